@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -127,17 +127,14 @@ class Inputs(NamedTuple):
     faraday: NDArray[np.float64]  # (n_batch, n_source, 4), or one unused element
     profile: NDArray[np.float64]  # (n_batch, n_profile, 8), or (n_batch, 1, 1) where there is none
     profile_kind: NDArray[np.float64]  # (n_profile or 1,): codes as `registered.numbered` has them
-    varied: NDArray[np.float64]  # (2,): `Sources.varied_range`
+    first_varied: int  # `Sources.varied_range`
+    stop_varied: int
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
-        shared = {"ref_freq", "spectral_form", "profile_kind", "varied"}
-        return Inputs(
-            *(
-                value if name in shared else value[start:stop]
-                for name, value in zip(self._fields, self, strict=True)
-            )
-        )
+        shared = {"ref_freq", "spectral_form", "profile_kind", "first_varied", "stop_varied"}
+        own: dict[str, Any] = {name: getattr(self, name) for name in self._fields if name not in shared}
+        return self._replace(**{name: value[start:stop] for name, value in own.items()})
 
 
 class Parameters(NamedTuple):
@@ -335,7 +332,7 @@ def inputs(
         _contiguous(_faraday(sources)),
         profile,
         profile_kind,
-        np.array(sources.varied_range, np.float64),
+        *sources.varied_range,
     )
 
 

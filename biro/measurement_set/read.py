@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields as fields_of
 from typing import Any, Unpack, cast
 
 from biro.data_set.assembly import Request, Treatment, assemble
@@ -188,24 +189,23 @@ def read_columns(
         raise InputError(f"columns must be a list of names, got {columns!r}")
     if options.get("flagger") is not None:
         raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
-    request, table = _sorted_options("read_columns", options, ["weight_column", "time_limit"])
+    request, table = _sorted_options("read_columns", options, but="column")
     return _read_set(path, request, table, columns)
 
 
 @contextmanager
 def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, Request]]:
     """A set that is open, and its options sorted; see `biro.data_set.shares.OpenSet`."""
-    request, table = _sorted_options("read", options, ["column", "weight_column", "time_limit"])
+    request, table = _sorted_options("read", options)
     with opened_columns(path, table, (table.column,)) as (data,):
         yield data, request
 
 
-def _sorted_options(
-    caller: str, options: SetOptions, of_table: Sequence[str]
-) -> tuple[Request, TableOptions]:
-    """What is wanted of a set, and how to read its tables."""
+def _sorted_options(caller: str, options: SetOptions, but: str = "") -> tuple[Request, TableOptions]:
+    """What is wanted of a set, and how to read its tables; `but` names an option that is not taken."""
     own: dict[str, Any] = {**options}
-    table = TableOptions(**{name: own.pop(name) for name in of_table if name in own})
+    of_table = [item.name for item in fields_of(TableOptions) if item.name in own and item.name != but]
+    table = TableOptions(**{name: own.pop(name) for name in of_table})
     return Request.of(caller, cast(SetOptions, own), also=["scans"]), table
 
 

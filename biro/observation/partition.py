@@ -15,7 +15,8 @@ from biro.feeds.feeds import Feeds
 from biro.held import Elsewhere, Held, Vis, Weight
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
-from rime_kernels.engine.shards import as_slice, shards_of
+from rime_kernels.arrays.slices import as_slice
+from rime_kernels.engine.shards import shards_of
 from rime_kernels.physics.brightness import stokes_to_corr
 
 T = TypeVar("T")

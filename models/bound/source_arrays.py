@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.light_curves import Interpolated, KnotTable
-from biro.models.bound.scatter import as_slice
 from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ZERO
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 

@@ -204,7 +204,7 @@ def run_task(
         pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), not by_entry,
     )  # fmt: skip
     sky = Sky(
-        n_source, n_source - projection.shape[0], int(inputs.varied[0]), int(inputs.varied[1]),
+        n_source, n_source - projection.shape[0], inputs.first_varied, inputs.stop_varied,
         pointer(direction), pointer(projection), pointer(bright), has_beam, pointer(voltages),
     )  # fmt: skip
     n_corr, n_template = correlations.part.shape[0] // 2, max(0, lanes.data.shape[3] - 3) // 2

@@ -62,7 +62,7 @@ class Arrays(NamedTuple):
         return Sky(
             self.n_gaussian, self.n_bright_time, of.direction, of.projection, of.beam_scale, of.pointing,
             of.template, self.bright, self.n_profile, of.profile, of.profile_kind, self.jones,
-            *self.jones_shape, *map(int, of.varied),
+            *self.jones_shape, of.first_varied, of.stop_varied,
         )  # fmt: skip
 
     @property

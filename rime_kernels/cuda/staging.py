@@ -100,10 +100,10 @@ class Staging:
         rime_cuda.make_geometry(self._tangent)[-(-n_item // n_thread), n_thread, stream](
             call.n_source - call.n_gaussian, given.lm, given.shape, direction, projection
         )
-        return Inputs(  # every array on the device, but the last
+        return Inputs(  # every array on the device
             direction, given.stokes, given.ref_freq, given.spectral_form, given.spectral_terms, projection,
             given.beam_scale, given.pointing, given.template, given.faraday, given.profile,
-            given.profile_kind, np.array(call.varied, np.float64),
+            given.profile_kind, *call.varied,
         )  # fmt: skip
 
     def brightness(

@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.arrays.slices import as_slice
 from rime_kernels.geometry import RowTable, row_table
 from rime_kernels.inputs import Constants
 
@@ -66,13 +67,6 @@ def _filled(rows: Index, most: int) -> list[list[int]]:
         found[-1].append(shard)
         taken += n
     return found
-
-
-def as_slice(rows: Index) -> Index | slice:
-    """Rows that follow each other as a slice, which takes no copy; others as they are."""
-    if rows.size and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
-        return slice(int(rows[0]), int(rows[0]) + rows.size)
-    return rows
 
 
 def rows_of(fixed: Constants, rows: Index) -> Constants:

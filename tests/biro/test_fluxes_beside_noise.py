@@ -14,7 +14,7 @@ from test_likelihood import joined, observation, sky
 import biro
 from biro.likelihood.treatments.treatment import Gains
 from biro.models import Gain, LogNormal, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
-from tests.biro.test_fluxes_beside_gains import FACTOR, TURNING, two, with_data
+from tests.biro.test_fluxes_beside_gains import FACTOR, TURNING, check_gradient, two, with_data
 from tests.biro.test_inner_gains import outer_of, pair
 from tests.biro.test_marginalised import INNER, MIXED, dense, full_theta, inner_of
 from tests.biro.test_noise_beside_gains import TERMS, dense_information
@@ -167,18 +167,7 @@ def test_gains_that_are_known_leave_the_closed_form() -> None:
 def test_gradients_beside_gains_are_those_of_differences(gains: Gains) -> None:
     likelihood, truth = with_data(two(TURNING, noise=TERMS), gains=gains)
     outer = outer_of(likelihood, likelihood.full, truth)
-    sigma = 1.0 / np.sqrt(np.abs(np.diag(likelihood.fisher(outer))))
-    theta = outer + 0.7 * sigma
-    value, gradient = likelihood.log_likelihood_and_gradient(theta)
-    assert value == pytest.approx(likelihood.log_likelihood(theta), abs=1e-8)
-    step = 0.03 * sigma * np.eye(outer.size)
-    ahead, far = (
-        likelihood.log_likelihood(theta + k * step) - likelihood.log_likelihood(theta - k * step)
-        for k in (1, 2)
-    )
-    found = (8 * ahead - far) / (12 * np.diag(step))
-    # Differences of fourth order in steps of 0.03 sigma; ln L is good to some 1e-9.
-    assert np.abs((found - gradient) * sigma).max() < 2e-7
+    check_gradient(likelihood, outer)
     draws = likelihood.inner_draws(outer[None].repeat(4, axis=0), np.random.default_rng(0))
     np.testing.assert_allclose(draws.log_likelihood, likelihood.full.log_likelihood(draws.theta), rtol=1e-9)
 

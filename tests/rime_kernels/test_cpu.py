@@ -15,7 +15,7 @@ from rime_kernels.cpu import brightness, forward, simd
 from rime_kernels.cpu.engine import make_tasks
 from rime_kernels.cpu.lanes import Lanes, make_lanes
 from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
-from rime_kernels.cpu.vector_math import cos_sin_turns, exp
+from rime_kernels.cpu.vector_math import cos_sin, cos_sin_turns, exp
 from rime_kernels.geometry import row_table, solve_antennas
 from rime_kernels.inputs import constants
 
@@ -51,6 +51,17 @@ def test_cos_sin_of_turns(real, tolerance: float) -> None:
     vector_cos_sin(turns, cos, sin)
     assert np.abs(cos - np.cos(angle)).max() < tolerance
     assert np.abs(sin - np.sin(angle)).max() < tolerance
+
+
+@pytest.mark.parametrize("shape", [(0,), (1,), (7, 3), (8,), (2, 1, 4097)])
+def test_cos_sin_of_arrays(shape: tuple[int, ...]) -> None:
+    angle = np.random.default_rng(1).normal(size=shape) * 10.0
+    exact = angle.astype(np.longdouble)
+    for found, expected in zip(cos_sin(angle), (np.cos(exact), np.sin(exact)), strict=True):
+        assert found.shape == shape
+        # Ten roundings, and two of the angle in turns.
+        assert (np.abs(found - expected) < 1e-15 + 2.3e-16 * np.abs(angle)).all()
+    assert np.isnan(cos_sin(np.array([np.nan, np.inf]))).all()
 
 
 @pytest.mark.parametrize(

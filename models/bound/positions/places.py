@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from biro.models.bound.memory import Reused
 from biro.models.bound.positions.motion import Displaced, Motion, displaced
 from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
-from biro.models.bound.scatter import as_slice
 from biro.models.bound.si_values import Constant, Gathered, SIValues
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.memory import Reused
-from biro.models.bound.scatter import as_slice
 from biro.models.components.direction import Centre, basis
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 

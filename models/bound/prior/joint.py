@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.models.bound.scatter import as_slice
 from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import Prior
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 

@@ -23,9 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.models.bound.scatter import as_slice
 from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import LogNormal, LogUniform
+from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
 # `Unconstrained.of_theta` keeps this part of a scale from a limit, or from the next parameter of an order.
