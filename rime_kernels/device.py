@@ -58,10 +58,11 @@ def part(function: Compiled) -> Compiled:
     return function if simulated() else _cuda().jit(device=True, forceinline=True)(function)
 
 
-def kernel(max_register: int) -> Callable[[Callable[..., None]], Compiled]:
+def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[..., None]], Compiled]:
     """Decorator of a kernel whose threads have at most `max_register` registers; 0 leaves it to the compiler.
 
-    Its machine code is cached on disk where a folder can be written.
+    Its machine code is cached on disk where a folder can be written. `dynamic_bytes` of shared memory are
+    what launches may ask for.
     """
     if simulated():
         return _cuda().jit
@@ -72,9 +73,37 @@ def kernel(max_register: int) -> Callable[[Callable[..., None]], Compiled]:
         versions = importlib.metadata.version("numba-cuda"), repr(sorted(dispatcher.targetoptions.items()))
         # Bound at once: at the first launch it would be too late to compile it instead.
         cache.enable(dispatcher, *versions, ready=lambda kernel: kernel.bind())
-        return dispatcher
+        return _WithSharedMemory(dispatcher, dynamic_bytes) if dynamic_bytes else dispatcher
 
     return compiled
+
+
+class _WithSharedMemory:
+    """A kernel whose launches ask for more shared memory than a kernel may declare (48 KiB).
+
+    Numba does not tell the driver how much a kernel may ask for (numba-cuda 0.30): each variant is told
+    before its first launch.
+    """
+
+    def __init__(self, dispatcher: Compiled, n_byte: int) -> None:
+        self._dispatcher, self._n_byte = dispatcher, n_byte
+        self._told: set[int] = set()
+
+    def __getitem__(self, configuration: tuple[Any, ...]) -> Compiled:
+        launched = self._dispatcher[(*configuration, self._n_byte)]
+        # Numba keeps the object of a configuration: it is asked once.
+        if self._tell not in launched.pre_launch_callbacks:
+            launched.pre_launch_callbacks.append(self._tell)
+        return launched
+
+    def _tell(self, kernel: Compiled, _configuration: Compiled) -> None:
+        function = kernel._codelibrary.get_cufunc()
+        number = int(function.handle)
+        if number not in self._told:
+            driver = importlib.import_module("numba.cuda.cudadrv.driver")
+            attribute = driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            driver.driver.cuKernelSetAttribute(attribute, self._n_byte, function.handle, function.device.id)
+            self._told.add(number)
 
 
 class DeviceMemoryError(BackendError):
@@ -214,6 +243,14 @@ def leave_cleanup() -> None:
 
 
 _deferred: list[object] = []
+
+
+def capability() -> tuple[int, int]:
+    """Compute capability of the device; (0, 0) in the simulator."""
+    if simulated():
+        return 0, 0
+    major, minor = _cuda().get_current_device().compute_capability
+    return int(major), int(minor)
 
 
 def has_slow_float64() -> bool:

@@ -41,6 +41,12 @@ class Data:
             self._stream_rows(budget // (2 * self._item_bytes))
         del self._values
 
+    @staticmethod
+    def size(fixed: Constants, layout: Layout) -> int:
+        """Bytes that data, weights and templates of a layout take in all."""
+        item_bytes = sum(each.dtype.itemsize for each in (fixed.vis, fixed.weight, *fixed.template))
+        return layout.n_datum(layout.slab(0, layout.n_unit)) * item_bytes
+
     def load(self, i: int, stream: Stream) -> Columns:
         """What there is of slab i on the device, laid out, once the stream gets there."""
         if not self.resident:

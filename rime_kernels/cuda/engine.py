@@ -27,6 +27,14 @@ from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab, Tiles
 from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
+from rime_kernels.cuda.shapes.matrix_units import (
+    LEAST_UNIT_ANTENNAS,
+    LEAST_UNIT_FILL,
+    UNIT_BUNDLE,
+    fitted_units,
+    unit_shape,
+    units_pay,
+)
 from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.templates import add_templates
 from rime_kernels.cuda.tile_table import tile_table
@@ -61,6 +69,8 @@ Chi2 = Callable[[], NDArray[np.float64]]
 class Engine:
     """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
 
+    _has_units = True  # whether matrix units may sum point sources
+
     def __init__(
         self,
         fixed: Constants,
@@ -77,8 +87,8 @@ class Engine:
         memory = device.memory_budget() if memory_limit is None else memory_limit
         self._data_budget = int(_DATA_SHARE * memory)
         self._work_budget = memory - self._data_budget
-        self._layouts: dict[tuple[Variant, bool], Layout] = {}
-        self._data: tuple[Layout, Data] | None = None
+        self._layouts: dict[tuple[Variant, bool, bool], Layout] = {}
+        self._data: dict[object, Data] = {}
         self._workspace = device.Workspace()
         self._staging = Staging(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
@@ -226,11 +236,11 @@ class Engine:
         """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
         fixed = self._fixed
         in_order = np.ascontiguousarray(vis[fixed.order], dtype=fixed.vis.dtype)
-        self._fixed, self._data = fixed._replace(vis=in_order), None
+        self._fixed, self._data = fixed._replace(vis=in_order), {}
         try:
             return work()
         finally:
-            self._fixed, self._data = fixed, None
+            self._fixed, self._data = fixed, {}
             self._recordings.clear()  # of data that are no longer there
 
     def plan(self, sources: Sources) -> str:
@@ -257,7 +267,7 @@ class Engine:
             registered_profiles(sources), terms is not None, terms is not None and terms.stays_diagonal,
             has_matrices, matrices is not None and matrices.turn is not None,
         )  # fmt: skip
-        layout = self._layout(variant, sources)
+        layout = self._layout(variant, sources, for_adjoint=for_adjoint)
         given, kept = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
         beams = self._load_beam(sources)
@@ -273,17 +283,38 @@ class Engine:
             self._recordings.clear()
         return beams
 
-    def _layout(self, variant: Variant, sources: Sources) -> Layout:
+    def _layout(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
-        key = variant, sources.n_shape > 0
+        n_shape = sources.n_shape
+        may = self._has_units and not for_adjoint
+        units = may and units_pay(variant, sources.n_source - n_shape, n_shape)
+        key = variant, n_shape > 0, units
         if key not in self._layouts and variant.log:
-            self._layouts[key] = self._layout(dataclasses.replace(variant, log=False), sources).of(variant)
+            plain = self._layout(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
+            self._layouts[key] = plain.of(variant)
         if key not in self._layouts:
             rows = self._fixed
             n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
             work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
-            self._layouts[key] = self._new_layout(*key, Size(n_antenna, work))
+            if not units:
+                self._layouts[key] = self._new_layout(variant, key[1], Size(n_antenna, work))
+            else:
+                in_units = self._unit_layout(variant, n_antenna)
+                self._layouts[key] = in_units or self._layout(variant, sources, for_adjoint=True)
         return self._layouts[key]
+
+    def _unit_layout(self, variant: Variant, n_antenna: int) -> Tiles | None:
+        """Tiles for matrix units, in bundles of a warp; None where too few places of them hold rows."""
+        shape, rows = unit_shape(), self._fixed
+        if n_antenna < LEAST_UNIT_ANTENNAS:
+            return None
+        tiles = tile_table(
+            rows.antenna1, rows.antenna2, rows.time_index,
+            shape.side, shape.n_thread, shape.n_slot, LEAST_UNIT_FILL, UNIT_BUNDLE,
+        )  # fmt: skip
+        if tiles is None:
+            return None
+        return Tiles(rows, self._table, tiles, variant, fitted_units(shape, tiles.n_tile, tiles.n_slot))
 
     def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
         if variant.factored:
@@ -303,12 +334,16 @@ class Engine:
         return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
 
     def _data_of(self, layout: Layout) -> Data:
-        """Data laid out for this kernel; those of another make room."""
-        if self._data is None or self._data[0].arrangement is not layout.arrangement:
-            self._data = None
-            self._recordings.clear()
-            self._data = layout, Data(self._fixed, layout, self._data_budget)
-        return self._data[1]
+        """Data laid out for this kernel; those of others make room where there is none."""
+        data = self._data.get(layout.arrangement)
+        if data is None:
+            rest = self._data_budget - sum(each.n_byte for each in self._data.values())
+            if self._data and Data.size(self._fixed, layout) > rest:
+                self._data.clear()
+                self._recordings.clear()
+                rest = self._data_budget
+            data = self._data[layout.arrangement] = Data(self._fixed, layout, rest)
+        return data
 
     def _until_it_fits(self, work: Callable[[], T]) -> T:
         """Do it with ever smaller budgets, for good, until the device has room."""
@@ -320,8 +355,8 @@ class Engine:
                 self._recordings.clear()
                 self._data_budget //= 2
                 self._work_budget //= 2
-                if self._data is not None and self._data[1].n_byte > self._data_budget:
-                    self._data = None  # laid out anew, in smaller slabs
+                if sum(each.n_byte for each in self._data.values()) > self._data_budget:
+                    self._data.clear()  # laid out anew, in smaller slabs
                 if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
                 rest = (self._data_budget + self._work_budget) / 1e6

@@ -200,6 +200,8 @@ class Tiles:
 
     def __str__(self) -> str:
         side, threads = self.shape.side, self.shape.n_thread
+        if self.shape.units:
+            return f"points in matrix units, {threads} threads and {self.n_item} items a block"
         return f"tiles of {side} x {side} antennas, {threads} threads and {self.n_item} items a block"
 
 

@@ -4,6 +4,9 @@ A tile is a group of `side` antennas against another such group (or itself), at 
 channel. A row lies in the tile of its two antennas; rows that meet there (a baseline that occurs
 twice at one time) lie in layers, and a time has as many layers as it needs. Blocks of threads take
 splits: runs of tiles that share antennas, since a block makes the terms of its antennas itself.
+
+Tiles come in bundles, a rectangle of neighbouring groups each: one tile by itself, or those that the
+threads of a warp have where matrix units make the sums.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ class TileTable(NamedTuple):
     layer_time : (n_layer,)
         Time slot of each layer, ascending.
     antenna : (n_split, n_slot)
-        Antennas that a split needs, group by group.
+        Antennas that a split needs, group by group; whole bundles, side by side.
     n_used : int
         How many of these slots hold antennas of some split: the first ones.
     group : (2, n_split, n_tile)
@@ -55,6 +58,25 @@ class TileTable(NamedTuple):
         return int(self.antenna.shape[1])
 
 
+class Bundle(NamedTuple):
+    """Tiles that come together: groups of antennas on their first and on their second sides.
+
+    The longer side is a multiple of the shorter one.
+    """
+
+    n_first: int = 1
+    n_second: int = 1
+
+    @property
+    def n_tile(self) -> int:
+        return self.n_first * self.n_second
+
+    @property
+    def n_group(self) -> int:
+        """Groups that lie side by side wherever one of them is needed."""
+        return max(self)
+
+
 def tile_table(
     first: NDArray[np.int32],
     second: NDArray[np.int32],
@@ -63,6 +85,7 @@ def tile_table(
     max_tile: int,
     max_slot: int,
     least_fill: float,
+    bundle: Bundle = Bundle(),  # noqa: B008 (it cannot be changed)
 ) -> TileTable | None:
     """Lay the rows out in tiles; None where they would occupy less than `least_fill` of the places.
 
@@ -73,49 +96,67 @@ def tile_table(
     side : int
         Antennas on each side of a tile.
     max_tile, max_slot : int
-        The most tiles and antennas (2 `side` at least) of one split.
+        The most tiles (those of a bundle at least) and antennas (2 `side` times `Bundle.n_group` at least)
+        of one split.
     least_fill : float
         Looked at before the table is made: of few rows at many times it would be without bounds.
+    bundle : Bundle
     """
     used, number = np.unique(np.concatenate([first, second]), return_inverse=True)
     low, high = np.sort(number.reshape(2, -1).astype(np.int64), axis=0)
     swapped = number[: first.size] > number[first.size :]
-    n_group = -(-used.size // side)
-    tiles, tile = np.unique(low // side * n_group + high // side, return_inverse=True)
-    parts, groups = _splits(tiles, n_group, side, max_tile, max_slot)
+    groups_of = low // side, high // side
+    n_column = -(-used.size // (side * bundle.n_second))
+    codes = groups_of[0] // bundle.n_first * n_column + groups_of[1] // bundle.n_second
+    bundles, which = np.unique(codes, return_inverse=True)
+    # Each bundle needs two units: as many groups as its longer side has.
+    per_unit = bundle.n_group // bundle.n_first, bundle.n_group // bundle.n_second
+    pairs = np.stack(np.divmod(bundles, n_column))
+    units = pairs // np.array(per_unit)[:, None]
+    n_unit_slot = side * bundle.n_group
+    parts, units_of = _splits(units, max_tile // bundle.n_tile, max_slot // n_unit_slot)
     layer, layer_time = _layers(time_index.astype(np.int64), low * used.size + high)
 
-    n_tile, n_slot = max(part.size for part in parts), side * max(group.size for group in groups)
+    n_tile = bundle.n_tile * max(part.size for part in parts)
+    n_slot = n_unit_slot * max(unit.size for unit in units_of)
     if first.size < least_fill * (layer_time.size * len(parts) * side * side * n_tile):
         return None
     place = np.zeros((layer_time.size, len(parts), side * side, n_tile), np.int32)
     antenna, n_used = np.zeros((len(parts), n_slot), np.int32), 0
     group_of = np.zeros((2, len(parts), n_tile), np.int32)
-    split_of, local = np.empty(tiles.size, np.int64), np.empty(tiles.size, np.int64)
-    for k, (part, group) in enumerate(zip(parts, groups, strict=True)):
-        split_of[part], local[part] = k, np.arange(part.size)
-        slots = (group[:, None] * side + np.arange(side)).ravel()
+    # Where no bundle is, threads read what the first one would.
+    within = np.stack(np.divmod(np.arange(bundle.n_tile), bundle.n_second))
+    group_of[:] = np.tile(within, n_tile // bundle.n_tile)[:, None]
+    split_of, local = np.empty(bundles.size, np.int64), np.empty(bundles.size, np.int64)
+    for k, (part, unit) in enumerate(zip(parts, units_of, strict=True)):
+        split_of[part], local[part] = k, bundle.n_tile * np.arange(part.size)
+        slots = (unit[:, None] * n_unit_slot + np.arange(n_unit_slot)).ravel()
         slots = slots[slots < used.size]
         antenna[k, : slots.size], n_used = used[slots], max(n_used, slots.size)
-        group_of[:, k, : part.size] = np.searchsorted(group, np.divmod(tiles[part], n_group))
-    within = low % side * side + high % side
+        for axis, n_group in enumerate(bundle):
+            begin = np.searchsorted(unit, units[axis, part]) * bundle.n_group
+            begin += pairs[axis, part] % per_unit[axis] * n_group
+            of_part = begin[:, None] + within[axis]
+            group_of[axis, k, : of_part.size] = of_part.ravel()
+    cell = low % side * side + high % side
+    tile = local[which] + groups_of[0] % bundle.n_first * bundle.n_second + groups_of[1] % bundle.n_second
     numbers = 1 + np.arange(first.size)
-    place[layer, split_of[tile], within, local[tile]] = np.where(swapped, -numbers, numbers)
+    place[layer, split_of[which], cell, tile] = np.where(swapped, -numbers, numbers)
     return TileTable(place, layer_time.astype(np.int32), antenna, group_of, n_used)
 
 
 def _splits(
-    tiles: NDArray[np.int64], n_group: int, side: int, max_tile: int, max_slot: int
+    units: NDArray[np.int64], max_bundle: int, max_unit: int
 ) -> tuple[list[NDArray[np.int64]], list[NDArray[np.int64]]]:
-    """Runs of tiles, as indices into `tiles`, near one another in both groups; and their groups."""
-    pairs = np.stack(np.divmod(tiles, n_group))
-    order = np.argsort(_interleaved(pairs), kind="stable")
-    n_split = -(-tiles.size // max_tile)
+    """Runs of bundles, as indices into `units` (2, .), near one another in both; and the units they need."""
+    order = np.argsort(_interleaved(units), kind="stable")
+    n_bundle = units.shape[1]
+    n_split = -(-n_bundle // max_bundle)
     while True:
         parts = np.array_split(order, n_split)
-        groups = [np.unique(pairs[:, part]) for part in parts]
-        if max(group.size for group in groups) * side <= max_slot or n_split == tiles.size:
-            return parts, groups
+        needed = [np.unique(units[:, part]) for part in parts]
+        if max(unit.size for unit in needed) <= max_unit or n_split == n_bundle:
+            return parts, needed
         n_split += 1
 
 

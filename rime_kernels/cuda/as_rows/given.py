@@ -29,6 +29,8 @@ class Sent(NamedTuple):
 class GivenEngine(Engine):
     """Launches for data that lie on the device as rows do, not as kernels read them."""
 
+    _has_units = False  # one layout serves predictions and the adjoint
+
     def _sky(self, sources: Sources) -> Sent:
         call = self._call(sources)
         given = Parameters(*self._workspace.fill("parameters", call.given))
@@ -37,7 +39,7 @@ class GivenEngine(Engine):
     def _with_residual(self, call: Call) -> Call:
         """The same call of kernels that find V - D in place of the data."""
         variant = dataclasses.replace(call.variant, given=True)
-        key = variant, call.n_gaussian > 0
+        key = variant, call.n_gaussian > 0, False
         if key not in self._layouts:
             self._layouts[key] = call.layout.of(variant)
         return call._replace(variant=variant, layout=self._layouts[key])

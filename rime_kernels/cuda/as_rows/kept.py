@@ -145,7 +145,7 @@ class KeepingEngine(GivenEngine):
         if n_byte > self._data_budget:
             log.info("gains are fitted on the CPU: %.3g MB of data are too many", n_byte / 1e6)
             return False
-        self._data = None
+        self._data = {}
         self._recordings.clear()
         try:
             vis, weight = device.upload(fixed.vis.ravel()), device.upload(fixed.weight.ravel())

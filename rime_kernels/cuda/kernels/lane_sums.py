@@ -52,7 +52,7 @@ def make_block_sum(n_thread: int) -> Compiled:
 
 
 @functools.cache
-def _exchange() -> Compiled:
+def exchange() -> Compiled:
     """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
     if device.simulated():
         values: dict[int, Scalar] = {}  # one block runs at a time
@@ -69,10 +69,10 @@ def _exchange() -> Compiled:
         return swapped
 
     @device.inline
-    def exchange(value: Scalar, mask: int) -> Scalar:
+    def swapped_by_warp(value: Scalar, mask: int) -> Scalar:
         return cuda.shfl_xor_sync(0xFFFFFFFF, value, mask)
 
-    return exchange
+    return swapped_by_warp
 
 
 @functools.cache
@@ -103,7 +103,7 @@ def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
 
 def _make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
     """One exchange over the bit `mask`, and those over the bits above."""
-    exchange, half = _exchange(), n_value // 2
+    swapped, half = exchange(), n_value // 2
     if mask >= n_lane:
         return device.inline(lambda thread, value: None)
     rest = _make_fold(max(1, half), 2 * mask, n_lane)
@@ -113,12 +113,12 @@ def _make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
         upper = (int32(thread) & int32(mask)) != 0
         for k in range(half):
             low, high = value[k], value[k + half]
-            value[k] = (high if upper else low) + exchange(low if upper else high, mask)
+            value[k] = (high if upper else low) + swapped(low if upper else high, mask)
         rest(thread, value)
 
     @device.inline
     def join(thread: Scalar, value: Array) -> None:
-        value[0] += exchange(value[0], mask)
+        value[0] += swapped(value[0], mask)
         rest(thread, value)
 
     return halve if half else join

@@ -24,6 +24,7 @@ from rime_kernels.cuda.kernels.tiles.adjoint import Gathering
 from rime_kernels.cuda.kernels.tiles.kernel import Own, make_finish
 from rime_kernels.cuda.kernels.tiles.parts import (
     Block,
+    Operands,
     Shared,
     Slots,
     Tile,
@@ -106,8 +107,9 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         # Brightness, beams of formulas and adjoints have nothing here.
         none = cuda.shared.array(1, real)
         nothing = cuda.shared.array(1, float64)
-        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing)
-        return Shared(staged, slots, bright_at, partial, none, none, nothing)
+        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing, at, at)
+        units = Operands(uint32(0), none, none)
+        return Shared(staged, slots, bright_at, partial, none, none, nothing, units)
 
     return shared_arrays
 

@@ -72,7 +72,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
         kernel.shape.n_thread,
         kernel.shape.side,
     )
-    step, per_source = sizes.step, sizes.per_source
+    step, per_source, units = sizes.step, sizes.per_source, kernel.uses_units
 
     @device.part
     def place_antennas(block: Block, work: TileWork, tables: TileTables, sky: Sky, shared: Shared) -> None:
@@ -95,6 +95,8 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
                 antenna_uvw[t, a, 2] * scale,
             )
             slots.at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
+            if units:
+                slots.place[x], slots.item[x] = uint32(uint32(j * n_slot) + slot), j
             if has_beam:
                 # Pointing errors that do not change have a single time.
                 time = min(t, sky.pointing.shape[1] - 1)
@@ -205,3 +207,23 @@ def make_find_corner(kernel: TileKernel) -> Compiled:
         return Corner(p, q, bright)
 
     return find_corner
+
+
+@functools.cache
+def make_find_operands(kernel: TileKernel) -> Compiled:
+    """Function that says from which slots a thread reads operands.
+
+    The first of its own two rows; and column g, as thread 4 g + t of a warp, where its own are 2 t, 2 t + 1.
+    """
+    side = kernel.shape.side
+
+    @device.inline
+    def find_operands(block: Block, tile: Tile, tables: TileTables) -> Corner:
+        lane = uint32(uint32(block.thread) & uint32(31))
+        first = uint32(uint32(tile.local) * uint32(tables.antenna.shape[1]))
+        p = uint32(first + uint32(side) * uint32(tables.group[0, block.split, tile.tile]))
+        q = uint32(first + uint32(side) * uint32(tables.group[1, block.split, tile.tile]))
+        column = uint32(q + uint32(lane >> uint32(2)) - uint32(side) * uint32(lane & uint32(3)))
+        return Corner(p, column, uint32(0))
+
+    return find_operands

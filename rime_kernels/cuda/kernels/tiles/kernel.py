@@ -4,7 +4,8 @@ A block works on some items (a time and a channel) of one batch entry and, of ea
 (`tile_table`). Chunk by chunk of the sources it puts the terms of its antennas and the brightness into shared
 memory, where each thread reads `side` + `side` terms for the side^2 baselines whose sums it keeps in
 registers. While one chunk is summed the next is made: there are two buffers. No antenna term ever
-reaches the device's memory.
+reaches the device's memory. Where `TileShape.units` says so, matrix units sum the point sources
+(`operands`), and the rest goes on as said.
 
 Numba keeps a local array in registers where every index is a constant once loops of constant length are
 unrolled; hence the many such loops, and hence the sums that move up at the end instead of an
@@ -16,7 +17,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
-from numba import complex64, complex128, float32, float64, int32, int64, uint32
+from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
@@ -24,10 +25,11 @@ from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
-from rime_kernels.cuda.kernels.tiles import adjoint, index, staging, sums
+from rime_kernels.cuda.kernels.tiles import adjoint, index, operands, staging, sums, units
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
 from rime_kernels.cuda.kernels.tiles.parts import (
     Block,
+    Operands,
     Shared,
     Slots,
     Tile,
@@ -73,10 +75,11 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     find_corner, look_ahead = index.make_find_corner(kernel), sums.make_look_ahead(kernel)
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
-    has_gains = kernel.end.staged
+    has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, _make_sweep_points(kernel)
+    has_others = not uses_units or kernel.has_gaussian
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
-    @device.kernel(kernel.shape.max_register)
+    @device.kernel(kernel.shape.max_register, kernel.dynamic_bytes)
     def sum_tiles(
         work: TileWork, tables: TileTables, sky: Sky, columns: Columns, results: Results, records: TileRecords
     ) -> None:
@@ -92,8 +95,10 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         clear(block, own, shared)
         stager = stager_of(block, shared)
         # The adjoint needs the residuals of all sources before the first of them can gather.
+        if uses_units and first_sweep == 0:
+            sweep_points(block, tile, work, tables, sky, shared, own.sums)
         for sweep in range(n_sweep):
-            if sweep >= first_sweep:
+            if sweep >= first_sweep and has_others:
                 sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if has_gains and sweep == 0:
                 # All threads have met since the last term was read.
@@ -122,6 +127,9 @@ def _make_shared(kernel: TileKernel) -> Compiled:
     bright_type, n_pointing = cplx if sizes.per_source == 2 else real, sizes.n_pointing
     n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
     n_gathered, n_shown, n_by_slot = sizes.n_gathered, sizes.n_shown, sizes.n_by_slot
+    uses_units, n_operand_bright, n_place = kernel.uses_units, sizes.n_operand_bright, sizes.n_place
+    n_inverse, element = 4 * n_item, cplx if device.simulated() or not single else uint64
+    address = (lambda array: array) if device.simulated() else units.make_address()
 
     @device.inline
     def shared_arrays() -> Shared:
@@ -142,8 +150,16 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         gathered = cuda.shared.array(n_gathered, real)
         shown = cuda.shared.array(n_shown, real)
         by_slot = cuda.shared.array(n_by_slot, float64)
-        staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm)
-        return Shared(staged, slots, bright_at, partial, gathered, shown, by_slot)
+        place = cuda.shared.array(n_place, uint32)
+        item = cuda.shared.array(n_place, uint32)
+        scaled = cuda.shared.array(n_operand_bright, real)
+        inverse = cuda.shared.array(n_inverse, real)
+        staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm, place, item)
+        of_units = Operands(uint32(0), scaled, inverse)
+        if uses_units:
+            # As much as the launch asks for.
+            of_units = Operands(address(cuda.shared.array(0, element)), scaled, inverse)
+        return Shared(staged, slots, bright_at, partial, gathered, shown, by_slot, of_units)
 
     return shared_arrays
 
@@ -204,14 +220,49 @@ def _make_clear(kernel: TileKernel) -> Compiled:
     return clear
 
 
+def _make_sweep_points(kernel: TileKernel) -> Compiled:
+    """Function in which matrix units sum the point sources, chunk by chunk."""
+    points_of, chunk = operands.make_points(), sizes_of(kernel).n_operand_source
+    stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
+    clear, add = operands.make_clear_operands(kernel), operands.make_add_operands(kernel)
+    find_operands = index.make_find_operands(kernel)
+
+    @device.part
+    def sweep_points(
+        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, shared: Shared, sums: Array
+    ) -> None:
+        n_point = int32(sky.direction.shape[1]) - int32(sky.n_gaussian)
+        corner, at = find_operands(block, tile, tables), shared.operands
+        lane = uint32(uint32(block.thread) & uint32(31))
+        clear(block, uint32(tables.antenna.shape[1]), at)
+        n_chunk = (n_point + int32(chunk - 1)) // int32(chunk)
+        # Brightness is one chunk ahead of the terms, and these are one ahead of the sums.
+        stage_bright(points_of(0, chunk, n_point), block, sky, shared)
+        cuda.syncthreads()
+        for k in range(n_chunk + int32(1)):
+            if k + 1 < n_chunk:
+                stage_bright(points_of(k + 1, chunk, n_point), block, sky, shared)
+            if k < n_chunk:
+                fill(points_of(k, chunk, n_point), at, block, shared.slots, sky)
+            # Warps have tiles or none.
+            if k > 0 and tile.active:
+                add(points_of(k - 1, chunk, n_point), corner, tile.local, lane, at, sums)
+            cuda.syncthreads()
+
+    return sweep_points
+
+
 def _make_sweep(kernel: TileKernel) -> Compiled:
-    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather."""
+    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather.
+
+    Without the points where matrix units have summed them.
+    """
     sizes, has_gaussian, votes = (
         sizes_of(kernel),
         kernel.has_gaussian,
         kernel.has_gaussian and kernel.variant.single,
     )
-    n_term, n_bright = sizes.n_term, sizes.n_bright
+    n_term, n_bright, skips_points = sizes.n_term, sizes.n_bright, kernel.uses_units
     stage, add_chunk, gather_chunk = (
         staging.make_stage(kernel),
         _make_add_chunk(kernel),
@@ -228,6 +279,8 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
         # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
         before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
         stop = int64(n_source)
+        if skips_points:
+            start = int64(n_point)
         if sweep == 1:
             start, stop = int64(sky.first_varied), int64(sky.stop_varied)
         any_wide = 0  # of the chunk that was made before

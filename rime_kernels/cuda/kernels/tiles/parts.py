@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
@@ -40,6 +40,8 @@ class TileShape:
         The most items of a block.
     max_register : int
         Registers that a thread may have; 0 leaves it to the compiler.
+    units : int
+        1 where matrix units sum the point sources (`operands`), else 0; `side` is 2 then.
     """
 
     side: int
@@ -48,6 +50,7 @@ class TileShape:
     n_slot: int
     n_item: int
     max_register: int = 0
+    units: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,16 @@ class TileKernel:
         return End(
             self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True, staged
         )  # fmt: skip
+
+    @property
+    def uses_units(self) -> bool:
+        """Whether matrix units sum the point sources."""
+        return bool(self.shape.units)
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Shared memory that a launch asks for: both buffers of operands, 128 bytes a slot and matrix."""
+        return 2 * 128 * self.shape.n_slot * (1 + self.variant.n_stokes) if self.uses_units else 0
 
     @property
     def has_sums(self) -> bool:
@@ -122,15 +135,21 @@ class Sizes(NamedTuple):
     n_by_slot: int
     line: int  # data in a line of the device's memory, 128 bytes
     n_glance: int  # lines of a tile's data
+    n_operand_source: int  # sources of a chunk for matrix units
+    n_operand_bright: int  # numbers of the brightness of both chunks
+    n_place: int  # slots that `operands` asks for
 
 
 def sizes_of(kernel: TileKernel) -> Sizes:
     """The sizes of its workspace."""
     shape, record, single = kernel.shape, kernel.record, kernel.variant.single
     n_baseline, n_stokes = shape.side**2, kernel.variant.n_stokes
+    units, n_operand_source = kernel.uses_units, 16 if single else 8
     # One element more than a group's terms: groups then begin in different banks.
     step = shape.chunk * shape.side + 1
     n_term = shape.n_slot // shape.side * step
+    if units and not kernel.has_gaussian:
+        n_term = shape.n_slot if kernel.end.staged else 1  # gains lie there
     per_source = 2 if n_stokes == 4 else 1
     bright_step = (shape.chunk + 1) * per_source
     partial_step, line = shape.n_thread // kernel.n_lane * record.most_size, 16 if single else 8
@@ -152,6 +171,9 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_by_slot=2 * shape.n_slot if kernel.has_voltage else 1,
         line=line,
         n_glance=-(-n_baseline * kernel.end.n_corr // line),
+        n_operand_source=n_operand_source,
+        n_operand_bright=2 * shape.n_item * n_operand_source * n_stokes if units else 1,
+        n_place=shape.n_slot if units else 1,
     )
 
 
@@ -206,6 +228,16 @@ class Slots(NamedTuple):
     nu: Array  # float64, Hz; this and the next are there for antennas with voltages alone
     dl: Array  # float64, rad: pointing errors
     dm: Array
+    place: Array  # uint32: slot of the block, and the next its item; there for matrix units alone
+    item: Array
+
+
+class Operands(NamedTuple):
+    """What matrix units are fed from, in shared memory; one element each without them."""
+
+    at: Any  # the address of the operands; the array in the simulator
+    bright: Array  # working precision: two chunks of the brightness, scaled
+    inverse: Array  # working precision (4 n_item,): one over the scale of four chunks
 
 
 class Shared(NamedTuple):
@@ -218,6 +250,7 @@ class Shared(NamedTuple):
     gathered: Array  # what groups of threads gathered from each source of a chunk, working precision
     shown: Array  # what tiles have of each of their antennas, working precision
     by_slot: Array  # float64 (n_slot, 2): what each antenna gathered, l and m
+    operands: Operands
 
 
 class Block(NamedTuple):

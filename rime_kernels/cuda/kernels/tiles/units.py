@@ -1,0 +1,197 @@
+"""Instructions of matrix units, and of the shared memory that feeds them.
+
+A warp multiplies a matrix of 16 rows by one of 8 columns at once. Its threads hold the result as the
+instruction lays it out: thread 4 g + t has rows g and g + 8 of columns 2 t and 2 t + 1.
+
+In single precision numbers go in as two numbers of half precision each, whose sum has 22 bits; in double
+precision as they are. (NVIDIA, Parallel Thread Execution ISA, "Warp Level Matrix Multiply-Accumulate".)
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from numba import types
+from numba.core import cgutils
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Scalar
+
+ir: Any = cgutils.ir  # LLVM's
+
+# Rows and columns of a product; numbers of the result that a thread has.
+N_ROW, N_COLUMN, N_OWN = 16, 8, 4
+# Compute capability from which the instruction for 16 rows in double precision exists.
+_DOUBLE_ROWS = (9, 0)
+
+_INT, _FLOAT, _DOUBLE = ir.IntType(32), ir.FloatType(), ir.DoubleType()
+
+
+def _instruction(code: str, constraints: str, kinds: list[Any], results: list[Any]) -> Callable[..., Any]:
+    """What builds a piece of PTX in a kernel; gives its results as a tuple, or the only one.
+
+    It is marked as having an effect: so no thread of a warp takes it on another way than the rest.
+    """
+    result = ir.VoidType() if not results else results[0]
+    if len(results) > 1:
+        result = ir.LiteralStructType(results)
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        inline = ir.InlineAsm(ir.FunctionType(result, kinds), code, constraints, side_effect=True)
+        found = builder.call(inline, args)
+        if len(results) < 2:
+            return found if results else context.get_dummy_value()
+        values = [builder.extract_value(found, k) for k in range(len(results))]
+        return context.make_tuple(builder, signature.return_type, values)
+
+    return build
+
+
+@functools.cache
+def make_product(single: bool) -> Compiled:
+    """Function that adds a product to four numbers of a thread: rows g, g, g + 8, g + 8.
+
+    In single precision (a0, a1, a2, a3, b0, b1, c0, c1, c2, c3): pairs of half precision, packed. Those of a
+    have rows g and g + 8 with numbers 2 t and 2 t + 1, then both with 8 more; those of b the same numbers
+    with column g. In double precision a has rows g and g + 8 with number t, then both with 4 more.
+    """
+    if not single:
+        return _double_product()
+    four = types.UniTuple(types.float32, 4)
+    code = (
+        "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+        "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+    )
+    build = _instruction(
+        code, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", [_INT] * 6 + [_FLOAT] * 4, [_FLOAT] * 4
+    )  # fmt: skip
+    u32, f32 = types.uint32, types.float32
+
+    @device.intrinsic
+    def product(
+        context: Any, a0: Scalar, a1: Scalar, a2: Scalar, a3: Scalar, b0: Scalar, b1: Scalar,
+        c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar,
+    ) -> Any:  # fmt: skip
+        return four(u32, u32, u32, u32, u32, u32, f32, f32, f32, f32), build
+
+    return product
+
+
+def _double_product() -> Compiled:
+    if device.capability() >= _DOUBLE_ROWS:
+        code = (
+            "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
+            "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
+        )
+    else:
+        # Eight rows and four numbers at a time.
+        eight = "mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 "
+        code = (
+            f"{eight}{{$0,$1}}, {{$4}}, {{$8}}, {{$10,$11}}; {eight}{{$0,$1}}, {{$6}}, {{$9}}, {{$0,$1}}; "
+            f"{eight}{{$2,$3}}, {{$5}}, {{$8}}, {{$12,$13}}; {eight}{{$2,$3}}, {{$7}}, {{$9}}, {{$2,$3}};"
+        )
+    f64 = types.float64
+    four = types.UniTuple(f64, 4)
+    constraints = ",".join(["=&d"] * 4 + ["d"] * 10)
+    build = _instruction(code, constraints, [_DOUBLE] * 10, [_DOUBLE] * 4)
+
+    @device.intrinsic
+    def product(
+        context: Any, a0: Scalar, a1: Scalar, a2: Scalar, a3: Scalar, b0: Scalar, b1: Scalar,
+        c0: Scalar, c1: Scalar, c2: Scalar, c3: Scalar,
+    ) -> Any:  # fmt: skip
+        return four(f64, f64, f64, f64, f64, f64, f64, f64, f64, f64), build
+
+    return product
+
+
+@functools.cache
+def make_turn(single: bool) -> Compiled:
+    """Function that gives (y, -x) of (x, y): a packed pair, or the two numbers of double precision."""
+    if single:
+        code = "{.reg .b32 x; prmt.b32 x, $1, $1, 0x1032; xor.b32 $0, x, 0x80000000;}"
+        build = _instruction(code, "=r,r", [_INT], [_INT])
+        u32 = types.uint32
+
+        @device.intrinsic
+        def turn(context: Any, pair: Scalar) -> Any:
+            return u32(u32), build
+
+        return turn
+
+    # The sign alone, by an instruction that needs no unit for double precision.
+    negative = _instruction("xor.b64 $0, $1, 0x8000000000000000;", "=l,l", [ir.IntType(64)], [ir.IntType(64)])
+    f64 = types.float64
+
+    @device.intrinsic
+    def turn_sign(context: Any, x: Scalar) -> Any:
+        def build_sign(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            bits = builder.bitcast(args[0], ir.IntType(64))
+            return builder.bitcast(negative(target, builder, signature, [bits]), _DOUBLE)
+
+        return f64(f64), build_sign
+
+    return turn_sign
+
+
+@functools.cache
+def make_address() -> Compiled:
+    """Function that gives the address of a shared array, uint32."""
+
+    @device.intrinsic
+    def address(context: Any, array: Array) -> Any:
+        def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = target.make_array(signature.args[0])(target, builder, args[0]).data
+            number = builder.ptrtoint(pointer, ir.IntType(64))
+            code = "{.reg .u64 x; cvta.to.shared.u64 x, $1; cvt.u32.u64 $0, x;}"
+            return _instruction(code, "=r,l", [ir.IntType(64)], [_INT])(target, builder, signature, [number])
+
+        return types.uint32(array), build
+
+    return address
+
+
+@functools.cache
+def make_load(single: bool) -> Compiled:
+    """Function that reads 16 bytes of shared memory: four packed pairs, or two numbers."""
+    kind, letter, n = (_INT, "r", 4) if single else (_DOUBLE, "d", 2)
+    numba_kind = types.uint32 if single else types.float64
+    outs = ", ".join(f"${k}" for k in range(n))
+    code = f"ld.shared.v{n}.{'b32' if single else 'f64'} {{{outs}}}, [${n}];"
+    build = _instruction(code, ",".join([f"={letter}"] * n + ["r", "~{memory}"]), [_INT], [kind] * n)
+    result = types.UniTuple(numba_kind, n)
+
+    @device.intrinsic
+    def load(context: Any, at: Scalar) -> Any:
+        return result(types.uint32), build
+
+    return load
+
+
+@functools.cache
+def make_store(single: bool) -> Compiled:
+    """Function that writes a complex number to 8 or 16 bytes of shared memory.
+
+    In single precision as two packed pairs: both parts rounded to half precision, and what is left of them.
+    """
+    if single:
+        code = (
+            "{.reg .b16 a, b; .reg .f32 x, y; .reg .b32 high, low; "
+            "cvt.rn.f16x2.f32 high, $2, $1; mov.b32 {a, b}, high; "
+            "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $1, x; sub.f32 y, $2, y; "
+            "cvt.rn.f16x2.f32 low, y, x; st.shared.v2.b32 [$0], {high, low};}"
+        )
+        build = _instruction(code, "r,f,f,~{memory}", [_INT, _FLOAT, _FLOAT], [])
+        real = types.float32
+    else:
+        code = "st.shared.v2.f64 [$0], {$1, $2};"
+        build = _instruction(code, "r,d,d,~{memory}", [_INT, _DOUBLE, _DOUBLE], [])
+        real = types.float64
+
+    @device.intrinsic
+    def store(context: Any, at: Scalar, re: Scalar, im: Scalar) -> Any:
+        return types.void(types.uint32, real, real), build
+
+    return store
