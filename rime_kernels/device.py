@@ -65,7 +65,7 @@ def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[...,
     what launches may ask for.
     """
     if simulated():
-        return _cuda().jit
+        return lambda function: _with_shared_memory(_cuda().jit(function), dynamic_bytes)
     jit = _cuda().jit(**({"max_registers": max_register} if max_register else {}))
 
     def compiled(function: Callable[..., None]) -> Compiled:
@@ -73,9 +73,14 @@ def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[...,
         versions = importlib.metadata.version("numba-cuda"), repr(sorted(dispatcher.targetoptions.items()))
         # Bound at once: at the first launch it would be too late to compile it instead.
         cache.enable(dispatcher, *versions, ready=lambda kernel: kernel.bind())
-        return _WithSharedMemory(dispatcher, dynamic_bytes) if dynamic_bytes else dispatcher
+        return _with_shared_memory(dispatcher, dynamic_bytes)
 
     return compiled
+
+
+def _with_shared_memory(dispatcher: Compiled, n_byte: int) -> Compiled:
+    """The kernel, launched with so much shared memory beside what it declares."""
+    return _WithSharedMemory(dispatcher, n_byte) if n_byte else dispatcher
 
 
 class _WithSharedMemory:
@@ -91,8 +96,8 @@ class _WithSharedMemory:
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> Compiled:
         launched = self._dispatcher[(*configuration, self._n_byte)]
-        # Numba keeps the object of a configuration: it is asked once.
-        if self._tell not in launched.pre_launch_callbacks:
+        # Numba keeps the object of a configuration. The simulator has no limit.
+        if not simulated() and self._tell not in launched.pre_launch_callbacks:
             launched.pre_launch_callbacks.append(self._tell)
         return launched
 

@@ -29,8 +29,6 @@ class Sent(NamedTuple):
 class GivenEngine(Engine):
     """Launches for data that lie on the device as rows do, not as kernels read them."""
 
-    _has_units = False  # one layout serves predictions and the adjoint
-
     def _sky(self, sources: Sources) -> Sent:
         call = self._call(sources)
         given = Parameters(*self._workspace.fill("parameters", call.given))

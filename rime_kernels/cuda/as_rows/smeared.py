@@ -79,6 +79,8 @@ class _Rows(NamedTuple):
 class SmearedRows(GivenEngine):
     """See `rime_kernels.engine.smeared.Block`."""
 
+    _has_units = False  # one layout, moved from node to node, serves predictions and the adjoint
+
     def __init__(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: Shared
     ) -> None:

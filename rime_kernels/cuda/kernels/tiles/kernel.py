@@ -86,7 +86,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         shared, own = shared_arrays(), own_arrays()
         block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
         place_antennas(block, work, tables, sky, shared)
-        clear_gaps(block, tables, shared.staged)
+        if has_others:
+            clear_gaps(block, tables, shared.staged)
         tile = find_tile(block, work, tables)
         look_ahead(tile, tables, columns, own.glance)
         # Coordinates and gaps must be in place before any thread stages terms from them.
