@@ -23,8 +23,8 @@ LEAST_UNIT_ANTENNAS, _LEAST_POINTS = 24, 12
 _CAPABILITY = (8, 0)
 # Threads of a block and registers of each: as many as a multiprocessor has.
 _MAX_THREAD, _REGISTERS = 640, 65536
-# Slots of a block: their operands take no more than 140 KiB.
-_MAX_SLOT = 112
+# Slots of a block, and units of each: their operands take no more than 140 KiB.
+_MAX_SLOT, _UNITS = 112, 8
 
 _forced: list[TileShape] = []
 
@@ -40,7 +40,7 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
 
 def unit_shape() -> TileShape:
     """The most that a block may have."""
-    return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, 1)
+    return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, _UNITS)
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:

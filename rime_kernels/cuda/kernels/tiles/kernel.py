@@ -236,18 +236,23 @@ def _make_sweep_points(kernel: TileKernel) -> Compiled:
         corner, at = find_operands(block, tile, tables), shared.operands
         lane = uint32(uint32(block.thread) & uint32(31))
         clear(block, uint32(tables.antenna.shape[1]), at)
-        n_chunk = (n_point + int32(chunk - 1)) // int32(chunk)
+        n_chunk, late = (
+            (n_point + int32(chunk - 1)) // int32(chunk),
+            int32(block.thread) >> int32(5) & int32(1),
+        )
         # Brightness is one chunk ahead of the terms, and these are one ahead of the sums.
         stage_bright(points_of(0, chunk, n_point), block, sky, shared)
         cuda.syncthreads()
         for k in range(n_chunk + int32(1)):
             if k + 1 < n_chunk:
                 stage_bright(points_of(k + 1, chunk, n_point), block, sky, shared)
-            if k < n_chunk:
-                fill(points_of(k, chunk, n_point), at, block, shared.slots, sky)
-            # Warps have tiles or none.
-            if k > 0 and tile.active:
-                add(points_of(k - 1, chunk, n_point), corner, tile.local, lane, at, sums)
+            # Half of the warps fill first, the others add first: so all units of a multiprocessor work.
+            for turn in range(2):
+                if turn == late:
+                    if k < n_chunk:
+                        fill(points_of(k, chunk, n_point), at, block, shared.slots, sky)
+                elif k > 0 and tile.active:  # all threads of a warp have tiles, or none
+                    add(points_of(k - 1, chunk, n_point), corner, tile.local, lane, at, sums)
             cuda.syncthreads()
 
     return sweep_points

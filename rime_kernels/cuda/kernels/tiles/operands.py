@@ -5,12 +5,19 @@ For each Stokes parameter S and antennas p, q with terms a + i b,
     Re V^S_pq = sum_s S_s (a_p a_q + b_p b_q),   Im V^S_pq = sum_s S_s (b_p a_q - a_p b_q):
 
 products of the matrix of first antennas, pairs (a, b) or (b, -a), by that of second antennas, pairs S (a, b).
-A chunk of sources fills 128 bytes of shared memory for each antenna and matrix, eight units of 16 bytes: two
-sources each in single precision, one in double precision. Units lie in an order that differs from antenna to
-antenna, so that the threads which read together read from different banks.
+A chunk of sources has some units of 16 bytes in shared memory for each antenna and matrix, of two sources in
+single and of one in double precision. What a thread reads at once is what an instruction takes, in its order:
+
+- first antennas, in twos, have two halves: of single precision the numbers rounded to half precision, then
+  what is left of them; of double precision a, then b. A unit has (s, p), (s, p + 1), (s + 1, p),
+  (s + 1, p + 1), or (s, p), (s, p + 1).
+- second antennas: both sources rounded, then what is left of them; or S a, S b.
+
+Units lie in an order that differs from antenna to antenna, so that the threads which read together read
+from different banks.
 
 In single precision the brightness of a chunk is scaled by a power of two, for half precision reaches from
-6e-8 to 65504 only, and the sums of a chunk are added to those of the others outside the matrix units, which
+6e-8 to 65504 only, and the sums of 16 sources are added to those of the others outside the matrix units, which
 round towards 0.
 """
 
@@ -57,19 +64,52 @@ def make_points() -> Compiled:
 
 
 @functools.cache
-def make_element(kernel: TileKernel) -> Compiled:
-    """Function that says where source s of a chunk lies for a slot: a number of complex elements.
+def make_write(kernel: TileKernel) -> Compiled:
+    """Function that writes the term of source s of a chunk to one of the matrices of a buffer.
 
-    `turn` is 1 where the second half of the eight units comes first.
+    Matrix 0 is that of first antennas; `at` is where the buffer begins.
     """
-    per_unit = 2 if kernel.variant.single else 1
+    single, n_unit, n_slot = kernel.variant.single, kernel.shape.units, kernel.shape.n_slot
+    if device.simulated():
+        chunk = sizes_of(kernel).n_operand_source
+
+        def simulated(array: Any, at: Any, matrix: int, slot: Any, s: Any, re: Any, im: Any) -> None:
+            array[int(at) + (matrix * n_slot + int(slot)) * chunk + int(s)] = complex(re, im)
+
+        return simulated
+    store, split = units.make_store(single), units.make_split()
+    n_row, n_matrix, shift = 16 * n_unit, 16 * n_unit * n_slot, 1 if single else 0
 
     @device.inline
-    def element(slot: Scalar, s: Scalar, turn: Scalar) -> Scalar:
-        unit = uint32(uint32(s) // uint32(per_unit)) ^ uint32(uint32(4) * uint32(turn))
-        return uint32(uint32(per_unit) * uint32(uint32(8) * slot + unit) + uint32(s) % uint32(per_unit))
+    def write(
+        start: Scalar, at: Scalar, matrix: int, slot: Scalar, s: Scalar, re: Scalar, im: Scalar
+    ) -> None:
+        first, second = start, start
+        if matrix == 0:
+            pair = uint32(slot >> uint32(1))
+            unit = uint32(s >> uint32(shift)) ^ uint32(uint32(4) * uint32(pair & uint32(1)))
+            first = uint32(start + at + uint32(n_row) * pair + uint32(16) * unit)
+            if single:
+                first = uint32(first + uint32(8) * (s & uint32(1)) + uint32(4) * (slot & uint32(1)))
+            else:
+                first = uint32(first + uint32(8) * (slot & uint32(1)))
+            second = uint32(first + uint32(n_matrix // 2))
+        else:
+            unit = uint32(s >> uint32(shift)) ^ uint32(uint32(4) * uint32(slot & uint32(1)))
+            first = uint32(start + at + uint32(n_row) * slot + uint32(16) * unit)
+            if single:
+                first = uint32(first + uint32(4) * (s & uint32(1)))
+            first = uint32(first + uint32(n_matrix) * uint32(matrix))
+            second = uint32(first + uint32(8))
+        if single:
+            high, low = split(re, im)
+            store(first, high)
+            store(second, low)
+        else:
+            store(first, re)
+            store(second, im)
 
-    return element
+    return write
 
 
 @functools.cache
@@ -103,17 +143,19 @@ def make_scale(single: bool) -> Compiled:
 def make_stage_bright(kernel: TileKernel) -> Compiled:
     """Function that puts the scaled brightness of a chunk, of all items of a block, into shared memory.
 
-    0 for sources that are not there. All threads of a block call it.
+    0 for sources that are not there. All threads of a block call it, and those of a warp together.
     """
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
     chunk, n_item, per_source = sizes.n_operand_source, kernel.shape.n_item, sizes.per_source
     real, swapped, scale = float32 if single else float64, exchange(), make_scale(single)
-    read_stokes = baseline.make_read_stokes(single, n_stokes, int64)
+    read_stokes, meets = baseline.make_read_stokes(single, n_stokes, int64), device.simulated()
 
     @device.part
     def stage_bright(points: Points, block: Block, sky: Sky, shared: Shared) -> None:
         thread = uint32(block.thread)
         j, s = uint32(thread // uint32(chunk)), uint32(thread % uint32(chunk))
+        if not meets and int32(uint32(thread & uint32(0xFFFFFFE0)) // uint32(chunk)) >= block.n_here:
+            return  # a warp without items
         i, q, u, v = real(0), real(0), real(0), real(0)
         is_one = int32(j) < block.n_here
         if is_one and int32(s) < points.n_source:
@@ -122,12 +164,14 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             i, q, u, v = stokes.i, stokes.q, stokes.u, stokes.v
         by, inverse = real(1), real(1)
         if single:
-            # Over the threads of an item: 16 neighbours.
+            # Over the threads of an item: neighbours.
             most = max(max(abs(i), abs(q)), max(abs(u), abs(v)))
             most = max(most, swapped(most, 1))
             most = max(most, swapped(most, 2))
             most = max(most, swapped(most, 4))
             most = max(most, swapped(most, 8))
+            if chunk == 32:
+                most = max(most, swapped(most, 16))
             by, inverse = scale(most)
         if is_one:
             # The terms of a chunk are made after its brightness and before its sum: two and four in turn.
@@ -146,44 +190,30 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
-def make_write(single: bool) -> Compiled:
-    """Function that writes an element of the operands."""
-    if device.simulated():
-
-        def write(at: Any, element: Any, re: Any, im: Any) -> None:
-            at[element] = complex(re, im)
-
-        return write
-    store, n_byte = units.make_store(single), 8 if single else 16
-
-    @device.inline
-    def write_bytes(at: Scalar, element: Scalar, re: Scalar, im: Scalar) -> None:
-        store(uint32(at + uint32(n_byte) * uint32(element)), re, im)
-
-    return write_bytes
-
-
-@functools.cache
 def make_fill_operands(kernel: TileKernel) -> Compiled:
     """Function that makes the operands of a chunk of point sources, in one of the two buffers."""
     variant, sizes = kernel.variant, sizes_of(kernel)
     single, code, n_stokes, chunk = variant.single, variant.beam, variant.n_stokes, sizes.n_operand_source
-    n_item, n_slot, n_thread = kernel.shape.n_item, kernel.shape.n_slot, kernel.shape.n_thread
-    real, cos_sin, write = float32 if single else float64, scalars.make_cos_sin(single), make_write(single)
-    element, n_matrix, n_step = make_element(kernel), chunk * n_slot, n_thread // chunk
+    n_item, n_thread, n_buffer = kernel.shape.n_item, kernel.shape.n_thread, sizes.n_buffer
+    real, cos_sin, write = float32 if single else float64, scalars.make_cos_sin(single), make_write(kernel)
+    polarised = n_stokes == 4
 
     @device.part
     def fill_operands(points: Points, at: Operands, block: Block, slots: Slots, sky: Sky) -> None:
-        s = uint32(uint32(block.thread) % uint32(chunk))
+        # As few threads for an antenna as there are sources: a power of two.
+        shift = uint32(3)
+        while int32(int32(1) << int32(shift)) < points.n_source:
+            shift = uint32(shift + uint32(1))
+        thread, n_step = uint32(block.thread), uint32(uint32(n_thread) >> shift)
+        x = uint32(thread >> shift)
+        s = uint32(thread - uint32(x << shift))
         there = int32(s) < points.n_source
         k = points.start + int32(s if there else uint32(0))
         l, m, n_minus_1 = (
             sky.direction[block.b, k, 0], sky.direction[block.b, k, 1], sky.direction[block.b, k, 2],
         )  # fmt: skip
         odd, scale = uint32(points.number & int32(1)), sky.beam_scale[block.b]
-        buffer = uint32(odd * uint32(n_matrix * (1 + n_stokes)))
-        first = uint32(uint32(odd * uint32(n_item)) * uint32(chunk))
-        x = uint32(uint32(block.thread) // uint32(chunk))
+        into, first = uint32(odd * uint32(n_buffer)), uint32(uint32(odd * uint32(n_item)) * uint32(chunk) + s)
         while x < block.n_x:
             cos, sin = cos_sin(_turns(slots.u[x], slots.v[x], slots.w[x], l, m, n_minus_1))
             if code != _NO_BEAM:
@@ -192,14 +222,19 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
             if not there:
                 cos, sin = real(0), real(0)
             slot, j = slots.place[x], slots.item[x]
-            write(at.at, uint32(buffer + element(slot, s, (slot >> uint32(1)) & uint32(1))), cos, sin)
-            of_source = uint32(uint32(n_stokes) * uint32(first + uint32(j * uint32(chunk)) + s))
-            into = uint32(buffer + uint32(n_matrix) + element(slot, s, slot & uint32(1)))
-            for parameter in range(n_stokes):
-                bright = at.bright[of_source + uint32(parameter)]
-                write(at.at, into, bright * cos, bright * sin)
-                into = uint32(into + uint32(n_matrix))
-            x = uint32(x + uint32(n_step))
+            write(at.at, into, 0, slot, s, cos, sin)
+            bright = uint32(uint32(n_stokes) * uint32(first + uint32(j * uint32(chunk))))
+            # One line for each matrix: their places are constants then.
+            value = at.bright[bright]
+            write(at.at, into, 1, slot, s, value * cos, value * sin)
+            if polarised:
+                value = at.bright[bright + uint32(1)]
+                write(at.at, into, 2, slot, s, value * cos, value * sin)
+                value = at.bright[bright + uint32(2)]
+                write(at.at, into, 3, slot, s, value * cos, value * sin)
+                value = at.bright[bright + uint32(3)]
+                write(at.at, into, 4, slot, s, value * cos, value * sin)
+            x = uint32(x + n_step)
 
     return fill_operands
 
@@ -209,20 +244,23 @@ def make_clear_operands(kernel: TileKernel) -> Compiled:
     """Function that puts 0 where no antenna is, in both buffers: products of it would not be 0 times NaN."""
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
     chunk, n_thread, real = sizes.n_operand_source, kernel.shape.n_thread, float32 if single else float64
-    write, element, n_matrix = make_write(single), make_element(kernel), chunk * kernel.shape.n_slot
-    n_all = 2 * (1 + n_stokes)
+    write, n_buffer, polarised = make_write(kernel), sizes.n_buffer, n_stokes == 4
 
     @device.part
     def clear_operands(block: Block, n_slot: Scalar, at: Operands) -> None:
-        n_gap = uint32(uint32(n_slot) - block.n_used)
+        n_gap, zero = uint32(uint32(n_slot) - block.n_used), real(0)
         e = uint32(block.thread)
-        while e < uint32(uint32(block.n_here) * n_gap) * uint32(chunk * n_all):
+        while e < uint32(uint32(block.n_here) * n_gap) * uint32(2 * chunk):
             s, rest = uint32(e % uint32(chunk)), uint32(e // uint32(chunk))
-            matrix, gap = uint32(rest % uint32(n_all)), uint32(rest // uint32(n_all))
+            into, gap = uint32(uint32(rest & uint32(1)) * uint32(n_buffer)), uint32(rest // uint32(2))
             j = uint32(gap // n_gap)
             slot = uint32(j * uint32(n_slot) + block.n_used + uint32(gap - j * n_gap))
-            into = uint32(matrix * uint32(n_matrix) + element(slot, s, uint32(0)))
-            write(at.at, into, real(0), real(0))
+            write(at.at, into, 0, slot, s, zero, zero)
+            write(at.at, into, 1, slot, s, zero, zero)
+            if polarised:
+                write(at.at, into, 2, slot, s, zero, zero)
+                write(at.at, into, 3, slot, s, zero, zero)
+                write(at.at, into, 4, slot, s, zero, zero)
             e = uint32(e + uint32(n_thread))
 
     return clear_operands
@@ -234,9 +272,10 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     if device.simulated():
         return _simulated_products(kernel)
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
-    n_item, n_matrix = kernel.shape.n_item, 128 * kernel.shape.n_slot
-    # A step of the instruction takes four units, 64 bytes.
-    half = sizes.n_operand_source // 2
+    n_item, n_row = kernel.shape.n_item, 16 * kernel.shape.units
+    n_buffer, n_matrix = sizes.n_buffer, n_row * kernel.shape.n_slot
+    # An instruction takes four units, 64 bytes; two go together.
+    per_step = 8 if single else 4
     one, both = (_make_steps(single, n_stokes, n_step, n_matrix) for n_step in (1, 2))
 
     @device.part
@@ -247,17 +286,22 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
         if single:
             turn = uint32(uint32(points.number & int32(3)) * uint32(n_item) + uint32(local))
             inverse = at.inverse[turn]
-        first = uint32(
-            at.at + odd * uint32(n_matrix * (1 + n_stokes)) + uint32(16) * uint32(lane & uint32(3))
+        first = uint32(at.at + odd * uint32(n_buffer) + uint32(16) * uint32(lane & uint32(3)))
+        pair = uint32(corner.p >> uint32(1))
+        p = uint32(first + uint32(n_row) * pair)
+        q = uint32(first + uint32(n_matrix) + uint32(n_row) * corner.q)
+        by_p, by_q = (
+            uint32(uint32(64) * uint32(pair & uint32(1))),
+            uint32(uint32(64) * (corner.q & uint32(1))),
         )
-        p = uint32(first + uint32(128) * corner.p)
-        q = uint32(first + uint32(n_matrix) + uint32(128) * corner.q)
-        by_p = uint32(uint32(64) * uint32((corner.p >> uint32(1)) & uint32(1)))
-        by_q = uint32(uint32(64) * uint32(corner.q & uint32(1)))
-        if points.n_source > half:
-            both(p, q, by_p, by_q, inverse, sums)
-        else:
-            one(p, q, by_p, by_q, inverse, sums)
+        left = points.n_source
+        while left > 0:
+            if left > per_step:
+                both(p, q, by_p, by_q, inverse, sums)
+            else:
+                one(p, q, by_p, by_q, inverse, sums)
+            left -= 2 * per_step
+            p, q = uint32(p + uint32(128)), uint32(q + uint32(128))
 
     return add_operands
 
@@ -266,17 +310,11 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
 def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Compiled:
     """Function that adds one or two steps; `p`, `q` are addresses, `by_p`, `by_q` those of the first half."""
     load, product, turn = units.make_load(single), units.make_product(single), units.make_turn(single)
-    n_own = units.N_OWN
+    n_own, second_half = units.N_OWN, n_matrix // 2
 
     @device.inline
-    def small(a: Any, other: Any, b: Any, c: Any) -> Any:
-        # What is left of one number times the other, rounded: small, so that it comes first.
-        c = product(a[1], other[1], a[3], other[3], b[0], b[2], c[0], c[1], c[2], c[3])
-        return product(a[0], other[0], a[2], other[2], b[1], b[3], c[0], c[1], c[2], c[3])
-
-    @device.inline
-    def large(a: Any, other: Any, b: Any, c: Any) -> Any:
-        return product(a[0], other[0], a[2], other[2], b[0], b[2], c[0], c[1], c[2], c[3])
+    def multiplied(a: Any, b0: Scalar, b1: Scalar, c: Any) -> Any:
+        return product(a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3])
 
     @device.inline
     def turned(a: Any) -> Any:
@@ -291,25 +329,27 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
 
     @device.part
     def single_steps(p: Scalar, q: Scalar, by_p: Scalar, by_q: Scalar, inverse: Scalar, sums: Array) -> None:
-        zero = float32(0), float32(0), float32(0), float32(0)
-        a0, b0 = load(uint32(p + by_p)), load(uint32(p + by_p + uint32(128)))
-        x0, y0 = turned(a0), turned(b0)
-        a1, b1, x1, y1 = a0, b0, x0, y0
+        zero, to_low = (float32(0), float32(0), float32(0), float32(0)), uint32(second_half)
+        at = uint32(p + by_p)
+        high0, low0 = load(at), load(uint32(at + to_low))
+        high0_im, low0_im = turned(high0), turned(low0)
+        high1, low1, high1_im, low1_im = high0, low0, high0_im, low0_im
         if n_step == 2:
-            a1, b1 = (
-                load(uint32(p + (by_p ^ uint32(64)))),
-                load(uint32(p + (by_p ^ uint32(64)) + uint32(128))),
-            )
-            x1, y1 = turned(a1), turned(b1)
+            at = uint32(p + (by_p ^ uint32(64)))
+            high1, low1 = load(at), load(uint32(at + to_low))
+            high1_im, low1_im = turned(high1), turned(low1)
         for parameter in range(n_stokes):
             at = uint32(q + uint32(parameter) * uint32(n_matrix))
-            second0 = load(uint32(at + by_q))
-            re, im = small(a0, b0, second0, zero), small(x0, y0, second0, zero)
+            b = load(uint32(at + by_q))
+            # Small products first: an addition rounds by the size of the sum.
+            re, im = multiplied(low0, b[0], b[1], zero), multiplied(low0_im, b[0], b[1], zero)
+            re, im = multiplied(high0, b[2], b[3], re), multiplied(high0_im, b[2], b[3], im)
             if n_step == 2:
-                second1 = load(uint32(at + (by_q ^ uint32(64))))
-                re, im = small(a1, b1, second1, re), small(x1, y1, second1, im)
-                re, im = large(a1, b1, second1, re), large(x1, y1, second1, im)
-            re, im = large(a0, b0, second0, re), large(x0, y0, second0, im)
+                d = load(uint32(at + (by_q ^ uint32(64))))
+                re, im = multiplied(low1, d[0], d[1], re), multiplied(low1_im, d[0], d[1], im)
+                re, im = multiplied(high1, d[2], d[3], re), multiplied(high1_im, d[2], d[3], im)
+                re, im = multiplied(high1, d[0], d[1], re), multiplied(high1_im, d[0], d[1], im)
+            re, im = multiplied(high0, b[0], b[1], re), multiplied(high0_im, b[0], b[1], im)
             add(sums, n_own * parameter, inverse, re)
             add(sums, n_own * (n_stokes + parameter), inverse, im)
 
@@ -324,18 +364,16 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
     @device.part
     def double_steps(p: Scalar, q: Scalar, by_p: Scalar, by_q: Scalar, inverse: Scalar, sums: Array) -> None:
         for step in range(n_step):
-            turn_p = by_p ^ uint32(64 * step)
-            a, b = load(uint32(p + turn_p)), load(uint32(p + turn_p + uint32(128)))
-            minus_a, minus_b = turn(a[0]), turn(b[0])
+            at = uint32(p + (by_p ^ uint32(64 * step)))
+            a, b = load(at), load(uint32(at + uint32(second_half)))
+            re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
             for parameter in range(n_stokes):
                 at = uint32(q + uint32(parameter) * uint32(n_matrix) + (by_q ^ uint32(64 * step)))
                 second = load(at)
                 c = own(sums, n_own * parameter)
-                c = product(a[0], b[0], a[1], b[1], second[0], second[1], c[0], c[1], c[2], c[3])
-                keep(sums, n_own * parameter, c)
+                keep(sums, n_own * parameter, multiplied(re, second[0], second[1], c))
                 c = own(sums, n_own * (n_stokes + parameter))
-                c = product(a[1], b[1], minus_a, minus_b, second[0], second[1], c[0], c[1], c[2], c[3])
-                keep(sums, n_own * (n_stokes + parameter), c)
+                keep(sums, n_own * (n_stokes + parameter), multiplied(im, second[0], second[1], c))
 
     return single_steps if single else double_steps
 
@@ -343,20 +381,20 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
 def _simulated_products(kernel: TileKernel) -> Compiled:
     """The same sums one by one, for the simulator: it has no matrix units."""
     sizes, n_stokes, side = sizes_of(kernel), kernel.variant.n_stokes, kernel.shape.side
-    n_matrix, n_item = sizes.n_operand_source * kernel.shape.n_slot, kernel.shape.n_item
-    element, single = make_element(kernel), kernel.variant.single
+    chunk, n_slot, n_item = sizes.n_operand_source, kernel.shape.n_slot, kernel.shape.n_item
+    single, n_buffer = kernel.variant.single, sizes.n_buffer
 
     def add_operands(points: Any, corner: Any, local: Any, lane: Any, at: Any, sums: Any) -> None:
-        first = (points.number & 1) * n_matrix * (1 + n_stokes)
+        first = int(points.number & 1) * n_buffer
         inverse = at.inverse[(points.number & 3) * n_item + local] if single else 1.0
         # Column g of the second matrix is what a thread reads; its own sums are of columns 2 t, 2 t + 1.
         second = int(corner.q) - (int(lane) >> 2) + side * (int(lane) & 3)
         for s in range(int(points.n_source)):
             for n in range(side * side):
                 p, q = int(corner.p) + n // side, second + n % side
-                a = complex(at.at[first + element(np.uint32(p), s, p >> 1 & 1)])
+                a = complex(at.at[first + p * chunk + s])
                 for k in range(n_stokes):
-                    b = complex(at.at[first + (1 + k) * n_matrix + element(np.uint32(q), s, q & 1)])
+                    b = complex(at.at[first + ((1 + k) * n_slot + q) * chunk + s])
                     product = inverse * a * b.conjugate()
                     sums[k * side * side + n] += product.real
                     sums[(n_stokes + k) * side * side + n] += product.imag

@@ -41,7 +41,8 @@ class TileShape:
     max_register : int
         Registers that a thread may have; 0 leaves it to the compiler.
     units : int
-        1 where matrix units sum the point sources (`operands`), else 0; `side` is 2 then.
+        Where matrix units sum the point sources: units of 16 bytes that a chunk has in each matrix and
+        antenna (`operands`), 8 or 16; `side` is 2 then. 0 where threads sum them.
     """
 
     side: int
@@ -86,8 +87,8 @@ class TileKernel:
 
     @property
     def dynamic_bytes(self) -> int:
-        """Shared memory that a launch asks for: both buffers of operands, 128 bytes a slot and matrix."""
-        return 2 * 128 * self.shape.n_slot * (1 + self.variant.n_stokes) if self.uses_units else 0
+        """Shared memory that a launch asks for: both buffers of operands."""
+        return 2 * 16 * self.shape.units * self.shape.n_slot * (1 + self.variant.n_stokes)
 
     @property
     def has_sums(self) -> bool:
@@ -138,13 +139,17 @@ class Sizes(NamedTuple):
     n_operand_source: int  # sources of a chunk for matrix units
     n_operand_bright: int  # numbers of the brightness of both chunks
     n_place: int  # slots that `operands` asks for
+    n_buffer: int  # bytes of a buffer of operands; complex elements in the simulator
 
 
 def sizes_of(kernel: TileKernel) -> Sizes:
     """The sizes of its workspace."""
     shape, record, single = kernel.shape, kernel.record, kernel.variant.single
     n_baseline, n_stokes = shape.side**2, kernel.variant.n_stokes
-    units, n_operand_source = kernel.uses_units, 16 if single else 8
+    units, n_operand_source = kernel.uses_units, shape.units * (2 if single else 1)
+    n_buffer = kernel.dynamic_bytes // 2
+    if device.simulated():  # elements instead of bytes
+        n_buffer //= 8 if single else 16
     # One element more than a group's terms: groups then begin in different banks.
     step = shape.chunk * shape.side + 1
     n_term = shape.n_slot // shape.side * step
@@ -174,6 +179,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_operand_source=n_operand_source,
         n_operand_bright=2 * shape.n_item * n_operand_source * n_stokes if units else 1,
         n_place=shape.n_slot if units else 1,
+        n_buffer=n_buffer,
     )
 
 

@@ -171,27 +171,31 @@ def make_load(single: bool) -> Compiled:
 
 
 @functools.cache
-def make_store(single: bool) -> Compiled:
-    """Function that writes a complex number to 8 or 16 bytes of shared memory.
-
-    In single precision as two packed pairs: both parts rounded to half precision, and what is left of them.
-    """
-    if single:
-        code = (
-            "{.reg .b16 a, b; .reg .f32 x, y; .reg .b32 high, low; "
-            "cvt.rn.f16x2.f32 high, $2, $1; mov.b32 {a, b}, high; "
-            "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $1, x; sub.f32 y, $2, y; "
-            "cvt.rn.f16x2.f32 low, y, x; st.shared.v2.b32 [$0], {high, low};}"
-        )
-        build = _instruction(code, "r,f,f,~{memory}", [_INT, _FLOAT, _FLOAT], [])
-        real = types.float32
-    else:
-        code = "st.shared.v2.f64 [$0], {$1, $2};"
-        build = _instruction(code, "r,d,d,~{memory}", [_INT, _DOUBLE, _DOUBLE], [])
-        real = types.float64
+def make_split() -> Compiled:
+    """Function that gives two numbers as packed pairs: rounded to half precision, and what is left of them."""
+    code = (
+        "{.reg .b16 a, b; .reg .f32 x, y; cvt.rn.f16x2.f32 $0, $3, $2; mov.b32 {a, b}, $0; "
+        "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $2, x; sub.f32 y, $3, y; "
+        "cvt.rn.f16x2.f32 $1, y, x;}"
+    )
+    build = _instruction(code, "=&r,=&r,f,f", [_FLOAT] * 2, [_INT] * 2)
 
     @device.intrinsic
-    def store(context: Any, at: Scalar, re: Scalar, im: Scalar) -> Any:
-        return types.void(types.uint32, real, real), build
+    def split(context: Any, x: Scalar, y: Scalar) -> Any:
+        return types.UniTuple(types.uint32, 2)(types.float32, types.float32), build
+
+    return split
+
+
+@functools.cache
+def make_store(single: bool) -> Compiled:
+    """Function that writes a packed pair, or a number of double precision, to shared memory."""
+    kind, letter, real = (_INT, "r", types.uint32) if single else (_DOUBLE, "d", types.float64)
+    code = f"st.shared.{'b32' if single else 'f64'} [$0], $1;"
+    build = _instruction(code, f"r,{letter},~{{memory}}", [_INT, kind], [])
+
+    @device.intrinsic
+    def store(context: Any, at: Scalar, value: Scalar) -> Any:
+        return types.void(types.uint32, real), build
 
     return store
