@@ -32,6 +32,7 @@ from rime_kernels.cuda.shapes.matrix_units import (
     LEAST_UNIT_FILL,
     UNIT_BUNDLE,
     fitted_units,
+    max_unit_tile,
     unit_shape,
     units_pay,
 )
@@ -310,7 +311,7 @@ class Engine:
             return None
         tiles = tile_table(
             rows.antenna1, rows.antenna2, rows.time_index,
-            shape.side, shape.n_thread, shape.n_slot, LEAST_UNIT_FILL, UNIT_BUNDLE,
+            shape.side, max_unit_tile(shape), shape.n_slot, LEAST_UNIT_FILL, UNIT_BUNDLE,
         )  # fmt: skip
         if tiles is None:
             return None

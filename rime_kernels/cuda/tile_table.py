@@ -61,11 +61,13 @@ class TileTable(NamedTuple):
 class Bundle(NamedTuple):
     """Tiles that come together: groups of antennas on their first and on their second sides.
 
-    The longer side is a multiple of the shorter one.
+    The longer side is a multiple of the shorter one. Tiles are numbered block by block of `width` groups of
+    the second side; in a block the second group runs fastest.
     """
 
     n_first: int = 1
     n_second: int = 1
+    width: int = 1
 
     @property
     def n_tile(self) -> int:
@@ -74,7 +76,11 @@ class Bundle(NamedTuple):
     @property
     def n_group(self) -> int:
         """Groups that lie side by side wherever one of them is needed."""
-        return max(self)
+        return max(self.n_first, self.n_second)
+
+    def number(self, first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The number of the tile of two groups, counted from the first of the bundle."""
+        return (second // self.width * self.n_first + first) * self.width + second % self.width
 
 
 def tile_table(
@@ -125,7 +131,8 @@ def tile_table(
     antenna, n_used = np.zeros((len(parts), n_slot), np.int32), 0
     group_of = np.zeros((2, len(parts), n_tile), np.int32)
     # Where no bundle is, threads read what the first one would.
-    within = np.stack(np.divmod(np.arange(bundle.n_tile), bundle.n_second))
+    sides = np.divmod(np.arange(bundle.n_tile), bundle.n_second)
+    within = np.stack(sides)[:, np.argsort(bundle.number(*sides))]
     group_of[:] = np.tile(within, n_tile // bundle.n_tile)[:, None]
     split_of, local = np.empty(bundles.size, np.int64), np.empty(bundles.size, np.int64)
     for k, (part, unit) in enumerate(zip(parts, units_of, strict=True)):
@@ -133,13 +140,13 @@ def tile_table(
         slots = (unit[:, None] * n_unit_slot + np.arange(n_unit_slot)).ravel()
         slots = slots[slots < used.size]
         antenna[k, : slots.size], n_used = used[slots], max(n_used, slots.size)
-        for axis, n_group in enumerate(bundle):
+        for axis, n_group in enumerate(bundle[:2]):
             begin = np.searchsorted(unit, units[axis, part]) * bundle.n_group
             begin += pairs[axis, part] % per_unit[axis] * n_group
             of_part = begin[:, None] + within[axis]
             group_of[axis, k, : of_part.size] = of_part.ravel()
     cell = low % side * side + high % side
-    tile = local[which] + groups_of[0] % bundle.n_first * bundle.n_second + groups_of[1] % bundle.n_second
+    tile = local[which] + bundle.number(groups_of[0] % bundle.n_first, groups_of[1] % bundle.n_second)
     numbers = 1 + np.arange(first.size)
     place[layer, split_of[which], cell, tile] = np.where(swapped, -numbers, numbers)
     return TileTable(place, layer_time.astype(np.int32), antenna, group_of, n_used)

@@ -8,21 +8,21 @@ from contextlib import contextmanager
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_COLUMN_TILE, N_ROW
 from rime_kernels.cuda.tile_table import Bundle
 from rime_kernels.inputs import Variant
 
-# Antennas on each side of a thread's tile, and the tiles of a warp.
+# Antennas on each side of a tile, and the tiles of a warp.
 _SIDE = 2
-UNIT_BUNDLE = Bundle(N_ROW // _SIDE, N_COLUMN // _SIDE)
+UNIT_BUNDLE = Bundle(N_ROW // _SIDE, N_COLUMN_TILE * N_COLUMN // _SIDE, N_COLUMN // _SIDE)
 # Tiles that rows fill by less than this lose to other kernels.
 LEAST_UNIT_FILL = 0.3
 # Fewer points than these, or fewer antennas, are summed faster by the other kernels.
 LEAST_UNIT_ANTENNAS, _LEAST_POINTS = 24, 12
 # Devices with instructions for both precisions.
 _CAPABILITY = (8, 0)
-# Threads of a block and registers of each: as many as a multiprocessor has.
-_MAX_THREAD, _REGISTERS = 640, 65536
+# Threads of a block, registers of a multiprocessor, and the most that one thread needs.
+_MAX_THREAD, _REGISTERS, _MOST = 320, 65536, 200
 # Slots of a block, and units of each: their operands take no more than 140 KiB.
 _MAX_SLOT, _UNITS = 112, 8
 
@@ -43,11 +43,17 @@ def unit_shape() -> TileShape:
     return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, _UNITS)
 
 
+def max_unit_tile(shape: TileShape) -> int:
+    """The most tiles of a block."""
+    return N_COLUMN_TILE * shape.n_thread
+
+
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
     """The shape of a kernel whose splits have so many tiles and slots."""
-    n_item = max(1, min(shape.n_thread // n_tile, shape.n_slot // n_slot))
-    n_thread = n_item * n_tile
-    register = shape.max_register or min(128, _REGISTERS // n_thread // 8 * 8)
+    n_lane = n_tile // N_COLUMN_TILE
+    n_item = max(1, min(shape.n_thread // n_lane, shape.n_slot // n_slot))
+    n_thread = n_item * n_lane
+    register = shape.max_register or min(_MOST, _REGISTERS // n_thread // 8 * 8)
     return dataclasses.replace(
         shape, n_thread=n_thread, n_slot=n_item * n_slot, n_item=n_item, max_register=register
     )

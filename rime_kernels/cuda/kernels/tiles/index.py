@@ -159,7 +159,7 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
     threads.
     """
     has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
-    has_profile = kernel.variant.profiles is not None
+    has_profile, n_own = kernel.variant.profiles is not None, kernel.n_own
 
     @device.inline
     def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
@@ -168,6 +168,13 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
         local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
         active = local < block.n_here
         n_mine, mine = int32(n_tile), tile
+        if n_own > 1:
+            # Those of a warp lie one behind the other, first tile by first tile: `tile_table.Bundle`.
+            n_mine = int32(uint32(n_tile) // uint32(n_own))
+            local = int32(uint32(thread) // uint32(n_mine))
+            mine = int32(uint32(thread) - uint32(local * n_mine))
+            tile = (mine >> int32(5)) * int32(32 * n_own) + (mine & int32(31))
+            active = local < block.n_here
         if has_adjoint:
             per_part = int32(uint32(n_tile + uint32(work.n_part - 1)) // uint32(work.n_part))
             first_tile = int32(uint32(block.copy - block.split * uint32(work.n_part))) * per_part
@@ -187,6 +194,20 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
         return Tile(active, local, item, tile, mine, n_mine, first_datum, nu)
 
     return find_tile
+
+
+@functools.cache
+def make_next_tile() -> Compiled:
+    """Function that gives tile `number` of a thread's own."""
+
+    @device.inline
+    def next_tile(tile: Tile, number: Scalar) -> Tile:
+        return Tile(
+            tile.active, tile.local, tile.item, int32(tile.tile + int32(32) * int32(number)), tile.mine,
+            tile.n_mine, tile.first_datum, tile.nu,
+        )  # fmt: skip
+
+    return next_tile
 
 
 @functools.cache

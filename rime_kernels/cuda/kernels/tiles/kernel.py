@@ -76,7 +76,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
     has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, _make_sweep_points(kernel)
-    has_others = not uses_units or kernel.has_gaussian
+    has_others, n_own = not uses_units or kernel.has_gaussian, kernel.n_own
+    next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
     @device.kernel(kernel.shape.max_register, kernel.dynamic_bytes)
@@ -110,10 +111,12 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
                     block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own
                 )
         if not is_chi2 and tile.active:
-            finish_visibilities(
-                block, tile, work, tables, sky, results.vis, shared.staged.term, records.by_pair, own.sums,
-                own.samples,
-            )  # fmt: skip
+            for number in range(n_own):
+                finish_visibilities(
+                    block, next_tile(tile, number), work, tables, sky, results.vis, shared.staged.term,
+                    records.by_pair, own.sums, own.samples,
+                )  # fmt: skip
+                next_sums(own.sums)
         if has_voltage:
             write_antennas(block, work, uint32(tables.antenna.shape[1]), shared, records.by_antenna)
 
@@ -129,7 +132,11 @@ def _make_shared(kernel: TileKernel) -> Compiled:
     n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
     n_gathered, n_shown, n_by_slot = sizes.n_gathered, sizes.n_shown, sizes.n_by_slot
     uses_units, n_operand_bright, n_place = kernel.uses_units, sizes.n_operand_bright, sizes.n_place
-    n_inverse, element = 4 * n_item, cplx if device.simulated() or not single else uint64
+    n_operand_place, n_inverse, element = (
+        sizes.n_operand_place,
+        4 * n_item,
+        cplx if device.simulated() or not single else uint64,
+    )
     address = (lambda array: array) if device.simulated() else units.make_address()
 
     @device.inline
@@ -154,12 +161,13 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         place = cuda.shared.array(n_place, uint32)
         item = cuda.shared.array(n_place, uint32)
         scaled = cuda.shared.array(n_operand_bright, real)
+        direction = cuda.shared.array(n_operand_place, float64)
         inverse = cuda.shared.array(n_inverse, real)
         staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm, place, item)
-        of_units = Operands(uint32(0), scaled, inverse)
+        of_units = Operands(uint32(0), scaled, inverse, direction)
         if uses_units:
             # As much as the launch asks for.
-            of_units = Operands(address(cuda.shared.array(0, element)), scaled, inverse)
+            of_units = Operands(address(cuda.shared.array(0, element)), scaled, inverse, direction)
         return Shared(staged, slots, bright_at, partial, gathered, shown, by_slot, of_units)
 
     return shared_arrays
@@ -170,7 +178,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
     sizes, end, side = sizes_of(kernel), kernel.end, kernel.shape.side
     real, n_sum, n_kind, n_glance = (
         float32 if kernel.variant.single else float64,
-        sizes.n_sum,
+        sizes.n_own_sum,
         kernel.n_kind,
         sizes.n_glance,
     )
@@ -205,7 +213,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
 
 def _make_clear(kernel: TileKernel) -> Compiled:
     """Function that begins the sums of a thread and of the block's antennas."""
-    real, n_sum = float32 if kernel.variant.single else float64, sizes_of(kernel).n_sum
+    real, n_sum = float32 if kernel.variant.single else float64, sizes_of(kernel).n_own_sum
     has_voltage, n_thread = kernel.has_voltage, kernel.shape.n_thread
 
     @device.inline
@@ -235,25 +243,27 @@ def _make_sweep_points(kernel: TileKernel) -> Compiled:
         n_point = int32(sky.direction.shape[1]) - int32(sky.n_gaussian)
         corner, at = find_operands(block, tile, tables), shared.operands
         lane = uint32(uint32(block.thread) & uint32(31))
+        # Half of the warps make operands first, the others multiply first: so all units are at work.
+        late = (uint32(block.thread) >> uint32(5)) & uint32(1)
         clear(block, uint32(tables.antenna.shape[1]), at)
-        n_chunk, late = (
-            (n_point + int32(chunk - 1)) // int32(chunk),
-            int32(block.thread) >> int32(5) & int32(1),
-        )
-        # Brightness is one chunk ahead of the terms, and these are one ahead of the sums.
-        stage_bright(points_of(0, chunk, n_point), block, sky, shared)
+        # Brightness is one chunk ahead of the operands, and these are one ahead of the sums.
+        now = points_of(0, chunk, n_point)
+        before, after = points_of(-1, chunk, n_point), points_of(1, chunk, n_point)
+        stage_bright(now, block, sky, shared)
         cuda.syncthreads()
-        for k in range(n_chunk + int32(1)):
-            if k + 1 < n_chunk:
-                stage_bright(points_of(k + 1, chunk, n_point), block, sky, shared)
-            # Half of the warps fill first, the others add first: so all units of a multiprocessor work.
-            for turn in range(2):
-                if turn == late:
-                    if k < n_chunk:
-                        fill(points_of(k, chunk, n_point), at, block, shared.slots, sky)
-                elif k > 0 and tile.active:  # all threads of a warp have tiles, or none
-                    add(points_of(k - 1, chunk, n_point), corner, tile.local, lane, at, sums)
+        while before.start < n_point:
+            if after.n_source > 0:
+                stage_bright(after, block, sky, shared)
+            # All threads of a warp have tiles, or none.
+            if late != 0 and before.n_source > 0 and tile.active:
+                add(before, corner, tile.local, lane, at, sums)
+            if now.n_source > 0:
+                fill(now, at, block, shared.slots, sky)
+            if late == 0 and before.n_source > 0 and tile.active:
+                add(before, corner, tile.local, lane, at, sums)
             cuda.syncthreads()
+            before, now = now, after
+            after = points_of(after.number + 1, chunk, n_point)
 
     return sweep_points
 
@@ -393,6 +403,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
     n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
     fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), _make_sum_tree(kernel)
+    next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.n_own
 
     @device.part
     def finish_chi2(
@@ -406,13 +417,16 @@ def make_finish(kernel: TileKernel) -> Compiled:
             for k in range(n_glance):
                 # This adds 0, but without it the compiler would leave out the reads of `look_ahead`.
                 total += own.glance[k] * real(0)
-            baselines = baselines_of(block, tile, tables)
-            total += tile_chi2(
-                block, tile, work, tables, baselines, slots, sky, columns, shared.staged.term, by_pair,
-                own.samples, own.sums, of_kind,
-            )  # fmt: skip
-            if has_adjoint:
-                fill_baselines(slots, baselines, own.gathering.uvw)
+            for number in range(n_own):
+                here = next_tile(tile, number)
+                baselines = baselines_of(block, here, tables)
+                total += tile_chi2(
+                    block, here, work, tables, baselines, slots, sky, columns, shared.staged.term, by_pair,
+                    own.samples, own.sums, of_kind,
+                )  # fmt: skip
+                if has_adjoint:
+                    fill_baselines(slots, baselines, own.gathering.uvw)
+                next_sums(own.sums)
         elif has_adjoint:
             # Threads without a tile gather as well: 0 times what was left there could be NaN.
             for n in range(n_uvw):

@@ -17,13 +17,14 @@ Units lie in an order that differs from antenna to antenna, so that the threads 
 from different banks.
 
 In single precision the brightness of a chunk is scaled by a power of two, for half precision reaches from
-6e-8 to 65504 only, and the sums of 16 sources are added to those of the others outside the matrix units, which
-round towards 0.
+6e-8 to 65504 only, and the sums of 16 sources are added to those of the others outside the matrix units,
+which round towards 0.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,8 +58,10 @@ def make_points() -> Compiled:
 
     @device.inline
     def points_of(number: Scalar, chunk: int, n_point: Scalar) -> Points:
-        start = int32(number) * int32(chunk)
-        return Points(int32(number), start, max(int32(0), min(int32(chunk), int32(n_point) - start)))
+        start, n_source = int32(int32(number) * int32(chunk)), int32(0)
+        if start >= 0:
+            n_source = int32(max(int32(0), min(int32(chunk), int32(int32(n_point) - start))))
+        return Points(int32(number), start, n_source)
 
     return points_of
 
@@ -141,7 +144,7 @@ def make_scale(single: bool) -> Compiled:
 
 @functools.cache
 def make_stage_bright(kernel: TileKernel) -> Compiled:
-    """Function that puts the scaled brightness of a chunk, of all items of a block, into shared memory.
+    """Function that puts brightness, scaled, of all items and directions of a chunk into shared memory.
 
     0 for sources that are not there. All threads of a block call it, and those of a warp together.
     """
@@ -173,6 +176,11 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             if chunk == 32:
                 most = max(most, swapped(most, 16))
             by, inverse = scale(most)
+        if j == 0 and int32(s) < points.n_source:
+            into, k = uint32(uint32(points.number & int32(1)) * uint32(chunk) + s), points.start + int32(s)
+            shared.operands.direction[uint32(3) * into] = sky.direction[block.b, k, 0]
+            shared.operands.direction[uint32(3) * into + uint32(1)] = sky.direction[block.b, k, 1]
+            shared.operands.direction[uint32(3) * into + uint32(2)] = sky.direction[block.b, k, 2]
         if is_one:
             # The terms of a chunk are made after its brightness and before its sum: two and four in turn.
             turn = uint32(uint32(points.number & int32(1)) * uint32(n_item) + j)
@@ -208,11 +216,9 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
         x = uint32(thread >> shift)
         s = uint32(thread - uint32(x << shift))
         there = int32(s) < points.n_source
-        k = points.start + int32(s if there else uint32(0))
-        l, m, n_minus_1 = (
-            sky.direction[block.b, k, 0], sky.direction[block.b, k, 1], sky.direction[block.b, k, 2],
-        )  # fmt: skip
         odd, scale = uint32(points.number & int32(1)), sky.beam_scale[block.b]
+        k = uint32(uint32(3) * uint32(odd * uint32(chunk) + (s if there else uint32(0))))
+        l, m, n_minus_1 = at.direction[k], at.direction[k + uint32(1)], at.direction[k + uint32(2)]
         into, first = uint32(odd * uint32(n_buffer)), uint32(uint32(odd * uint32(n_item)) * uint32(chunk) + s)
         while x < block.n_x:
             cos, sin = cos_sin(_turns(slots.u[x], slots.v[x], slots.w[x], l, m, n_minus_1))
@@ -276,7 +282,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     n_buffer, n_matrix = sizes.n_buffer, n_row * kernel.shape.n_slot
     # An instruction takes four units, 64 bytes; two go together.
     per_step = 8 if single else 4
-    one, both = (_make_steps(single, n_stokes, n_step, n_matrix) for n_step in (1, 2))
+    one, both = (_make_steps(single, n_stokes, n_step, n_matrix, n_row) for n_step in (1, 2))
 
     @device.part
     def add_operands(
@@ -290,10 +296,8 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
         pair = uint32(corner.p >> uint32(1))
         p = uint32(first + uint32(n_row) * pair)
         q = uint32(first + uint32(n_matrix) + uint32(n_row) * corner.q)
-        by_p, by_q = (
-            uint32(uint32(64) * uint32(pair & uint32(1))),
-            uint32(uint32(64) * (corner.q & uint32(1))),
-        )
+        by_p = uint32(uint32(64) * uint32(pair & uint32(1)))
+        by_q = uint32(uint32(64) * uint32(corner.q & uint32(1)))
         left = points.n_source
         while left > 0:
             if left > per_step:
@@ -307,10 +311,10 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
-def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Compiled:
+def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int, n_row: int) -> Compiled:
     """Function that adds one or two steps; `p`, `q` are addresses, `by_p`, `by_q` those of the first half."""
     load, product, turn = units.make_load(single), units.make_product(single), units.make_turn(single)
-    n_own, second_half = units.N_OWN, n_matrix // 2
+    n_own, second_half, n_tile, n_column = units.N_OWN, n_matrix // 2, units.N_COLUMN_TILE, units.N_COLUMN
 
     @device.inline
     def multiplied(a: Any, b0: Scalar, b1: Scalar, c: Any) -> Any:
@@ -338,8 +342,9 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
             at = uint32(p + (by_p ^ uint32(64)))
             high1, low1 = load(at), load(uint32(at + to_low))
             high1_im, low1_im = turned(high1), turned(low1)
-        for parameter in range(n_stokes):
-            at = uint32(q + uint32(parameter) * uint32(n_matrix))
+        for k in range(n_tile * n_stokes):
+            tile, parameter = k // n_stokes, k % n_stokes
+            at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_column * n_row))
             b = load(uint32(at + by_q))
             # Small products first: an addition rounds by the size of the sum.
             re, im = multiplied(low0, b[0], b[1], zero), multiplied(low0_im, b[0], b[1], zero)
@@ -350,8 +355,9 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
                 re, im = multiplied(high1, d[2], d[3], re), multiplied(high1_im, d[2], d[3], im)
                 re, im = multiplied(high1, d[0], d[1], re), multiplied(high1_im, d[0], d[1], im)
             re, im = multiplied(high0, b[0], b[1], re), multiplied(high0_im, b[0], b[1], im)
-            add(sums, n_own * parameter, inverse, re)
-            add(sums, n_own * (n_stokes + parameter), inverse, im)
+            first = 2 * n_own * n_stokes * tile + n_own * parameter
+            add(sums, first, inverse, re)
+            add(sums, first + n_own * n_stokes, inverse, im)
 
     @device.inline
     def own(sums: Array, at: int) -> Any:
@@ -367,13 +373,16 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int) -> Comp
             at = uint32(p + (by_p ^ uint32(64 * step)))
             a, b = load(at), load(uint32(at + uint32(second_half)))
             re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
-            for parameter in range(n_stokes):
-                at = uint32(q + uint32(parameter) * uint32(n_matrix) + (by_q ^ uint32(64 * step)))
-                second = load(at)
-                c = own(sums, n_own * parameter)
-                keep(sums, n_own * parameter, multiplied(re, second[0], second[1], c))
-                c = own(sums, n_own * (n_stokes + parameter))
-                keep(sums, n_own * (n_stokes + parameter), multiplied(im, second[0], second[1], c))
+            for k in range(n_tile * n_stokes):
+                tile, parameter = k // n_stokes, k % n_stokes
+                at = uint32(
+                    q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_column * n_row)
+                )
+                second = load(uint32(at + (by_q ^ uint32(64 * step))))
+                first = 2 * n_own * n_stokes * tile + n_own * parameter
+                keep(sums, first, multiplied(re, second[0], second[1], own(sums, first)))
+                first += n_own * n_stokes
+                keep(sums, first, multiplied(im, second[0], second[1], own(sums, first)))
 
     return single_steps if single else double_steps
 
@@ -389,14 +398,14 @@ def _simulated_products(kernel: TileKernel) -> Compiled:
         inverse = at.inverse[(points.number & 3) * n_item + local] if single else 1.0
         # Column g of the second matrix is what a thread reads; its own sums are of columns 2 t, 2 t + 1.
         second = int(corner.q) - (int(lane) >> 2) + side * (int(lane) & 3)
-        for s in range(int(points.n_source)):
-            for n in range(side * side):
-                p, q = int(corner.p) + n // side, second + n % side
-                a = complex(at.at[first + p * chunk + s])
-                for k in range(n_stokes):
-                    b = complex(at.at[first + ((1 + k) * n_slot + q) * chunk + s])
-                    product = inverse * a * b.conjugate()
-                    sums[k * side * side + n] += product.real
-                    sums[(n_stokes + k) * side * side + n] += product.imag
+        for s, tile, n, k in itertools.product(
+            range(int(points.n_source)), range(units.N_COLUMN_TILE), range(side * side), range(n_stokes)
+        ):
+            p, q = int(corner.p) + n // side, second + units.N_COLUMN * tile + n % side
+            a = complex(at.at[first + p * chunk + s])
+            b = complex(at.at[first + ((1 + k) * n_slot + q) * chunk + s])
+            product, into = inverse * a * b.conjugate(), 2 * n_stokes * side * side * tile
+            sums[into + k * side * side + n] += product.real
+            sums[into + (n_stokes + k) * side * side + n] += product.imag
 
     return add_operands

@@ -12,6 +12,7 @@ from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
 from rime_kernels.cuda.kernels.samples import End
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN_TILE
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
@@ -86,6 +87,11 @@ class TileKernel:
         return bool(self.shape.units)
 
     @property
+    def n_own(self) -> int:
+        """Tiles of a thread: matrix units have some side by side."""
+        return N_COLUMN_TILE if self.uses_units else 1
+
+    @property
     def dynamic_bytes(self) -> int:
         """Shared memory that a launch asks for: both buffers of operands."""
         return 2 * 16 * self.shape.units * self.shape.n_slot * (1 + self.variant.n_stokes)
@@ -120,7 +126,8 @@ class Sizes(NamedTuple):
     """Sizes of a kernel's workspace: elements of arrays, and steps in them."""
 
     n_baseline: int  # of a tile
-    n_sum: int
+    n_sum: int  # of a tile
+    n_own_sum: int  # of a thread
     step: int  # between groups of antennas among the terms
     n_term: int  # of one chunk of sources; there are two, in turn
     n_high: int  # coordinates along and across Gaussians, of both chunks
@@ -135,9 +142,10 @@ class Sizes(NamedTuple):
     n_shown: int
     n_by_slot: int
     line: int  # data in a line of the device's memory, 128 bytes
-    n_glance: int  # lines of a tile's data
+    n_glance: int  # lines of the data of a thread's tiles
     n_operand_source: int  # sources of a chunk for matrix units
     n_operand_bright: int  # numbers of the brightness of both chunks
+    n_operand_place: int  # numbers of the directions of both chunks
     n_place: int  # slots that `operands` asks for
     n_buffer: int  # bytes of a buffer of operands; complex elements in the simulator
 
@@ -161,6 +169,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     return Sizes(
         n_baseline=n_baseline,
         n_sum=2 * n_stokes * n_baseline,
+        n_own_sum=2 * n_stokes * n_baseline * kernel.n_own,
         step=step,
         n_term=n_term,
         n_high=2 * n_term if kernel.has_gaussian else 1,
@@ -175,9 +184,10 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_shown=2 * shape.side * shape.n_thread if kernel.has_voltage else 1,
         n_by_slot=2 * shape.n_slot if kernel.has_voltage else 1,
         line=line,
-        n_glance=-(-n_baseline * kernel.end.n_corr // line),
+        n_glance=-(-kernel.n_own * n_baseline * kernel.end.n_corr // line),
         n_operand_source=n_operand_source,
         n_operand_bright=2 * shape.n_item * n_operand_source * n_stokes if units else 1,
+        n_operand_place=6 * n_operand_source if units else 1,
         n_place=shape.n_slot if units else 1,
         n_buffer=n_buffer,
     )
@@ -244,6 +254,7 @@ class Operands(NamedTuple):
     at: Any  # the address of the operands; the array in the simulator
     bright: Array  # working precision: two chunks of the brightness, scaled
     inverse: Array  # working precision (4 n_item,): one over the scale of four chunks
+    direction: Array  # float64: l, m, n - 1 of the sources of two chunks
 
 
 class Shared(NamedTuple):
@@ -280,7 +291,7 @@ class Tile(NamedTuple):
     local: Scalar  # item, of those of the block
     item: Scalar  # the same, of those of the slab
     tile: Scalar  # of those of the split
-    mine: Scalar  # of those that this block takes of the split, `n_mine`
+    mine: Scalar  # its number among those threads that have a tile of the item in this block, `n_mine`
     n_mine: Scalar
     first_datum: Scalar  # where the data of the item's split begin, uint64
     nu: Scalar  # Hz, where there are profiles, else 0

@@ -93,7 +93,7 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
     """
     real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
     sizes, is_chi2 = sizes_of(kernel), kernel.is_chi2
-    line, n_glance = sizes.line, sizes.n_glance
+    line, n_glance, n_own = sizes.line, sizes.n_glance, kernel.n_own
 
     @device.inline
     def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
@@ -101,6 +101,8 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
         for k in range(n_glance):
             # Neighbouring threads read neighbouring lines, so that the tiles of a split read each line once.
             far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
+            if n_own > 1:
+                far = uint32(tile.mine + int32(k) * tile.n_mine) * uint32(line)
             # Set where nothing is read, too: the ending adds all of them.
             glance[k] = real(0)
             if is_chi2 and tile.active and far < n_datum * n_tile:
@@ -397,3 +399,17 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
             move_up(sums, back)
 
     return finish_visibilities
+
+
+@functools.cache
+def make_next_sums(kernel: TileKernel) -> Compiled:
+    """Function that brings the sums of the next one of a thread's tiles to the front, once it has one."""
+    sizes = sizes_of(kernel)
+    n_sum, n_more = sizes.n_sum, sizes.n_own_sum - sizes.n_sum
+
+    @device.inline
+    def next_sums(sums: Array) -> None:
+        for k in range(n_more):
+            sums[k] = sums[n_sum + k]
+
+    return next_sums

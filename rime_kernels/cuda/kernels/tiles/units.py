@@ -21,8 +21,8 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 
 ir: Any = cgutils.ir  # LLVM's
 
-# Rows and columns of a product; numbers of the result that a thread has.
-N_ROW, N_COLUMN, N_OWN = 16, 8, 4
+# Rows and columns of a product; numbers of the result that a thread has; products side by side of a warp.
+N_ROW, N_COLUMN, N_OWN, N_COLUMN_TILE = 16, 8, 4, 2
 # Compute capability from which the instruction for 16 rows in double precision exists.
 _DOUBLE_ROWS = (9, 0)
 
@@ -172,7 +172,7 @@ def make_load(single: bool) -> Compiled:
 
 @functools.cache
 def make_split() -> Compiled:
-    """Function that gives two numbers as packed pairs: rounded to half precision, and what is left of them."""
+    """Function that gives two numbers as packed pairs: rounded to half precision, and what is left."""
     code = (
         "{.reg .b16 a, b; .reg .f32 x, y; cvt.rn.f16x2.f32 $0, $3, $2; mov.b32 {a, b}, $0; "
         "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $2, x; sub.f32 y, $3, y; "
