@@ -30,9 +30,8 @@ from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_s
 from rime_kernels.cuda.shapes.matrix_units import (
     LEAST_UNIT_ANTENNAS,
     LEAST_UNIT_FILL,
-    UNIT_BUNDLE,
     fitted_units,
-    max_unit_tile,
+    unit_bundle,
     unit_shape,
     units_pay,
 )
@@ -311,7 +310,7 @@ class Engine:
             return None
         tiles = tile_table(
             rows.antenna1, rows.antenna2, rows.time_index,
-            shape.side, max_unit_tile(shape), shape.n_slot, LEAST_UNIT_FILL, UNIT_BUNDLE,
+            shape.side, shape.n_own * shape.n_thread, shape.n_slot, LEAST_UNIT_FILL, unit_bundle(shape),
         )  # fmt: skip
         if tiles is None:
             return None

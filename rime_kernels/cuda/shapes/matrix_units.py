@@ -8,13 +8,12 @@ from contextlib import contextmanager
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_COLUMN_TILE, N_ROW
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
 from rime_kernels.cuda.tile_table import Bundle
 from rime_kernels.inputs import Variant
 
-# Antennas on each side of a tile, and the tiles of a warp.
+# Antennas on each side of a tile.
 _SIDE = 2
-UNIT_BUNDLE = Bundle(N_ROW // _SIDE, N_COLUMN_TILE * N_COLUMN // _SIDE, N_COLUMN // _SIDE)
 # Tiles that rows fill by less than this lose to other kernels.
 LEAST_UNIT_FILL = 0.3
 # Fewer points than these, or fewer antennas, are summed faster by the other kernels.
@@ -40,17 +39,18 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
 
 def unit_shape() -> TileShape:
     """The most that a block may have."""
-    return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, _UNITS)
+    return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, _UNITS, 2)
 
 
-def max_unit_tile(shape: TileShape) -> int:
-    """The most tiles of a block."""
-    return N_COLUMN_TILE * shape.n_thread
+def unit_bundle(shape: TileShape) -> Bundle:
+    """The tiles of a warp."""
+    width = N_COLUMN // _SIDE
+    return Bundle(N_ROW // _SIDE, shape.n_own * width, width)
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
     """The shape of a kernel whose splits have so many tiles and slots."""
-    n_lane = n_tile // N_COLUMN_TILE
+    n_lane = n_tile // shape.n_own
     n_item = max(1, min(shape.n_thread // n_lane, shape.n_slot // n_slot))
     n_thread = n_item * n_lane
     register = shape.max_register or min(_MOST, _REGISTERS // n_thread // 8 * 8)

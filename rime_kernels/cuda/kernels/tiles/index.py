@@ -159,7 +159,8 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
     threads.
     """
     has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
-    has_profile, n_own = kernel.variant.profiles is not None, kernel.n_own
+    has_profile, n_own = kernel.variant.profiles is not None, kernel.shape.n_own
+    units = kernel.uses_units
 
     @device.inline
     def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
@@ -168,7 +169,7 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
         local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
         active = local < block.n_here
         n_mine, mine = int32(n_tile), tile
-        if n_own > 1:
+        if units:
             # Those of a warp lie one behind the other, first tile by first tile: `tile_table.Bundle`.
             n_mine = int32(uint32(n_tile) // uint32(n_own))
             local = int32(uint32(thread) // uint32(n_mine))

@@ -76,7 +76,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
     has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, _make_sweep_points(kernel)
-    has_others, n_own = not uses_units or kernel.has_gaussian, kernel.n_own
+    has_others, n_own = not uses_units or kernel.has_gaussian, kernel.shape.n_own
     next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
@@ -403,7 +403,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
     n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
     fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), _make_sum_tree(kernel)
-    next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.n_own
+    next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.shape.n_own
 
     @device.part
     def finish_chi2(

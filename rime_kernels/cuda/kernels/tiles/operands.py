@@ -282,7 +282,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     n_buffer, n_matrix = sizes.n_buffer, n_row * kernel.shape.n_slot
     # An instruction takes four units, 64 bytes; two go together.
     per_step = 8 if single else 4
-    one, both = (_make_steps(single, n_stokes, n_step, n_matrix, n_row) for n_step in (1, 2))
+    one, both = (_make_steps(kernel, n_step) for n_step in (1, 2))
 
     @device.part
     def add_operands(
@@ -311,10 +311,13 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
-def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int, n_row: int) -> Compiled:
+def _make_steps(kernel: TileKernel, n_step: int) -> Compiled:
     """Function that adds one or two steps; `p`, `q` are addresses, `by_p`, `by_q` those of the first half."""
+    single, n_stokes, n_tile = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.n_own
     load, product, turn = units.make_load(single), units.make_product(single), units.make_turn(single)
-    n_own, second_half, n_tile, n_column = units.N_OWN, n_matrix // 2, units.N_COLUMN_TILE, units.N_COLUMN
+    n_row, n_own = 16 * kernel.shape.units, units.N_OWN
+    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
+    second_half = n_matrix // 2
 
     @device.inline
     def multiplied(a: Any, b0: Scalar, b1: Scalar, c: Any) -> Any:
@@ -344,7 +347,7 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int, n_row: 
             high1_im, low1_im = turned(high1), turned(low1)
         for k in range(n_tile * n_stokes):
             tile, parameter = k // n_stokes, k % n_stokes
-            at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_column * n_row))
+            at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block))
             b = load(uint32(at + by_q))
             # Small products first: an addition rounds by the size of the sum.
             re, im = multiplied(low0, b[0], b[1], zero), multiplied(low0_im, b[0], b[1], zero)
@@ -375,9 +378,7 @@ def _make_steps(single: bool, n_stokes: int, n_step: int, n_matrix: int, n_row: 
             re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
             for k in range(n_tile * n_stokes):
                 tile, parameter = k // n_stokes, k % n_stokes
-                at = uint32(
-                    q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_column * n_row)
-                )
+                at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block))
                 second = load(uint32(at + (by_q ^ uint32(64 * step))))
                 first = 2 * n_own * n_stokes * tile + n_own * parameter
                 keep(sums, first, multiplied(re, second[0], second[1], own(sums, first)))
@@ -399,7 +400,7 @@ def _simulated_products(kernel: TileKernel) -> Compiled:
         # Column g of the second matrix is what a thread reads; its own sums are of columns 2 t, 2 t + 1.
         second = int(corner.q) - (int(lane) >> 2) + side * (int(lane) & 3)
         for s, tile, n, k in itertools.product(
-            range(int(points.n_source)), range(units.N_COLUMN_TILE), range(side * side), range(n_stokes)
+            range(int(points.n_source)), range(kernel.shape.n_own), range(side * side), range(n_stokes)
         ):
             p, q = int(corner.p) + n // side, second + units.N_COLUMN * tile + n % side
             a = complex(at.at[first + p * chunk + s])

@@ -12,7 +12,6 @@ from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
 from rime_kernels.cuda.kernels.samples import End
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN_TILE
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
@@ -44,6 +43,8 @@ class TileShape:
     units : int
         Where matrix units sum the point sources: units of 16 bytes that a chunk has in each matrix and
         antenna (`operands`), 8 or 16; `side` is 2 then. 0 where threads sum them.
+    n_own : int
+        Tiles of a thread, side by side: 1, or with matrix units 1 or 2.
     """
 
     side: int
@@ -53,6 +54,7 @@ class TileShape:
     n_item: int
     max_register: int = 0
     units: int = 0
+    n_own: int = 1
 
 
 @dataclass(frozen=True)
@@ -85,11 +87,6 @@ class TileKernel:
     def uses_units(self) -> bool:
         """Whether matrix units sum the point sources."""
         return bool(self.shape.units)
-
-    @property
-    def n_own(self) -> int:
-        """Tiles of a thread: matrix units have some side by side."""
-        return N_COLUMN_TILE if self.uses_units else 1
 
     @property
     def dynamic_bytes(self) -> int:
@@ -169,7 +166,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     return Sizes(
         n_baseline=n_baseline,
         n_sum=2 * n_stokes * n_baseline,
-        n_own_sum=2 * n_stokes * n_baseline * kernel.n_own,
+        n_own_sum=2 * n_stokes * n_baseline * shape.n_own,
         step=step,
         n_term=n_term,
         n_high=2 * n_term if kernel.has_gaussian else 1,
@@ -184,7 +181,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_shown=2 * shape.side * shape.n_thread if kernel.has_voltage else 1,
         n_by_slot=2 * shape.n_slot if kernel.has_voltage else 1,
         line=line,
-        n_glance=-(-kernel.n_own * n_baseline * kernel.end.n_corr // line),
+        n_glance=-(-shape.n_own * n_baseline * kernel.end.n_corr // line),
         n_operand_source=n_operand_source,
         n_operand_bright=2 * shape.n_item * n_operand_source * n_stokes if units else 1,
         n_operand_place=6 * n_operand_source if units else 1,

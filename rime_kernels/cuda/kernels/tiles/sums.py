@@ -93,7 +93,7 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
     """
     real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
     sizes, is_chi2 = sizes_of(kernel), kernel.is_chi2
-    line, n_glance, n_own = sizes.line, sizes.n_glance, kernel.n_own
+    line, n_glance, n_own = sizes.line, sizes.n_glance, kernel.shape.n_own
 
     @device.inline
     def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:

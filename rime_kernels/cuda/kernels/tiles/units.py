@@ -21,8 +21,8 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 
 ir: Any = cgutils.ir  # LLVM's
 
-# Rows and columns of a product; numbers of the result that a thread has; products side by side of a warp.
-N_ROW, N_COLUMN, N_OWN, N_COLUMN_TILE = 16, 8, 4, 2
+# Rows and columns of a product; numbers of the result that a thread has.
+N_ROW, N_COLUMN, N_OWN = 16, 8, 4
 # Compute capability from which the instruction for 16 rows in double precision exists.
 _DOUBLE_ROWS = (9, 0)
 
