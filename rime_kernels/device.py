@@ -258,6 +258,13 @@ def capability() -> tuple[int, int]:
     return int(major), int(minor)
 
 
+def shared_bytes() -> int:
+    """Shared memory that a block may ask for."""
+    if simulated():
+        return 48 * 1024
+    return int(_cuda().get_current_device().MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)
+
+
 def has_slow_float64() -> bool:
     """Whether the device's float64 arithmetic is many times slower than its float32 (16 times or more)."""
     if simulated():

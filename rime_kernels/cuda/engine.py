@@ -305,7 +305,7 @@ class Engine:
 
     def _unit_layout(self, variant: Variant, n_antenna: int) -> Tiles | None:
         """Tiles for matrix units, in bundles of a warp; None where too few places of them hold rows."""
-        shape, rows = unit_shape(), self._fixed
+        shape, rows = unit_shape(variant), self._fixed
         if n_antenna < LEAST_UNIT_ANTENNAS:
             return None
         tiles = tile_table(

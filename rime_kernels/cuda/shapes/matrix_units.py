@@ -16,14 +16,20 @@ from rime_kernels.inputs import Variant
 _SIDE = 2
 # Tiles that rows fill by less than this lose to other kernels.
 LEAST_UNIT_FILL = 0.3
-# Fewer points than these, or fewer antennas, are summed faster by the other kernels.
+# Fewer antennas, or fewer points than these, are summed faster by other kernels.
 LEAST_UNIT_ANTENNAS, _LEAST_POINTS = 24, 12
 # Devices with instructions for both precisions.
 _CAPABILITY = (8, 0)
-# Threads of a block, registers of a multiprocessor, and the most that one thread needs.
-_MAX_THREAD, _REGISTERS, _MOST = 320, 65536, 200
-# Slots of a block, and units of each: their operands take no more than 140 KiB.
-_MAX_SLOT, _UNITS = 112, 8
+# Slots of a block, and bytes of its shared memory for all but operands.
+_MAX_SLOT, _REST_BYTES = 112, 12 * 1024
+# Threads, registers of each, units and tiles of a thread, by precision (single or not) and polarisation: the
+# fastest of those tried on an H200.
+_SHAPES = {
+    (True, True): (640, 96, 16, 1),
+    (True, False): (320, 64, 16, 2),
+    (False, True): (640, 96, 16, 1),
+    (False, False): (320, 64, 8, 2),
+}
 
 _forced: list[TileShape] = []
 
@@ -37,9 +43,17 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
     return not device.simulated() and n_point >= _LEAST_POINTS and device.capability() >= _CAPABILITY
 
 
-def unit_shape() -> TileShape:
-    """The most that a block may have."""
-    return _forced[-1] if _forced else TileShape(_SIDE, _MAX_THREAD, 8, _MAX_SLOT, 1, 0, _UNITS, 2)
+def unit_shape(variant: Variant) -> TileShape:
+    """The most that a block may have; half as long chunks where shared memory is small."""
+    if _forced:
+        return _forced[-1]
+    n_thread, register, units, n_own = _SHAPES[variant.single, variant.polarised]
+    room = device.shared_bytes() - _REST_BYTES
+    per_slot = 2 * 16 * (1 + variant.n_stokes)
+    if room // (per_slot * units) < 64:
+        units = 8
+    n_slot = min(_MAX_SLOT, room // (per_slot * units) // N_ROW * N_ROW)
+    return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, units, n_own)
 
 
 def unit_bundle(shape: TileShape) -> Bundle:
@@ -52,11 +66,7 @@ def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
     """The shape of a kernel whose splits have so many tiles and slots."""
     n_lane = n_tile // shape.n_own
     n_item = max(1, min(shape.n_thread // n_lane, shape.n_slot // n_slot))
-    n_thread = n_item * n_lane
-    register = shape.max_register or min(_MOST, _REGISTERS // n_thread // 8 * 8)
-    return dataclasses.replace(
-        shape, n_thread=n_thread, n_slot=n_item * n_slot, n_item=n_item, max_register=register
-    )
+    return dataclasses.replace(shape, n_thread=n_item * n_lane, n_slot=n_item * n_slot, n_item=n_item)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ Units lie in an order that differs from antenna to antenna, so that the threads 
 from different banks.
 
 In single precision the brightness of a chunk is scaled by a power of two, for half precision reaches from
-6e-8 to 65504 only, and the sums of 16 sources are added to those of the others outside the matrix units,
+6e-8 to 65504 only, and the sums of eight sources are added to those of the others outside the matrix units,
 which round towards 0.
 """
 
@@ -277,12 +277,10 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     """Function that adds the products of a chunk to the sums of a thread; a warp calls it together."""
     if device.simulated():
         return _simulated_products(kernel)
-    sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
-    n_item, n_row = kernel.shape.n_item, 16 * kernel.shape.units
-    n_buffer, n_matrix = sizes.n_buffer, n_row * kernel.shape.n_slot
-    # An instruction takes four units, 64 bytes; two go together.
-    per_step = 8 if single else 4
-    one, both = (_make_steps(kernel, n_step) for n_step in (1, 2))
+    single, n_item, n_row = kernel.variant.single, kernel.shape.n_item, 16 * kernel.shape.units
+    n_buffer, n_matrix = sizes_of(kernel).n_buffer, n_row * kernel.shape.n_slot
+    # A step takes four units, 64 bytes: of so many sources.
+    per_step, add_step = 8 if single else 4, (_make_single_step if single else _make_double_step)(kernel)
 
     @device.part
     def add_operands(
@@ -298,34 +296,37 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
         q = uint32(first + uint32(n_matrix) + uint32(n_row) * corner.q)
         by_p = uint32(uint32(64) * uint32(pair & uint32(1)))
         by_q = uint32(uint32(64) * uint32(corner.q & uint32(1)))
-        left = points.n_source
+        left, half = points.n_source, uint32(0)
         while left > 0:
-            if left > per_step:
-                both(p, q, by_p, by_q, inverse, sums)
-            else:
-                one(p, q, by_p, by_q, inverse, sums)
-            left -= 2 * per_step
-            p, q = uint32(p + uint32(128)), uint32(q + uint32(128))
+            add_step(uint32(p + (by_p ^ half)), uint32(q + (by_q ^ half)), inverse, sums)
+            left -= per_step
+            if half != 0:
+                p, q = uint32(p + uint32(128)), uint32(q + uint32(128))
+            half = uint32(half ^ uint32(64))
 
     return add_operands
 
 
 @functools.cache
-def _make_steps(kernel: TileKernel, n_step: int) -> Compiled:
-    """Function that adds one or two steps; `p`, `q` are addresses, `by_p`, `by_q` those of the first half."""
-    single, n_stokes, n_tile = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.n_own
-    load, product, turn = units.make_load(single), units.make_product(single), units.make_turn(single)
-    n_row, n_own = 16 * kernel.shape.units, units.N_OWN
+def _make_single_step(kernel: TileKernel) -> Compiled:
+    """Function that adds the products of eight sources; `p`, `q` are the addresses of their units."""
+    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
+    load, product, turn = units.make_load(True), units.make_product(True), units.make_turn(True)
+    n_row = 16 * kernel.shape.units
     n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
     second_half = n_matrix // 2
 
     @device.inline
-    def multiplied(a: Any, b0: Scalar, b1: Scalar, c: Any) -> Any:
-        return product(a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3])
-
-    @device.inline
     def turned(a: Any) -> Any:
         return turn(a[0]), turn(a[1]), turn(a[2]), turn(a[3])
+
+    @device.inline
+    def three_products(high: Any, low: Any, b: Any) -> Any:
+        # Small ones first: an addition rounds by the size of the sum.
+        zero = float32(0)
+        c = product(low[0], low[1], low[2], low[3], b[0], b[1], zero, zero, zero, zero)
+        c = product(high[0], high[1], high[2], high[3], b[2], b[3], c[0], c[1], c[2], c[3])
+        return product(high[0], high[1], high[2], high[3], b[0], b[1], c[0], c[1], c[2], c[3])
 
     @device.inline
     def add(sums: Array, at: int, inverse: Scalar, c: Any) -> None:
@@ -335,57 +336,45 @@ def _make_steps(kernel: TileKernel, n_step: int) -> Compiled:
         sums[at + 3] += inverse * c[3]
 
     @device.part
-    def single_steps(p: Scalar, q: Scalar, by_p: Scalar, by_q: Scalar, inverse: Scalar, sums: Array) -> None:
-        zero, to_low = (float32(0), float32(0), float32(0), float32(0)), uint32(second_half)
-        at = uint32(p + by_p)
-        high0, low0 = load(at), load(uint32(at + to_low))
-        high0_im, low0_im = turned(high0), turned(low0)
-        high1, low1, high1_im, low1_im = high0, low0, high0_im, low0_im
-        if n_step == 2:
-            at = uint32(p + (by_p ^ uint32(64)))
-            high1, low1 = load(at), load(uint32(at + to_low))
-            high1_im, low1_im = turned(high1), turned(low1)
+    def add_step(p: Scalar, q: Scalar, inverse: Scalar, sums: Array) -> None:
+        high, low = load(p), load(uint32(p + uint32(second_half)))
+        high_im, low_im = turned(high), turned(low)
         for k in range(n_tile * n_stokes):
             tile, parameter = k // n_stokes, k % n_stokes
-            at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block))
-            b = load(uint32(at + by_q))
-            # Small products first: an addition rounds by the size of the sum.
-            re, im = multiplied(low0, b[0], b[1], zero), multiplied(low0_im, b[0], b[1], zero)
-            re, im = multiplied(high0, b[2], b[3], re), multiplied(high0_im, b[2], b[3], im)
-            if n_step == 2:
-                d = load(uint32(at + (by_q ^ uint32(64))))
-                re, im = multiplied(low1, d[0], d[1], re), multiplied(low1_im, d[0], d[1], im)
-                re, im = multiplied(high1, d[2], d[3], re), multiplied(high1_im, d[2], d[3], im)
-                re, im = multiplied(high1, d[0], d[1], re), multiplied(high1_im, d[0], d[1], im)
-            re, im = multiplied(high0, b[0], b[1], re), multiplied(high0_im, b[0], b[1], im)
+            b = load(uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block)))
             first = 2 * n_own * n_stokes * tile + n_own * parameter
-            add(sums, first, inverse, re)
-            add(sums, first + n_own * n_stokes, inverse, im)
+            add(sums, first, inverse, three_products(high, low, b))
+            add(sums, first + n_own * n_stokes, inverse, three_products(high_im, low_im, b))
+
+    return add_step
+
+
+@functools.cache
+def _make_double_step(kernel: TileKernel) -> Compiled:
+    """The same in double precision, of four sources; `inverse` is 1."""
+    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
+    load, product, turn = units.make_load(False), units.make_product(False), units.make_turn(False)
+    n_row = 16 * kernel.shape.units
+    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
+    second_half = n_matrix // 2
 
     @device.inline
-    def own(sums: Array, at: int) -> Any:
-        return sums[at], sums[at + 1], sums[at + 2], sums[at + 3]
-
-    @device.inline
-    def keep(sums: Array, at: int, c: Any) -> None:
+    def add(sums: Array, at: int, a: Any, b: Any) -> None:
+        c = product(a[0], a[1], a[2], a[3], b[0], b[1], sums[at], sums[at + 1], sums[at + 2], sums[at + 3])
         sums[at], sums[at + 1], sums[at + 2], sums[at + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
-    def double_steps(p: Scalar, q: Scalar, by_p: Scalar, by_q: Scalar, inverse: Scalar, sums: Array) -> None:
-        for step in range(n_step):
-            at = uint32(p + (by_p ^ uint32(64 * step)))
-            a, b = load(at), load(uint32(at + uint32(second_half)))
-            re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
-            for k in range(n_tile * n_stokes):
-                tile, parameter = k // n_stokes, k % n_stokes
-                at = uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block))
-                second = load(uint32(at + (by_q ^ uint32(64 * step))))
-                first = 2 * n_own * n_stokes * tile + n_own * parameter
-                keep(sums, first, multiplied(re, second[0], second[1], own(sums, first)))
-                first += n_own * n_stokes
-                keep(sums, first, multiplied(im, second[0], second[1], own(sums, first)))
+    def add_step(p: Scalar, q: Scalar, inverse: Scalar, sums: Array) -> None:
+        a, b = load(p), load(uint32(p + uint32(second_half)))
+        re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
+        for k in range(n_tile * n_stokes):
+            tile, parameter = k // n_stokes, k % n_stokes
+            other = load(uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block)))
+            first = 2 * n_own * n_stokes * tile + n_own * parameter
+            add(sums, first, re, other)
+            add(sums, first + n_own * n_stokes, im, other)
 
-    return single_steps if single else double_steps
+    return add_step
 
 
 def _simulated_products(kernel: TileKernel) -> Compiled:
