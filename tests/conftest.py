@@ -27,10 +27,11 @@ def hasten_simulator() -> None:
     from numba.cuda.simulator.kernelapi import FakeCUDAShared
     from numba.np.numpy_support import as_dtype
 
-    lock = threading.Lock()
+    lock, original = threading.Lock(), FakeCUDAShared.array
 
     def array(self: Any, shape: Any, dtype: Any) -> np.ndarray:
-        assert shape != 0, "no kernel here asks for shared memory at its launch"
+        if shape == 0:  # what the launch asks for: it is there already
+            return original(self, shape, dtype)  # type: ignore[no-any-return]
         caller = sys._getframe(1)
         key = caller.f_code.co_filename, caller.f_lineno
         dtype = as_dtype(dtype) if hasattr(dtype, "bitwidth") else dtype

@@ -28,9 +28,9 @@ from rime_kernels.cuda.recordings import InOne, Recordings
 from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.shapes.matrix_units import (
-    LEAST_UNIT_ANTENNAS,
     LEAST_UNIT_FILL,
     fitted_units,
+    splits_pay,
     unit_bundle,
     unit_shape,
     units_pay,
@@ -299,20 +299,18 @@ class Engine:
             if not units:
                 self._layouts[key] = self._new_layout(variant, key[1], Size(n_antenna, work))
             else:
-                in_units = self._unit_layout(variant, n_antenna)
+                in_units = self._unit_layout(variant)
                 self._layouts[key] = in_units or self._layout(variant, sources, for_adjoint=True)
         return self._layouts[key]
 
-    def _unit_layout(self, variant: Variant, n_antenna: int) -> Tiles | None:
+    def _unit_layout(self, variant: Variant) -> Tiles | None:
         """Tiles for matrix units, in bundles of a warp; None where too few places of them hold rows."""
         shape, rows = unit_shape(variant), self._fixed
-        if n_antenna < LEAST_UNIT_ANTENNAS:
-            return None
         tiles = tile_table(
             rows.antenna1, rows.antenna2, rows.time_index,
             shape.side, shape.n_own * shape.n_thread, shape.n_slot, LEAST_UNIT_FILL, unit_bundle(shape),
         )  # fmt: skip
-        if tiles is None:
+        if tiles is None or not splits_pay(variant, tiles.n_split):
             return None
         return Tiles(rows, self._table, tiles, variant, fitted_units(shape, tiles.n_tile, tiles.n_slot))
 

@@ -32,7 +32,7 @@ VARIANTS = [
 TOGETHER = [
     ("cuda", "student_chi2", "templates"),
     ("gradient_cuda", "cuda_any", "kept_cuda"),
-    ("jones_gradient_cuda", "jones_cuda"),
+    ("jones_gradient_cuda", "jones_cuda", "matrix_units"),
     ("memory", "cuda_extremes", "cuda_recordings"),
 ]
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.

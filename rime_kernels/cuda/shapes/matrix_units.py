@@ -14,10 +14,10 @@ from rime_kernels.inputs import Variant
 
 # Antennas on each side of a tile.
 _SIDE = 2
-# Tiles that rows fill by less than this lose to other kernels.
-LEAST_UNIT_FILL = 0.3
-# Fewer antennas, or fewer points than these, are summed faster by other kernels.
-LEAST_UNIT_ANTENNAS, _LEAST_POINTS = 24, 12
+# Tiles that rows fill by less than this lose to other kernels (H200: 0.46, 27 antennas, by 1.3 to 1.8).
+LEAST_UNIT_FILL = 0.65
+# Fewer points are summed faster by other kernels, by precision (single or not) and polarisation.
+_LEAST_POINTS = {(True, True): 200, (True, False): 60, (False, True): 200, (False, False): 12}
 # Devices with instructions for both precisions.
 _CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
@@ -31,7 +31,7 @@ _SHAPES = {
     (False, False): (320, 64, 8, 2),
 }
 
-_forced: list[TileShape] = []
+_forced: list[TileShape | None] = []
 
 
 def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
@@ -39,13 +39,19 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
     if not variant.factored or variant.jones_beam or n_shape:
         return False
     if _forced:
-        return True
-    return not device.simulated() and n_point >= _LEAST_POINTS and device.capability() >= _CAPABILITY
+        return _forced[-1] is not None
+    least = _LEAST_POINTS[variant.single, variant.polarised]
+    return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
+
+
+def splits_pay(variant: Variant, n_split: int) -> bool:
+    """Whether they may where blocks share the tiles of an item, and each makes the operands of its own."""
+    return n_split == 1 or not variant.polarised or bool(_forced)
 
 
 def unit_shape(variant: Variant) -> TileShape:
     """The most that a block may have; half as long chunks where shared memory is small."""
-    if _forced:
+    if _forced and _forced[-1] is not None:
         return _forced[-1]
     n_thread, register, units, n_own = _SHAPES[variant.single, variant.polarised]
     room = device.shared_bytes() - _REST_BYTES
@@ -70,8 +76,8 @@ def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
 
 
 @contextmanager
-def forced_units(shape: TileShape) -> Iterator[None]:
-    """Take matrix units, cut so, wherever a kernel for them exists."""
+def forced_units(shape: TileShape | None) -> Iterator[None]:
+    """Take matrix units, cut so, wherever a kernel for them exists; nowhere for None."""
     _forced.append(shape)
     try:
         yield

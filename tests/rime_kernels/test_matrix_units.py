@@ -1,0 +1,164 @@
+"""Point sources summed by matrix units against explicit sums, on a device or in Numba's simulator.
+
+The simulator has no matrix units: there their operands are multiplied one by one.
+"""
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import Rime, Rows, device
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
+from rime_kernels.cuda.shapes.matrix_units import forced_units
+
+LINEAR = ["XX", "XY", "YX", "YY"]
+# As of the other kernels: roundings of phases of some 100 turns, and of terms in float32; numbers of two
+# halves have 22 bits, 2.4e-7.
+TOLERANCE = {"double": 1e-12, "single": 2e-6}
+# Blocks of one warp and one or two tiles a thread, and those that a device has.
+SMALL = [TileShape(2, 32, 4, 32, 1, 0, 8, 1), TileShape(2, 32, 4, 32, 1, 0, 16, 2)]
+# Those that the simulator runs: all values of each parameter occur.
+SIMULATED = [(SMALL[0], "double", True, "none"), (SMALL[1], "single", False, "pointing")]
+VARIANTS = [
+    pytest.param(*each, marks=() if each in SIMULATED else pytest.mark.on_device)
+    for each in itertools.product(SMALL, ["double", "single"], [True, False], ["none", "pointing"])
+]
+LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96, 8, 2)]
+
+
+@pytest.fixture
+def _units(cuda_backend, monkeypatch) -> None:
+    """However few rows there are to fill the tiles."""
+    from rime_kernels.cuda import engine
+
+    monkeypatch.setattr(engine, "LEAST_UNIT_FILL", 0.0)
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
+
+
+def with_data(rows: Rows, **options: Any) -> Rime:
+    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
+
+
+def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
+    given = data_for(rows)
+    return (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
+
+
+def points(sky: Any, rows: Rows, n: int, **more: Any) -> Any:
+    """n point sources in each of two entries of the batch."""
+    return sky(rows, n_gaussian=0, n_point=n, **more)
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize(("shape", "precision", "polarised", "beam"), VARIANTS)
+def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precision, polarised, beam) -> None:
+    """Ten sources are more than a step and less than a chunk; five antennas fill a part of a warp's tiles."""
+    rows = problem(n_antenna=5, n_time=1, n_chan=2)
+    made = None if beam == "none" else beam_of(rows, "cos3", pointing=True)
+    sources = points(sky, rows, 10, beam=made)
+    if not polarised:
+        sources.stokes[..., 1:] = 0.0
+    expected = reference.visibilities(rows, LINEAR, sources)
+    with forced_units(shape):
+        rime = with_data(rows, form="factored", precision=precision)
+        assert "matrix units" in rime.plan(sources)
+        assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
+        np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=TOLERANCE[precision])
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize("scale", [1e-9, 1e9])
+def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scale) -> None:
+    """Half precision ends at 65504 and 6e-8; fluxes are scaled by powers of two before."""
+    rows = problem(n_antenna=4, n_time=1, n_chan=1)
+    sources = points(sky, rows, 3)
+    sources.stokes[...] *= scale
+    with forced_units(SMALL[0]):
+        found = with_data(rows, form="factored", precision="single").predict(sources)
+    assert error_of(found, reference.visibilities(rows, LINEAR, sources)) < TOLERANCE["single"]
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("_units")
+def test_the_gradient_has_data_of_its_own_arrangement(problem, sky) -> None:
+    """chi2 by matrix units, then its derivatives by other kernels, then chi2 again: data of both are kept."""
+    rows = problem(n_antenna=4, n_time=1, n_chan=1)
+    sources = points(sky, rows, 3)
+    with forced_units(SMALL[0]):
+        rime = with_data(rows, form="factored")
+        before = rime.chi2(sources)
+        chi2, _ = rime.chi2_and_gradient(sources)
+        after = rime.chi2(sources)
+    np.testing.assert_array_equal(before, after)
+    np.testing.assert_allclose(chi2, before, rtol=1e-12)
+
+
+@pytest.mark.cuda
+@pytest.mark.on_device
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("shape_of", LARGE, ids=["one tile", "two tiles"])
+@pytest.mark.parametrize(("n_antenna", "n"), [(64, 100), (27, 33), (130, 17)])
+def test_blocks_as_devices_have_them(
+    problem, sky, reference, error_of, precision, shape_of, n_antenna, n
+) -> None:
+    """One item and several in a block, several blocks of an item, chunks that are full and that are not."""
+    rows = problem(n_antenna=n_antenna, n_time=2, n_chan=2)
+    sources = points(sky, rows, n)
+    expected = reference.visibilities(rows, LINEAR, sources)
+    with forced_units(shape_of):
+        rime = with_data(rows, form="factored", precision=precision)
+        assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
+        chi2 = rime.chi2(sources)
+        np.testing.assert_array_equal(rime.chi2(sources), chi2)
+        streamed = with_data(rows, form="factored", precision=precision, memory_limit="1 MB")
+        np.testing.assert_array_equal(streamed.chi2(sources), chi2)
+    np.testing.assert_allclose(chi2, chi2_of(rows, expected), rtol=TOLERANCE[precision])
+
+
+@pytest.mark.cuda
+@pytest.mark.on_device
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, error_of, precision) -> None:
+    rows = problem(n_antenna=64, n_time=1, n_chan=1, corr=["I"])
+    sources = points(sky, rows, 80)
+    sources.stokes[..., 1:] = 0.0
+    rime = with_data(rows, form="factored", precision=precision)
+    assert ("matrix units" in rime.plan(sources)) == (device.capability() >= (8, 0))
+    found = error_of(rime.predict(sources), reference.visibilities(rows, ["I"], sources))
+    assert found < TOLERANCE[precision]
+
+
+@pytest.mark.cuda
+@pytest.mark.on_device
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize("diagonal", [True, False])
+def test_antenna_terms(problem, sky, reference, error_of, diagonal) -> None:
+    """Jones matrices of the antennas are applied to the sums of matrix units as to all others."""
+    from rime_kernels.arrays import AntennaTerms
+
+    rows = problem(n_antenna=20, n_time=2, n_chan=2)
+    rng = np.random.default_rng(3)
+    jones = rng.normal(size=(1, 2, 20, 1, 2, 2)) + 1j * rng.normal(size=(1, 2, 20, 1, 2, 2))
+    if diagonal:
+        jones[..., 0, 1] = jones[..., 1, 0] = 0.0
+    plain = points(sky, rows, 20)
+    terms = AntennaTerms(jones, np.arange(2), np.zeros(2, int))
+    sources = points(sky, rows, 20, antenna_terms=terms)
+    with forced_units(LARGE[0]):
+        found = with_data(rows, form="factored").predict(sources)
+    coherency = reference.visibilities(rows, LINEAR, plain).reshape(2, rows.n_row, 2, 2, 2)
+    first, second = (jones[0, rows.time_index, side, 0] for side in (rows.antenna1, rows.antenna2))
+    seen = np.einsum("rij,brcjk,rlk->brcil", first, coherency, second.conj())
+    # Sums of products of two matrices of size 1.
+    assert error_of(found, seen.reshape(2, rows.n_row, 2, 4)) < 1e-12
