@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
+from rime_kernels.gridding.plan import Plan
 from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
-from rime_kernels.idg.plan import Plan
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]

@@ -11,6 +11,11 @@ from numpy.typing import NDArray
 
 from rime_kernels import check, device
 from rime_kernels.compile.types import Compiled, DeviceArray
+from rime_kernels.gridding.facets import TooLargeError
+from rime_kernels.gridding.grid import ImageGrid, offsets
+from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
+from rime_kernels.gridding.screens import Screens
+from rime_kernels.gridding.taper import profile
 from rime_kernels.idg.cuda import apply as apply_cuda
 from rime_kernels.idg.cuda import stream as stream_cuda
 from rime_kernels.idg.cuda import subgrids as subgrids_cuda
@@ -18,12 +23,7 @@ from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.fft import transform
 from rime_kernels.idg.cuda.parts import launch, launch_plane
 from rime_kernels.idg.cuda.sums import Batch, Sums
-from rime_kernels.idg.facets import TooLargeError
-from rime_kernels.idg.grid import ImageGrid, offsets
 from rime_kernels.idg.layout import Layout
-from rime_kernels.idg.plan import Plan, SortedRows, on_grid
-from rime_kernels.idg.screens import Screens
-from rime_kernels.idg.taper import profile
 
 # The most visibilities of an item.
 _MOST_VIS = 1024
@@ -53,8 +53,6 @@ class Engine:
         self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
         memory_limit: int | None = None,
     ) -> None:  # fmt: skip
-        if not device.simulated():
-            device.cupy("")  # said now where it is missing, not at the first call
         plan = tasks_cuda.split_long(plan, _MOST_VIS)
         self._plan, self._grid, self._layout, self._single = plan, grid, layout, single
         self._n_row, self._n_chan = rows.order.size, rows.scale.size
@@ -62,7 +60,7 @@ class Engine:
         self._complex: type[np.complexfloating] = np.complex64 if single else np.complex128
         self._budget = device.memory_budget() if memory_limit is None else memory_limit
         self._stream, self._workspace = device.streams(1)[0], device.Workspace()
-        self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
+        self._frame = grid.frame
         curvature, taper = self._curvatures(), np.outer(layout.taper.values, layout.taper.values)
         self._curvature = device.upload(curvature)
         self._taper = device.upload((taper.ravel() / layout.size**2).astype(self._real))

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.jit import serial_loop
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
-from rime_kernels.idg import scalars
+from rime_kernels.gridding import scalars
+from rime_kernels.gridding.plan import Plan
 from rime_kernels.idg.cuda.parts import turn_function
 from rime_kernels.idg.cuda.tasks import X, Y
-from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.gridding.plan import Plan, SortedRows
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.degrid import make_degrid, n_block
 from rime_kernels.idg.cuda.grid import make_grid
 from rime_kernels.idg.cuda.parts import IdgKernel, idg_shape, launch
 from rime_kernels.idg.cuda.tasks import TaskKernel, Tasks, make_prepare
-from rime_kernels.idg.plan import Plan, SortedRows
 
 
 class Batch(NamedTuple):

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, NumbaType, Scalar
-from rime_kernels.idg import scalars
+from rime_kernels.gridding import scalars
+from rime_kernels.gridding.plan import Plan
 from rime_kernels.idg.cuda.parts import (
     IdgShape,
     TaskKind,
@@ -25,7 +26,6 @@ from rime_kernels.idg.cuda.parts import (
     sine_function,
     turn_function,
 )
-from rime_kernels.idg.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
