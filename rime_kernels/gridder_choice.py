@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from rime_kernels import check
+from rime_kernels import check, device
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 from rime_kernels.gridding.grid import ImageGrid
@@ -32,8 +32,8 @@ def make_gridder(
     grid : ImageGrid
     engine : "auto", "idg" or "wprojection"
         `rime_kernels.idg.Idg` or `rime_kernels.wprojection.WProjection`. "auto" takes the one whose layout
-        for these rows is estimated to be faster, by times that were measured (`benchmarks/wprojection.py`);
-        both hold the accuracy.
+        for these rows is estimated to be faster, by times that were measured on a CPU
+        (`benchmarks/wprojection.py`), and "idg" on a GPU. Both hold the accuracy.
     accuracy : float
         Largest relative error (2-norm over visibilities) of a source anywhere in the image, 1e-1 ... 1e-8.
     backend : "auto", "cpu" or "cuda"
@@ -59,6 +59,8 @@ def make_gridder(
     shared: dict[str, Any] = {"accuracy": accuracy, "backend": backend, "memory_limit": memory_limit}
     if engine != "auto":
         return Idg(rows, grid, **shared) if engine == "idg" else WProjection(rows, grid, **shared)
+    if device.resolve(backend)[0] == "cuda":  # where W-projection has not been compared yet
+        return Idg(rows, grid, **shared)
     one, other = Idg(rows, grid, **shared), WProjection(rows, grid, **shared)
     chosen, left = (one, other) if one.cost <= other.cost else (other, one)
     chosen.reason += (

@@ -13,9 +13,9 @@ from common.types import Line, OnDevice
 
 from gridding.cases import Case, Size, describe
 from rime_kernels import device
+from rime_kernels.gridding.cuda.stream import copy
 from rime_kernels.idg import Idg
 from rime_kernels.idg.cuda import sums
-from rime_kernels.idg.cuda.stream import copy
 
 # Kernels whose time counts as the degridder's, and the gridder's.
 _KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}

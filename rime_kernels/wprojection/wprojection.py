@@ -149,9 +149,13 @@ class WProjection(Gridder):
 
 
 def _engine(backend: str) -> Callable[..., Engine]:
-    from rime_kernels.wprojection.cpu import engine
+    if backend == "cpu":
+        from rime_kernels.wprojection.cpu import engine
 
-    return engine.Engine
+        return engine.Engine
+    from rime_kernels.wprojection.cuda import engine as cuda_engine
+
+    return cuda_engine.Engine
 
 
 def _support(support: int) -> int:
