@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
+from rime_kernels.errors import InputError
 from rime_kernels.gridding.grid import ImageGrid
 
 if TYPE_CHECKING:
@@ -61,7 +62,11 @@ def make_gridder(
         return Idg(rows, grid, **shared) if engine == "idg" else WProjection(rows, grid, **shared)
     if device.resolve(backend)[0] == "cuda":  # where W-projection has not been compared yet
         return Idg(rows, grid, **shared)
-    one, other = Idg(rows, grid, **shared), WProjection(rows, grid, **shared)
+    one = Idg(rows, grid, **shared)
+    try:
+        other = WProjection(rows, grid, **shared)
+    except InputError:  # no kernel is accurate enough
+        return one
     chosen, left = (one, other) if one.cost <= other.cost else (other, one)
     chosen.reason += (
         f"; engine {chosen.engine}, estimated {left.cost / chosen.cost:.2g} times as fast as {left.engine}"

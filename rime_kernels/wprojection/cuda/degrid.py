@@ -1,4 +1,4 @@
-"""The degridder on a GPU: threads keep cells of the grid in registers until these move, and sum over lanes."""
+"""The degridder on a GPU: threads keep cells in registers until these move on, and sum over lanes."""
 
 from __future__ import annotations
 
