@@ -13,6 +13,7 @@ from gridding.cpu import Stages
 from rime_kernels import device, make_gridder
 from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.wprojection import WProjection
+from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,9 @@ class Problem:
         return min(found[1:])
 
 
-HEAD = f"{'kernels':24}{'S':>4}{'P':>4}{'degrid G/s':>14}{'grid G/s':>12}   updates (idg: visibilities)"
+HEAD = (
+    f"{'kernels':16}{'S':>4}{'P':>4}{'M':>8}{'degrid G/s':>14}{'grid G/s':>12}   updates (idg: visibilities)"
+)
 WHOLE_HEAD = (
     f"{'whole calls':34}{'engine':>13}{'predict s':>11}{'grid s':>9}{'estimated':>11}   taken by auto"
 )
@@ -56,7 +59,7 @@ def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line
     """Measure and print the rates of kernels; `keep` gets the lines after each."""
     lines: list[Line] = []
     print(f"\n{problem.size}\n{HEAD}")
-    for n_corr in (1, 2, 4):
+    for n_corr in (1,) if problem.quick else (1, 2, 4):
         case = Case(problem.size, n_corr, "none", 1e-3, problem.backend)
         gridders: list[tuple[int, Gridder]] = [
             (
@@ -66,32 +69,70 @@ def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line
             for support in _supports(problem.quick)
         ]
         for support, gridder in [*gridders, (case.idg._layout.size, case.idg)]:
-            lines.append(_kernel_line(problem, case, support, gridder))
-            print(_kernel_text(lines[-1]), flush=True)
-            keep(lines)
+            for line in _kernel_lines(problem, case, support, gridder):
+                lines.append(line)
+                print(_kernel_text(line), flush=True)
+                keep(lines)
     return lines
 
 
-def _kernel_line(problem: Problem, case: Case, size: int, gridder: Gridder) -> Line:
-    """The rates of one gridder without the transforms of its grids."""
-    stages = Stages(gridder)
-    each = size**2 * case.rows.n_corr if gridder.engine == "wprojection" else 1
+def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> Iterator[Line]:
+    """Yield the rates of one gridder; on a GPU those of each number of cells to a thread."""
     line: Line = {
         "engine": gridder.engine, "size": size, "n_corr": case.rows.n_corr, "n_vis": case.size.n_vis,
-        "plan": gridder.plan,
+        "m": "", "plan": gridder.plan,
     }  # fmt: skip
-    for name, call in (
-        ("degridder", lambda: gridder.predict(case.image)),
-        ("gridder", lambda: gridder.grid(case.vis, n_stokes=case.n_stokes)),
-    ):
-        line[f"{name}_s"] = problem.seconds(call, lambda: stages.seconds)
-        line[f"{name}_rate"] = each * case.size.n_vis / line[f"{name}_s"]
-    return line
+    if problem.backend == "cpu":
+        yield _with_rates(line, _seconds_on_cpu(problem, case, gridder))
+    elif gridder.engine == "idg":
+        yield _with_rates(line, _seconds_on_device(problem, case, gridder))
+    else:
+        for shape in _shapes(size, case.rows.n_corr, problem.quick):
+            gridder._engine.shape = shape  # type: ignore[attr-defined]
+            found = _seconds_on_device(problem, case, gridder)
+            yield _with_rates(line | {"m": f"{shape.m_x} x {shape.m_y}"}, found)
+
+
+def _shapes(support: int, n_plane: int, quick: bool) -> Iterator[Shape]:
+    """Yield cells of a thread, of which a block has at most 1024 threads: from one cell to 16."""
+    for m_x, m_y in ((2, 2),) if quick else ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (2, 4), (4, 4), (8, 2)):
+        shape = Shape(m_x, m_y, shape_for(support, n_plane).n_stage)
+        kernel = Kernel(True, support, n_plane, n_plane, 1, 3, 1, shape, False, False)
+        if kernel.n_thread <= 1024:
+            yield shape
+
+
+def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:
+    from gridding.resident import Resident
+
+    return Resident(gridder, case.image, None).kernel_seconds(problem.repeat + 1)
+
+
+def _seconds_on_cpu(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:
+    """Times without the transforms of grids."""
+    stages = Stages(gridder)
+
+    def grid() -> object:
+        return gridder.grid(case.vis, n_stokes=case.n_stokes)
+
+    return {
+        "degridder": problem.seconds(lambda: gridder.predict(case.image), lambda: stages.seconds),
+        "gridder": problem.seconds(grid, lambda: stages.seconds),
+    }
+
+
+def _with_rates(line: Line, seconds: dict[str, float]) -> Line:
+    """The line with times, and updates (or visibilities) per second."""
+    each = line["size"] ** 2 * line["n_corr"] if line["engine"] == "wprojection" else 1
+    found = line.copy()
+    for name, value in seconds.items():
+        found[f"{name}_s"], found[f"{name}_rate"] = value, each * line["n_vis"] / value
+    return found
 
 
 def _kernel_text(line: Line) -> str:
     rates = f"{line['degridder_rate'] / 1e9:14.4f}{line['gridder_rate'] / 1e9:12.4f}"
-    return f"{line['engine']:24}{line['size']:4}{line['n_corr']:4}{rates}"
+    return f"{line['engine']:16}{line['size']:4}{line['n_corr']:4}{line['m']:>8}{rates}"
 
 
 def _cases(problem: Problem) -> Iterator[tuple[Size, int, float]]:
