@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Protocol, Self
@@ -212,13 +213,13 @@ class Gridder(ABC):
             raise InputError(f"{error}; {hint}") from None
         return facets
 
-    def _sorted(self, slot_of_time: NDArray[np.int32] | None) -> SortedRows:
-        """Sorted rows, with antennas exchanged where that saves W-layers."""
+    def _sorted(self, slot_of_time: NDArray[np.int32] | None, w_reach: float = math.inf) -> SortedRows:
+        """Sorted rows, with antennas exchanged where that saves W-layers: these reach `w_reach` at most."""
         rows, grid = self.rows, self.grid_of_image
         found = sort_rows(rows, grid, slot_of_time, False)
         low, high = found.w_range
         cells = grid.slope() * grid.n_pixel * grid.cell * (high - low)
-        is_wide = cells > _FLIP_CELLS and low < 0.0
+        is_wide = low < 0.0 and (cells > _FLIP_CELLS or high - low > 2.0 * w_reach)
         return sort_rows(rows, grid, slot_of_time, True) if is_wide else found
 
 

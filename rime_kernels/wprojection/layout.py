@@ -96,7 +96,7 @@ class Layout(NamedTuple):
     split : Split
     tables : Tables
     cost : float
-        Estimated time of a prediction, ns of one thread of a CPU, or of a GPU.
+        Estimated time of a prediction, by which layouts are ranked, and compared with those of `Idg`.
     """
 
     support: int
@@ -182,11 +182,16 @@ def cheapest_layout(
     return found
 
 
+def farthest(grid: ImageGrid, accuracy: float) -> float:
+    """The largest distance of w from a layer that a separable kernel allows, wavelengths."""
+    rest = split_curvature(grid, LEAST_SUPPORT, grid.n_pixel * grid.cell).rest
+    return _REST_SHARE * accuracy / (2.0 * math.pi * rest + 1e-300)
+
+
 def _w_reaches(need: _Need, n_grid: int) -> list[float]:
     """Distances of w from the layer to try: the largest that a separable kernel allows, and shorter ones."""
     low, high = need.w_range
-    rest = split_curvature(need.grid, 3, n_grid * need.grid.cell).rest
-    most = min(0.5 * (high - low), _REST_SHARE * need.accuracy / (2.0 * math.pi * rest + 1e-300))
+    most = min(0.5 * (high - low), farthest(need.grid, need.accuracy))
     per_w = cells_per_w(need.grid, n_grid)
     return [most] + [cells / per_w for cells in _W_CELLS if cells < per_w * most]
 
@@ -205,11 +210,8 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> floa
     """Estimated time of a prediction with one plane for each correlation."""
     limits, costs, n_plane = _limits(need, choice), need.costs, need.n_corr
     n_item, _ = count_items(rows, limits, need.sample)
-    n_vis, size, block = (
-        rows.order.size * rows.scale.size,
-        choice.support,
-        _block(choice.support, choice.reach),
-    )
+    n_vis, size = rows.order.size * rows.scale.size, choice.support
+    block = _block(size, choice.reach)
     n_lane = next(n for n in LANES if n >= size)
     vis = costs.vis + 2.0 * n_term * n_lane * costs.term + size * n_lane * n_plane * costs.update
     items = n_vis * vis + n_item * n_plane * block**2 * costs.block

@@ -25,6 +25,7 @@ from rime_kernels.wprojection.layout import (
     SUPPORTS,
     Layout,
     cheapest_layout,
+    farthest,
 )
 
 
@@ -89,7 +90,7 @@ class WProjection(Gridder):
         super().__init__(
             rows, grid, accuracy=accuracy, backend=backend, precision=precision, memory_limit=memory_limit
         )
-        self._rows = self._sorted(None)
+        self._rows = self._sorted(None, farthest(grid, accuracy))
         self._asked: dict[str, Any] = {  # arguments of the constructor, for facets
             "accuracy": accuracy, "support": support,
         }  # fmt: skip
