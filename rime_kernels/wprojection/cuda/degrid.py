@@ -50,7 +50,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
     stage, own, load = make_stage(kernel), make_own(kernel), _make_load(kernel)
     sum_lanes = make_lane_sums(n_value, LANES)
 
-    @device.kernel(0)
+    @device.kernel(kernel.max_register)
     def degrid(
         first_item: int, first_vis: int, layer_w: float, w_half: float, middle: float, items: Array,
         start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array, to_corr: Array,
@@ -120,14 +120,14 @@ def make_degrid(kernel: Kernel) -> Compiled:
                 for c in range(n_corr):
                     re, im = real(0), real(0)
                     for s in range(n_plane):
-                        a, b = real(0), real(0)
+                        sum_re, sum_im = real(0), real(0)
                         for other in range(n_warp):
                             k = (other * n_stage + i) * n_each + 2 * s
-                            a += of_warp[k]
-                            b += of_warp[k + 1]
+                            sum_re += of_warp[k]
+                            sum_im += sign * of_warp[k + 1]
                         m = to_corr[c, s]
-                        re += m.real * a - m.imag * sign * b
-                        im += m.real * sign * b + m.imag * a
+                        re += m.real * sum_re - m.imag * sum_im
+                        im += m.real * sum_im + m.imag * sum_re
                     j = 2 * (at[i] * int64(n_corr) + c)
                     vis[j], vis[j + 1] = cos * re - sin * im, sin * re + cos * im
                 i += int32(n_thread)

@@ -35,7 +35,7 @@ def make_grid(kernel: Kernel) -> Compiled:
     n_own, n_thread, has_weight = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.has_weight
     stage, own, flush = make_stage(kernel), make_own(kernel), _make_flush(kernel)
 
-    @device.kernel(0)
+    @device.kernel(kernel.max_register)
     def grid(
         first_item: int, first_vis: int, layer_w: float, w_half: float, middle: float, fixed: float,
         items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array,
@@ -75,8 +75,8 @@ def make_grid(kernel: Kernel) -> Compiled:
                     j = at[i] * int64(n_corr) + c
                     w = real(weight[j]) if has_weight else real(1)
                     if w > real(0):  # what has no weight may be NaN
-                        a, b = w * real(vis[2 * j]), w * real(vis[2 * j + 1])
-                        re, im = cos * a + sin * b, cos * b - sin * a
+                        vis_re, vis_im = w * real(vis[2 * j]), w * real(vis[2 * j + 1])
+                        re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
                         for s in range(n_plane):
                             m = to_corr[c, s]
                             share[i, 2 * s] += m.real * re + m.imag * im

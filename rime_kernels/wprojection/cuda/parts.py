@@ -30,6 +30,8 @@ cuda: Module = device.cuda
 
 # Threads whose sums meet without shared memory, and by whose number blocks are rounded up.
 LANES = 4 if device.simulated() else 32
+# Registers of a multiprocessor.
+_REGISTERS = 65536
 # Whole numbers of a staged visibility: along x and y, those of `place` in `make_stage`.
 N_PLACE = 6
 # Numbers of a staged visibility beside: z of both kernels, t, cosine and sine of its phase.
@@ -109,6 +111,11 @@ class Kernel:
     def n_thread(self) -> int:
         """Threads of a block; those beyond the cells of a bin have none."""
         return -(-(self.n_x * self.n_y) // LANES) * LANES
+
+    @property
+    def max_register(self) -> int:
+        """Registers that a thread may have, so that a block of all of them can be launched."""
+        return min(255, _REGISTERS // self.n_thread // 8 * 8)
 
     @property
     def bin_x(self) -> int:
