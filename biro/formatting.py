@@ -146,7 +146,8 @@ WAVELENGTHS = (Unit("Glambda", 1e9), Unit("Mlambda", 1e6), Unit("klambda", 1e3),
 
 
 def unit_for(values: Iterable[float], units: Sequence[Unit]) -> Unit:
-    """The one unit in which values of a table are shown: that of the largest, of which it is at least 1.
+    """The one unit in which values of a table are shown: that of the largest, of which it is at least 1,
+    rounded to four figures.
 
     Parameters
     ----------
@@ -156,7 +157,8 @@ def unit_for(values: Iterable[float], units: Sequence[Unit]) -> Unit:
         The largest first; the last one is for what is smaller.
     """
     largest = max((abs(value) for value in values if math.isfinite(value)), default=0.0)
-    return next((unit for unit in units if largest >= unit.size), units[-1])
+    # With four figures 0.99995 is written as 1.
+    return next((unit for unit in units if largest >= 0.99995 * unit.size), units[-1])
 
 
 def range_text(low: float, high: float, units: Sequence[Unit], figures: int = 4) -> str:

@@ -6,6 +6,7 @@ Rows, Sources     the rows that a `Rime` is made for, and the sources that it is
 chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them at once
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
 Smearing          how long rows were integrated and how wide channels are, where visibilities are averages
+make_gridder      what makes visibilities of images, and images of visibilities: `Idg` or `WProjection`
 register_profile  make a function of your own a shape that sources may have
 tune              measure which shape of each CUDA kernel is fastest on this machine
 """
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from rime_kernels.errors import BackendError, BiroError, InputError
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
+    from rime_kernels.gridder_choice import make_gridder
     from rime_kernels.jones_beam import JonesBeam
     from rime_kernels.physics.brightness import stokes_to_corr
     from rime_kernels.physics.registered import register_profile
@@ -46,6 +48,7 @@ __all__ = [
     "Spectrum",
     "chi2_and_gradient_together",
     "chi2_together",
+    "make_gridder",
     "predict",
     "register_profile",
     "solve_antennas",
@@ -61,6 +64,7 @@ _HOME = {
     "geometry": ("AntennaGeometry", "solve_antennas"),
     "gradient": ("Gradient",),
     "jones_beam": ("JonesBeam",),
+    "gridder_choice": ("make_gridder",),
     "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
     "smearing.smearing": ("Smearing",),
     "prediction": ("Antennas", "Options", "Spectrum", "predict"),

@@ -15,7 +15,7 @@ from rime_kernels import Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
-_CORR = {1: ["I"], 4: ["XX", "XY", "YX", "YY"]}
+_CORR = {1: ["I"], 2: ["XX", "YY"], 4: ["XX", "XY", "YX", "YY"]}
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Case:
         rows = make_rows(size, n_corr)
         self.name = f"{accuracy:g}, {n_corr} corr, A-terms {screens}"
         self.size, self.grid, self.rows, self.accuracy = size, make_grid(rows, size.n_pixel), rows, accuracy
-        self.n_stokes = 4 if n_corr == 4 else 1
+        self.n_stokes = 1 if n_corr == 1 else 4
         start = time.perf_counter()
         self.idg = Idg(rows, self.grid, accuracy=accuracy, backend=backend, subgrid=subgrid)
         self.plan_s = time.perf_counter() - start

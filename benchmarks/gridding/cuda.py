@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 from common import roofs_cuda
 from common.goals import Verdict, verdict
 from common.timing import measure, seconds_of
-from common.types import Line, OnDevice
+from common.types import Line
 
 from gridding.cases import Case, Size, describe
+from gridding.resident import Resident
 from rime_kernels import device
-from rime_kernels.idg import Idg
-from rime_kernels.idg.cuda import sums
-from rime_kernels.idg.cuda.stream import copy
+from rime_kernels.gridding.cuda.stream import copy
 
-# Kernels whose time counts as the degridder's, and the gridder's.
-_KERNELS = {"degridder": ("make_degrid",), "gridder": ("make_prepare", "make_grid")}
 _GOALS = (
     # line, quantity, sense, bound, unit, scale of what was found
     ("24 x 24, 4 corr", "degridder_rate", "at least", 2.0, "Gvis/s", 1e-9),
@@ -27,72 +23,6 @@ _GOALS = (
     ("24 x 24, 4 corr", "host_predict_of_slower", "at least", 0.8, "of the slower of kernel and bus", 1.0),
     ("24 x 24, 4 corr", "aterm_cost", "<=", 0.15, "more time with 2 x 2 A-terms", 1.0),
 )
-
-
-class _Timed:
-    """A kernel whose launches leave the events before and after them in a list."""
-
-    def __init__(self, kernel: OnDevice, log: list[tuple[OnDevice, OnDevice]]) -> None:
-        self._kernel, self._log = kernel, log
-
-    def __getitem__(self, how: tuple[OnDevice, ...]) -> Callable[..., None]:
-        def launch(*given: object) -> None:
-            begin, end = device.cuda.event(), device.cuda.event()
-            begin.record(how[2])
-            self._kernel[how](*given)
-            end.record(how[2])
-            self._log.append((begin, end))
-
-        return launch
-
-
-@contextmanager
-def _timed(names: tuple[str, ...]) -> Iterator[Callable[[], float]]:
-    """Time the kernels that these functions make; yield a function of the seconds since its last call."""
-    log: list[tuple[OnDevice, OnDevice]] = []
-    before = {name: getattr(sums, name) for name in names}
-
-    def seconds() -> float:
-        device.cuda.synchronize()
-        found = sum(begin.elapsed_time(end) for begin, end in log) * 1e-3
-        log.clear()
-        return max(found, 1e-9)  # the simulator's clock stands still
-
-    try:
-        for name, make in before.items():
-            setattr(sums, name, lambda *given, make=make: _Timed(make(*given), log))
-        yield seconds
-    finally:
-        for name, make in before.items():
-            setattr(sums, name, make)
-
-
-class Resident:
-    """An image and visibilities that lie on the device, and what is done to them there."""
-
-    def __init__(self, idg: Idg, image: np.ndarray, screens: np.ndarray | None) -> None:
-        self._engine: OnDevice = idg._engine
-        self._screens = idg._screens(screens, image.shape[0])
-        self._image = self._engine.send(image)
-        self._vis = self._engine.predict_on_device(self._image, self._screens)
-
-    def predict(self) -> None:
-        self._engine.predict_on_device(self._image, self._screens, self._vis)
-
-    def grid(self) -> None:
-        self._engine.grid_on_device(self._vis, None, self._screens)
-
-    def kernel_seconds(self, repeat: int) -> dict[str, float]:
-        """The least times of the heavy kernels."""
-        found = {}
-        for name, call in (("degridder", self.predict), ("gridder", self.grid)):
-            with _timed(_KERNELS[name]) as seconds:
-                each = []
-                for _ in range(repeat):
-                    call()
-                    each.append(seconds())
-            found[name] = min(each)
-        return found
 
 
 def line(case: Case, roofs: Line, repeat: int, *, host: bool) -> Line:

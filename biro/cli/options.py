@@ -22,6 +22,14 @@ _READ = "Which data to read"
 """Heading of the reading options in the help of a command."""
 
 
+class Engine(StrEnum):
+    """What grids images."""
+
+    auto = "auto"
+    idg = "idg"
+    wprojection = "wprojection"
+
+
 class Backend(StrEnum):
     """Where to compute."""
 
@@ -167,6 +175,10 @@ ObservedSets = Annotated[
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
 BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto uses a GPU where one works.")]
+EngineOption = Annotated[
+    Engine,
+    typer.Option(help="Image-domain gridding (idg) or W-projection; auto: what is estimated to be faster."),
+]
 MemoryOption = Annotated[
     str | None,
     typer.Option(metavar="BYTES", help="Memory to use on a GPU, as '8 GB'. Default: most of what is free."),

@@ -13,6 +13,8 @@ from biro.cli.options import (
     AnyPrecision,
     Backend,
     BackendOption,
+    Engine,
+    EngineOption,
     Interpolation,
     MemoryOption,
     Observed,
@@ -65,6 +67,7 @@ def predict(
     accuracy: Annotated[
         float, typer.Option(help="Rms error of an image's visibilities over their rms.")
     ] = 1e-5,
+    engine: EngineOption = Engine.auto,
     column: Annotated[
         str | None,
         typer.Option(help="Column to write; made where it does not exist.", show_default=MODEL_COLUMN),
@@ -120,6 +123,7 @@ def predict(
         named.model,
         image=model_image,
         accuracy=accuracy,
+        engine=engine.value,
         values=named.values,
         backend=backend.value,
         precision=chosen,

@@ -33,9 +33,10 @@ from biro.progress import counted
 from biro.stages import Stages
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
+from rime_kernels.gridder_choice import GridderName
 
 if TYPE_CHECKING:
-    from rime_kernels.idg import Idg
+    from rime_kernels.gridding.gridder import Gridder
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,9 @@ class Imaging:
         Along a side, even. None: twice the field of view lambda / D, within 256 .. 2048 pixels (fewer
         where so many would reach beyond the horizon); 1024 where the size of the dishes is not known.
     accuracy : float
-        Relative error of the image: see `rime_kernels.idg.Idg`.
+        Relative error of the image: see `rime_kernels.make_gridder`.
+    engine : "auto", "idg" or "wprojection"
+        What grids: the one that is estimated to be faster, or image-domain gridding, or W-projection.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int, str or None
         Bytes, or text such as "8 GB", that gridding may take on the device.
@@ -78,6 +81,7 @@ class Imaging:
     cell: float | str | None = None
     n_pixel: int | None = None
     accuracy: float = 1e-4
+    engine: GridderName = "auto"
     backend: Backend = "auto"
     memory_limit: int | str | None = None
 
@@ -104,6 +108,7 @@ class ImagingOptions(TypedDict, total=False):
     cell: float | str | None
     n_pixel: int | None
     accuracy: float
+    engine: GridderName
     backend: Backend
     memory_limit: int | str | None
 
@@ -188,7 +193,7 @@ class Imager:
         self._used = [np.asarray(weight.any(axis=1)) for weight in samples.natural]
         self.cell, self.n_pixel = choose_pixels(observation, samples.noise, imaging)
         check_memory(self.n_pixel, len(self._stokes))
-        self._idg = [self._gridder(part, used) for part, used in zip(parts, self._used, strict=True)]
+        self._gridders = [self._gridder(part, used) for part, used in zip(parts, self._used, strict=True)]
         field, robust = self.n_pixel * self.cell, imaging.robust or 0.0
         self._weight = image_weights(parts, samples.natural, field, imaging.weighting, robust, density)
         self._total = sum(float(weight.sum()) for weight in self._weight)
@@ -241,45 +246,49 @@ class Imager:
             stages=self._stages,
         )
 
-    def _gridder(self, part: Partition, used: NDArray[np.bool_]) -> Idg | None:
+    def _gridder(self, part: Partition, used: NDArray[np.bool_]) -> Gridder | None:
         """The gridder of the rows that have a weight; None where there are none."""
-        from rime_kernels.idg import Idg, ImageGrid
+        from rime_kernels import make_gridder
+        from rime_kernels.idg import ImageGrid
 
         if not used.any():
             return None
         rows, grid = _rows(part, used, len(self._stokes)), ImageGrid(self.n_pixel, self.cell)
         refuse_coarse(rows, grid, _FINER)
         with self._stages.timed("sorting", rows.n_row * rows.n_chan):
-            idg = Idg(
+            gridder = make_gridder(
                 rows,
                 grid,
+                engine=self._imaging.engine,
                 accuracy=self._imaging.accuracy,
                 backend=self._imaging.backend,
                 memory_limit=self._imaging.memory_limit,
             )
-        log.info("image of %s, spw %s: %s", part.field, part.spw, idg.plan)
-        return idg
+            log.info("image of %s, spw %s: %s", part.field, part.spw, gridder.plan)
+        return gridder
 
     def _dirty(self, weighted: Sequence[Array] | Sequence[Vis], n_stokes: int) -> Array:
         """Image of weighted Stokes visibilities of all partitions, divided by the sum of weights."""
         total = np.zeros((n_stokes, self.n_pixel, self.n_pixel))
-        parts = zip(self._idg, weighted, self._used, strict=True)
+        parts = zip(self._gridders, weighted, self._used, strict=True)
         is_shown = not self._is_plane  # planes of a cube have a bar of their own
-        for idg, values, used in counted(parts, "imaging", "partitions", len(self._idg), show=is_shown):
-            if idg is None:
+        for gridder, values, used in counted(
+            parts, "imaging", "partitions", len(self._gridders), show=is_shown
+        ):
+            if gridder is None:
                 continue
             vis = values[used].astype(np.result_type(values, np.complex64), copy=False)
             n_lacking = len(self._stokes) - vis.shape[2]
             if n_lacking:  # the PSF is made of I alone
                 vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
-            total += self._gridded(idg, vis, 1 if n_stokes == 1 else 4)[:n_stokes]
+            total += self._gridded(gridder, vis, 1 if n_stokes == 1 else 4)[:n_stokes]
         return total / self._total
 
-    def _gridded(self, idg: Idg, vis: Vis, n_stokes: int) -> Array:
-        """What `Idg.grid` gives, timed."""
-        began, transform_before = time.perf_counter(), idg.transform_seconds
-        image = idg.grid(vis, n_stokes=n_stokes)
-        transform = idg.transform_seconds - transform_before
+    def _gridded(self, gridder: Gridder, vis: Vis, n_stokes: int) -> Array:
+        """What a gridder gives, timed."""
+        began, transform_before = time.perf_counter(), gridder.transform_seconds
+        image = gridder.grid(vis, n_stokes=n_stokes)
+        transform = gridder.transform_seconds - transform_before
         n_vis = vis.shape[0] * vis.shape[1]
         self._stages.add("gridding", time.perf_counter() - began - transform, n_vis)
         if transform:

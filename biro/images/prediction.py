@@ -1,4 +1,4 @@
-"""Predict the visibilities of an image by image-domain gridding, through the beam of a partition."""
+"""Predict the visibilities of an image through the beam of a partition, by a gridder."""
 
 from __future__ import annotations
 
@@ -28,6 +28,8 @@ from rime_kernels.smearing.average import average_of, largest_loss
 from rime_kernels.smearing.smearing import Smearing
 
 if TYPE_CHECKING:
+    from rime_kernels.gridder_choice import GridderName
+    from rime_kernels.gridding.gridder import Gridder
     from rime_kernels.idg import Idg, ImageGrid
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,7 @@ def predict_image(
     *,
     beam: Beam | PartitionBeam | None = None,
     accuracy: float = 1e-5,
+    engine: GridderName = "auto",
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
     smearing: Smearing | None = None,
@@ -77,6 +80,8 @@ def predict_image(
         That of one parameter vector: `BoundModel.fixed_beam`.
     accuracy : float
         Rms error over rms of the visibilities.
+    engine : "auto", "idg" or "wprojection"
+        What grids: see `rime_kernels.make_gridder`.
     backend : "auto", "cpu" or "cuda"
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
@@ -91,7 +96,7 @@ def predict_image(
     ------
     InputError
         Brightness below the horizon of the phase centre, pixels too coarse for the longest baselines, beams
-        that differ too much from antenna to antenna for this accuracy.
+        that differ too much from antenna to antenna for this accuracy, or differ at all for W-projection.
     ModelError
         Channels beyond the planes of a cube.
     """
@@ -102,7 +107,9 @@ def predict_image(
         return vis
     bands = image.bands(part.chan_freq)
     for weight, at in _samples(part, seen, smearing, accuracy):
-        gridder = _Gridder(at, image, seen, accuracy, backend, memory_limit)
+        gridder = _Gridder(
+            at, image, seen, accuracy=accuracy, engine=engine, backend=backend, memory_limit=memory_limit
+        )
         for channels in bands:
             for nodes in choose_nodes(
                 seen.apparent_brightness, channels, at.chan_freq, NODE_SHARE * accuracy
@@ -155,12 +162,16 @@ class _Gridder:
         part: Partition,
         image: ImageModel,
         seen: SeenImage,
+        *,
         accuracy: float,
+        engine: GridderName,
         backend: Backend,
         memory_limit: int | str | None,
     ) -> None:
         self._part, self._seen, self._accuracy = part, seen, accuracy
-        self._backend, self._memory_limit = backend, memory_limit
+        self._engine, self._backend, self._memory_limit = engine, backend, memory_limit
+        if engine == "wprojection" and seen.has_aterms:
+            raise InputError("the beams of the antennas differ, and W-projection has one; take engine idg")
         self._rows, self._excess = _turned(part, image)
         self._grid = _grid(image)
         refuse_coarse(self._rows, self._grid, REMEDY)
@@ -168,21 +179,38 @@ class _Gridder:
     def predict(self, nodes: Nodes, beam: Beam | PartitionBeam | None) -> Vis:
         """Visibilities of the channels of some nodes, complex (n_row, n_chan of these, n_corr)."""
         seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]
-        support = self._aterm_support(float(chan_freq.max()), beam) if seen.has_aterms and beam else 0.0
-        idg = self._idg(dataclasses.replace(self._rows, chan_freq=chan_freq), support)
-        log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), idg.plan)
+        rows = dataclasses.replace(self._rows, chan_freq=chan_freq)
+        gridder: Gridder
+        if seen.has_aterms and beam:
+            gridder = self._idg(rows, self._aterm_support(float(chan_freq.max()), beam))
+        else:
+            gridder = self._without_aterms(rows)
+        log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), gridder.plan)
         terms = (
-            self._node_term(idg, freq, coefficient)
+            self._node_term(gridder, freq, coefficient)
             for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True)
         )
         return self._shifted(functools.reduce(operator.add, terms), chan_freq, slice(None))
 
-    def _node_term(self, idg: Idg, freq: float, coefficient: Array) -> Vis:
+    def _node_term(self, gridder: Gridder, freq: float, coefficient: Array) -> Vis:
         """Visibilities of the image at the frequency of a node, times the node's coefficient by channel."""
         seen = self._seen
-        vis: Vis = idg.predict(seen.planes(freq), lambda l, m: seen.aterms((l, m), freq))
+        screens = (lambda l, m: seen.aterms((l, m), freq)) if seen.has_aterms else None
+        vis: Vis = gridder.predict(seen.planes(freq), screens)
         vis *= coefficient[:, None].astype(vis.real.dtype)
         return vis
+
+    def _without_aterms(self, rows: Rows) -> Gridder:
+        from rime_kernels import make_gridder
+
+        return make_gridder(
+            rows,
+            self._grid,
+            engine=self._engine,
+            accuracy=self._accuracy,
+            backend=self._backend,
+            memory_limit=self._memory_limit,
+        )
 
     def _idg(self, rows: Rows, support: float) -> Idg:
         from rime_kernels.idg import Idg

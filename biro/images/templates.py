@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from rime_kernels.arrays import Sources
     from rime_kernels.device import Backend
     from rime_kernels.gradient import Gradient
+    from rime_kernels.gridder_choice import GridderName
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +43,8 @@ class Templates:
     bound : BoundModel
     accuracy : float
         Rms error over rms of the visibilities.
+    engine : "auto", "idg" or "wprojection"
+        What grids: see `rime_kernels.make_gridder`.
     backend, memory_limit
         As `Likelihood`.
 
@@ -59,11 +62,13 @@ class Templates:
         bound: BoundModel,
         *,
         accuracy: float,
+        engine: GridderName,
         backend: Backend,
         memory_limit: int | str | None,
     ) -> None:
         self._observation, self._bound = observation, bound
-        self._accuracy, self._backend, self._memory_limit = accuracy, backend, memory_limit
+        self._accuracy, self._engine = accuracy, engine
+        self._backend, self._memory_limit = backend, memory_limit
         terms = bound.model.images
         self._names = [term.name for term in terms]
         self._images = [_image(term) for term in terms]
@@ -105,6 +110,7 @@ class Templates:
                     image,
                     beam=beam,
                     accuracy=self._accuracy,
+                    engine=self._engine,
                     backend=self._backend,
                     memory_limit=self._memory_limit,
                     smearing=smearing,

@@ -23,6 +23,7 @@ from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, check_devices
 from rime_kernels.geometry import Form, Precision
+from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.tangent.grouped import GroupedInformation
 
@@ -51,6 +52,7 @@ class EngineOptions:
     gaussian_frame: GaussianFrame
     memory_limit: int | str | None
     image_accuracy: float
+    image_engine: GridderName
     smearing: Mode | Sequence[Mode] = "auto"
     devices: Devices | None = None
     comm: MPI.Intracomm | None = None
@@ -114,6 +116,7 @@ class PartitionEngines:
             observation,
             model,
             accuracy=options.image_accuracy,
+            engine=options.image_engine,
             backend=options.backend,
             memory_limit=options.memory_limit,
         )

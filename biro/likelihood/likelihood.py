@@ -44,6 +44,7 @@ from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
+from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
 if TYPE_CHECKING:
@@ -101,6 +102,8 @@ class Likelihood(Residuals, Closing):
         `close`, or the end of its process, and then end. They may give None for observation and sky.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
+    image_engine : "auto", "idg" or "wprojection"
+        What works them out: see `rime_kernels.make_gridder`.
     smearing : "auto", "on" or "off", or one of them for each partition
         Whether the model is averaged over integrations and channels as the data are (physics: section 6).
         "auto" is on where the loss exceeds the noise (`biro.smearing.choose`); `smearing_lines` says what was
@@ -150,6 +153,7 @@ class Likelihood(Residuals, Closing):
         gaussian_frame: GaussianFrame = "tangent",
         memory_limit: int | str | None = None,
         image_accuracy: float = 1e-5,
+        image_engine: GridderName = "auto",
         smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
         average: Average = "none",
@@ -169,6 +173,7 @@ class Likelihood(Residuals, Closing):
             gaussian_frame=gaussian_frame,
             memory_limit=memory_limit,
             image_accuracy=image_accuracy,
+            image_engine=image_engine,
             smearing=smearing,
             devices=devices,
             comm=comm,
@@ -198,7 +203,7 @@ class Likelihood(Residuals, Closing):
         self.precision = options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit, self.devices = memory_limit, devices
-        self.image_accuracy = image_accuracy
+        self.image_accuracy, self.image_engine = image_accuracy, image_engine
         left_out = None if self._reduced is None else self._reduced.left_out
         self._engines = PartitionEngines(seen, of_sky, options, left_out)
         self._options = replace(options, smearing=self.smearing)

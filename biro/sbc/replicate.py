@@ -101,6 +101,7 @@ class Recipe:
             "memory_limit": likelihood.memory_limit,
             "devices": likelihood.devices,
             "image_accuracy": likelihood.image_accuracy,
+            "image_engine": likelihood.image_engine,
             "smearing": likelihood.smearing,
             "gains": likelihood.gains,
         }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -27,6 +28,7 @@ from biro.smearing import Choice, Mode, Rings, choose, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
+from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
@@ -59,6 +61,7 @@ def predict(
     *,
     image: ImageModel | None = None,
     accuracy: float = 1e-5,
+    engine: GridderName = "auto",
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     precision: Literal["auto", "double", "single"] = "double",
@@ -78,6 +81,8 @@ def predict(
         Added to the sources, and seen through the sky model's beam like them.
     accuracy : float
         Rms error of the image's visibilities over their rms.
+    engine : "auto", "idg" or "wprojection"
+        What grids images: see `rime_kernels.make_gridder`.
     values : mapping name -> float, optional
         Values of the free parameters in the model's own units, by the names that fits give them. A
         noise factor is not needed.
@@ -107,6 +112,9 @@ def predict(
         `backend="cuda"` without a working GPU.
     """
     place = _Device(backend, memory_limit)
+    one_image = functools.partial(
+        predict_image, accuracy=accuracy, engine=engine, backend=backend, memory_limit=memory_limit
+    )
     modes_of(smearing, 1)
     if image is not None:
         check_image(observation, image)
@@ -116,14 +124,16 @@ def predict(
         choices = [
             choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
         ]
-        return _predict_image(observation, image, None, choices, accuracy, place)
+        return _predict_image(observation, image, None, choices, one_image)
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
         raise InputError(
             "an image beside the sky model is predicted without feeds, leakage and gains, which the model "
             "has: write it into the model as [[image]]"
         )
-    templates = Templates(observation, bound, accuracy=accuracy, backend=backend, memory_limit=memory_limit)
+    templates = Templates(
+        observation, bound, accuracy=accuracy, engine=engine, backend=backend, memory_limit=memory_limit
+    )
     templates.check()
     sums = _Sums(resolve_precision(precision, backend), gaussian_frame)
     choices = [
@@ -139,7 +149,7 @@ def predict(
     if image is None:
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
-    images = _predict_image(observation, image, beams, choices, accuracy, place)
+    images = _predict_image(observation, image, beams, choices, one_image)
     return (one + other for one, other in zip(components, images, strict=True))
 
 
@@ -239,17 +249,9 @@ def _predict_image(
     image: ImageModel,
     beams: Sequence[Beam | PartitionBeam | None] | None,
     choices: Sequence[Choice],
-    accuracy: float,
-    place: _Device,
+    one_image: Callable[..., Vis],
 ) -> Iterator[Vis]:
     """Visibilities of an image through the beam of each partition, partition by partition."""
     for i, part in enumerate(observation.partitions):
-        yield predict_image(
-            part,
-            image,
-            beam=beams[i] if beams is not None else None,
-            accuracy=accuracy,
-            backend=place.backend,
-            memory_limit=place.memory_limit,
-            smearing=choices[i].smearing,
-        )
+        beam = beams[i] if beams is not None else None
+        yield one_image(part, image, beam=beam, smearing=choices[i].smearing)

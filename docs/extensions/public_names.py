@@ -19,6 +19,7 @@ PUBLIC = (
     "biro.simulation",
     "rime_kernels",
     "rime_kernels.idg",
+    "rime_kernels.wprojection",
 )
 """Packages and modules whose `__all__` is what users may rely on."""
 

@@ -10,18 +10,18 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rime_kernels.idg.grid import ImageGrid
+    from rime_kernels.gridding.grid import ImageGrid
     from rime_kernels.idg.idg import Idg
 
 __all__ = ["Idg", "ImageGrid"]
 
-_HOME = {"Idg": "idg", "ImageGrid": "grid"}
+_HOME = {"Idg": "idg.idg", "ImageGrid": "gridding.grid"}
 
 
 def __getattr__(name: str) -> Any:  # any public name
     """Import a public name when it is first used."""
     if name in _HOME:
-        return getattr(importlib.import_module(f"rime_kernels.idg.{_HOME[name]}"), name)
+        return getattr(importlib.import_module(f"rime_kernels.{_HOME[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -71,6 +71,9 @@ def test_an_image_of_one_pixel_is_a_point_source(folder, tmp_path):
     # The column is complex64: 6e-8 of roundings.
     seen = predicted(folder, tmp_path, folder / "none.toml", *image)
     assert relative(seen, points) < ACCURACY
+    for engine in ("idg", "wprojection"):
+        seen = predicted(folder, tmp_path, folder / "none.toml", *image, "--engine", engine)
+        assert relative(seen, points) < ACCURACY
     both = predicted(folder, tmp_path, folder / "two.toml", *image)
     assert relative(both, 2 * points) < ACCURACY
     alone = predicted(folder, tmp_path, *image)

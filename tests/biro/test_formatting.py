@@ -68,6 +68,8 @@ def test_values_of_a_table_share_a_unit() -> None:
     """That of the largest, of which it is at least 1; a negative value counts as its size."""
     assert unit_for([0.29, 0.0096], FLUXES).name == "mJy"
     assert unit_for([-2.9, 0.0096], FLUXES).name == "Jy"
+    assert range_text(1.0 - 3e-6, 1.0 - 3e-6, FLUXES) == "1 Jy"
+    assert range_text(0.9997, 0.9997, FLUXES) == "999.7 mJy"
     assert unit_for([0.0, float("nan")], FLUXES).name == "uJy"
     assert unit_for([np.deg2rad(2.0), np.deg2rad(1e-6)], ANGLES).text(np.deg2rad(1.5)) == "1.5"
     assert range_text(46.27, 3728.0, LENGTHS) == "0.04627 to 3.728 km"

@@ -63,25 +63,26 @@ def as_points(image: ImageModel, spectrum=(), **more) -> SkyModel:
     return SkyModel(sources, **more)
 
 
-def check(observation, image, sky, beam=None, accuracy=ACCURACY):
+def check(observation, image, sky, beam=None, accuracy=ACCURACY, engine="auto"):
     """Image and points, each through the same beam; relative rms."""
     (expected,) = predict(observation, sky)
     found = []
     if beam is None:
-        found = list(predict(observation, None, image=image, accuracy=accuracy))
+        found = list(predict(observation, None, image=image, accuracy=accuracy, engine=engine))
     else:
         nothing = SkyModel([PointSource("none", east="0 rad", north="0 rad", I="0 Jy")], beam=beam)
-        found = list(predict(observation, nothing, image=image, accuracy=accuracy))
+        found = list(predict(observation, nothing, image=image, accuracy=accuracy, engine=engine))
     error = np.linalg.norm(found[0] - expected) / np.linalg.norm(expected)
     assert error < accuracy
     return error
 
 
+@pytest.mark.parametrize("engine", ["idg", "wprojection"])
 @pytest.mark.parametrize("feeds", ["linear", "circular", "I"])
-def test_pixels_are_point_sources_in_a_wide_field(feeds):
+def test_pixels_are_point_sources_in_a_wide_field(feeds, engine):
     image = ImageModel(some_pixels(), 6e-4, CENTRE)  # 4.4 deg
     observation = observe(np.array([1.0e8, 1.3e8]), feeds=feeds)
-    check(observation, image, as_points(image))
+    check(observation, image, as_points(image), engine=engine)
 
 
 @pytest.mark.parametrize("centre", [(1.2, -0.6 + 0.02), (1.25, -0.62), (1.2 + 1e-9, -0.6), (1.2, -0.9)])
@@ -219,6 +220,10 @@ def test_what_cannot_be_predicted_is_refused():
     sky = as_points(image, beam=AiryBeam(diameter="400 m"), pointing=Pointing(antenna=own))
     with pytest.raises(BiroError, match="differ too much, or are too sharp, for an image at accuracy 1e-07"):
         list(predict(observe(np.array([1e8])), sky, image=image, accuracy=1e-7))
+    with pytest.raises(
+        BiroError, match="beams of the antennas differ, and W-projection has one; take engine"
+    ):
+        list(predict(observe(np.array([1e8])), sky, image=image, engine="wprojection"))
 
 
 @pytest.mark.parametrize("name", ["deltas", "blobs"])

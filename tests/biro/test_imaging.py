@@ -83,9 +83,10 @@ def test_stokes_parameters_come_out_as_they_went_in(corr):
     np.testing.assert_allclose(made.dirty[:, 64, 64], list(source.values()), atol=3e-6)
 
 
-def test_an_image_with_natural_weights_is_the_explicit_sum():
+@pytest.mark.parametrize("engine", ["idg", "wprojection"])
+def test_an_image_with_natural_weights_is_the_explicit_sum(engine):
     given = observe(n_row=40, sigma=1.0)
-    made = biro.image(given, cell=5e-4, n_pixel=64, accuracy=1e-6)
+    made = biro.image(given, cell=5e-4, n_pixel=64, accuracy=1e-6, engine=engine)
     part = given.partitions[0]
     vis = 0.5 * (part.vis[..., 0] + part.vis[..., 3])
     l = -(np.arange(64) - 32) * 5e-4
@@ -369,6 +370,7 @@ def test_text_and_figures(tmp_path):
             r"needs [\d.]+ MB, more than the memory limit of 20 kB; an image of \d+ x \d+ pixels is not cut",
         ),
         ({"cell": "3 parsec"}, "cell '3 parsec' is not a quantity"),
+        ({"engine": "fft"}, "engine must be"),
         ({"cell": -1.0}, "cell must be an angle of 1e-15 rad to 1 rad"),
         ({"n_pixel": 101}, "n_pixel must be an even number"),
         ({"n_pixels": 100}, "did you mean 'n_pixel'"),

@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
+from rime_kernels.gridding.cuda.items import split_long
+from rime_kernels.gridding.plan import Plan
 from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
-from rime_kernels.idg.plan import Plan
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
@@ -259,7 +260,7 @@ def test_long_items_are_split_by_rows() -> None:
         np.cumsum(n_row, dtype=np.int32) - n_row, n_row, 2 * number, n_chan, number, -number, 0.1 * number,
         layer, number, number, number, number % 2, np.array([0, 20, 30, 50], np.int32), np.zeros(3),
     )  # fmt: skip
-    found = tasks_cuda.split_long(plan, 256)
+    found = split_long(plan, 256)
     assert np.all((found.n_row * found.n_chan <= 256) | (found.n_row == 1))
     # Rows of each item once, in order, all else as it was.
     assert np.array_equal(found.first_row[1:], (found.first_row + found.n_row)[:-1])

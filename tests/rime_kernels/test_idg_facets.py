@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
+from rime_kernels.gridding.facets import quarters
 from rime_kernels.idg import Idg, ImageGrid
-from rime_kernels.idg.facets import quarters
 
 LINEAR, ACCURACY = ["XX", "XY", "YX", "YY"], 1e-4
 

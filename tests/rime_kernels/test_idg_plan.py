@@ -9,9 +9,11 @@ import pytest
 from scipy.signal.windows import dpss
 
 from rime_kernels import InputError, Rows, stokes_to_corr
-from rime_kernels.idg import Idg, ImageGrid, layout, scalars
-from rime_kernels.idg.plan import Limits, make_plan, on_grid, sort_rows
-from rime_kernels.idg.taper import least_misfit
+from rime_kernels.gridding import scalars
+from rime_kernels.gridding.layout import good_size
+from rime_kernels.gridding.plan import Limits, make_plan, on_grid, sort_rows
+from rime_kernels.gridding.taper import least_misfit
+from rime_kernels.idg import Idg, ImageGrid
 
 EDGES = np.array([0.0, 0.2, 0.4, 0.48, 0.5])
 
@@ -203,7 +205,7 @@ def test_the_numbers_chosen_are_said() -> None:
 
 def test_sizes_of_grids_are_even_and_quick() -> None:
     for least in (17, 100.5, 1023, 4097):
-        found = layout.good_size(least)
+        found = good_size(least)
         rest = found
         for prime in (2, 3, 5, 7, 11):
             while rest % prime == 0:

@@ -16,13 +16,14 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function, loop
-from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Scalar, Vector
+from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
+from rime_kernels.gridding.cpu.correlations import Ending, make_ending, read, write
+from rime_kernels.gridding.plan import Plan, SortedRows
 from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
 from rime_kernels.idg.cpu.dft import transform
 from rime_kernels.idg.cpu.sums import Coordinates, add_channels, fill_phasors, sum_pixels, sum_pixels_of_4
-from rime_kernels.idg.plan import Plan, SortedRows
 from rime_kernels.physics.phase import make_cos_sin
 
 _cos_sin = make_cos_sin(False)
@@ -160,79 +161,9 @@ def _fill_run(
     )  # fmt: skip
 
 
-class _Ending(NamedTuple):
-    """How correlations come from sums over pixels."""
-
-    n_corr: int
-    n_in: int  # sums used
-    n_sum: int
-    is_direct: bool
-    to_corr: Pointer  # (n_corr, n_in, 2)
-
-
-@inner_function
-def _ending(recipe: Recipe) -> Vector:
-    return _Ending(
-        recipe.to_corr.shape[0],
-        recipe.to_corr.shape[1],
-        recipe.n_sum,
-        recipe.is_direct,
-        pointer(recipe.to_corr),
-    )
-
-
-@inner_function
-def _write(sums: Pointer, ending: _Ending, sign: Scalar, cos: Vector, sin: Vector, vis: Pointer) -> None:
-    """One visibility from its sums, (2, n_sum) numbers; `sign` that of imaginary parts, (cos, sin) phase."""
-    if ending.is_direct:
-        for c in range(ending.n_corr):
-            re, im = sums[c], sign * sums[ending.n_sum + c]
-            vis[2 * c], vis[2 * c + 1] = cos * re - sin * im, sin * re + cos * im
-        return
-    for s in range(ending.n_in):
-        a, b = sums[s], sign * sums[ending.n_sum + s]
-        re, im = cos * a - sin * b, sin * a + cos * b
-        for c in range(ending.n_corr):
-            at = 2 * (c * ending.n_in + s)
-            m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
-            v_re, v_im = m_re * re - m_im * im, m_re * im + m_im * re
-            if s > 0:
-                v_re, v_im = v_re + vis[2 * c], v_im + vis[2 * c + 1]
-            vis[2 * c], vis[2 * c + 1] = v_re, v_im
-
-
-@inner_function
-def _read(
-    vis: Pointer,
-    weight: Pointer,
-    has_weight: bool,
-    ending: _Ending,
-    sign: Scalar,
-    cos: Vector,
-    sin: Vector,
-    out: Pointer,
-) -> None:
-    """The sums' share of one weighted visibility, (2, n_sum) numbers: the adjoint of `_write`."""
-    for s in range(2 * ending.n_sum):
-        out[s] = 0.0
-    for c in range(ending.n_corr):
-        w = weight[c] if has_weight else 1.0
-        if w > 0.0:
-            a, b = w * vis[2 * c], w * vis[2 * c + 1]
-            re, im = cos * a + sin * b, cos * b - sin * a
-            if ending.is_direct:
-                out[c], out[ending.n_sum + c] = re, sign * im
-            else:
-                for s in range(ending.n_in):
-                    at = 2 * (c * ending.n_in + s)
-                    m_re, m_im = ending.to_corr[at], ending.to_corr[at + 1]
-                    out[s] += m_re * re + m_im * im
-                    out[ending.n_sum + s] += sign * (m_re * im - m_im * re)
-
-
 @inner_function
 def _item_sums(
-    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels, ending: _Ending,
+    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels, ending: Ending,
     planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, like: Vector,
     wide: Vector,
 ) -> None:  # fmt: skip
@@ -254,7 +185,7 @@ def _item_sums(
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
                 there = ahead(vis, 2 * ending.n_corr * (row * channels.scale.size + k))
-                _write(ahead(sums, 2 * n_sum * (k - c)), ending, sign, real(cos), real(sin), there)
+                write(ahead(sums, 2 * n_sum * (k - c)), ending, sign, real(cos), real(sin), there)
             c = stop
 
 
@@ -269,7 +200,7 @@ def _degrid_task(
     subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
     scratch, phasors = workspace(4 * n * (n + lanes) + 2 * n2, real), workspace(4 * n2, real)
     sums, element = workspace(2 * n_sum * (channels.longest + 4), real), workspace(8 * lanes, real)
-    terms, ending = _terms(pixels, recipe), _ending(recipe)
+    terms, ending = _terms(pixels, recipe), make_ending(recipe.to_corr, recipe.n_sum, recipe.is_direct)
     for item in range(first, stop):
         _load_subgrid(
             pointer(grid), grid.shape[1], plan, item, pixels, recipe.n_plane, pointer(subgrids),
@@ -311,7 +242,7 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels, ending: _Ending,
+    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels, ending: Ending,
     planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: bool,
     real: NumbaType, like: Vector, wide: Vector,
 ) -> None:  # fmt: skip
@@ -327,7 +258,7 @@ def _item_planes(
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
                 at, share = ending.n_corr * (row * channels.scale.size + k), 2 * ending.n_sum * (k - c)
-                _read(
+                read(
                     ahead(vis, 2 * at), ahead(weight, at), has_weight, ending, sign, real(cos), real(sin),
                     ahead(shares, share),
                 )  # fmt: skip
@@ -346,7 +277,7 @@ def _grid_task(
     subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
     scratch, phasors = workspace(4 * n * (n + lanes), real), workspace(4 * n2, real)
     shares, element = workspace(2 * n_sum * (channels.longest + 2), real), workspace(8 * lanes, real)
-    terms, ending = _terms(pixels, recipe), _ending(recipe)
+    terms, ending = _terms(pixels, recipe), make_ending(recipe.to_corr, recipe.n_sum, recipe.is_direct)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
     for item in range(first, stop):
         planes[:] = 0

@@ -9,9 +9,10 @@ from numba import complex64, complex128, float32, float64, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Pointer
-from rime_kernels.idg.cuda.parts import make_read, make_write, turn_function
+from rime_kernels.gridding.cuda.items import ANTENNA1, ANTENNA2, FLIP, SLOT
+from rime_kernels.gridding.cuda.planes import turn_function
+from rime_kernels.idg.cuda.parts import make_read, make_write
 from rime_kernels.idg.cuda.subgrids import place
-from rime_kernels.idg.cuda.tasks import ANTENNA1, ANTENNA2, FLIP, SLOT
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda

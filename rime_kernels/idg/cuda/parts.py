@@ -33,7 +33,6 @@ from rime_kernels.compile.types import (
     NumbaType,
     Scalar,
     Signature,
-    Stream,
     TargetContext,
     TypingContext,
     Vector,
@@ -43,20 +42,6 @@ from rime_kernels.physics import phase
 
 ir: Module = cgutils.ir  # of llvmlite
 _TWO_PI = 2.0 * math.pi
-_MOST_BLOCKS = 1 << 20
-
-
-def launch(kernel: Compiled, n: int, stream: Stream, *arguments: object) -> None:
-    """Launch a kernel of n pieces of work; its threads go on with others where there are too few of them."""
-    n_thread = device.threads_per_block()
-    kernel[min(-(-n // n_thread), 2 if device.simulated() else _MOST_BLOCKS), n_thread, stream](*arguments)
-
-
-def launch_plane(kernel: Compiled, n: int, stream: Stream, *arguments: object) -> None:
-    """Launch a kernel whose blocks go along the n rows of a square, their threads along its columns."""
-    n_thread = device.threads_per_block()
-    n_block = (1, 2) if device.simulated() else (-(-n // n_thread), min(n, device.MAX_GRID_Y))
-    kernel[n_block, n_thread, stream](*arguments)
 
 
 @dataclass(frozen=True)
@@ -195,13 +180,6 @@ def sine_function(single: bool) -> tuple[Compiled, float]:
         return cos(angle), sin(angle)
 
     return cos_sin, 1.0 / float(np.float32(1.0 / _TWO_PI))
-
-
-@functools.cache
-def turn_function(single: bool) -> Compiled:
-    """Function that gives cos and sin of turns, a float64, in working precision."""
-    nearest = [scalars.nearest_function(kind, phase.nearest) for kind in (False, single)]
-    return scalars.cos_sin_function(single, phase.make_cos_sin(single, *nearest))
 
 
 @functools.cache

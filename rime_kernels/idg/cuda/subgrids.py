@@ -1,4 +1,4 @@
-"""CUDA kernels for images, grids and subgrids: padding, the splitter, the adder, and what follows them."""
+"""CUDA kernels for subgrids: their pixels, the splitter and the adder."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import functools
 from typing import NamedTuple
 
 import numpy as np
-from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
+from numba import float32, float64, int32, int64, uint32, uint64
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.jit import serial_loop
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
-from rime_kernels.idg import scalars
-from rime_kernels.idg.cuda.parts import turn_function
-from rime_kernels.idg.cuda.tasks import X, Y
-from rime_kernels.idg.plan import Plan
+from rime_kernels.gridding import scalars
+from rime_kernels.gridding.cuda.items import X, Y
+from rime_kernels.gridding.plan import Plan
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -116,120 +115,6 @@ def make_curvatures() -> Compiled:
             i += cuda.gridsize(1)
 
     return curvatures
-
-
-@functools.cache
-def make_fill(single: bool, n_stokes: int, n_plane: int) -> Compiled:
-    """Kernel that writes planes times exp(2 pi i w c) into the corners of the grid, and zeros elsewhere.
-
-    A plane is a combination of the Stokes parameters of `image` (n_stokes, N, N), times `correction` of row
-    and column.
-    """
-    real, cplx = (float32, complex64) if single else (float64, complex128)
-    cos_sin = turn_function(single)
-
-    @device.kernel(0)
-    def fill(
-        w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, from_stokes: Array,
-        correction: Array, image: Array, grid: Array,
-    ) -> None:  # fmt: skip
-        value = cuda.local.array(n_stokes, real)
-        n_pixel, n_grid = int32(image.shape[1]), int32(grid.shape[1])
-        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
-        while row < n_grid:
-            # Cells beyond the middle are those of negative coordinates.
-            y = row if row < half else row - n_grid
-            column = int32(cuda.grid(1))
-            while column < n_grid:
-                x = column if column < half else column - n_grid
-                inside = -half <= x and x < half and -half <= y and y < half
-                cos, sin = real(0), real(0)
-                for s in range(n_stokes):
-                    value[s] = real(0)
-                if inside:
-                    cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
-                    factor = correction[y + half] * correction[x + half]
-                    for s in range(n_stokes):
-                        value[s] = factor * image[s, y + half, x + half]
-                for p in range(n_plane):
-                    total = real(0)
-                    for s in range(n_stokes):
-                        total += from_stokes[p, s] * value[s]
-                    grid[p, row, column] = cplx(complex(total * cos, total * sin))
-                column += int32(cuda.gridsize(1))
-            row += int32(cuda.gridDim.y)
-
-    return fill
-
-
-@functools.cache
-def make_clear(single: bool) -> Compiled:
-    """Kernel that makes every cell of the grid 0."""
-
-    @device.kernel(0)
-    def clear(grid: Array) -> None:
-        n_grid, row = int32(grid.shape[1]), int32(cuda.blockIdx.y)
-        while row < n_grid:
-            for p in range(grid.shape[0]):
-                column = int32(cuda.grid(1))
-                while column < n_grid:
-                    grid[p, row, column] = 0.0
-                    column += int32(cuda.gridsize(1))
-            row += int32(cuda.gridDim.y)
-
-    return clear
-
-
-@functools.cache
-def make_take(single: bool) -> Compiled:
-    """Kernel that adds the real part of exp(-2 pi i w c) times the grid's corners to planes, float64.
-
-    The first layer writes over what was there.
-    """
-    cos_sin = turn_function(single)
-
-    @device.kernel(0)
-    def take(
-        is_first: bool, w: float, cell: float, l0: float, m0: float, n0: float, corner2: float, grid: Array,
-        planes: Array,
-    ) -> None:  # fmt: skip
-        n_plane, n_pixel, n_grid = planes.shape[0], int32(planes.shape[1]), int32(grid.shape[1])
-        half, row = int32(n_pixel // 2), int32(cuda.blockIdx.y)
-        while row < n_pixel:
-            y, column = row - half, int32(cuda.grid(1))
-            while column < n_pixel:
-                x = column - half
-                cos, sin = cos_sin(w * _curvature(-x * cell, y * cell, l0, m0, n0, corner2))
-                for p in range(n_plane):
-                    z = grid[p, y if y >= 0 else y + n_grid, x if x >= 0 else x + n_grid]
-                    before = 0.0 if is_first else planes[p, row, column]
-                    planes[p, row, column] = before + float64(z.real * cos + z.imag * sin)
-                column += int32(cuda.gridsize(1))
-            row += int32(cuda.gridDim.y)
-
-    return take
-
-
-@functools.cache
-def make_mix() -> Compiled:
-    """Kernel that makes the image (n_stokes, N, N) of planes: the adjoint of what `make_fill` does to it."""
-
-    @device.kernel(0)
-    def mix(from_stokes: Array, correction: Array, planes: Array, image: Array) -> None:
-        n_plane, n_pixel, row = planes.shape[0], int32(planes.shape[1]), int32(cuda.blockIdx.y)
-        while row < n_pixel:
-            column = int32(cuda.grid(1))
-            while column < n_pixel:
-                factor = correction[row] * correction[column]
-                for s in range(image.shape[0]):
-                    total = 0.0
-                    for p in range(n_plane):
-                        total += from_stokes[p, s] * planes[p, row, column]
-                    image[s, row, column] = factor * total
-                column += int32(cuda.gridsize(1))
-            row += int32(cuda.gridDim.y)
-
-    return mix
 
 
 @functools.cache

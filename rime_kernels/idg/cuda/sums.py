@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
+from rime_kernels.gridding.cuda.engine import Batch
+from rime_kernels.gridding.cuda.items import item_table, starts
+from rime_kernels.gridding.cuda.launch import launch
+from rime_kernels.gridding.plan import Plan, SortedRows
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.degrid import make_degrid, n_block
 from rime_kernels.idg.cuda.grid import make_grid
-from rime_kernels.idg.cuda.parts import IdgKernel, idg_shape, launch
+from rime_kernels.idg.cuda.parts import IdgKernel, idg_shape
 from rime_kernels.idg.cuda.tasks import TaskKernel, Tasks, make_prepare
-from rime_kernels.idg.plan import Plan, SortedRows
-
-
-class Batch(NamedTuple):
-    """Successive items of one W-layer that are processed together."""
-
-    first: int
-    stop: int
-
-    @property
-    def n_item(self) -> int:
-        return self.stop - self.first
 
 
 class Sums:
@@ -65,8 +55,8 @@ class Sums:
         self._most_c = float(np.abs(curvature).max())
         self._curvature = device.upload((curvature / self._most_c).astype(self._real))
         self._rows = SortedRows(*[device.upload(each) for each in rows])
-        self.items, self.w = device.upload(tasks_cuda.item_table(plan)), device.upload(plan.w)
-        self._start = device.upload(tasks_cuda.starts(plan))
+        self.items, self.w = device.upload(item_table(plan)), device.upload(plan.w)
+        self._start = device.upload(starts(plan))
         self._tasks: dict[int, tuple[Tasks, Tasks]] = {}
         self._workspace = device.Workspace()
 

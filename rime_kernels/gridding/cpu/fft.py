@@ -14,10 +14,9 @@ from scipy import fft
 
 from rime_kernels.compile.jit import loop
 from rime_kernels.compile.types import Array, Compiled, Pointer
-from rime_kernels.idg import scalars
-from rime_kernels.idg.grid import ImageGrid, offsets
-from rime_kernels.idg.layout import Layout
-from rime_kernels.idg.taper import profile
+from rime_kernels.gridding import scalars
+from rime_kernels.gridding.grid import ImageGrid, offsets
+from rime_kernels.gridding.taper import profile
 from rime_kernels.physics.phase import make_cos_sin
 
 _curvature, _cos_sin = scalars.curvature, make_cos_sin(False)
@@ -26,23 +25,21 @@ _curvature, _cos_sin = scalars.curvature, make_cos_sin(False)
 class Image:
     """An image's pixels: tapers, w phases, and the way to the grid and back."""
 
-    def __init__(self, grid: ImageGrid, layout: Layout, single: bool) -> None:
-        self.n_pixel, self._n_grid = grid.n_pixel, layout.n_grid
-        self._frame = grid.l0, grid.m0, grid.n0, grid.corner2()
+    def __init__(self, grid: ImageGrid, n_grid: int, taper: NDArray[np.float64], single: bool) -> None:
+        self.n_pixel, self.n_grid = grid.n_pixel, n_grid
+        self._frame = grid.frame
         self._complex: type[np.complexfloating] = np.complex64 if single else np.complex128
         self._offsets = offsets(grid.n_pixel, grid.cell)
-        self._correction = 1.0 / profile(layout.taper.values, offsets(grid.n_pixel, 1.0) / layout.n_grid)
+        self._correction = 1.0 / profile(taper, offsets(grid.n_pixel, 1.0) / n_grid)
         self._single = single
 
     def curvatures(self, dl: NDArray[np.float64], dm: NDArray[np.float64]) -> NDArray[np.float64]:
         """`scalars.curvature` of a lattice, (n_m, n_l)."""
-        out = np.empty((dm.size, dl.size))
-        _fill_curvatures(dl, dm, *self._frame, out)
-        return out
+        return curvatures(dl, dm, self._frame)
 
     def new_grid(self, n_plane: int) -> NDArray[np.complexfloating]:
         """Room for the grids of so many planes."""
-        return np.empty((n_plane, self._n_grid, self._n_grid), self._complex)
+        return np.empty((n_plane, self.n_grid, self.n_grid), self._complex)
 
     def to_grid(
         self, planes: NDArray[np.floating], w: float, reach: int, out: NDArray[np.complexfloating]
@@ -68,12 +65,21 @@ class Image:
 
     def _image_rows(self) -> tuple[slice, slice]:
         half = self.n_pixel // 2
-        return slice(0, half), slice(self._n_grid - half, self._n_grid)
+        return slice(0, half), slice(self.n_grid - half, self.n_grid)
 
     def _columns(self, reach: int) -> list[slice]:
-        if 2 * reach >= self._n_grid:
-            return [slice(0, self._n_grid)]
-        return [slice(0, reach), slice(self._n_grid - reach, self._n_grid)]
+        if 2 * reach >= self.n_grid:
+            return [slice(0, self.n_grid)]
+        return [slice(0, reach), slice(self.n_grid - reach, self.n_grid)]
+
+
+def curvatures(
+    dl: NDArray[np.float64], dm: NDArray[np.float64], frame: tuple[float, float, float, float]
+) -> NDArray[np.float64]:
+    """`scalars.curvature` of a lattice, (n_m, n_l); `frame` is l0, m0, n0 and corner2 of the image."""
+    out = np.empty((dm.size, dl.size))
+    _fill_curvatures(dl, dm, *frame, out)
+    return out
 
 
 def _transform(values: NDArray[np.complexfloating], axis: int, *, inverse: bool) -> None:

@@ -65,6 +65,11 @@ class ImageGrid:
         """n of pixel (N/2, N/2)."""
         return math.sqrt(1.0 - self.l0**2 - self.m0**2)
 
+    @property
+    def frame(self) -> tuple[float, float, float, float]:
+        """l0, m0, n0 and `corner2`: what `scalars.curvature` depends on."""
+        return self.l0, self.m0, self.n0, self.corner2()
+
     def too_coarse(self, rows: Rows) -> tuple[int, float]:
         """How many visibilities have more than half a wave per pixel, and the largest cell that holds all.
 

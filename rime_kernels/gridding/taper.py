@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import serial_loop
 from rime_kernels.compile.types import Array
-from rime_kernels.idg import scalars
+from rime_kernels.gridding import scalars
 
 _N_X = 24  # places between the middle and the edge of the image, closer towards the edge
 _N_ROUND = 12  # of weighting anew

@@ -10,7 +10,7 @@ from rime_kernels import device
 from rime_kernels.compile.jit import loop
 from rime_kernels.compile.types import Array, DeviceArray, Stream
 from rime_kernels.errors import BackendError
-from rime_kernels.idg.cuda.tasks import FIRST_CHAN, FIRST_ROW, N_CHAN, N_ROW
+from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, N_CHAN, N_ROW
 
 # While kernels work on one batch, another is being transferred, and the host fills or empties a third.
 N_BUFFER = 3
@@ -189,3 +189,26 @@ def gather(
             else:
                 for j in range(n):
                     here[j] = there[j]
+
+
+def largest(vis: NDArray[np.floating], weight: NDArray[np.floating], has_weight: bool) -> float:
+    """The largest of real and imaginary parts (n_row, numbers of a row), times their weights, without sign.
+
+    What has no weight counts for nothing; NaN if any other is NaN.
+    """
+    found = np.empty(vis.shape[0])
+    _fill_largest(vis, weight, has_weight, found)
+    return float(found.max())
+
+
+@loop
+def _fill_largest(vis: Array, weight: Array, has_weight: bool, found: Array) -> None:
+    for row in prange(vis.shape[0]):
+        most = 0.0
+        for k in range(vis.shape[1]):
+            w = weight[row, k // 2] if has_weight else 1.0
+            if w > 0.0:
+                value = w * abs(vis[row, k])
+                if value > most or value != value:
+                    most = value
+        found[row] = most

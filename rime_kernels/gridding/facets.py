@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.errors import InputError
-from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.gridding.grid import ImageGrid
 
 # Pixels along an axis below which an image is not cut.
 _SMALLEST = 32

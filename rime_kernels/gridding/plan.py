@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Rows
 from rime_kernels.compile.jit import serial_loop
 from rime_kernels.compile.types import Array, Scalar
-from rime_kernels.idg.grid import ImageGrid
+from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 # Rows that one item may have: enough to make up for its subgrid, few enough that items are alike.

@@ -11,7 +11,7 @@ from numba import prange
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Pointer, Scalar, Vector
 from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
-from rime_kernels.idg.plan import Plan
+from rime_kernels.gridding.plan import Plan
 
 # Strips of the grid: a thread adds to every so many-th row.
 _STRIPS = 64

@@ -1,0 +1,1 @@
+"""What gridders share on the CPU: transforms, the adder, layers of work, correlations of sums."""

@@ -1,0 +1,1 @@
+"""W-projection on the CPU."""

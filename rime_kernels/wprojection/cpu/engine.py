@@ -1,0 +1,69 @@
+"""The engine of `WProjection` on the CPU: what it does to items."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.cpu.lanes import copied
+from rime_kernels.gridding.cpu.engine import LayerEngine
+from rime_kernels.gridding.cpu.fft import Image
+from rime_kernels.gridding.grid import ImageGrid
+from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
+from rime_kernels.gridding.screens import Screens
+from rime_kernels.wprojection.cpu.items import Kernels, make_degrid, make_grid
+from rime_kernels.wprojection.layout import LANES, Layout
+
+
+class Recipe(NamedTuple):
+    """How correlations follow from planes: by a matrix (n_corr, n_plane, 2), unless they are the planes."""
+
+    n_plane: int
+    to_corr: NDArray[np.floating]
+    is_direct: bool
+
+
+class Engine(LayerEngine[Recipe]):
+    """Predicts and grids by kernels on blocks of the grid."""
+
+    def __init__(
+        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
+        memory_limit: int | None = None,
+    ) -> None:  # fmt: skip
+        image = Image(grid, layout.n_grid, layout.taper.values, single)
+        rows = on_grid(rows, layout.limits.field)
+        super().__init__(rows, plan, image, layout.block, single, memory_limit)
+        self._lanes = next(n for n in LANES if n >= layout.support)
+        terms = layout.tables.terms
+        padded = np.zeros((*terms.shape[:-1], self._lanes))
+        padded[..., : layout.support] = terms
+        self._kernels = Kernels(
+            copied(padded, self._real), layout.support, layout.block, layout.tables.w_half,
+            layout.split.middle,
+        )  # fmt: skip
+
+    def _recipe(self, screens: Screens) -> Recipe:
+        matrix = screens.to_corr
+        parts = copied(np.stack([matrix.real, matrix.imag], axis=-1), self._real)
+        return Recipe(screens.n_plane, parts, bool(np.array_equal(matrix, np.eye(len(matrix)))))
+
+    def _degrid(
+        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: Recipe,
+        vis: NDArray[np.floating],
+    ) -> None:  # fmt: skip
+        make_degrid(self._single, self._lanes)(
+            self._tasks(first, stop), grid, self._plan, w, self._rows, self._kernels, recipe.to_corr,
+            recipe.is_direct, vis,
+        )  # fmt: skip
+
+    def _fill(
+        self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
+        recipe: Recipe, subgrids: NDArray[np.floating],
+    ) -> None:  # fmt: skip
+        weights = np.zeros((1, 1, 1)) if weight is None else weight
+        make_grid(self._single, self._lanes)(
+            self._tasks(first, stop), vis, weights, weight is not None, self._plan, w, self._rows,
+            self._kernels, recipe.to_corr, recipe.is_direct, subgrids,
+        )  # fmt: skip

@@ -1,0 +1,107 @@
+"""The engine of `WProjection` on a GPU: what it does to items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from rime_kernels import device
+from rime_kernels.compile.types import DeviceArray
+from rime_kernels.errors import InputError
+from rime_kernels.gridding.cuda.engine import Batch, Call, LayerEngine, Visibilities
+from rime_kernels.gridding.cuda.items import item_table
+from rime_kernels.gridding.cuda.launch import launch
+from rime_kernels.gridding.grid import ImageGrid
+from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
+from rime_kernels.gridding.screens import Screens
+from rime_kernels.wprojection.cuda.degrid import make_degrid
+from rime_kernels.wprojection.cuda.grid import make_clear, make_floats, make_grid
+from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.layout import Layout
+
+# Sums of whole numbers stay below this.
+_MOST_WHOLE = 2.0**62
+
+
+class Engine(LayerEngine[Call]):
+    """Predicts and grids by kernels, cells of which threads keep in registers.
+
+    Attributes
+    ----------
+    shape : Shape or None
+        How kernels are cut, where that is not left to `parts.shape_for`.
+    """
+
+    def __init__(
+        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
+        memory_limit: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(rows, plan, grid, layout.n_grid, layout.taper.values, single, memory_limit)
+        self.shape: Shape | None = None
+        self._layout, self._fixed = layout, 1.0
+        on_device = [device.upload(each) for each in on_grid(rows, layout.limits.field)]
+        self._rows = SortedRows(*on_device)
+        self._items, self._starts = device.upload(item_table(self._plan)), device.upload(self._start)
+        self._terms = device.upload(layout.tables.terms.ravel().astype(self._real))
+        # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
+        self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
+
+    def _kernel(self, call: Call, vis: Visibilities) -> Kernel:
+        _, n_w_plane, n_w, n_d, _, support = self._layout.tables.terms.shape
+        return Kernel(
+            self._single, support, call.n_plane, int(call.to_corr.shape[0]), n_w, n_d, n_w_plane,
+            self.shape or shape_for(support, call.n_plane), vis.compact, vis.weight is not None,
+        )  # fmt: skip
+
+    def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float]:
+        """The plain numbers that kernels get."""
+        first_vis = int(self._start[batch.first])
+        return batch.first, first_vis, w, self._layout.tables.w_half, self._layout.split.middle
+
+    def _degrid(self, call: Call, w: float, batch: Batch, vis: Visibilities) -> None:
+        kernel, rows = self._kernel(call, vis), self._rows
+        make_degrid(kernel)[batch.n_item, kernel.n_thread, self._stream](
+            *self._numbers(batch, w), self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale,
+            self._terms, call.to_corr, call.grid, vis.values,
+        )  # fmt: skip
+
+    def _add(self, call: Call, layer: int, batch: Batch, vis: Visibilities) -> None:
+        kernel, rows = self._kernel(call, vis), self._rows
+        weight = vis.values if vis.weight is None else vis.weight
+        make_grid(kernel)[batch.n_item, kernel.n_thread, self._stream](
+            *self._numbers(batch, float(self._plan.layer_w[layer])), self._fixed, self._items, self._starts,
+            rows.uvw, rows.order, rows.shift, rows.scale, self._terms, call.to_corr, vis.values, weight,
+            self._total(call),
+        )  # fmt: skip
+
+    def _clear(self, call: Call) -> None:
+        total = self._total(call)
+        launch(make_clear(), total.size, self._stream, total.reshape(total.size))
+
+    def _finish(self, call: Call) -> None:
+        """The grid of the whole numbers of its layer."""
+        total, grid = self._total(call), call.grid.reshape(call.grid.size).view(self._real)
+        launch(make_floats(), total.size, self._stream, 1.0 / self._fixed, total.reshape(total.size), grid)
+
+    def _total(self, call: Call) -> DeviceArray:
+        """Memory for the sums of a layer, whole numbers (n_plane, G, G, 2)."""
+        return self._workspace.array("total", (call.n_plane, self._n_grid, self._n_grid, 2), np.int64)
+
+    def _find_scale(self, largest: Callable[[], float], screens: Screens) -> None:
+        """A power of two: no sum of all visibilities can exceed what a whole number holds."""
+        of_planes = 2.0 * np.abs(screens.to_corr).sum(axis=0).max()  # real and imaginary parts
+        bound = float(largest()) * float(of_planes) * self._most * float(self._start[-1])
+        if not np.isfinite(bound):
+            raise InputError("vis and weight must be finite where the weight is above 0")
+        self._fixed = float(2.0 ** np.floor(np.log2(_MOST_WHOLE / bound))) if bound > 0.0 else 1.0
+
+    def _call(self, screens: Screens) -> Call:
+        return self._shared(screens)
+
+    def _bytes_per_item(self, screens: Screens) -> int:
+        return 0
+
+    def _bytes_per_cell(self) -> int:
+        """With the whole numbers."""
+        return super()._bytes_per_cell() + 16

@@ -1,0 +1,242 @@
+"""Choose support, padding, taper and W-layers of W-projection: the cheapest that are accurate enough."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.errors import InputError
+from rime_kernels.gridding.grid import ImageGrid
+from rime_kernels.gridding.layout import (
+    PADDINGS,
+    SAMPLE_ROWS,
+    cells_per_w,
+    cheapest,
+    good_size,
+    half_of,
+    kernel_width,
+    make_limits,
+    refuse_float32,
+    taper_for,
+)
+from rime_kernels.gridding.plan import Limits, SortedRows, count_items, sample_runs
+from rime_kernels.gridding.taper import Taper
+from rime_kernels.wprojection.kernel import Split, Tables, make_tables, split_curvature
+
+LEAST_SUPPORT, MOST_SUPPORT = 3, 64
+# Odd: a visibility's nearest cell is then in the middle.
+SUPPORTS = tuple(range(LEAST_SUPPORT, MOST_SUPPORT, 2))
+# Cells from the middle of an item's block to its farthest visibilities.
+_REACHES = (2, 4, 8, 16)
+# Cells that w may take of the kernel, where one layer would need more.
+_W_CELLS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
+# Shares of the accuracy: the phase that a kernel which is separable leaves out, at the largest distance from
+# a layer (its rms over w is 0.58 of that), and the polynomials.
+_REST_SHARE, _TABLE_SHARE = 0.5, 0.1
+# Most gain of a taper: in float32, gridder and degridder are then adjoint to 1e-6.
+_MOST_GAIN = {True: 40.0, False: 1000.0}
+
+
+class Costs(NamedTuple):
+    """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
+
+    Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. Those of the CPU were
+    measured by `benchmarks/wprojection.py`, in float32; those of a GPU follow from its rates, and only rank
+    layouts.
+
+    Attributes
+    ----------
+    vis : float
+        Of a visibility.
+    term : float
+        Of a term and a lane of one of its two kernels.
+    update : float
+        Of a cell, or a lane beside it, a plane and a visibility.
+    block : float
+        Of a cell and a plane of the block of an item.
+    cell : float
+        Of a cell and plane of the grid of a layer.
+    double : float
+        Times as long in float64, without the last.
+    """
+
+    vis: float
+    term: float
+    update: float
+    block: float
+    cell: float
+    double: float
+
+
+COSTS = {
+    "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2),
+    "cuda": Costs(0.02, 2e-4, 2e-4, 2e-3, 0.018, 2.0),
+}
+# Lanes of the vectors of a kernel on the CPU: the least that hold it. Few, since each is compiled by itself.
+LANES = (16, 32, 64)
+
+
+class Layout(NamedTuple):
+    """The sizes of grid and kernels, and what an item's block can hold.
+
+    Attributes
+    ----------
+    support : int
+        S: cells of a kernel along an axis.
+    n_grid : int
+        G: cells of the grid along an axis.
+    w_cells : float
+        Cells that w takes of a kernel.
+    limits : Limits
+    taper : Taper
+    split : Split
+    tables : Tables
+    cost : float
+        Estimated time of a prediction, by which layouts are ranked, and compared with those of `Idg`.
+    """
+
+    support: int
+    n_grid: int
+    w_cells: float
+    limits: Limits
+    taper: Taper
+    split: Split
+    tables: Tables
+    cost: float
+
+    @property
+    def block(self) -> int:
+        """Cells of an item's block along an axis."""
+        return _block(self.support, round(self.limits.reach))
+
+
+def _block(support: int, reach: int) -> int:
+    """A multiple of 4, as the adder wants it."""
+    return -(-(support + 2 * reach) // 4) * 4
+
+
+class _Need(NamedTuple):
+    """The image, the accuracy and what else a layout depends on."""
+
+    grid: ImageGrid
+    accuracy: float
+    single: bool
+    w_range: tuple[float, float]
+    n_corr: int
+    costs: Costs
+    sample: NDArray[np.int64]
+
+
+class _Choice(NamedTuple):
+    """What a layout follows from; `support` is an estimate."""
+
+    n_grid: int
+    w_reach: float
+    support: int
+    reach: int
+
+
+def cheapest_layout(
+    rows: SortedRows,
+    grid: ImageGrid,
+    *,
+    accuracy: float,
+    single: bool,
+    n_corr: int,
+    costs: Costs,
+    supports: Sequence[int] = SUPPORTS,
+) -> Layout:
+    """The cheapest layout whose errors stay below the accuracy.
+
+    Raises
+    ------
+    InputError
+        There is none: the supports are too small, or float32 is not accurate enough.
+    """
+    if single:
+        refuse_float32(accuracy)
+    sample = sample_runs(rows, SAMPLE_ROWS)
+    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample)
+    candidates: list[tuple[float, _Choice]] = []
+    for padding in PADDINGS:
+        n_grid, width = good_size(padding * grid.n_pixel), kernel_width(padding, accuracy, single)
+        if width is None:
+            continue
+        for w_reach in _w_reaches(need, n_grid):
+            least = width + cells_per_w(grid, n_grid) * w_reach
+            support = next((each for each in supports if each >= least), None)
+            if support is not None:
+                choices = [_Choice(n_grid, w_reach, support, reach) for reach in _REACHES]
+                candidates += [(_estimate(rows, need, choice), choice) for choice in choices]
+    found = cheapest(candidates, lambda choice: _exact(rows, need, choice, supports))
+    if found is None:
+        raise InputError(
+            f"no kernel of up to {max(supports)} cells holds an accuracy of {accuracy:g} in "
+            f"{'single' if single else 'double'} precision; ask for less accuracy"
+            + (", or for precision='double'" if single else "")
+        )
+    return found
+
+
+def farthest(grid: ImageGrid, accuracy: float) -> float:
+    """The largest distance of w from a layer that a separable kernel allows, wavelengths."""
+    rest = split_curvature(grid, LEAST_SUPPORT, grid.n_pixel * grid.cell).rest
+    return _REST_SHARE * accuracy / (2.0 * math.pi * rest + 1e-300)
+
+
+def _w_reaches(need: _Need, n_grid: int) -> list[float]:
+    """Distances of w from the layer to try: the largest that a separable kernel allows, and shorter ones."""
+    low, high = need.w_range
+    most = min(0.5 * (high - low), farthest(need.grid, need.accuracy))
+    per_w = cells_per_w(need.grid, n_grid)
+    return [most] + [cells / per_w for cells in _W_CELLS if cells < per_w * most]
+
+
+def _limits(need: _Need, choice: _Choice) -> Limits:
+    field = choice.n_grid * need.grid.cell
+    return make_limits(need.w_range, field, float(choice.reach), choice.w_reach)
+
+
+def _estimate(rows: SortedRows, need: _Need, choice: _Choice) -> float:
+    """Estimated time of a prediction, with about as many terms as the accuracy takes."""
+    return _cost(rows, need, choice, 2.0 * (4.0 - math.log10(need.accuracy)))
+
+
+def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
+    """Estimated time of a prediction with one plane for each correlation."""
+    limits, costs, n_plane = _limits(need, choice), need.costs, need.n_corr
+    n_item, _ = count_items(rows, limits, need.sample)
+    n_vis, size = rows.order.size * rows.scale.size, choice.support
+    block = _block(size, choice.reach)
+    n_lane = next(n for n in LANES if n >= size)
+    vis = costs.vis + 2.0 * n_term * n_lane * costs.term + size * n_lane * n_plane * costs.update
+    items = n_vis * vis + n_item * n_plane * block**2 * costs.block
+    cells = costs.cell * limits.n_layer * n_plane * choice.n_grid**2
+    return items * (1.0 if need.single else costs.double) + cells
+
+
+def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[int]) -> Layout | None:
+    """The layout with the least support whose own taper holds the accuracy."""
+    n_grid, w_reach, grid = choice.n_grid, choice.w_reach, need.grid
+    padding, w_cells = n_grid / grid.n_pixel, cells_per_w(grid, n_grid) * w_reach
+    half = half_of(grid.slope())
+    near = supports.index(choice.support)
+    for support in supports[max(0, near - 1) : near + 4]:
+        taper = taper_for(
+            support, padding, 0.5, w_cells, half, need.accuracy, need.single, _MOST_GAIN[need.single]
+        )
+        if taper is not None:
+            break
+    else:
+        return None
+    limits = _limits(need, choice)
+    split = split_curvature(grid, support, n_grid * grid.cell)
+    w_half = min(w_reach, 0.5 * (need.w_range[1] - need.w_range[0]))
+    tables = make_tables(taper.values, split, padding, w_half, _TABLE_SHARE * need.accuracy)
+    n_term = tables.terms.shape[2] * tables.terms.shape[3]
+    cost = _cost(rows, need, choice._replace(support=support), float(n_term))
+    return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost)

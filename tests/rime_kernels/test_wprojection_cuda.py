@@ -1,0 +1,113 @@
+"""W-projection on CUDA, or in its simulator: explicit sums over pixels, its own adjoint, cells that move."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rime_kernels import InputError, Rows, device, stokes_to_corr
+from rime_kernels.gridding.screens import make_screens
+from rime_kernels.idg import ImageGrid
+from rime_kernels.wprojection import WProjection
+from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+
+LINEAR = ["XX", "XY", "YX", "YY"]
+# Those of rounding errors, as on the CPU.
+ADJOINT = {"double": 1e-12, "single": 1e-6}
+
+pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
+
+
+def make_rows(corr: list[str] = LINEAR, n_row: int = 8, n_chan: int = 4) -> Rows:
+    """Rows of w of either sign; pairs of neighbours in time, whose cells move by some."""
+    rng = np.random.default_rng(5)
+    uvw = rng.uniform(-1.0, 1.0, (n_row, 3)) * [6.0, 6.0, 30.0]
+    uvw[1::2] = uvw[::2] + rng.uniform(-0.3, 0.3, (n_row // 2, 3))
+    p, q = np.repeat(rng.integers(0, 4, (2, n_row // 2)), 2, axis=1)
+    freq = 1.0e9 + 2e7 * np.arange(n_chan)
+    return Rows(uvw, p, q, np.arange(n_row), freq, stokes_to_corr(corr), 4, n_row)
+
+
+def small() -> ImageGrid:
+    return ImageGrid(16, np.deg2rad(5.0) / 16, l0=0.02, m0=-0.03)
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def random_data(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(8)
+    vis = rng.normal(size=(rows.n_row, rows.n_chan, rows.n_corr, 2)) @ [1.0, 1.0j]
+    return vis, rng.uniform(0.0, 2.0, vis.shape)
+
+
+@pytest.mark.parametrize(
+    ("corr", "n_stokes", "shape", "precision", "accuracy"),
+    [
+        (["I"], 1, Shape(2, 2, 8), "single", 1e-3),
+        (LINEAR, 4, Shape(4, 2, 4), "double", 1e-3),
+        (["XX", "YY"], 4, Shape(1, 2, 8), "single", 1e-3),
+        pytest.param(["RL", "RR"], 4, None, "double", 1e-6, marks=pytest.mark.on_device),
+        pytest.param(LINEAR, 4, Shape(1, 1, 16), "single", 1e-5, marks=pytest.mark.on_device),
+        pytest.param(LINEAR, 4, Shape(8, 2, 16), "single", 1e-4, marks=pytest.mark.on_device),
+    ],
+)
+def test_sums_over_pixels_and_the_adjoint(
+    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, shape: Shape | None,
+    precision: Any, accuracy: float,
+) -> None:  # fmt: skip
+    rows, grid, rng = make_rows(corr), small(), np.random.default_rng(3)
+    gridder = WProjection(rows, grid, accuracy=accuracy, precision=precision, backend="cuda")
+    gridder._engine.shape = shape  # type: ignore[attr-defined]
+    image = rng.normal(size=(n_stokes, 16, 16))
+    predicted = gridder.predict(image)
+    assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < accuracy
+    vis, weight = random_data(rows)
+    there = np.sum((np.conj(predicted) * weight * vis).real)
+    back = np.sum(image * gridder.grid(vis, weight, n_stokes=n_stokes))
+    # Relative to what the sum could be: random visibilities nearly cancel.
+    size = np.linalg.norm(predicted) * np.linalg.norm(weight * vis)
+    assert abs(there - back) < ADJOINT[precision] * size
+
+
+def test_results_repeat_to_the_bit_and_what_has_no_weight_may_be_anything(cuda_backend: str) -> None:
+    rows = make_rows(["I"])
+    gridder = WProjection(rows, small(), accuracy=1e-3, backend="cuda")
+    vis, weight = random_data(rows)
+    weight[::3] = 0.0
+    first = gridder.grid(vis, weight)
+    spoilt = np.where(weight > 0.0, vis, np.nan)
+    assert np.array_equal(gridder.grid(spoilt, weight), first)
+    # Larger numbers have another unit of whole numbers: a power of two, so that nothing else changes.
+    assert np.array_equal(gridder.grid(1024.0 * vis, weight), 1024.0 * first)
+    with pytest.raises(InputError, match="finite where the weight"):
+        gridder.grid(np.where(weight > 0.0, np.nan, vis), weight)
+
+
+def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:
+    rows = make_rows(["I"], n_row=4)
+    gridder = WProjection(rows, small(), accuracy=1e-3, backend="cuda")
+    engine: Any = gridder._engine
+    screens = make_screens(None, rows.stokes_to_corr, 1, (1, rows.n_antenna, 1), np.complex64)
+    image = np.random.default_rng(4).normal(size=(1, 16, 16))
+    there = engine.predict_on_device(engine.send(image), screens)
+    assert np.array_equal(there.copy_to_host(), gridder.predict(image))
+    vis, weight = (each.astype(kind) for each, kind in zip(random_data(rows), ("c8", "f4"), strict=True))
+    found = engine.grid_on_device(device.upload(vis), device.upload(weight), screens)
+    # The host multiplies by weights before it sends: one rounding of float32.
+    assert relative(found, gridder.grid(vis, weight)) < 1e-6
+
+
+@pytest.mark.parametrize("support", [3, 7, 11, 16, 31, 63])
+@pytest.mark.parametrize("n_plane", [1, 2, 4])
+def test_a_bin_holds_a_kernel_wherever_it_begins(support: int, n_plane: int) -> None:
+    shape = shape_for(support, n_plane)
+    kernel = Kernel(True, support, n_plane, n_plane, 2, 8, 3, shape, True, False)
+    assert kernel.bin_x >= support + shape.m_x - 1
+    assert kernel.bin_y >= support + shape.m_y - 1
+    assert kernel.n_x * kernel.n_y <= kernel.n_thread <= 1024
+    assert shape.m_x * shape.m_y <= 16
