@@ -230,16 +230,16 @@ def real_text(line: Line) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument("--replicates", type=int, help="of each strength (default 50, 2 if quick)")
+    parser.add_argument("--replicates", type=int, help="of each strength (default 40, 2 if quick)")
     parser.add_argument("--data", type=Path, help="folder of real data sets")
     args = parser.parse_args()
-    args.replicates = args.replicates or (2 if args.quick else 50)
+    args.replicates = args.replicates or (2 if args.quick else 40)
     return args
 
 
 def main() -> int:
     args, about = arguments(), machine("cpu")
-    size = (12, 40) if args.quick else (48, 40)
+    size = (12, 40) if args.quick else (40, 40)
     strengths = STRENGTHS[2:3] if args.quick else STRENGTHS
     lines = []
     for strength in strengths:

@@ -100,7 +100,7 @@ def flag_set(
         for part, samples in _looked_at(data, selection, models):
             found = find_interference(samples, wanted, chosen)
             label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
-            tally.add(label, samples, found, len(names))
+            tally.add(label, samples, found, len(names), chosen)
             masks.append((part, np.packbits(found.flag)))
     version = ""
     if not dry_run and _any(masks):

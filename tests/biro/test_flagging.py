@@ -338,6 +338,24 @@ def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> Non
     assert report.by_antenna()["0"] > report.by_antenna()["2"]
 
 
+def test_statistics(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
+    """Shares of baselines, and percentiles of amplitudes by channel, as numpy finds them in the columns."""
+    path, _ = made_set
+    report = biro.flag(path, strategy_file)
+    after = columns(path)
+    found = report.to_dict()["partitions"][0]  # type: ignore[call-overload,index]
+    flag = after["FLAG"] | after["FLAG_ROW"][:, None, None]
+    second = np.maximum(after["ANTENNA1"], after["ANTENNA2"])
+    assert found["baselines"] == {f"0-{i}": pytest.approx(flag[second == i].mean()) for i in (1, 2)}
+    amplitude = np.abs(after["DATA"])
+    for chan in (0, 20, 63):
+        kept = amplitude[:, chan][~flag[:, chan]]
+        expected = np.percentile(kept, [5, 25, 50, 75, 95], method="inverted_cdf")
+        assert found["amplitudes"]["after"][chan] == expected.tolist()
+    # The line is as strong as 30 in one of two baselines: gone afterwards.
+    assert found["amplitudes"]["before"][20][3] > 25 > found["amplitudes"]["after"][20][4]
+
+
 def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp_path: Path) -> None:
     path, _ = made_set
 

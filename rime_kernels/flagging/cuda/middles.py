@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 from numba import int32
+from numpy.typing import NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
 
@@ -18,16 +21,11 @@ INFINITY_BITS = 0x7F800000
 
 
 @functools.cache
-def make_middles(n_thread: int, n_lane: int, least: int) -> Compiled:
-    """Kernel of the middle of the sizes of float32 numbers in rectangles, by bisection over their bits.
+def _make_counting(n_thread: int, n_lane: int, least: int) -> tuple[Compiled, Compiled]:
+    """Functions of all threads of a block: how many numbers are up to a bound, and which has a rank.
 
-    One block of `n_thread` threads, a power of two, for each rectangle: blocks along x are of `n_row` lines,
-    along y of channels between two edges. `n_lane` threads are side by side on a line. Infinite numbers do
-    not count, nor those whose bits are below `least`: 1 leaves zeros out.
-
-    Given are the bits, int32 (n_line, n), and the edges, int32 (n_chunk + 1,); found are how many count,
-    int32 (n_group, n_chunk), and the bits of the middle two, int32 (n_group, n_chunk, 2), which are one
-    number where that is odd.
+    Numbers are given by their bits, of lines from `first` to before `stop` and columns from `begin` to before
+    `end`; `n_lane` threads are side by side on a line. Signs do not count, and bits below `least` neither.
     """
     block_sum = make_block_sum(n_thread)
     n_abreast = n_thread // n_lane
@@ -46,7 +44,7 @@ def make_middles(n_thread: int, n_lane: int, least: int) -> Compiled:
         return block_sum(thread, n, shown)
 
     @device.inline
-    def statistic(
+    def ranked(
         bits: Array, first: Scalar, stop: Scalar, begin: Scalar, end: Scalar, rank: Scalar, shown: Array
     ) -> Scalar:
         low, high = int32(0), int32(INFINITY_BITS)
@@ -58,6 +56,23 @@ def make_middles(n_thread: int, n_lane: int, least: int) -> Compiled:
                 low = int32(middle + 1)
         return low
 
+    return count, ranked
+
+
+@functools.cache
+def make_middles(n_thread: int, n_lane: int, least: int) -> Compiled:
+    """Kernel of the middle of the sizes of float32 numbers in rectangles, by bisection over their bits.
+
+    One block of `n_thread` threads, a power of two, for each rectangle: blocks along x are of `n_row` lines,
+    along y of channels between two edges. Infinite numbers do not count, nor those whose bits are below
+    `least`: 1 leaves zeros out.
+
+    Given are the bits, int32 (n_line, n), and the edges, int32 (n_chunk + 1,); found are how many count,
+    int32 (n_group, n_chunk), and the bits of the middle two, int32 (n_group, n_chunk, 2), which are one
+    number where that is odd.
+    """
+    count, ranked = _make_counting(n_thread, n_lane, least)
+
     @device.kernel(0)
     def middles(bits: Array, n_row: Scalar, edges: Array, n_found: Array, out: Array) -> None:
         shown = cuda.shared.array(n_thread, int32)
@@ -65,15 +80,56 @@ def make_middles(n_thread: int, n_lane: int, least: int) -> Compiled:
         first, stop = group * n_row, group * n_row + n_row
         begin, end = edges[chunk], edges[chunk + 1]
         n = count(bits, first, stop, begin, end, int32(INFINITY_BITS - 1), shown)
-        low = statistic(bits, first, stop, begin, end, (n + 1) // 2, shown)
+        low = ranked(bits, first, stop, begin, end, (n + 1) // 2, shown)
         high = low
         if n % 2 == 0 and n > 0 and count(bits, first, stop, begin, end, low, shown) == n // 2:
-            high = statistic(bits, first, stop, begin, end, n // 2 + 1, shown)
+            high = ranked(bits, first, stop, begin, end, n // 2 + 1, shown)
         if cuda.threadIdx.x == 0:
             n_found[group, chunk] = n
             out[group, chunk, 0], out[group, chunk, 1] = low, high
 
     return middles
+
+
+@functools.cache
+def make_percentiles(n_thread: int) -> Compiled:
+    """Kernel of the bits of percentiles, int32 (n_line, n_share); -1 where a line has no number.
+
+    There is a block for each line.
+    """
+    count, ranked = _make_counting(n_thread, n_thread, 0)
+
+    @device.kernel(0)
+    def percentiles(bits: Array, shares: Array, out: Array) -> None:
+        shown = cuda.shared.array(n_thread, int32)
+        line, n_all = cuda.blockIdx.x, bits.shape[1]
+        n = count(bits, line, line + 1, 0, n_all, int32(INFINITY_BITS - 1), shown)
+        for k in range(shares.shape[0]):
+            found = int32(-1)
+            if n > 0:
+                rank = int32(math.ceil(shares[k] * n))
+                if rank < 1:
+                    rank = int32(1)
+                found = ranked(bits, line, line + 1, 0, n_all, rank, shown)
+            if cuda.threadIdx.x == 0:
+                out[line, k] = found
+
+    return percentiles
+
+
+def percentiles(staged: NDArray[np.float32], shares: NDArray[np.float64]) -> NDArray[np.float32]:
+    """As `rime_kernels.flagging.percentiles.line_percentiles` finds them on the CPU."""
+    found = np.empty((len(staged), len(shares)), np.int32)
+    step = max(1, device.memory_budget() // (2 * staged.itemsize * staged.shape[1]))
+    there = device.upload(shares)
+    n_thread = 2 if device.simulated() else 256
+    with CALL_LOCK:
+        for start in range(0, len(staged), step):
+            part = device.upload(staged[start : start + step])
+            out = device.empty((part.shape[0], len(shares)), np.int32)
+            make_percentiles(n_thread)[part.shape[0], n_thread](part.view(np.int32), there, out)
+            found[start : start + step] = out.copy_to_host()
+    return np.where(found < 0, np.float32(np.nan), found.view(np.float32))
 
 
 def find_middles(
