@@ -19,8 +19,8 @@ from rime_kernels.flagging.steps import CHANNELS, SPECTRUM, TIME, Numbers
 
 BATCH = 1 << 24
 """Samples that a lane has on the device at a time, or one waterfall where that has more."""
-BYTES = 56
-"""Of device memory for each sample."""
+BYTES = 96
+"""Of device memory for each sample, in waterfalls of a single integration, whose lines are samples."""
 N_LANE = 2
 """Batches that are under way: while kernels flag one of them, the next one is sent."""
 Waterfalls = NDArray[np.float32]
