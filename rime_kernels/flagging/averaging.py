@@ -9,9 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.errors import InputError
-
-LEFT = 2.0**-64
-"""Of its weight, what a flagged visibility keeps: less than float64 resolves beside the others."""
+from rime_kernels.flagging.options import LEFT
 
 
 class Mean(NamedTuple):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.flagging.averaging import LEFT
+from rime_kernels.flagging.options import LEFT
 
 cuda: Module = device.cuda
 
