@@ -2,6 +2,7 @@
 
     python benchmarks/flagging.py
     python benchmarks/flagging.py --peer-python PYTHON     beside tricolour, katsdpsigproc and aoflagger
+    python benchmarks/flagging.py --device cuda            speed alone, transfers included
 
 Receiver operating curves: waterfalls of noise and the fringes of two sources, with interference of one kind
 and strength; thresholds go from low to high, and the area under each curve (AUC) is stated. Lines join its
@@ -11,12 +12,14 @@ are counted on noise alone, beside Rayleigh's law. Peers get the same arrays, in
 
 from __future__ import annotations
 
+import argparse
 import math
 import subprocess
 import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from common.machine import machine, machine_slug
@@ -27,6 +30,7 @@ from common.types import Line
 from numpy.typing import NDArray
 
 from biro.simulation.interference import KINDS
+from rime_kernels import device
 from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions
 from rime_kernels.flagging.spectra import flag_spectra
 from rime_kernels.flagging.waterfalls import flag_waterfalls
@@ -179,16 +183,32 @@ def false_alarms(shape: tuple[int, int, int]) -> list[Line]:
     return lines
 
 
-def speeds(shape: tuple[int, int, int], repeat: int, python: str | None) -> Line:
-    """Nanoseconds a sample, on all threads that there are; peers on theirs."""
+def speeds(
+    shape: tuple[int, int, int], repeat: int, python: str | None, backend: Literal["cpu", "cuda"] = "cpu"
+) -> Line:
+    """Nanoseconds a sample, on all threads that there are, or a GPU; peers on their threads."""
     amplitude, _ = with_interference("lines", 20.0, shape, seed=3)
     lines = amplitude.reshape(-1, shape[-1])
-    calls = {"waterfalls": lambda: flag_waterfalls(amplitude), "spectra": lambda: flag_spectra(lines)}
+    calls = {
+        "waterfalls": lambda: flag_waterfalls(amplitude, backend=backend),
+        "spectra": lambda: flag_spectra(lines, backend=backend),
+    }
     found: Line = {name: 1e9 * measure(call, repeat).least / amplitude.size for name, call in calls.items()}
     for name, seconds in by_peers(python, amplitude).items():
         if not seconds.ndim:
             found[name.removesuffix("_s")] = 1e9 * float(seconds) / amplitude.size
     return found
+
+
+def on_a_gpu(args: argparse.Namespace) -> int:
+    """Measure the speed on a GPU."""
+    device.resolve("cuda")
+    about, shape = machine("cuda"), (1, 4, 6) if args.quick else (32, 256, 4096)
+    ns = speeds(shape, args.repeat, None, "cuda")
+    print("ns a sample: " + ", ".join(f"{name} {value:.2f}" for name, value in ns.items()))
+    path = output_path(args, "flagging", f"{machine_slug(about)}.json")
+    write(path, {"quick": args.quick, "machine": about, "shape": shape, "ns": ns})
+    return 0
 
 
 def text(line: Line) -> str:
@@ -198,9 +218,11 @@ def text(line: Line) -> str:
 
 
 def main() -> int:
-    parser = make_parser(__doc__, repeat=3)
+    parser = make_parser(__doc__, device=True, repeat=3)
     parser.add_argument("--peer-python", help="an interpreter that has tricolour, katsdpsigproc or aoflagger")
     args = parse(parser)
+    if args.device == "cuda":
+        return on_a_gpu(args)
     about, python = machine("cpu"), args.peer_python
     shape = (1, 40, 96) if args.quick else (4, 100, 640)
     lines: list[Line] = []

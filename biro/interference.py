@@ -15,6 +15,7 @@ from biro.measurement_set.flags import FlagOptions, flag_set
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
+from rime_kernels.device import Backend
 from rime_kernels.physics.envelope import GaussianFrame
 
 
@@ -26,6 +27,7 @@ def flag(
     sky: SkyModel | None = None,
     values: Mapping[str, float] | None = None,
     gaussian_frame: GaussianFrame = "tangent",
+    backend: Backend = "auto",
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
@@ -50,6 +52,8 @@ def flag(
         Values of the free parameters of the sky, in the model's own units, by the names that fits give them.
     gaussian_frame : "tangent" or "uv"
         In which plane elliptical Gaussians of the sky lie (physics: section 5).
+    backend : "auto", "cpu" or "cuda"
+        Where the sky is predicted, and interference looked for.
     **options
         column, weight_column, fields, spws, scans, antennas, time_range, uv_range, channels, correlations and
         time_limit, as of `biro.read_ms`.
@@ -67,15 +71,17 @@ def flag(
         A selection that matches nothing.
     InputError
         An option or a strategy that is not understood.
+    BackendError
+        `backend="cuda"` without a working GPU.
 
     Examples
     --------
     >>> print(flag("obs.ms", "wsrt", dry_run=True))
     """
     if sky is None:
-        return flag_set(path, strategy, dry_run=dry_run, **options)
+        return flag_set(path, strategy, dry_run=dry_run, backend=backend, **options)
 
     def models(observation: Observation) -> Iterator[NDArray[np.complexfloating]]:
-        return predict(observation, sky, values=values, gaussian_frame=gaussian_frame)
+        return predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
 
-    return flag_set(path, strategy, dry_run=dry_run, models=models, **options)
+    return flag_set(path, strategy, dry_run=dry_run, models=models, backend=backend, **options)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biro.cli.guard import after_result, guard, print_json, say
-from biro.cli.options import JsonFlag, ObservedSets, ReadingOptions, takes_reading_options
+from biro.cli.options import (
+    Backend,
+    BackendOption,
+    JsonFlag,
+    ObservedSets,
+    ReadingOptions,
+    takes_reading_options,
+)
 from biro.cli.sky import NamedSky, read_sky_or_run
 from biro.run.environment import plain_pictures
 
@@ -60,6 +67,7 @@ def flag(
         Path | None,
         typer.Option(metavar="FOLDER", help="Waterfalls before and after, occupancy, and flags.json."),
     ] = None,
+    backend: BackendOption = Backend.auto,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
@@ -86,6 +94,7 @@ def flag(
         sky=named.model,
         values=named.values,
         gaussian_frame=named.gaussian_frame,
+        backend=backend.value,
         **reading,
     )
     if as_json:

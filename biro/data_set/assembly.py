@@ -277,10 +277,14 @@ class Assembly:
 
     def read(self, part: PartitionRows, like: Partition) -> Partition:
         """A partition, or some of its rows: what is described as `like`, with visibilities and weights."""
-        vis, weight, origin = self._visibilities(part)
+        return self.applied(part, like, self.data.visibilities(part))
+
+    def applied(self, part: PartitionRows, like: Partition, read: Visibilities) -> Partition:
+        """As `read`, of visibilities that were read; they become 0 where they do not count."""
+        self._leave_out(part, read)
         if self.request.treatment.flagger is not None:
-            self._flag(part, vis, weight, read_strategy(self.request.treatment.flagger))
-        return replace(like, vis=vis, weight=weight, weight_origin=origin)
+            self._flag(part, read.vis, read.weight, read_strategy(self.request.treatment.flagger))
+        return replace(like, vis=read.vis, weight=read.weight, weight_origin=read.weight_origin)
 
     def _described(self, part: PartitionRows) -> Partition:
         """A partition without its visibilities."""
@@ -339,22 +343,18 @@ class Assembly:
         self.counts["total"] += n_left_out
         return replace(part, rows=part.rows[~same], inside=part.inside[~same])
 
-    def _visibilities(
-        self, part: PartitionRows
-    ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], str]:
-        """Visibilities and weights, 0 for what does not count, and the origin of the weights."""
+    def _leave_out(self, part: PartitionRows, read: Visibilities) -> None:
+        """Set visibilities and weights to 0 where they do not count."""
         columns = self.index.columns
-        vis, weight, flag, missing, origin = self.data.visibilities(part)
-        missing = missing | ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
+        missing = read.missing | ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
         excluded = [
             ("not selected", ~part.inside[:, :, None]),
             ("no data", missing[:, None, None]),
             ("FLAG_ROW", columns.flag_row[part.rows][:, None, None]),
         ]
-        if flag is not None:
-            excluded.append(("FLAG", flag))
-        apply_flags(vis, weight, excluded, self.counts)
-        return vis, weight, origin
+        if read.flag is not None:
+            excluded.append(("FLAG", read.flag))
+        apply_flags(read.vis, read.weight, excluded, self.counts)
 
     def _flag(
         self,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.flagging.strategy import Strategy
 from biro.observation.partition import typical_interval
+from rime_kernels.device import Backend
 from rime_kernels.flagging.options import smoothing_weights
 
 CAUSES = (
@@ -85,19 +86,21 @@ def causes_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{cause} {n}" for n, cause in found) or "nothing"
 
 
-def find_interference(samples: Samples, strategy: Strategy) -> Found:
+def find_interference(samples: Samples, strategy: Strategy, backend: Literal["cpu", "cuda"] = "cpu") -> Found:
     """Find interference in a partition.
 
-    Each correlation of each baseline is looked at by itself, in the order of time; less a model, where there
-    is one. Where it was not observed
-    for more than `GAP` typical integrations, the background is not smoothed across, and no run of samples
-    reaches across, but the noise is of both sides. Masked frequencies, visibilities that are
-    exactly 0 and those that are not finite are flagged first, and left out of all else.
+    Each correlation of each baseline is looked at by itself, in the order of time; less a model, where
+    there is one. Where it was not observed for more than `GAP` typical integrations, the background is not
+    smoothed across, and no run of samples reaches across, but the noise is of both sides. Masked
+    frequencies, visibilities that are exactly 0 and those that are not finite are flagged first, and left
+    out of all else.
 
     Parameters
     ----------
     samples : Samples
     strategy : Strategy
+    backend : "cpu" or "cuda"
+        Where amplitudes are judged.
 
     Returns
     -------
@@ -112,7 +115,7 @@ def find_interference(samples: Samples, strategy: Strategy) -> Found:
             vis = samples.vis[rows]
             amplitude = np.abs(vis if samples.model is None else vis - samples.model[rows])
         before = _as_lines(part)
-        found, lone = _judge(_as_lines(amplitude).astype(np.float32), before != CLEAR, strategy)
+        found, lone = _judge(_as_lines(amplitude).astype(np.float32), before != CLEAR, strategy, backend)
         n_unjudged += lone
         joined = np.where(before != CLEAR, before, found)
         joined = np.moveaxis(joined.reshape(part.shape[0], part.shape[3], *part.shape[1:3]), 1, 3)
@@ -174,7 +177,7 @@ def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
 
 
 def _judge(
-    amplitude: NDArray[np.float32], given: NDArray[np.bool_], strategy: Strategy
+    amplitude: NDArray[np.float32], given: NDArray[np.bool_], strategy: Strategy, backend: Backend
 ) -> tuple[NDArray[np.uint8], int]:
     """Codes of lines (n_line, n_time, n_chan), and how many samples no threshold looked at."""
     from rime_kernels.flagging.lines import MIN_SAMPLES
@@ -183,11 +186,12 @@ def _judge(
 
     amplitude = np.where(given, np.float32(0.0), amplitude)
     if strategy.method == "waterfalls":
-        code = flag_waterfalls(amplitude, given, strategy.waterfalls)
+        code = flag_waterfalls(amplitude, given, strategy.waterfalls, backend=backend)
         n_clear = np.count_nonzero(~given, axis=(1, 2))
     else:
         n_chan = amplitude.shape[2]
-        flag = flag_spectra(amplitude.reshape(-1, n_chan), given.reshape(-1, n_chan), strategy.spectra)
+        lines = amplitude.reshape(-1, n_chan), given.reshape(-1, n_chan)
+        flag = flag_spectra(*lines, strategy.spectra, backend=backend)
         code = np.where(flag, np.uint8(CHANNELS), np.uint8(CLEAR)).reshape(amplitude.shape)
         n_clear = np.count_nonzero(~given, axis=2).ravel()
     return code, int(n_clear[n_clear < MIN_SAMPLES].sum())

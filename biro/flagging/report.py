@@ -11,11 +11,15 @@ from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
 from biro.flagging.find import CAUSES, CLEAR, GIVEN, Found, Samples
+from rime_kernels.device import Backend
+from rime_kernels.flagging.percentiles import line_percentiles
 
 Array = NDArray[np.float64]
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 SHOWN = CAUSES[2:]
 """Causes of what was found."""
+PERCENTS = (5.0, 25.0, 50.0, 75.0, 95.0)
+"""Of the amplitudes of each channel, which a report has."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +38,13 @@ class PartitionFlags:
         Sums of the amplitudes of those that were not flagged before, and that are not now.
     by_antenna : float64 (n_antenna,)
         Share of the visibilities of each antenna that is flagged now; NaN of those without any.
+    baselines : int32 (n_baseline, 2)
+        Numbers of the antennas of each baseline, the lower first.
+    by_baseline : float64 (n_baseline,)
+        Share of the visibilities of each that is flagged now.
+    percentiles_before, percentiles_after : float32 (n_chan, 5), Jy
+        Amplitudes that `PERCENTS` of those of a channel do not exceed, among what was not flagged before,
+        and what is not now; NaN where nothing is left.
     """
 
     label: str
@@ -45,9 +56,15 @@ class PartitionFlags:
     sum_before: Array
     sum_after: Array
     by_antenna: Array
+    baselines: NDArray[np.int32]
+    by_baseline: Array
+    percentiles_before: NDArray[np.float32]
+    percentiles_after: NDArray[np.float32]
 
     @classmethod
-    def of(cls, label: str, samples: Samples, found: Found, n_antenna: int) -> PartitionFlags:
+    def of(
+        cls, label: str, samples: Samples, found: Found, n_antenna: int, backend: Backend = "cpu"
+    ) -> PartitionFlags:
         """Sum up one partition."""
         time, index = np.unique(samples.time, return_inverse=True)
         shape = len(time), samples.vis.shape[1]
@@ -70,6 +87,14 @@ class PartitionFlags:
             np.add.at(sums[1], antenna, n_corr * shape[1])
         with np.errstate(invalid="ignore"):
             share = sums[0] / sums[1]
+        pairs = np.sort(np.stack([samples.antenna1, samples.antenna2], axis=1), axis=1)
+        baselines, of_baseline = np.unique(pairs, axis=0, return_inverse=True)
+        own = np.bincount(of_baseline.ravel(), flagged, len(baselines))
+        by_channel = _by_channel(amplitude)
+        before, after = (
+            line_percentiles(by_channel, _by_channel(~kept), PERCENTS, backend=backend)
+            for kept in (~given, clear)
+        )
         return cls(
             label,
             time,
@@ -80,7 +105,16 @@ class PartitionFlags:
             by_time(np.where(finite & ~given, amplitude, 0.0), np.zeros(shape, real)),
             by_time(np.where(clear, amplitude, 0.0), np.zeros(shape, real)),
             share,
+            baselines,
+            own / np.maximum(1, np.bincount(of_baseline.ravel()) * n_corr * shape[1]),
+            before,
+            after,
         )
+
+
+def _by_channel(cells: NDArray[ScalarT]) -> NDArray[ScalarT]:
+    """Values (n_row, n_chan, n_corr) as (n_chan, n_row n_corr)."""
+    return np.moveaxis(cells, 1, 0).reshape(cells.shape[1], -1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +167,12 @@ class FlagReport:
                 "label": part.label,
                 "channels": (part.after.sum(axis=0) / np.maximum(1, part.total.sum(axis=0))).tolist(),
                 "times": (part.after.sum(axis=1) / np.maximum(1, part.total.sum(axis=1))).tolist(),
+                "baselines": self._by_baseline(part),
+                "amplitudes": {
+                    "percents": list(PERCENTS),
+                    "before": _as_json(part.percentiles_before),
+                    "after": _as_json(part.percentiles_after),
+                },
             }
             for part in self.partitions
         ]
@@ -144,6 +184,14 @@ class FlagReport:
             "counts": {**self.counts},
             "by_antenna": {**self.by_antenna()},
             "partitions": parts,
+        }
+
+    def _by_baseline(self, part: PartitionFlags) -> dict[str, JsonValue]:
+        """Shares by the names of two antennas."""
+        names = self.antenna_names
+        return {
+            f"{names[first]}-{names[second]}": float(share)
+            for (first, second), share in zip(part.baselines, part.by_baseline, strict=True)
         }
 
     def __str__(self) -> str:
@@ -167,6 +215,11 @@ class FlagReport:
         return "\n".join(lines)
 
 
+def _as_json(values: NDArray[np.float32]) -> JsonValue:
+    """Lists of numbers, None for NaN."""
+    return [[float(x) if np.isfinite(x) else None for x in line] for line in values]
+
+
 @dataclass
 class Tally:
     """Adds up partitions to a report."""
@@ -174,12 +227,14 @@ class Tally:
     counts: Counter[str] = field(default_factory=Counter)
     partitions: list[PartitionFlags] = field(default_factory=list)
 
-    def add(self, label: str, samples: Samples, found: Found, n_antenna: int) -> None:
+    def add(
+        self, label: str, samples: Samples, found: Found, n_antenna: int, backend: Backend = "cpu"
+    ) -> None:
         """Add one partition."""
         self.counts.update(found.counts)
         self.counts["not judged"] += found.n_unjudged
         self.counts["total"] += found.code.size
-        self.partitions.append(PartitionFlags.of(label, samples, found, n_antenna))
+        self.partitions.append(PartitionFlags.of(label, samples, found, n_antenna, backend))
 
     def report(self, source: str, strategy: str, version: str, names: list[str]) -> FlagReport:
         """The report; `version` is empty where nothing was written."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from dataclasses import replace
 from typing import TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import samples_of
+from biro.data_set.assembly import Assembly, Described, Request, Treatment, Visibilities, assemble, samples_of
 from biro.data_set.index import PartitionRows
 from biro.errors import MeasurementSetError
 from biro.flagging.find import Samples, causes_text, find_interference
@@ -21,10 +21,14 @@ from biro.formatting import check_names
 from biro.measurement_set.column import check_writable
 from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.read import read_ms
 from biro.measurement_set.storage import ask_storage, existing_set
+from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
+from biro.observation.weighting import Weighting
+from rime_kernels import device
+from rime_kernels.device import Backend
 
 CHUNK_FLAGS = 1 << 24
 """Flags that are sent to the child at a time."""
@@ -57,13 +61,14 @@ def flag_set(
     *,
     dry_run: bool = False,
     models: ModelsOf | None = None,
+    backend: Backend = "auto",
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
 
     Parameters
     ----------
-    path, strategy, dry_run, **options
+    path, strategy, dry_run, backend, **options
         As of `biro.flag`.
     models : function, optional
         Of an observation of what is looked at, whose visibilities do not count, to the model visibilities of
@@ -79,7 +84,7 @@ def flag_set(
         As `biro.flag` raises them.
     """
     check_names(options, list(FlagOptions.__annotations__), "flag")
-    wanted = read_strategy(strategy)
+    wanted, chosen = read_strategy(strategy), device.resolve(backend)[0]
     own = dict(options)
     limit = cast(float, own.pop("time_limit", 30.0))
     table = TableOptions(
@@ -89,14 +94,14 @@ def flag_set(
     folder = existing_set(path, limit)
     if not dry_run:
         ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
-    subtracted: Iterator[Vis | None] = repeat(None)
-    if models is not None:
-        subtracted = iter(models(read_ms(path, autocorrelations=True, allow_unusable=True, **options)))
     tally, masks = Tally(), cast(Masks, [])
     with opened_columns(path, table, (table.column,)) as (data,):
         n_row, names = data.index.n_row, data.index.metadata["antenna_names"]
-        for part in data.index.select(selection):
-            masks.append((part, _find(data, part, next(subtracted), wanted, tally)))
+        for part, samples in _looked_at(data, selection, models):
+            found = find_interference(samples, wanted, chosen)
+            label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
+            tally.add(label, samples, found, len(names), chosen)
+            masks.append((part, np.packbits(found.flag)))
     version = ""
     if not dry_run and _any(masks):
         of = " of residuals" if models is not None else ""
@@ -132,24 +137,36 @@ def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str
     return str(prepared["version"])
 
 
-def _find(
-    data: OpenedColumn, part: PartitionRows, model: Vis | None, strategy: Strategy, tally: Tally
-) -> NDArray[np.uint8]:
-    """Flags of one partition, as bits."""
-    samples = _samples(data, part)
-    if model is not None:
-        if model.shape != samples.vis.shape:
-            raise MeasurementSetError(f"{data.index.source}: it was changed while it was read; try again")
-        samples = samples._replace(model=model)
-    found = find_interference(samples, strategy)
-    label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
-    tally.add(label, samples, found, len(data.index.metadata["antenna_names"]))
-    return np.packbits(found.flag)
+def _looked_at(
+    data: OpenedColumn, selection: Selection, models: ModelsOf | None
+) -> Iterator[tuple[PartitionRows, Samples]]:
+    """What is looked at of each partition, less the visibilities of models where there are some."""
+    if models is None:
+        for part in data.index.select(selection):
+            yield part, _samples(data, part, data.visibilities(part))
+        return
+    parts, samples = [], []
+
+    def keep(assembly: Assembly, described: Described) -> list[Partition]:
+        """Partitions with their weights: models need no visibilities, which are kept for flagging."""
+        filled = []
+        for part, like in described:
+            read = data.visibilities(part)
+            parts.append(part)
+            samples.append(_samples(data, part, read._replace(vis=read.vis.copy())))
+            weighted = assembly.applied(part, like, read)
+            filled.append(replace(weighted, vis=np.broadcast_to(read.vis.dtype.type(0), read.vis.shape)))
+        return filled
+
+    request = Request(selection, Weighting(), Averaging(), Treatment(allow_unusable=True))
+    observation = assemble(data, request, fill=keep)
+    for part, each, model in zip(parts, samples, models(observation), strict=True):
+        yield part, each._replace(model=model)
 
 
-def _samples(data: OpenedColumn, part: PartitionRows) -> Samples:
+def _samples(data: OpenedColumn, part: PartitionRows, read: Visibilities) -> Samples:
     """Visibilities as stored; those that are not finite count as usable, so that they are flagged."""
-    vis, weight, flag, missing, _ = data.visibilities(part)
+    vis, weight, flag, missing, _ = read
     left_out = missing | data.index.columns.flag_row[part.rows]
     with np.errstate(invalid="ignore"):
         usable = (weight > 0) & np.isfinite(weight) & part.inside[:, :, None] & ~left_out[:, None, None]

@@ -9,4 +9,6 @@ sum_threshold        runs of samples whose mean is above a threshold that falls 
 rank_operator        flags extended by a share of the length that they have
 flag_spectra         background, noise and threshold of each integration by itself
 flag_waterfalls      background and thresholds in time and frequency, of one baseline and correlation each
+OnlineAverage        visibilities averaged as they come, where flagged ones count if nothing else does
+line_percentiles     percentiles of amplitudes without what is flagged
 """

@@ -16,6 +16,8 @@ MOST_SMOOTHING = 1e4
 """Largest standard deviation of the Gaussian that makes a background, samples."""
 N_BOX = 4
 """Box filters in succession that stand for a Gaussian."""
+LEFT = 2.0**-64
+"""Of its weight, what a flagged visibility keeps in an average: float64 does not see it beside others."""
 
 
 @dataclass(frozen=True)

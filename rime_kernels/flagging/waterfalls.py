@@ -6,6 +6,7 @@ import numpy as np
 from numba import get_num_threads, prange
 from numpy.typing import ArrayLike, NDArray
 
+from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import loop_over_parts
 from rime_kernels.flagging import steps
@@ -46,7 +47,11 @@ def _numbers(options: WaterfallOptions, n_chan: int) -> steps.Numbers:
 
 
 def flag_waterfalls(
-    amplitude: ArrayLike, flag: ArrayLike = False, options: WaterfallOptions | None = None
+    amplitude: ArrayLike,
+    flag: ArrayLike = False,
+    options: WaterfallOptions | None = None,
+    *,
+    backend: device.Backend = "cpu",
 ) -> NDArray[np.uint8]:
     """Flag waterfalls of times and channels, each by itself, in the steps that `CAUSES` names.
 
@@ -69,6 +74,9 @@ def flag_waterfalls(
         Samples that are left out: they deviate by nothing, and no shares count them. So are those that are
         not finite.
     options : WaterfallOptions, optional
+    backend : "auto", "cpu" or "cuda"
+        Where it is computed. Both find the same, but for samples whose means are within 1e-6 of a threshold:
+        sums of backgrounds are of float32, in another order.
 
     Returns
     -------
@@ -79,13 +87,21 @@ def flag_waterfalls(
     ------
     InputError
         A negative amplitude, or another shape.
+    BackendError
+        "cuda" where there is no device.
     """
+    chosen, _ = device.resolve(backend)
     value = amplitudes(amplitude, flag, ("n_waterfall", "n_time", "n_chan"))
     code = np.isinf(value).astype(np.uint8)
     np.copyto(value, np.float32(0.0), where=code != 0)
     if value.size:
         numbers = _numbers(options or WaterfallOptions(), value.shape[2])
         with CALL_LOCK:
+            if chosen == "cuda":
+                from rime_kernels.flagging.cuda.waterfalls import flag_waterfalls as on_device
+
+                on_device(value, numbers, code)
+                return code
             _flag_waterfalls(value, numbers, min(get_num_threads(), len(value)), code)
     return code
 

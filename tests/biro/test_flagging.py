@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,15 +16,20 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
+from biro.data_set.index import PartitionRows
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging.find import CAUSES, Samples, find_interference
 from biro.flagging.pictures import occupancy, waterfall
-from biro.flagging.strategy import Mask, Strategy, read_strategy
+from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
+from biro.measurement_set.opened import OpenedColumn
 from biro.observation.flags import CAUSES as COUNTED
 from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels.flagging.options import WaterfallOptions
 from rime_kernels.flagging.waterfalls import CAUSES as OF_KERNEL
+from tests.rime_kernels.conftest import cuda_backend
+
+__all__ = ["cuda_backend"]  # a fixture
 
 N_TIME, N_CHAN = 50, 64
 CHAN_FREQ = 1.4e9 + 1e6 * np.arange(N_CHAN)
@@ -77,6 +83,22 @@ def test_interference_is_found_on_its_baseline() -> None:
     assert found.counts["spectrum"] == N_TIME
     assert sum(found.counts.values()) == truth.size
     assert found.n_unjudged == 0
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("method", ["waterfalls", "spectra"])
+def test_interference_is_found_on_a_gpu(cuda_backend: str, method: str) -> None:
+    """As on the CPU, in a few times and channels."""
+    samples, _ = made()
+    early = samples.time < 5e9 + 6.5 * INTERVAL
+    few = Samples(*(item[early] for item in samples[:6]), CHAN_FREQ[17:23], np.full(6, 1e6))  # type: ignore[arg-type]
+    few = few._replace(vis=few.vis[:, 17:23], usable=few.usable[:, 17:23])
+    options = replace(NARROW, smoothing_time=0.0, smoothing_channels=1.0)
+    strategy = Strategy("test", method, options)  # type: ignore[arg-type]
+    found, expected = (find_interference(few, strategy, where) for where in ("cuda", "cpu"))
+    assert np.array_equal(found.code, expected.code)
+    assert found.n_unjudged == expected.n_unjudged
+    assert found.flag.any() == (method == "waterfalls")
 
 
 def test_codes_of_the_kernel_are_the_first() -> None:
@@ -148,77 +170,6 @@ def test_spectra_are_judged_one_by_one() -> None:
     assert np.array_equal(found.flag[~burst], line[~burst])
     assert found.flag[burst].sum() <= 1
     assert set(np.unique(found.code)) == {0, code("channels")}
-
-
-# Strategies.
-
-
-def test_strategies_that_come_with_biro() -> None:
-    """The first has the defaults; the others say what they change."""
-    assert read_strategy("meerkat") == Strategy()
-    assert read_strategy("wsrt").waterfalls == WaterfallOptions(
-        smoothing_channels=5.0, n_chunk=1, rank_eta=0.2
-    )
-    assert read_strategy("long-baseline").waterfalls.n_sigma == 6.0
-
-
-def test_the_example_of_the_documentation_is_a_strategy(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "how_to" / "flag.md").read_text()
-    file = tmp_path / "s.toml"
-    file.write_text(page.split("```toml\n")[1].split("```")[0])
-    strategy = read_strategy(file)
-    assert (strategy.method, strategy.waterfalls.n_sigma, strategy.spectra.width) == ("waterfalls", 5.0, 13)
-    assert [mask.low for mask in strategy.masks] == pytest.approx([1.525e9])
-
-
-def test_a_strategy_is_read_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "s.toml"
-    file.write_text(
-        'method = "spectra"\n[spectra]\nwidth = 9\nn_sigma = 8\n'
-        '[[mask]]\nfreq = "1.1 GHz..1200 MHz"\nuv_range = "..1 km"\n'
-    )
-    strategy = read_strategy(file)
-    assert (strategy.method, strategy.spectra.width, strategy.spectra.n_sigma) == ("spectra", 9, 8.0)
-    (mask,) = strategy.masks
-    assert (mask.low, mask.high) == pytest.approx((1.1e9, 1.2e9))
-    assert mask.uv_range is not None
-    assert mask.uv_range.high == 1000.0
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('method = "waterfall"', "method must be one of 'waterfalls', 'spectra'; got 'waterfall'"),
-        ("[waterfalls]\nn_sigm = 3", r"unknown \[waterfalls\] key 'n_sigm' \(did you mean 'n_sigma'\?\)"),
-        ("[waterfalls]\nn_sigma = true", r"\[waterfalls\] n_sigma must be a number, got True"),
-        ("[waterfalls]\nn_chunk = 1.5", r"\[waterfalls\] n_chunk must be a whole number, got 1.5"),
-        ("[waterfalls]\nextend_time = 2", "extend_time must be an odd number of samples, got 2"),
-        ("waterfalls = 3", r"waterfalls must be a table \[waterfalls\]"),
-        ("[mask]\nfreq = 3", r"mask must be tables \[\[mask\]\]"),
-        ('[[mask]]\nuv_range = "1 km.."', "freq and uv_range must be texts, got None"),
-        ('[[mask]]\nfreq = "2 GHz..1 GHz"', "freq '2 GHz..1 GHz' is not understood"),
-        ('[[mask]]\nfreq = "1 m..2 m"', "freq '1 m..2 m' is not understood"),
-        ('[[mask]]\nfrq = "1 GHz..2 GHz"', r"unknown \[\[mask\]\] key 'frq'"),
-        ("method = ", "not valid TOML"),
-        ("\x00\xff", "not valid TOML"),
-    ],
-)
-def test_a_file_that_is_no_strategy_is_refused(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "s.toml"
-    file.write_bytes(text.encode("latin-1"))
-    with pytest.raises(InputError, match=message):
-        read_strategy(file)
-
-
-def test_a_name_that_is_no_strategy_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"merkat: no such strategy or file \(did you mean 'meerkat'\?\); biro has"
-    ):
-        read_strategy("merkat")
-    with pytest.raises(InputError, match="cannot be read"):
-        read_strategy(tmp_path)
-    with pytest.raises(InputError, match="must be a name or a path, got 3"):
-        read_strategy(3)  # type: ignore[arg-type]
 
 
 # Measurement Sets.
@@ -387,6 +338,24 @@ def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> Non
     assert report.by_antenna()["0"] > report.by_antenna()["2"]
 
 
+def test_statistics(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
+    """Shares of baselines, and percentiles of amplitudes by channel, as numpy finds them in the columns."""
+    path, _ = made_set
+    report = biro.flag(path, strategy_file)
+    after = columns(path)
+    found = report.to_dict()["partitions"][0]  # type: ignore[call-overload,index]
+    flag = after["FLAG"] | after["FLAG_ROW"][:, None, None]
+    second = np.maximum(after["ANTENNA1"], after["ANTENNA2"])
+    assert found["baselines"] == {f"0-{i}": pytest.approx(flag[second == i].mean()) for i in (1, 2)}
+    amplitude = np.abs(after["DATA"])
+    for chan in (0, 20, 63):
+        kept = amplitude[:, chan][~flag[:, chan]]
+        expected = np.percentile(kept, [5, 25, 50, 75, 95], method="inverted_cdf")
+        assert found["amplitudes"]["after"][chan] == expected.tolist()
+    # The line is as strong as 30 in one of two baselines: gone afterwards.
+    assert found["amplitudes"]["before"][20][3] > 25 > found["amplitudes"]["after"][20][4]
+
+
 def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp_path: Path) -> None:
     path, _ = made_set
 
@@ -464,16 +433,28 @@ def fringes(tmp_path: Path) -> tuple[Path, np.ndarray]:
     return tmp_path / "fringes.ms", truth
 
 
-def test_what_a_sky_explains_is_no_interference(fringes: tuple[Path, np.ndarray]) -> None:
+def test_what_a_sky_explains_is_no_interference(
+    fringes: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is found beside sources that hide it, in data that are read once."""
     path, truth = fringes
     before = columns(path)
     sky = biro.read_model(path.parent / "sky.toml")
     biro.flag(path)
     beside_fringes = columns(path)["FLAG"]
     biro.undo_flags(path)
+    read: list[str] = []
+    column = OpenedColumn._column
+
+    def noted(self: OpenedColumn, name: str, part: PartitionRows) -> object:
+        read.append(name)
+        return column(self, name, part)
+
+    monkeypatch.setattr(OpenedColumn, "_column", noted)
     report = biro.flag(path, sky=sky, values={"a.I": 20.0})
     of_residuals = columns(path)["FLAG"]
     assert report.n_found == of_residuals.sum()
+    assert sorted(read) == ["DATA", "FLAG", "WEIGHT_SPECTRUM"]
     assert of_residuals[truth].mean() > 0.999
     # Fringes count for the noise of a baseline: 61 % is found beside them.
     assert beside_fringes[truth].mean() < 0.8

@@ -1,12 +1,14 @@
-"""Flagging by CUDA kernels, on a device or in the simulator: to the bit what the CPU finds."""
+"""Flagging by CUDA kernels, in the simulator too: what the CPU finds, and formulas of numpy and scipy."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import ndimage
 
 from rime_kernels import BackendError, device
-from rime_kernels.flagging.options import SpectrumOptions
+from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions, smoothing_weights
+from rime_kernels.flagging.rank import rank_operator
 from rime_kernels.flagging.spectra import (
     flag_spectra,
     noise_of_deviations,
@@ -14,6 +16,7 @@ from rime_kernels.flagging.spectra import (
     simple_threshold,
     sum_threshold,
 )
+from rime_kernels.flagging.waterfalls import CAUSES, flag_waterfalls
 
 pytestmark = pytest.mark.cuda
 
@@ -81,6 +84,17 @@ def test_transposed(cuda_backend: str) -> None:
     assert np.array_equal(transposed(device.upload(given)).copy_to_host(), given.T)
 
 
+def test_matrices_transposed_one_by_one(cuda_backend: str) -> None:
+    """Of bytes, with squares that are and are not padded, and threads that move one number or several."""
+    from rime_kernels.flagging.cuda.transposition import TransposeShape, transpose_into
+
+    given = np.arange(2 * 6 * 9, dtype=np.uint8).reshape(2, 6, 9)
+    for shape in (TransposeShape(4, 0, 1), TransposeShape(4, 1, 2)):
+        out = device.empty((2, 9, 6), np.uint8)
+        transpose_into(device.upload(given), out, np.uint8, shape=shape)
+        assert np.array_equal(out.copy_to_host(), given.swapaxes(1, 2))
+
+
 @pytest.mark.parametrize("threshold", ["sum", "simple"])
 def test_flags_are_those_of_the_cpu(cuda_backend: str, threshold: str) -> None:
     amplitude, flag = spectra(n_spectrum=2)
@@ -88,6 +102,152 @@ def test_flags_are_those_of_the_cpu(cuda_backend: str, threshold: str) -> None:
     found = flag_spectra(amplitude, flag, options, backend="cuda")
     assert np.array_equal(found, flag_spectra(amplitude, flag, options))
     assert found.any()
+
+
+def test_middles_of_rectangles_are_medians(cuda_backend: str) -> None:
+    """Of rectangles of two lines between edges: even and odd numbers of samples, infinite ones, none."""
+    from rime_kernels.flagging.cuda.middles import find_middles
+
+    value = np.random.default_rng(4).normal(size=(4, 14)).astype(np.float32)
+    value[0, 2:5], value[2:, 9:], value[1, 0] = np.inf, np.inf, 0.0
+    edges = np.array([0, 4, 9, 14], np.int32)
+    found = device.empty((2, 3), np.int32), device.empty((2, 3, 2), np.float32)
+    find_middles(device.upload(value), 2, device.upload(edges), found)
+    n, middle = (each.copy_to_host() for each in found)
+    for group in range(2):
+        for chunk in range(3):
+            part = np.abs(value[2 * group : 2 * group + 2, edges[chunk] : edges[chunk + 1]])
+            part = part[np.isfinite(part)].astype(np.float64)
+            assert n[group, chunk] == part.size
+            if part.size:
+                assert middle[group, chunk].astype(np.float64).mean() == np.median(part)
+
+
+def test_lines_are_smoothed_as_scipy_does(cuda_backend: str) -> None:
+    """Convolutions of two arrays beyond whose ends all is 0, with few weights and more than lie in a block.
+
+    Sums of 25 float32 products, each good to 6e-8 of the largest number.
+    """
+    from rime_kernels.flagging.cuda.smoothing import smooth_lines
+
+    given = np.random.default_rng(5).normal(size=(2, 3, 31)).astype(np.float32)
+    for sigma in (0.0, 1.0, 3.5):
+        weights = smoothing_weights(sigma)
+        out = device.empty((3, 31), np.float32), device.empty((3, 31), np.float32)
+        smooth_lines(tuple(map(device.upload, given)), device.upload(weights.astype(np.float32)), out)
+        expected = ndimage.convolve1d(given.astype(np.float64), weights, axis=2, mode="constant")
+        for each, of in zip(out, expected, strict=True):
+            np.testing.assert_allclose(each.copy_to_host(), of, atol=1e-6)
+
+
+def test_gaps_are_interpolated_along_channels(cuda_backend: str) -> None:
+    """As np.interp does, beyond the ends too; zeros where there is nothing. float32 is good to 1e-7."""
+    from rime_kernels.flagging.cuda.smoothing import make_interpolate
+
+    value = np.random.default_rng(6).uniform(1, 2, (1, 12, 5)).astype(np.float32)
+    value[0, 3:6, 0], value[0, :4, 1], value[0, 7:, 2], value[0, :, 3] = np.nan, np.nan, np.nan, np.nan
+    there = device.upload(value)
+    make_interpolate()[(1, 2), 4](there)
+    found, chan = there.copy_to_host()[0], np.arange(12)
+    for t in range(5):
+        known = np.isfinite(value[0, :, t])
+        expected = np.interp(chan, chan[known], value[0, known, t]) if known.any() else np.zeros(12)
+        np.testing.assert_allclose(found[:, t], expected, rtol=1e-6)
+
+
+def runs_to_both_sides(line: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    """SumThreshold of one line to both sides, run by run in float64; bounds of 1, 2, 4, ... samples."""
+    high, low = np.zeros(len(line), bool), np.zeros(len(line), bool)
+    for i, bound in enumerate(bounds.astype(np.float64)):
+        held, window = line.astype(np.float64), 2**i
+        held[high] = np.minimum(held[high], bound)
+        held[low & ~high] = np.maximum(held[low & ~high], -bound)
+        for s in range(len(line) - window + 1):
+            mean = held[s : s + window].mean()
+            for sign, into in ((1, high), (-1, low)):
+                if sign * mean > bound:
+                    into[s : s + window] = True
+    return high | low
+
+
+def test_runs_of_chunks_to_both_sides(cuda_backend: str) -> None:
+    """Each chunk has its thresholds, with which windows reach 7 samples beyond it, and no further."""
+    from rime_kernels.flagging.cuda.sums import find_runs
+
+    rng = np.random.default_rng(7)
+    deviation = rng.normal(size=(2, 61)).astype(np.float32)
+    deviation[0, 20:29] += 1.5
+    deviation[1, 28:36] -= 1.7
+    edges = np.array([0, 30, 61], np.int32)
+    bounds = (rng.uniform(1.8, 2.2, (2, 2, 1)) * 1.3 ** -np.arange(4.0)).astype(np.float32)
+    found = device.empty(deviation.shape, np.bool_)
+    find_runs(*map(device.upload, (deviation, bounds, edges)), found, longest=31, two_sided=True)
+    for line in range(2):
+        for chunk, (first, last) in enumerate(((0, 30), (30, 61))):
+            begin = max(0, first - 7)
+            expected = runs_to_both_sides(deviation[line, begin : last + 7], bounds[line, chunk])
+            part = found.copy_to_host()[line, first:last]
+            assert np.array_equal(part, expected[first - begin : last - begin])
+        assert found.copy_to_host()[line, 24:34].any()
+
+
+def test_rank_operator_is_that_of_the_cpu(cuda_backend: str) -> None:
+    """The CPU's is tested against all intervals."""
+    from rime_kernels.flagging.cuda.marks import make_rank
+
+    code = np.random.default_rng(8).choice(np.array([0, 0, 1, 3], np.uint8), (2, 13, 3))
+    there, sums = device.upload(code), device.empty((2, 14, 3), np.float64)
+    make_rank()[(2, 1), 4](there, 0.3, sums)
+    found = there.copy_to_host().swapaxes(1, 2).reshape(6, 13)
+    given = code.swapaxes(1, 2).reshape(6, 13)
+    expected = rank_operator(given > 1, 0.3, given == 1)
+    assert np.array_equal(found > 1, expected)
+    assert (found[expected & (given == 0)] == CAUSES.index("rank operator")).all()
+
+
+def waterfalls(n_time: int, n_chan: int) -> tuple[np.ndarray, np.ndarray]:
+    """Amplitudes of noise, fringes and interference, and flags, a band and a channel of them."""
+    rng = np.random.default_rng(9)
+    vis = rng.normal(size=(2, n_time, n_chan)) + 1j * rng.normal(size=(2, n_time, n_chan))
+    vis += 4 * np.exp(0.2j * np.arange(n_chan))
+    vis[0, :, n_chan // 3] += 30
+    vis[0, n_time // 2, n_chan // 4 :] += 8
+    vis[1, 1 : n_time // 3, n_chan // 2] += 20
+    flag = rng.random(vis.shape) < 0.1
+    flag[0, :, n_chan // 2 : n_chan // 2 + 25], flag[1, :, 3] = True, True
+    return np.abs(vis).astype(np.float32), flag
+
+
+@pytest.mark.parametrize(
+    "shape", [(9, 12), pytest.param((60, 330), marks=pytest.mark.on_device)]
+)  # noise of lines and several chunks need 32 samples and 64 channels
+def test_waterfalls_are_those_of_the_cpu(cuda_backend: str, shape: tuple[int, int]) -> None:
+    """All codes, with a band in which nothing is left to smooth, and flags given.
+
+    Backgrounds differ by rounding: a mean within 1e-6 of its threshold might differ; none is.
+    """
+    options = WaterfallOptions(
+        smoothing_time=2.0, smoothing_channels=1.5, rank_eta=0.2, whole_channel=0.5, whole_time=0.5
+    )
+    amplitude, flag = waterfalls(*shape)
+    found = flag_waterfalls(amplitude, flag, options, backend="cuda")
+    assert np.array_equal(found, flag_waterfalls(amplitude, flag, options))
+    assert len(np.unique(found)) >= 6
+
+
+def test_batches_of_waterfalls_are_streamed(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More batches than lanes, the last of them smaller: each waterfall is flagged as it is alone."""
+    from rime_kernels.flagging.cuda import waterfalls as on_device
+
+    amplitude = np.abs(np.random.default_rng(10).normal(size=(5, 6, 6))).astype(np.float32)
+    amplitude.reshape(5, 36)[np.arange(5), 7 * np.arange(5)] += 1000
+    monkeypatch.setattr(on_device, "BATCH", 2 * amplitude[0].size)
+    options = WaterfallOptions(
+        smoothing_time=0.0, smoothing_channels=2.0, n_sigma=20.0, largest_window=1, extend_time=1,
+        extend_channels=1, whole_channel=1.0, whole_time=1.0,
+    )  # fmt: skip
+    found = flag_waterfalls(amplitude, options=options, backend="cuda")
+    assert [np.flatnonzero(code).tolist() for code in found] == [[7 * k] for k in range(5)]
 
 
 def test_an_unknown_backend_is_refused(cuda_backend: str) -> None:

@@ -8,7 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.flagging.cuda import kernels
+from rime_kernels.flagging.cuda.medians import make_deviations
+from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.sums import find_runs
+from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.inputs import amplitudes, thresholds_of
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
 from rime_kernels.flagging.options import SpectrumOptions
@@ -48,10 +51,9 @@ def _flag(staged: NDArray[np.float32], options: SpectrumOptions) -> NDArray[np.b
 
 def transposed(given: DeviceArray) -> DeviceArray:
     """A matrix of float32 transposed on the device."""
-    side = 4 if device.simulated() else 32
     n, m = given.shape
     out = device.empty((m, n), np.float32)
-    kernels.make_transpose(side)[(-(-m // side), -(-n // side)), (side, side)](given, out)
+    transpose_into(given.reshape(1, n, m), out.reshape(1, m, n), np.float32)
     return out
 
 
@@ -63,31 +65,29 @@ def _deviations(amplitude: DeviceArray, width: int) -> DeviceArray:
     n_thread = 4 if device.simulated() else 64
     blocks = -(-n_spectrum // n_thread), -(-n_chan // part)
     deviation = device.empty((n_chan, n_spectrum), np.float32)
-    kernels.make_deviations(width)[blocks, n_thread](by_channel, part, deviation)
+    make_deviations(width)[blocks, n_thread](by_channel, part, deviation)
     return transposed(deviation)
+
+
+def _band(n_chan: int) -> DeviceArray:
+    """The edges of one chunk of all channels."""
+    return device.upload(np.array([0, n_chan], np.int32))
 
 
 def _noise(deviation: DeviceArray) -> NDArray[np.float64]:
     """Noise float64 (n_spectrum,), NaN where all deviations are 0."""
-    n_thread = 8 if device.simulated() else 256
-    middles = device.empty((deviation.shape[0], 3), np.int32)
-    kernels.make_middles(n_thread)[deviation.shape[0], n_thread](deviation.view(np.int32), middles)
-    found = middles.copy_to_host()
-    value = np.ascontiguousarray(found[:, 1:]).view(np.float32).astype(np.float64)
-    return np.where(found[:, 0] > 0, MAD_NORMAL * (0.5 * (value[:, 0] + value[:, 1])), np.nan)
+    n_spectrum, n_chan = deviation.shape
+    found = device.empty((n_spectrum, 1), np.int32), device.empty((n_spectrum, 1, 2), np.float32)
+    find_middles(deviation, 1, _band(n_chan), found, least=1)
+    n, middle = (np.asarray(each.copy_to_host()) for each in found)
+    value = middle[:, 0].astype(np.float64)
+    return np.where(n[:, 0] > 0, MAD_NORMAL * (0.5 * (value[:, 0] + value[:, 1])), np.nan)
 
 
 def _exceed(deviation: DeviceArray, thresholds: NDArray[np.float32]) -> NDArray[np.bool_]:
     """What SumThreshold flags."""
-    n_window = thresholds.shape[1]
-    n_thread = 32 if device.simulated() else 256
-    while n_thread < 3 * kernels.halo(n_window):
-        n_thread *= 2
-    n_own = n_thread - 2 * kernels.halo(n_window)
-    n_spectrum, n_chan = deviation.shape
-    found = device.empty((n_spectrum, n_chan), np.bool_)
-    blocks = -(-n_chan // n_own), n_spectrum
-    kernels.make_sum_threshold(n_window, n_thread)[blocks, n_thread](
-        deviation, device.upload(thresholds), found
-    )
+    n_chan = deviation.shape[1]
+    found = device.empty(deviation.shape, np.bool_)
+    bounds = device.upload(thresholds[:, None])
+    find_runs(deviation, bounds, _band(n_chan), found, longest=n_chan, two_sided=False)
     return np.asarray(found.copy_to_host())

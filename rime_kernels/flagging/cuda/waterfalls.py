@@ -1,0 +1,265 @@
+"""Flag waterfalls on a GPU: batches of them, each on a stream of its own while the next one comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, Scalar
+from rime_kernels.flagging.cuda import marks, smoothing
+from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.sums import find_runs
+from rime_kernels.flagging.cuda.transposition import transpose_into
+from rime_kernels.flagging.lines import MAD_NORMAL
+from rime_kernels.flagging.steps import CHANNELS, SPECTRUM, TIME, Numbers
+
+BATCH = 1 << 24
+"""Samples that a lane has on the device at a time, or one waterfall where that has more."""
+BYTES = 96
+"""Of device memory for each sample, in waterfalls of a single integration, whose lines are samples."""
+N_LANE = 2
+"""Batches that are under way: while kernels flag one of them, the next one is sent."""
+Waterfalls = NDArray[np.float32]
+Codes = NDArray[np.uint8]
+
+
+def flag_waterfalls(value: Waterfalls, numbers: Numbers, code: Codes) -> None:
+    """Fill in what is found, as the loops of `rime_kernels.flagging.waterfalls` do on the CPU.
+
+    Parameters
+    ----------
+    value : float32 (n_waterfall, n_time, n_chan)
+    numbers : Numbers
+    code : uint8 (n_waterfall, n_time, n_chan)
+        CLEAR or GIVEN; the codes of causes are filled in.
+    """
+    size = value.shape[1] * value.shape[2]
+    most = min(BATCH, device.memory_budget() // (N_LANE * BYTES))
+    step = max(1, min(most // size, device.MAX_GRID_Y))
+    starts = range(0, len(value), step)
+    lanes = [_Lane(min(step, len(value)), numbers, value.shape[1:]) for _ in starts[:N_LANE]]
+    for i, start in enumerate(starts):
+        rows = slice(start, start + step)
+        lanes[i % N_LANE].start(value[rows], code[rows])
+    for lane in lanes:
+        lane.finish()
+
+
+class _Lane:
+    """A stream with all that one batch of waterfalls needs on the device and in pinned memory of the host."""
+
+    def __init__(self, n: int, numbers: Numbers, shape: tuple[int, ...]) -> None:
+        self._stream = device.streams(1)[0]
+        self._work, self._numbers = device.Workspace(), numbers
+        self._host = _pinned((n, *shape), np.float32), _pinned((n, *shape), np.uint8)
+        self._out: Codes | None = None
+        self._time, self._channels = (device.upload(x[:-3]) for x in (numbers.in_time, numbers.in_channels))
+        self._scales = device.upload(numbers.scales)
+        bounds = numbers.chunks.astype(np.int32)
+        self._chunks, self._longest = device.upload(bounds), int(np.diff(bounds).max())
+        self._chunk_of = device.upload(np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds)))
+        self._all_times, self._all_channels = (device.upload(np.array([0, n], np.int32)) for n in shape)
+
+    def start(self, value: Waterfalls, code: Codes) -> None:
+        """Send a batch, and start the kernels and the way back, after what was under way before has ended."""
+        self.finish()
+        host = tuple(each[: len(value)] for each in self._host)
+        host[0][...], host[1][...] = value, code
+        there = [
+            self._array(name, value.shape, h.dtype.type)
+            for name, h in zip(("value", "code"), host, strict=True)
+        ]
+        for into, each in zip(there, host, strict=True):
+            into.copy_to_device(each, stream=self._stream)
+        found = self._flag(*there)
+        found.copy_to_host(host[1], stream=self._stream)
+        self._out = code
+
+    def finish(self) -> None:
+        """Wait for what is under way, and hand it over."""
+        if self._out is not None:
+            self._stream.synchronize()
+            self._out[...] = self._host[1][: len(self._out)]
+            self._out = None
+
+    def _flag(self, value: DeviceArray, code: DeviceArray) -> DeviceArray:
+        """All steps on the device; gives the codes."""
+        n_line = value.shape[1]
+        self._mark(self._find_in_spectrum(value, code), n_line, SPECTRUM, code)
+        background = self._background(value, code, in_time=True)
+        deviation, size = (self._array(name, value.shape, np.float32) for name in ("deviation", "a"))
+        self._over(marks.make_deviate(), (value, background, code, deviation, size))
+        of_all = self._middles(size, n_line, self._all_channels, "all")
+        self._mark(self._find_along_time(deviation, code, of_all), 1, TIME, code)
+        self._over(marks.make_sizes(), (deviation, code, size))
+        self._mark(self._find_along_channels(deviation, size, of_all), 1, CHANNELS, code)
+        return self._flag_wholes(self._extended(code))
+
+    def _find_in_spectrum(self, value: DeviceArray, code: DeviceArray) -> DeviceArray:
+        """Channels (n_waterfall, 1, n_chan) whose median over time stands out."""
+        n, _, n_chan = value.shape
+        size = self._array("a", value.shape, np.float32)
+        self._over(marks.make_sizes(), (value, code, size))
+        median = self._middles(self._transposed(size, "b"), 1, self._all_times, "median")
+        spectrum, left_out = (
+            self._array("spectrum", (n, 1, n_chan), np.float32),
+            self._array("gone", (n, 1, n_chan), np.uint8),
+        )
+        self._over(marks.make_spectrum(), (spectrum, left_out), *median)
+        background = self._background(spectrum, left_out, in_time=False)
+        deviation, size = (self._array(name, spectrum.shape, np.float32) for name in ("deviation", "a"))
+        self._over(marks.make_deviate(), (spectrum, background, left_out, deviation, size))
+        of_all = self._middles(size, 1, self._all_channels, "all")
+        return self._find_along_channels(deviation, size, of_all)
+
+    def _background(self, value: DeviceArray, code: DeviceArray, *, in_time: bool) -> DeviceArray:
+        """Smooth background; samples whose codes are not 0 are left out, and then those far from the rest."""
+        total, weight = (self._array(name, value.shape, np.float32) for name in ("a", "b"))
+        split, _ = smoothing.make_parts()
+        self._over(split, (value, code, total, weight))
+        background = self._smooth_mean(total, weight, in_time=in_time, fill=False)
+        deviation, size = (self._array(name, value.shape, np.float32) for name in ("deviation", "a"))
+        self._over(marks.make_deviate(), (value, background, code, deviation, size))
+        n_line = value.shape[1]
+        median = self._middles(size, n_line, self._chunks, "chunks")
+        self._over(split, (value, code, total, weight))
+        limit = self._numbers.reject * MAD_NORMAL
+        self._over(marks.make_reject(), (deviation, total, weight), self._chunk_of, n_line, *median, limit)
+        return self._smooth_mean(total, weight, in_time=in_time, fill=True)
+
+    def _smooth_mean(
+        self, total: DeviceArray, weight: DeviceArray, *, in_time: bool, fill: bool
+    ) -> DeviceArray:
+        """Smoothed sums over smoothed weights; where there are none, NaN, or interpolated if `fill`."""
+        shape, stream = total.shape, self._stream
+        pair = _lines(total), _lines(weight)
+        smoothed = [self._array(name, shape, np.float32) for name in ("c", "d")]
+        smoothing.smooth_lines(pair, self._channels, (_lines(smoothed[0]), _lines(smoothed[1])), stream)
+        turned = [self._transposed(each, name) for each, name in zip(smoothed, ("a", "b"), strict=True)]
+        if in_time:
+            out = [self._array(name, turned[0].shape, np.float32) for name in ("c", "d")]
+            smoothing.smooth_lines(
+                (_lines(turned[0]), _lines(turned[1])), self._time, (_lines(out[0]), _lines(out[1])), stream
+            )
+            turned = out
+        _, divide = smoothing.make_parts()
+        self._over(divide, (*turned, turned[0]))
+        if fill:
+            n, _, n_time = turned[0].shape
+            n_thread = _threads(n_time)
+            smoothing.make_interpolate()[(n, -(-n_time // n_thread)), n_thread, stream](turned[0])
+        return self._transposed(turned[0], "background")
+
+    def _find_along_time(
+        self, deviation: DeviceArray, code: DeviceArray, of_all: tuple[DeviceArray, DeviceArray]
+    ) -> DeviceArray:
+        """What SumThreshold finds in each channel along time."""
+        by_channel, codes = self._transposed(deviation, "b"), self._transposed(code, "turned", np.uint8)
+        size = self._array("c", by_channel.shape, np.float32)
+        self._over(marks.make_sizes(), (by_channel, codes, size))
+        found = self._runs(by_channel, size, self._all_times, by_channel.shape[2], of_all)
+        return self._transposed(found, "found of time", np.uint8)
+
+    def _find_along_channels(
+        self, deviation: DeviceArray, size: DeviceArray, of_all: tuple[DeviceArray, DeviceArray]
+    ) -> DeviceArray:
+        """What SumThreshold finds in each integration along channels."""
+        return self._runs(deviation, size, self._chunks, self._longest, of_all)
+
+    def _runs(
+        self, deviation: DeviceArray, size: DeviceArray, edges: DeviceArray, longest: int,
+        of_all: tuple[DeviceArray, DeviceArray],
+    ) -> DeviceArray:  # fmt: skip
+        """SumThreshold along the last axis, with a noise of each line between two edges."""
+        n, n_line, _ = deviation.shape
+        n_found, middle = self._middles(size, 1, edges, "lines")
+        bounds = self._array("bounds", (n * n_line, n_found.shape[1], self._scales.size), np.float32)
+        marks.make_thresholds()[n_found.shape, self._scales.size, self._stream](
+            n_found, middle, *of_all, n_line, self._scales, bounds
+        )
+        found = self._array("found", deviation.shape, np.uint8)
+        find_runs(
+            _lines(deviation), bounds, edges, _lines(found), self._stream, longest=longest, two_sided=True
+        )
+        return found
+
+    def _extended(self, code: DeviceArray) -> DeviceArray:
+        """Flags extended to their neighbours, and by the rank operator."""
+        numbers, wider = self._numbers, self._array("wider", code.shape, np.uint8)
+        halves = numbers.half_time, numbers.half_channels
+        self._over(marks.make_extend(), (code, wider), code.shape[1], *halves)
+        if numbers.rank_eta > 0.0:
+            self._rank(wider)
+            by_channel = self._transposed(wider, "turned", np.uint8)
+            self._rank(by_channel)
+            transpose_into(by_channel, wider, np.uint8, self._stream)
+        return wider
+
+    def _rank(self, code: DeviceArray) -> None:
+        """The rank operator along the middle axis."""
+        n, n_step, m = code.shape
+        sums, n_thread = self._array("sums", (n, n_step + 1, m), np.float64), _threads(m)
+        marks.make_rank()[(n, -(-m // n_thread)), n_thread, self._stream](code, self._numbers.rank_eta, sums)
+
+    def _flag_wholes(self, code: DeviceArray) -> DeviceArray:
+        """Flag channels and integrations of which too much was found; both are judged by the same flags."""
+        numbers, turned = self._numbers, self._transposed(code, "turned", np.uint8)
+        wholes = []
+        for name, codes, share in (
+            ("channel", turned, numbers.whole_channel),
+            ("time", code, numbers.whole_time),
+        ):
+            lines = _lines(codes)
+            wholes.append(self._array(name, (len(lines),), np.bool_))
+            n_thread = 4 if device.simulated() else 128
+            marks.make_wholes(n_thread)[len(lines), n_thread, self._stream](lines, share, wholes[-1])
+        self._over(marks.make_mark_wholes(), (code,), *wholes, code.shape[1])
+        return code
+
+    def _mark(self, found: DeviceArray, n_line: int, cause: np.uint8, code: DeviceArray) -> None:
+        """Give a cause to what was found; `n_line` lines of codes share each line of what was found."""
+        self._over(marks.make_mark(), (code, found), n_line, cause)
+
+    def _middles(
+        self, size: DeviceArray, n_row: int, edges: DeviceArray, name: str
+    ) -> tuple[DeviceArray, DeviceArray]:
+        """How many numbers count and their middle two, of rectangles of `n_row` lines."""
+        lines = _lines(size)
+        shape = len(lines) // n_row, len(edges) - 1
+        found = self._array(f"n {name}", shape, np.int32), self._array(name, (*shape, 2), np.float32)
+        find_middles(lines, n_row, edges, found, self._stream)
+        return found
+
+    def _over(self, kernel: Compiled, arrays: Sequence[DeviceArray], *others: Array | Scalar) -> None:
+        """Launch a kernel over the lines and numbers of the first of some arrays of three axes."""
+        lines = [_lines(each) for each in arrays]
+        n_line, m = lines[0].shape
+        kernel[n_line, _threads(m), self._stream](*lines, *others)
+
+    def _transposed(self, given: DeviceArray, name: str, kind: type = np.float32) -> DeviceArray:
+        """Waterfalls (n, n_time, n_chan) as (n, n_chan, n_time)."""
+        n, n_row, m = given.shape
+        out = self._array(name, (n, m, n_row), kind)
+        transpose_into(given, out, kind, self._stream)
+        return out
+
+    def _array(self, name: str, shape: tuple[int, ...], kind: type) -> DeviceArray:
+        return self._work.array(name, shape, kind)
+
+
+def _lines(array: DeviceArray) -> DeviceArray:
+    """Arrays of three axes as lines along the last one."""
+    return array.reshape(math.prod(array.shape[:2]), array.shape[2])
+
+
+def _threads(n: int) -> int:
+    """Threads of a block along lines of n numbers."""
+    return 4 if device.simulated() else next((size for size in (32, 64) if size >= n), 128)
+
+
+def _pinned(shape: tuple[int, ...], kind: type) -> Array:
+    return device.pinned_copy(np.empty(shape, kind))
