@@ -68,7 +68,6 @@ class Request:
         averaging, weighting = self.averaging, self.weighting
         needing = {
             "flagger": self.treatment.flagger is not None,
-            "allow_unusable": self.treatment.allow_unusable,
             "average_time": averaging.average_time is not None,
             "average_channels": averaging.average_channels > 1,
             "weights": weighting.weights != "stated",

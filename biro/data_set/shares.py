@@ -21,6 +21,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
+from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
 from rime_kernels.engine.shards import shared_out
 
@@ -116,7 +117,7 @@ def _read_own(
     origins = []
     for (part, like), number, of_rank in zip(described, numbers, shares, strict=True):
         made, found = Shards(), set[str]()
-        for shard in of_rank[STORE.rank] if like.n_row else ():
+        for shard in of_rank[PLACE.rank] if like.n_row else ():
             read = assembly.read(_some(part, like.shards[shard]), like)
             made[shard] = (read.vis, read.weight)
             found.add(read.weight_origin)
