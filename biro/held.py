@@ -22,6 +22,9 @@ class Held(HeldData, Protocol):
     of a shard may also be another tuple than visibilities and weights (`made`).
     """
 
+    rows: Sequence[NDArray[np.int64]] | None
+    """Rows of each shard, where they are others than those that follow from the rows alone."""
+
     @property
     def ranks(self) -> Ranks:
         """The processes."""

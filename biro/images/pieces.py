@@ -327,7 +327,7 @@ def _by_shard(held: Held, model: Model | None) -> list[DataOf | None]:
     if model is None:
         return [None] * n_shard
     if not isinstance(model, Elsewhere) or model.held is None:
-        raise InputError("ranks hold the data: take the model that biro.simulation.predict gives for them")
+        raise InputError("ranks hold the data: take the models of biro.simulation.predict")
     return [model.held.of(shard) for shard in range(n_shard)]
 
 

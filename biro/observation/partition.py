@@ -144,7 +144,12 @@ class Partition:
 
     @cached_property
     def shards(self) -> tuple[NDArray[np.int64], ...]:
-        """Rows of each shard: whole time slots that follow from the rows alone."""
+        """Rows of each shard: whole time slots that follow from the rows alone.
+
+        Data that are yet to be averaged are held in others, which the averages do not mix (`Held.rows`).
+        """
+        if self.held is not None and self.held.rows is not None:
+            return tuple(self.held.rows)
         return shards_of(self.time_index, len(self.times))
 
     def by_shard(

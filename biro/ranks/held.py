@@ -72,10 +72,18 @@ class HeldByRanks:
         Of the partition in the store of each rank.
     shares : sequence of sequence of int
         The shards of each rank.
+    rows : sequence of int64 (n_row,), optional
+        Of each shard; by default those that follow from the rows alone (`Partition.shards`).
     """
 
-    def __init__(self, ranks: Ranks, number: int, shares: Sequence[Sequence[int]]) -> None:
-        self.ranks, self._number, self.shares = ranks, number, shares
+    def __init__(
+        self,
+        ranks: Ranks,
+        number: int,
+        shares: Sequence[Sequence[int]],
+        rows: Sequence[NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.ranks, self._number, self.shares, self.rows = ranks, number, shares, rows
         weakref.finalize(self, _drop, ranks, number).atexit = False
 
     @classmethod
@@ -102,7 +110,7 @@ class HeldByRanks:
         """What a function makes of each shard, held in the same way; see `biro.held.Held`."""
         number = self.ranks.number()
         parts = self.ranks.do(_replaced, self._number, number, function, arguments, given=self._own(each))
-        return HeldByRanks(self.ranks, number, self.shares), self._joined(parts)
+        return HeldByRanks(self.ranks, number, self.shares, self.rows), self._joined(parts)
 
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
@@ -110,11 +118,11 @@ class HeldByRanks:
         """Any tuple that a function makes of each shard; see `biro.held.Held`."""
         number = self.ranks.number()
         self.ranks.do(_made, self._number, number, function, arguments, given=self._own(each))
-        return HeldByRanks(self.ranks, number, self.shares)
+        return HeldByRanks(self.ranks, number, self.shares, self.rows)
 
     def kept(self, run: Callable[[End], None]) -> HeldByRanks:
         """What a computation finds for each shard; see `biro.held.Held`."""
-        made = HeldByRanks(self.ranks, self.ranks.number(), self.shares)
+        made = HeldByRanks(self.ranks, self.ranks.number(), self.shares, self.rows)
         run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares]))
         return made
 

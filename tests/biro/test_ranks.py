@@ -197,7 +197,10 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
     done = mpiexec(2, *biro_of, "info", obs)
     assert done.returncode == 2
-    assert done.stderr.count("2 ranks were started, which `biro fit` alone uses: start `biro info`") == 1
+    line = (
+        "2 ranks were started, which biro fit, sbc, predict, image, simulate use: start `biro info` without"
+    )
+    assert done.stderr.count(line) == 1
 
 
 def test_what_has_started_ranks_is_told_by_its_variables() -> None:

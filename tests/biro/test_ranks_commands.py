@@ -36,6 +36,8 @@ emin = "2 arcsec"
 pa = "30 deg"
 """
 
+TWO_TIMES = ("--spws", "0,1", "--time-range", "2010-12-24T04:56:10..2010-12-24T04:56:30")
+
 
 def biro(n: int, *words: str | Path, printed: bool = False) -> str:
     """What the command says, or prints, on n ranks; 0 stands for no MPI."""
@@ -57,7 +59,7 @@ def column(path: Path, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "ranks", "options"),
-    [("vla_3c273_x", (2, 3), ()), ("vlba_j1033p6051_ku", (2,), ("--spws", "0,1", "--smearing", "off"))],
+    [("vla_3c273_x", (2, 3), ()), ("vlba_j1033p6051_ku", (3,), ("--smearing", "off", *TWO_TIMES))],
 )
 def test_predict_by_ranks(
     tmp_path: Path,
@@ -66,7 +68,7 @@ def test_predict_by_ranks(
     ranks: tuple[int, ...],
     options: tuple[str, ...],
 ) -> None:
-    """One window and two of several; a new column, and one from which the model is subtracted."""
+    """One window, and two of several with fewer shards than ranks; a new column, and what a model leaves."""
     sky = tmp_path / "sky.toml"
     sky.write_text(SKY)
     columns = {}
