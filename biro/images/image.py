@@ -59,8 +59,7 @@ def image(
     what : "data", "model" or "residual"
         The last is data - model.
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
-        Model visibilities of each partition, as `Likelihood.predict` gives them; where ranks hold the data,
-        as `biro.simulation.predict` does.
+        Model visibilities of each partition, as `Likelihood.predict` or `biro.simulation.predict` gives them.
     cube : bool
         A plane for each channel, or for each group of channels.
     **options

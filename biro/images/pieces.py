@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model, gathered
-from biro.errors import InputError
 from biro.held import Elsewhere, Held
 from biro.images.pixels import Coarse, UvMoments
 from biro.images.weights import UvDensity, Weighting, image_weights
@@ -272,10 +271,11 @@ class Far:
     """
 
     def __init__(self, observation: Observation, stokes: str, stages: Stages, backend: Backend) -> None:
-        self._stages, self._backend = stages, backend
+        self._stages, self._backend, self._parts = stages, backend, observation.partitions
         self._held: list[Held] = []
-        for part in observation.partitions:
+        for part in self._parts:
             assert part.held is not None, "ranks hold all partitions of an observation, or none"
+            part.held.ranks.check_alike(backend)
             like = [replace(part, **part.row_arrays(rows), held=None) for rows in part.shards]
             self._held.append(part.held.made(_make_piece, stokes, each=like))
 
@@ -295,12 +295,12 @@ class Far:
 
     def lobe(self, shape: tuple[int, ...], most: float) -> Array:
         """See `Pieces`."""
-        given = [[None] * sum(map(len, held.shares)) for held in self._held]
+        given = [_by_shard(part, None) for part in self._parts]
         return self._sum("lobe", (shape,), given, most)
 
     def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: What) -> Array:
         """See `Pieces`."""
-        given = [_by_shard(held, None if models is None else models[i]) for i, held in enumerate(self._held)]
+        given = [_by_shard(part, None if models is None else models[i]) for i, part in enumerate(self._parts)]
         most = sum(
             sum(held.by_shard(_with_model, "power", self._backend, (what,), each=each))
             for held, each in zip(self._held, given, strict=True)
@@ -308,7 +308,7 @@ class Far:
         return self._sum("image", (what, shape), given, most)
 
     def _sum(
-        self, name: str, arguments: tuple[Any, ...], given: Sequence[Sequence[DataOf | None]], most: float
+        self, name: str, arguments: tuple[Any, ...], given: Sequence[Sequence[OfShard]], most: float
     ) -> Array:
         began, total = time.perf_counter(), np.zeros(arguments[-1])
         for held, each in zip(self._held, given, strict=True):
@@ -321,14 +321,18 @@ _MARGIN = 2.0
 """How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
 
 
-def _by_shard(held: Held, model: Model | None) -> list[DataOf | None]:
-    """What gives the model of each shard."""
-    n_shard = sum(map(len, held.shares))
+OfShard = DataOf | NDArray[np.complexfloating] | None
+"""The model of a shard, or what gives it in the process that holds it."""
+
+
+def _by_shard(part: Partition, model: Model | None) -> list[OfShard]:
+    """The model of each shard."""
     if model is None:
-        return [None] * n_shard
-    if not isinstance(model, Elsewhere) or model.held is None:
-        raise InputError("ranks hold the data: take the models of biro.simulation.predict")
-    return [model.held.of(shard) for shard in range(n_shard)]
+        return [None] * len(part.shards)
+    if isinstance(model, Elsewhere):
+        assert model.held is not None, "models say who holds them"
+        return [model.held.of(shard) for shard in range(len(part.shards))]
+    return [model[rows] for rows in part.shards]
 
 
 def _make_piece(vis: Vis, weight: NDArray[np.floating], like: Partition, stokes: str) -> tuple[Piece]:
@@ -339,10 +343,8 @@ def _call(piece: Piece, name: str, backend: Backend, arguments: Sequence[Any]) -
     return on_own_device(backend, functools.partial(getattr(piece, name), *arguments))
 
 
-def _with_model(
-    piece: Piece, model: DataOf | None, name: str, backend: Backend, arguments: Sequence[Any]
-) -> Any:
-    values = None if model is None else model()[0]
+def _with_model(piece: Piece, model: OfShard, name: str, backend: Backend, arguments: Sequence[Any]) -> Any:
+    values = model()[0] if callable(model) else model
     return _call(piece, name, backend, (values, *arguments))
 
 
@@ -353,7 +355,7 @@ def _density(piece: Piece, empty: UvDensity) -> tuple[Array]:
 
 
 def _image(
-    piece: Piece, model: DataOf | None, name: str, backend: Backend, arguments: Sequence[Any]
+    piece: Piece, model: OfShard, name: str, backend: Backend, arguments: Sequence[Any]
 ) -> tuple[Array]:
     if name == "lobe":
         return (_call(piece, name, backend, arguments)[0],)

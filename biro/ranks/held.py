@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.errors import BackendError
 from biro.held import Vis, Weight
 from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
@@ -194,9 +195,10 @@ def _summed(
     sums: list[NDArray[np.int64]] = []
     for shard, item in items.items():
         found = function(*STORE.shards[number][shard], *item, *arguments)
-        whole = [
-            np.rint(np.ldexp(array, n_bit)).astype(np.int64) for array, n_bit in zip(found, bits, strict=True)
-        ]
+        scaled = [np.ldexp(array, n_bit) for array, n_bit in zip(found, bits, strict=True)]
+        if not all((np.abs(each) <= 2.0**SUM_BITS).all() for each in scaled):
+            raise BackendError("a sum over shards has values beyond their bound: NaN, or a fault of biro")
+        whole = [np.rint(each).astype(np.int64) for each in scaled]
         sums = [one + other for one, other in zip(sums, whole, strict=True)] if sums else whole
     return sums
 

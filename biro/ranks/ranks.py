@@ -16,6 +16,7 @@ from biro.errors import BackendError, InputError
 from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, lean
 from biro.ranks.turns import Hand, at_work
 from biro.ranks.watch import Watch
+from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, workers_of
@@ -91,6 +92,15 @@ class Ranks:
             self.drop(engine)
             raise
         return Team(workers, _FarShards(self, engine, found))
+
+    def check_alike(self, asked: Backend) -> None:
+        """Refuse ranks whose backends, or kinds of devices, are not those of this one.
+
+        Raises
+        ------
+        BackendError
+        """
+        self.team(asked, device.resolve(asked)[0], None)
 
     def _check_alike(self, backend: str, kinds: set[str], found: Sequence[Found]) -> None:
         """Refuse ranks whose results could differ from those of rank 0."""

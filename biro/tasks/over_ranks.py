@@ -29,6 +29,7 @@ def in_ranks(
 
     When `stop` is set, tasks that ranks work on are finished, and no others are begun.
     """
+    ranks.check_alike(backend)
     with sendable():
         packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
     with ranks.working(_unpacked, packed, backend) as hand, _Own(task, backend) as own:

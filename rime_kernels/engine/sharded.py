@@ -81,6 +81,10 @@ class Ranks(Protocol):
         """
         ...
 
+    def check_alike(self, asked: Backend) -> None:
+        """Refuse ranks of which `team` would refuse one."""
+        ...
+
 
 class DataOf(Protocol):
     """Gives vis and weight of a shard in the process that holds them, to which it can be sent."""
