@@ -244,7 +244,14 @@ class Imager:
 
         grid, imaging = ImageGrid(self.n_pixel, self.cell), self._imaging
         refuse_coarse(self._pieces.each("coarse", grid), grid, FINER)
-        how = Gridding(grid, len(self._stokes), imaging.accuracy, imaging.backend, imaging.memory_limit)
+        how = Gridding(
+            grid,
+            len(self._stokes),
+            imaging.accuracy,
+            imaging.backend,
+            imaging.memory_limit,
+            is_kept=isinstance(self._pieces, Here),
+        )
         began = time.perf_counter()
         plans: list[tuple[str, int]] = self._pieces.each("plan", how)
         self._stages.add("sorting", time.perf_counter() - began, sum(n_vis for _, n_vis in plans))

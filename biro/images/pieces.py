@@ -31,16 +31,23 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
 What = Literal["data", "model", "residual"]
+_MARGIN = 2.0
+"""How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
 
 
 class Gridding(NamedTuple):
-    """How visibilities are gridded; see `rime_kernels.idg.Idg`."""
+    """How visibilities are gridded; see `rime_kernels.idg.Idg`.
+
+    With `is_kept`, the gridder is made once for all images; without it, the device has one gridder of many
+    pieces at a time.
+    """
 
     grid: ImageGrid
     n_stokes: int
     accuracy: float
     backend: Backend
     memory_limit: int | str | None
+    is_kept: bool
 
 
 class Weighted(NamedTuple):
@@ -92,8 +99,8 @@ class Piece:
         self.noise = stokes_visibilities(part, part.vis, stokes)[1] if noise is None else noise
         self.natural = self._weight = self.noise if natural is None else natural
         self._used = np.asarray(self.natural.any(axis=1))
+        self._how: Gridding | None = None
         self._idg: Idg | None = None
-        self._n_stokes = 1
 
     def moments(self) -> UvMoments:
         """How baselines are spread."""
@@ -123,17 +130,11 @@ class Piece:
         return Weighted(float(weight.sum()), variance, freq, n_vis)
 
     def plan(self, how: Gridding) -> tuple[str, int]:
-        """Make the gridder of the rows that have a weight; its plan in words, and how many visibilities."""
-        from rime_kernels.idg import Idg
-
-        self._n_stokes = how.n_stokes
-        if not self._used.any():
-            return "", 0
-        rows = self._rows(how.n_stokes)
-        self._idg = Idg(
-            rows, how.grid, accuracy=how.accuracy, backend=how.backend, memory_limit=how.memory_limit
-        )
-        return str(self._idg.plan), rows.n_row * rows.n_chan
+        """Say how visibilities are gridded: the plan in words, if the gridder is kept, and their number."""
+        self._how = how
+        if how.is_kept and self._used.any():
+            self._idg = self._gridder(how)
+        return "" if self._idg is None else str(self._idg.plan), self.n_gridded()
 
     def power(self, model: Vis | None, what: What) -> float:
         """Sum of weighted moduli of Stokes visibilities: no pixel of an image of them is more."""
@@ -158,16 +159,30 @@ class Piece:
         return weighted
 
     def _gridded(self, weighted: Array | Vis, shape: tuple[int, ...]) -> Gridded:
-        if self._idg is None:
+        how = self._how
+        assert how is not None, "there is a plan"
+        if not self._used.any():
             return Gridded(np.zeros(shape), 0.0, 0)
+        idg = self._idg or self._gridder(how)
         values = weighted[self._used]
         vis = values.astype(np.result_type(values, np.complex64), copy=False)
-        n_lacking = self._n_stokes - vis.shape[2]
+        n_lacking = how.n_stokes - vis.shape[2]
         if n_lacking:  # the PSF is made of I alone
             vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
-        before = self._idg.transform_seconds
-        image = self._idg.grid(vis, n_stokes=1 if shape[0] == 1 else 4)[: shape[0]]
-        return Gridded(image, self._idg.transform_seconds - before, vis.shape[0] * vis.shape[1])
+        before = idg.transform_seconds
+        image = idg.grid(vis, n_stokes=1 if shape[0] == 1 else 4)[: shape[0]]
+        return Gridded(image, idg.transform_seconds - before, vis.shape[0] * vis.shape[1])
+
+    def _gridder(self, how: Gridding) -> Idg:
+        from rime_kernels.idg import Idg
+
+        return Idg(
+            self._rows(how.n_stokes),
+            how.grid,
+            accuracy=how.accuracy,
+            backend=how.backend,
+            memory_limit=how.memory_limit,
+        )
 
     def _rows(self, n_stokes: int) -> Rows:
         """The rows that have a weight, with a correlation for each Stokes parameter."""
@@ -315,10 +330,6 @@ class Far:
             total += held.total(_image, name, self._backend, arguments, most=[_MARGIN * most], each=each)[0]
         self._stages.add("gridding", time.perf_counter() - began, sum(self.each("n_gridded")))
         return total
-
-
-_MARGIN = 2.0
-"""How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
 
 
 OfShard = DataOf | NDArray[np.complexfloating] | None

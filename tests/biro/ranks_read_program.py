@@ -50,7 +50,7 @@ def n_held() -> int:
     return sum(vis.size for shards in STORE.shards.values() for vis, _ in shards.values())
 
 
-def main(file: str, path: str, options: dict[str, str | int]) -> None:
+def main(file: str, path: str, options: dict[str, str]) -> None:
     """Read, and compute, on as many ranks as there are."""
     from mpi4py import MPI
 
@@ -66,5 +66,4 @@ def main(file: str, path: str, options: dict[str, str | int]) -> None:
 
 
 if __name__ == "__main__":
-    given = dict(pair.split("=") for pair in sys.argv[3:])
-    main(*sys.argv[1:3], {name: int(value) if value.isdigit() else value for name, value in given.items()})
+    main(*sys.argv[1:3], dict(pair.split("=") for pair in sys.argv[3:]))
