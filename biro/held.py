@@ -97,4 +97,7 @@ class Elsewhere:
         self.nbytes, self.held = self.size * dtype.itemsize, held
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError("these values are held by ranks: ask by_shard, taken or whole of the partition")
+        raise TypeError(
+            "these values are held by ranks: ask by_shard, taken or whole of the partition; hand a model to "
+            "write_column or image as it is"
+        )

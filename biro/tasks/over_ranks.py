@@ -29,6 +29,8 @@ def in_ranks(
 
     When `stop` is set, tasks that ranks work on are finished, and no others are begun.
     """
+    if not todo:
+        return
     ranks.check_alike(backend)
     with sendable():
         packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
