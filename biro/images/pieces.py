@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model, gathered
+from biro.errors import InputError
 from biro.held import Elsewhere, Held
 from biro.images.pixels import Coarse, UvMoments
 from biro.images.weights import UvDensity, Weighting, image_weights
@@ -289,7 +290,10 @@ class Far:
         self._stages, self._backend, self._parts = stages, backend, observation.partitions
         self._held: list[Held] = []
         for part in self._parts:
-            assert part.held is not None, "ranks hold all partitions of an observation, or none"
+            if part.held is None:
+                raise InputError(
+                    "ranks hold some of these data, and this process the others: read all of them with comm="
+                )
             part.held.ranks.check_alike(backend)
             like = [replace(part, **part.row_arrays(rows), held=None) for rows in part.shards]
             self._held.append(part.held.made(_make_piece, stokes, each=like))
