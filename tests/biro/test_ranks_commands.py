@@ -76,14 +76,16 @@ def test_predict_by_ranks(
         path = Path(shutil.copytree(measurement_set(name), tmp_path / f"{n}.ms"))
         words = ("predict", path, sky, "--backend", "cpu", *options, "--column")
         assert biro(n, *words, "MODEL").count("MODEL (made)") == 1
-        biro(n, *words, "LEFT", "--subtract", "--from", "DATA")
-        columns[n] = column(path, "MODEL"), column(path, "LEFT")
+        columns[n] = [column(path, "MODEL")]
+        if n < 3:
+            biro(n, *words, "LEFT", "--subtract", "--from", "DATA")
+            columns[n].append(column(path, "LEFT"))
     model, left = columns[0]
     assert np.abs(model).max() > 1.0
     selected = model != 0
     np.testing.assert_array_equal(left[selected], (column_of_data(path) - model)[selected])
     for n in ranks:
-        for found, alone in zip(columns[n], columns[0], strict=True):
+        for found, alone in zip(columns[n], columns[0], strict=n < 3):
             np.testing.assert_array_equal(found, alone)
 
 
