@@ -9,6 +9,7 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.models_of_rows import all_gathered
 from biro.flagging.report import FlagReport
 from biro.flagging.strategy import StrategyLike
 from biro.measurement_set.flags import FlagOptions, flag_set
@@ -82,6 +83,7 @@ def flag(
         return flag_set(path, strategy, dry_run=dry_run, backend=backend, **options)
 
     def models(observation: Observation) -> Iterator[NDArray[np.complexfloating]]:
-        return predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
+        predicted = predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
+        return all_gathered(observation, predicted)
 
     return flag_set(path, strategy, dry_run=dry_run, models=models, backend=backend, **options)

@@ -21,7 +21,7 @@ from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.ranks.ranks import Ranks
 from biro.ranks.start import start
-from biro.uvfits.read import read_uvfits
+from biro.uvfits.read import open_uvfits, read_uvfits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -50,9 +50,9 @@ def read(
         (compressed by gzip or not) is UVFITS. Several are read with the same options and joined, see
         `biro.join`.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI, each of which reads and holds a part of the rows of a Measurement Set, for a likelihood
-        with the same `comm`. Only rank 0 goes on: the others serve it here until the likelihood is closed, or
-        rank 0 ends, and then end. UVFITS, and what is averaged, flagged or weighted anew, is read by rank 0.
+        Ranks of MPI, each of which reads and holds a part of the rows, for a likelihood with the same `comm`.
+        Only rank 0 goes on: the others serve it here until the likelihood is closed, or rank 0 ends, and then
+        end. Where data are flagged anew, or have weights of the scatter, rank 0 reads and holds all.
     **options
         As those of `biro.read_ms`; column, weight_column and scans are for Measurement Sets alone.
 
@@ -96,6 +96,8 @@ def _read_one(path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | 
         if own.pop(name, None) is not None:
             raise InputError(f"{path}: UVFITS has no {name}; only Measurement Sets do")
     own.pop("time_limit", None)
+    if ranks is not None:
+        return read_by_ranks(open_uvfits, path, cast(SetOptions, own), ranks)
     return read_uvfits(path, **cast(DataOptions, own))
 
 

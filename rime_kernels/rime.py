@@ -15,7 +15,7 @@ from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
-from rime_kernels.engine.sharded import HeldData, Ranks, ShardedEngine, Team
+from rime_kernels.engine.sharded import End, HeldData, Ranks, ShardedEngine, Shares, Team
 from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
@@ -79,7 +79,8 @@ class Rime:
     ranks : Ranks, optional
         Other processes that share the rows with this one, in the same shards; `devices` are those of each.
     held : HeldData, optional
-        In place of `vis` and `weight`: each of the `ranks` holds those of its shards.
+        In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `Shares`, there
+        are no data.
 
     Attributes
     ----------
@@ -121,7 +122,8 @@ class Rime:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
-        self._has_vis, self._has_weight = (each is not None or held is not None for each in (vis, weight))
+        is_held = held is not None and not isinstance(held, Shares)
+        self._has_vis, self._has_weight = (each is not None or is_held for each in (vis, weight))
         templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
         self._n_template, self._frame = len(templates), gaussian_frame
         data = checked_inputs.data_of(rows, vis, weight)
@@ -190,6 +192,28 @@ class Rime:
             if isinstance(self._engine, ShardedEngine):
                 return self._engine.run_some(sources, rows, channels)
             return self._engine.run(sources, Output.VIS)[:, :, channels][:, rows]
+
+    def predict_apart(self, sources: Sources, keep: End) -> None:
+        """`predict` where each process, and each device, keeps the visibilities of its shards.
+
+        Parameters
+        ----------
+        sources : Sources
+            A batch of one.
+        keep : function of int and complex (1, n_row of the shard, n_chan, n_corr)
+            Is called for each shard in the process that has computed it, with its number among the shards of
+            that process. It can be sent to other processes, where there are some.
+
+        Raises
+        ------
+        InputError
+            As `predict`; or no devices or ranks were given.
+        """
+        self._refuse_impossible(sources)
+        if not isinstance(self._engine, ShardedEngine):
+            raise InputError("predict_apart needs devices or ranks that share the rows")
+        with CALL_LOCK:
+            self._engine.run_apart(sources, keep)
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.calibration.frame import to_feeds, turns_of, weight_in_feeds
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
+from biro.data_set.models_of_rows import all_gathered
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.models import SkyModel
@@ -224,7 +225,8 @@ def _model_of(
 ) -> Iterable[NDArray[np.complexfloating]]:
     """Model visibilities of each partition."""
     if isinstance(sky, SkyModel):
-        return predict(observation, sky, values=values, backend=backend, gaussian_frame=gaussian_frame)
+        models = predict(observation, sky, values=values, backend=backend, gaussian_frame=gaussian_frame)
+        return all_gathered(observation, models)
     return _of_column(observation, sky)
 
 

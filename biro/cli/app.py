@@ -35,6 +35,9 @@ COMMANDS = (
 )
 """In the order in which the help lists them."""
 
+RANKED = ("fit", "sbc", "predict", "image", "simulate")
+"""Commands whose work ranks of MPI share."""
+
 app = typer.Typer(
     name="biro",
     help="Bayesian sky-model inference for radio interferometry.",
@@ -65,9 +68,9 @@ def common(
 ) -> None:
     """Bayesian sky-model inference for radio interferometry."""
     n_rank = Launch.of(os.environ).n_rank
-    if n_rank > 1 and context.invoked_subcommand != "fit":
+    if n_rank > 1 and context.invoked_subcommand not in RANKED:
         say(
-            f"biro: {n_rank} ranks were started, which `biro fit` alone uses: start "
+            f"biro: {n_rank} ranks were started, which biro {', '.join(RANKED)} use: start "
             f"`biro {context.invoked_subcommand}` without them"
         )
         raise typer.Exit(2)

@@ -82,16 +82,21 @@ def image(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Make a dirty image, or a spectral cube, with its point spread function."""
+    """Make a dirty image, or a spectral cube, with its point spread function.
+
+    mpiexec -n N biro image shares the rows among N processes.
+    """
     from biro.errors import InputError
     from biro.images.cubes.cube import cube_files
     from biro.images.dirty_image import image_files
     from biro.images.image import image as make_image
     from biro.images.imager import ImagingOptions
+    from biro.ranks.world import world
     from biro.reading import read
     from biro.simulation.prediction import predict
     from biro.stages import Stages
 
+    comm = world()
     chosen = what or (What.data if model is None else What.residual)
     if chosen is not What.data and model is None:
         raise InputError(f"an image of the {chosen.value} needs --model")
@@ -107,7 +112,7 @@ def image(
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
     began = time.perf_counter()
-    observation = read(obs, **reading)
+    observation = read(obs, **reading, comm=comm)
     n_vis = sum(part.n_row * part.n_chan for part in observation.partitions)
     stages.add("reading", time.perf_counter() - began, n_vis)
     vis = None

@@ -27,10 +27,7 @@ from biro.cli.options import (
 from biro.cli.sky import NamedSky, read_sky_or_run
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from biro.data_set.models_of_rows import Mode
+    from biro.data_set.models_of_rows import Mode, Model
     from biro.observation.observation import Observation
 
 MODEL_COLUMN = "MODEL_DATA"
@@ -95,15 +92,20 @@ def predict(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Write model visibilities into a column of a Measurement Set, or into a file."""
+    """Write model visibilities into a column of a Measurement Set, or into a file.
+
+    mpiexec -n N biro predict shares the rows among N processes, each of which writes its own.
+    """
     from biro.errors import InputError
     from biro.images.fits import read_image
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.progress import counted
+    from biro.ranks.world import world
     from biro.reading import read
     from biro.simulation.prediction import check_image, resolve_precision
     from biro.simulation.prediction import predict as predict_vis
 
+    comm = world()
     mode = _mode(add, subtract, source_column, out)
     if sky is None and image is None:
         raise InputError("give SKY, --image, or both")
@@ -114,7 +116,7 @@ def predict(
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
     # DATA is the only column that no earlier run can have left half-written.
     data = "DATA" if is_folder else None
-    observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading)
+    observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading, comm=comm)
     if model_image is not None:
         check_image(observation, model_image, str(image))
     chosen = resolve_precision(precision.value, backend.value)
@@ -186,9 +188,7 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
     refuse_existing([out], overwrite)
 
 
-def _write_file(
-    obs: Path, out: Path, observation: Observation, models: Iterator[NDArray[np.generic]], mode: Mode
-) -> str:
+def _write_file(obs: Path, out: Path, observation: Observation, models: Iterator[Model], mode: Mode) -> str:
     """Write a file, and say how much it has."""
     from biro.simulation.npz import write_npz
     from biro.uvfits.write import write_uvfits
@@ -203,7 +203,7 @@ def _write_column(
     obs: Path,
     column: str,
     observation: Observation,
-    models: Iterator[NDArray[np.generic]],
+    models: Iterator[Model],
     mode: Mode,
     source_column: str | None,
     limit: float,

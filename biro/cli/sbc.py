@@ -64,15 +64,18 @@ def sbc(
     """Test posteriors by simulation-based calibration: simulate from the prior, fit, rank the truth.
 
     Layout, flags and weights are those of OBS; its visibilities are not used. Everything is written into DIR;
-    the same command resumes a run that was interrupted.
+    the same command resumes a run that was interrupted. mpiexec -n N biro sbc spreads replicates over N
+    processes.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.models import read_model
     from biro.plots.sbc_report import write_report
+    from biro.ranks.world import world
     from biro.reading import read
     from biro.run.facts import observed_facts
     from biro.sbc.procedure import run as run_sbc
 
+    comm = world()
     options = keyword_options(set_option or [])
     sky = read_model(model)
     observation = read(obs, **reading)
@@ -93,6 +96,7 @@ def sbc(
         run_dir=output,
         seed=seed,
         workers=workers,
+        comm=comm,
         facts=observed_facts(obs, reading),
         **options,
     )

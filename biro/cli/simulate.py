@@ -66,7 +66,10 @@ def simulate(
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Make a new Measurement Set of a sky, with noise; gains and the truth of interference lie beside it."""
+    """Make a new Measurement Set of a sky, with noise; gains and the truth of interference lie beside it.
+
+    mpiexec -n N biro simulate shares the rows among N processes, each of which writes its own.
+    """
     import secrets
     from dataclasses import replace
 
@@ -75,9 +78,11 @@ def simulate(
     from biro.files.atomic import atomic_path
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
+    from biro.ranks.world import world
     from biro.simulation.simulator import Channels, Track, radiometer_noise
     from biro.simulation.simulator import simulate as simulate_sky
 
+    comm = world()
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
@@ -106,9 +111,10 @@ def simulate(
         gaussian_frame=named.gaussian_frame,
         backend=backend.value,
         smearing=smearing.value,
+        comm=comm,
     )
     if interference is not None:
-        observation, truth = interference.add(observation, seed)
+        observation, truth = interference.add(observation.whole("interference"), seed)
         (mask,) = truth
         with atomic_path(truth_file) as draft, open(draft, "wb") as file:
             np.savez_compressed(file, interference=mask)

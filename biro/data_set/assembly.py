@@ -65,14 +65,9 @@ class Request:
     @property
     def needs_all_rows(self) -> str:
         """The option that a process which reads some of the rows cannot follow; "" where there is none."""
-        averaging, weighting = self.averaging, self.weighting
         needing = {
             "flagger": self.treatment.flagger is not None,
-            "allow_unusable": self.treatment.allow_unusable,
-            "average_time": averaging.average_time is not None,
-            "average_channels": averaging.average_channels > 1,
-            "weights": weighting.weights != "stated",
-            "taper": weighting.taper is not None,
+            "weights": self.weighting.weights == "scatter",
         }
         return next((name for name, is_needing in needing.items() if is_needing), "")
 

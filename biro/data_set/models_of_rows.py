@@ -9,10 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.held import Elsewhere, Held
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
 Mode = Literal["replace", "add", "subtract"]
+Model = NDArray[np.complexfloating] | Elsewhere
+"""Model visibilities of a partition; `Elsewhere` where ranks have predicted and hold those of their rows."""
 
 
 def check_as_stored(observation: Observation, what: str) -> None:
@@ -56,8 +59,8 @@ def check_mode(mode: str) -> None:
 
 
 def checked_models(
-    partitions: Sequence[Partition], models: Iterable[NDArray[np.generic]]
-) -> Iterator[tuple[Partition, NDArray[np.complexfloating]]]:
+    partitions: Sequence[Partition], models: Iterable[NDArray[np.generic] | Elsewhere]
+) -> Iterator[tuple[Partition, Model]]:
     """Each partition with its model, which is asked for only when the one before was taken.
 
     Raises
@@ -75,14 +78,44 @@ def checked_models(
         raise InputError(f"models has more arrays than the {len(partitions)} partitions")
 
 
-def _checked(model: NDArray[np.generic], part: Partition, number: int) -> NDArray[np.complexfloating]:
-    model = np.asarray(model)
+def gathered(part: Partition, model: Model) -> NDArray[np.complexfloating]:
+    """The model visibilities of a partition in the memory of this process."""
+    if not isinstance(model, Elsewhere):
+        return model
+    whole = np.empty(model.shape, model.dtype)
+    for rows, values in zip(part.shards, _held(model).by_shard(_values), strict=True):
+        whole[rows] = values
+    return whole
+
+
+def all_gathered(observation: Observation, models: Iterable[Model]) -> Iterator[NDArray[np.complexfloating]]:
+    """The models of all partitions in the memory of this process, one after the other."""
+    return (gathered(part, model) for part, model in zip(observation.partitions, models, strict=True))
+
+
+def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: int) -> Model:
+    if not isinstance(model, Elsewhere):
+        model = np.asarray(model)
     if model.shape != part.vis.shape:
         raise InputError(
             f"model {number} must have shape {part.vis.shape} (row, chan, corr), got {model.shape}"
         )
-    if not np.iscomplexobj(model):
+    if not np.issubdtype(model.dtype, np.complexfloating):
         raise InputError(f"model {number} must be complex, got {model.dtype}")
-    if not np.isfinite(model).all():
+    is_finite = all(_held(model).by_shard(_is_finite)) if isinstance(model, Elsewhere) else _is_finite(model)
+    if not is_finite:
         raise InputError(f"model {number} has values that are not finite; nothing of it was written")
-    return cast(NDArray[np.complexfloating], model)
+    return cast(Model, model)
+
+
+def _held(model: Elsewhere) -> Held:
+    assert model.held is not None, "models say who holds them"
+    return model.held
+
+
+def _values(vis: NDArray[np.complexfloating]) -> NDArray[np.complexfloating]:
+    return vis
+
+
+def _is_finite(vis: NDArray[np.generic]) -> bool:
+    return bool(np.isfinite(vis).all())

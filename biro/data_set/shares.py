@@ -16,11 +16,13 @@ from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemb
 from biro.data_set.index import PartitionRows
 from biro.data_set.options import SetOptions
 from biro.errors import DataError
+from biro.observation.averaging import shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
+from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
 from rime_kernels.engine.shards import shared_out
 
@@ -67,9 +69,12 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
 
         def fill(assembly: Assembly, described: Described) -> list[Partition]:
             numbers = [ranks.number() for _ in described]
-            shares = [shares_of(like, ranks.n_rank) for _, like in described]
+            rows = [shards_to_average(like, request.averaging) for _, like in described]
+            work = [like.n_chan * like.n_corr for _, like in described]
+            shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
             wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares)))
-            read: list[_Read] = [_read_own(assembly, described, numbers, shares), *wait()]
+            own = _read_own(assembly, described, numbers, rows, shares)
+            read: list[_Read] = [own, *wait()]
             for other in read[1:]:
                 for cause, n in other.counts.items():
                     assembly.counts[cause] += n
@@ -78,7 +83,7 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
                 if not like.n_row:
                     partitions.append(assembly.read(part, like))
                     continue
-                held = HeldByRanks(ranks, numbers[i], shares[i])
+                held = HeldByRanks(ranks, numbers[i], shares[i], rows[i])
                 origin = _one_of(set.union(*(each.origins[i] for each in read)), assembly)
                 partitions.append(replace(like.held_by(held), weight_origin=origin))
             return partitions
@@ -87,8 +92,34 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
 
 
 def shares_of(part: Partition, n_rank: int) -> list[list[int]]:
-    """The shards of each rank, neighbours together."""
-    return shared_out(np.cumsum([0, *(rows.size for rows in part.shards)]), n_rank)
+    """The shards of a partition that each rank has, neighbours together."""
+    return shares_of_all([[rows.size for rows in part.shards]], [1], n_rank)[0]
+
+
+def shares_of_all(sizes: Sequence[Sequence[int]], work: Sequence[int], n_rank: int) -> list[list[list[int]]]:
+    """The shards of each partition that each rank has.
+
+    Shards of a partition go to neighbouring ranks, in their order. Where it has fewer shards than there are
+    ranks, these are the ranks that have least so far.
+
+    Parameters
+    ----------
+    sizes : sequence of sequence of int
+        Rows of each shard of each partition.
+    work : sequence of int
+        Of a row of each partition.
+    n_rank : int
+    """
+    found, load = [], np.zeros(n_rank)
+    for of_shards, of_row in zip(sizes, work, strict=True):
+        own = [shards for shards in shared_out(np.cumsum([0, *of_shards]), n_rank) if shards]
+        before = np.append(0.0, np.cumsum(load))
+        first = int(np.argmin(before[len(own) :] - before[: n_rank + 1 - len(own)]))
+        shares = [list[int]() for _ in range(n_rank)]
+        shares[first : first + len(own)] = own
+        load += [of_row * sum(of_shards[shard] for shard in shards) for shards in shares]
+        found.append(shares)
+    return found
 
 
 def _read_share(
@@ -103,21 +134,23 @@ def _read_share(
         assembly = Assembly(data, request)
         described = assembly.described()
         assembly.counts = empty_counts()  # rank 0 has counted what is not read
-        return _read_own(assembly, described, numbers, shares)
+        rows = [shards_to_average(like, request.averaging) for _, like in described]
+        return _read_own(assembly, described, numbers, rows, shares)
 
 
 def _read_own(
     assembly: Assembly,
     described: Described,
     numbers: Sequence[int],
+    rows: Sequence[Sequence[NDArray[np.int64]]],
     shares: Sequence[Sequence[Sequence[int]]],
 ) -> _Read:
     """Read the shards of this rank into its store."""
     origins = []
-    for (part, like), number, of_rank in zip(described, numbers, shares, strict=True):
+    for (part, like), number, of_shards, of_rank in zip(described, numbers, rows, shares, strict=True):
         made, found = Shards(), set[str]()
-        for shard in of_rank[STORE.rank] if like.n_row else ():
-            read = assembly.read(_some(part, like.shards[shard]), like)
+        for shard in of_rank[PLACE.rank] if like.n_row else ():
+            read = assembly.read(_some(part, of_shards[shard]), like)
             made[shard] = (read.vis, read.weight)
             found.add(read.weight_origin)
         STORE.shards[number] = made

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, Unpack, get_args, overload
 
+from biro.data_set.models_of_rows import Model
 from biro.errors import InputError
 from biro.images.cubes.cube import Cube, CubeOptions
 from biro.images.dirty_image import DirtyImage
-from biro.images.imager import Imager, ImagingOptions, Vis, What
+from biro.images.imager import Imager, ImagingOptions
+from biro.images.pieces import What
 from biro.observation.observation import Observation
 
 
@@ -17,7 +19,7 @@ def image(
     observation: Observation,
     what: What = "data",
     *,
-    model: Sequence[Vis] | None = None,
+    model: Sequence[Model] | None = None,
     cube: Literal[False] = False,
     **options: Unpack[ImagingOptions],
 ) -> DirtyImage: ...
@@ -28,7 +30,7 @@ def image(
     observation: Observation,
     what: What = "data",
     *,
-    model: Sequence[Vis] | None = None,
+    model: Sequence[Model] | None = None,
     cube: Literal[True],
     **options: Unpack[CubeOptions],
 ) -> Cube: ...
@@ -38,7 +40,7 @@ def image(
     observation: Observation,
     what: What = "data",
     *,
-    model: Sequence[Vis] | None = None,
+    model: Sequence[Model] | None = None,
     cube: bool = False,
     **options: object,
 ) -> DirtyImage | Cube:
@@ -52,11 +54,12 @@ def image(
     Parameters
     ----------
     observation : Observation
-        Of one phase centre.
+        Of one phase centre. Where ranks hold its data (`comm` of `biro.read`), each makes images of its
+        shards, whose sum is the same to the bit for any number of ranks. For a cube, rank 0 gathers the data.
     what : "data", "model" or "residual"
         The last is data - model.
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
-        Model visibilities of each partition, as `Likelihood.predict` gives them.
+        Model visibilities of each partition, as `Likelihood.predict` or `biro.simulation.predict` gives them.
     cube : bool
         A plane for each channel, or for each group of channels.
     **options

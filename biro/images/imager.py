@@ -6,15 +6,19 @@ import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.models_of_rows import Model
 from biro.errors import InputError
 from biro.formatting import check_names
+from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
+from biro.images.pieces import Far, Gridding, Here, Piece, Pieces, Weighted, What
 from biro.images.pixels import (
+    UvMoments,
     check_memory,
     check_n_pixel,
     default_cell,
@@ -24,26 +28,20 @@ from biro.images.pixels import (
     single_phase_centre,
 )
 from biro.images.psf import fit_beam
-from biro.images.weights import UvDensity, Weighting, image_weights
+from biro.images.weights import UvDensity, Weighting
 from biro.observation.observation import Observation
 from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
-from biro.observation.stokes import PSEUDO_I, stokes_planes, stokes_visibilities
-from biro.progress import counted
+from biro.observation.stokes import PSEUDO_I, stokes_planes
 from biro.stages import Stages
-from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
 from rime_kernels.gridder_choice import GridderName
-
-if TYPE_CHECKING:
-    from rime_kernels.gridding.gridder import Gridder
 
 log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
-What = Literal["data", "model", "residual"]
-_FINER = "take pixels of at most {} (cell=, --cell), or leave out long baselines"
+FINER = "take pixels of at most {} (cell=, --cell), or leave out long baselines"
 
 
 @dataclass(frozen=True)
@@ -130,20 +128,6 @@ class Samples:
     noise: Sequence[Array]
     natural: Sequence[Array]
 
-    @classmethod
-    def of(cls, parts: Sequence[Partition], stokes: str) -> Samples:
-        """All visibilities of some partitions.
-
-        Raises
-        ------
-        InputError
-            None has all correlations that these Stokes parameters need.
-        """
-        noise = [stokes_visibilities(part, part.vis, stokes)[1] for part in parts]
-        if not any(weight.any() for weight in noise):
-            raise InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
-        return cls(parts, noise, noise)
-
 
 class Imager:
     """Makes images of one observation, with the same pixels, weights and PSF for data, model and residuals.
@@ -188,22 +172,27 @@ class Imager:
         self._stokes = stokes_planes(self._wanted)
         self._centre = single_phase_centre(observation)
         self._is_plane = samples is not None
-        samples = samples or Samples.of(observation.partitions, self._wanted)
-        self._parts = parts = samples.parts
-        self._used = [np.asarray(weight.any(axis=1)) for weight in samples.natural]
-        self.cell, self.n_pixel = choose_pixels(observation, samples.noise, imaging)
+        self._parts = observation.partitions if samples is None else samples.parts
+        self._pieces = self._pieces_of(samples)
+        moments = self._pieces.each("moments")
+        if not any(each.total for each in moments):
+            raise no_visibility(self._wanted)
+        self.cell, self.n_pixel = choose_pixels(observation, moments, imaging)
         check_memory(self.n_pixel, len(self._stokes))
-        self._gridders = [self._gridder(part, used) for part, used in zip(parts, self._used, strict=True)]
+        self._plan()
         field, robust = self.n_pixel * self.cell, imaging.robust or 0.0
-        self._weight = image_weights(parts, samples.natural, field, imaging.weighting, robust, density)
-        self._total = sum(float(weight.sum()) for weight in self._weight)
-        self._noise = _expected_noise(samples.noise, self._weight)
-        self.psf = self._dirty([weight[..., None] for weight in self._weight], 1)[0]
+        if imaging.weighting != "natural" and density is None:
+            density = self._pieces.density(UvDensity.empty(self._parts, field))
+        self._weighted: list[Weighted] = self._pieces.each("weigh", field, imaging.weighting, robust, density)
+        self._total = sum(each.total for each in self._weighted)
+        self._noise = float(np.sqrt(sum(each.variance for each in self._weighted)) / self._total)
+        lobe = self._pieces.lobe((1, self.n_pixel, self.n_pixel), self._total)
+        self.psf = lobe[0] / self._total
         self.beam = fit_beam(self.psf, self.cell)
         if self.beam is None and not self._is_plane:
             log.warning("no beam: the main lobe of the PSF has no end within the image, or too few pixels")
 
-    def image(self, what: What = "data", model: Sequence[Vis] | None = None) -> DirtyImage:
+    def image(self, what: What = "data", model: Sequence[Model] | None = None) -> DirtyImage:
         """The image of data, model or data - model.
 
         Parameters
@@ -218,15 +207,12 @@ class Imager:
             Models of other shapes than the data.
         """
         observation, parts = self.observation, self._parts
-        model = checked_model(model, parts) if what != "data" else None
-        weighted = []
-        for i, part in enumerate(parts):
-            vis = part.vis if model is None else model[i] if what == "model" else part.vis - model[i]
-            values, _ = stokes_visibilities(part, vis, self._wanted)
-            weighted.append(values * self._weight[i][..., None].astype(values.real.dtype))
+        models = checked_model(model, parts) if what != "data" else None
+        shape = len(self._stokes), self.n_pixel, self.n_pixel
+        dirty = self._pieces.image(shape, models, what) / self._total
         freq, bandwidth = self._frequencies()
         return DirtyImage(
-            dirty=self._dirty(weighted, len(self._stokes)),
+            dirty=dirty,
             psf=self.psf,
             beam=self.beam,
             cell=self.cell,
@@ -235,7 +221,7 @@ class Imager:
             what=what,
             weighting=self._imaging.weighting_text,
             noise=self._noise,
-            n_vis=sum(int(np.count_nonzero(weight)) for weight in self._weight),
+            n_vis=sum(each.n_vis for each in self._weighted),
             freq=freq,
             bandwidth=bandwidth,
             freq_frame=parts[0].freq_frame,
@@ -246,95 +232,44 @@ class Imager:
             stages=self._stages,
         )
 
-    def _gridder(self, part: Partition, used: NDArray[np.bool_]) -> Gridder | None:
-        """The gridder of the rows that have a weight; None where there are none."""
-        from rime_kernels import make_gridder
+    def _pieces_of(self, samples: Samples | None) -> Pieces:
+        """The visibilities where they are."""
+        if self.observation.is_held and samples is None:
+            return Far(self.observation, self._wanted, self._stages, self._imaging.backend)
+        if samples is None:
+            pieces = [Piece(part, self._wanted) for part in self._parts]
+        else:
+            triples = zip(samples.parts, samples.noise, samples.natural, strict=True)
+            pieces = [Piece(part, self._wanted, noise, natural) for part, noise, natural in triples]
+        return Here(pieces, self._stages, is_shown=not self._is_plane)  # a cube has a bar of its own
+
+    def _plan(self) -> None:
+        """Have gridders made, of pixels that are fine enough."""
         from rime_kernels.idg import ImageGrid
 
-        if not used.any():
-            return None
-        rows, grid = _rows(part, used, len(self._stokes)), ImageGrid(self.n_pixel, self.cell)
-        refuse_coarse(rows, grid, _FINER)
-        with self._stages.timed("sorting", rows.n_row * rows.n_chan):
-            gridder = make_gridder(
-                rows,
-                grid,
-                engine=self._imaging.engine,
-                accuracy=self._imaging.accuracy,
-                backend=self._imaging.backend,
-                memory_limit=self._imaging.memory_limit,
-            )
-            log.info("image of %s, spw %s: %s", part.field, part.spw, gridder.plan)
-        return gridder
-
-    def _dirty(self, weighted: Sequence[Array] | Sequence[Vis], n_stokes: int) -> Array:
-        """Image of weighted Stokes visibilities of all partitions, divided by the sum of weights."""
-        total = np.zeros((n_stokes, self.n_pixel, self.n_pixel))
-        parts = zip(self._gridders, weighted, self._used, strict=True)
-        is_shown = not self._is_plane  # planes of a cube have a bar of their own
-        for gridder, values, used in counted(
-            parts, "imaging", "partitions", len(self._gridders), show=is_shown
-        ):
-            if gridder is None:
-                continue
-            vis = values[used].astype(np.result_type(values, np.complex64), copy=False)
-            n_lacking = len(self._stokes) - vis.shape[2]
-            if n_lacking:  # the PSF is made of I alone
-                vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
-            total += self._gridded(gridder, vis, 1 if n_stokes == 1 else 4)[:n_stokes]
-        return total / self._total
-
-    def _gridded(self, gridder: Gridder, vis: Vis, n_stokes: int) -> Array:
-        """What a gridder gives, timed."""
-        began, transform_before = time.perf_counter(), gridder.transform_seconds
-        image = gridder.grid(vis, n_stokes=n_stokes)
-        transform = gridder.transform_seconds - transform_before
-        n_vis = vis.shape[0] * vis.shape[1]
-        self._stages.add("gridding", time.perf_counter() - began - transform, n_vis)
-        if transform:
-            self._stages.add("transform", transform, image.size, "pixels")
-        return image
+        grid, imaging = ImageGrid(self.n_pixel, self.cell), self._imaging
+        refuse_coarse(self._pieces.each("coarse", grid), grid, FINER)
+        how = Gridding(
+            grid,
+            len(self._stokes),
+            imaging.engine,
+            imaging.accuracy,
+            imaging.backend,
+            imaging.memory_limit,
+            is_kept=isinstance(self._pieces, Here),
+        )
+        began = time.perf_counter()
+        plans: list[tuple[str, int]] = self._pieces.each("plan", how)
+        self._stages.add("sorting", time.perf_counter() - began, sum(n_vis for _, n_vis in plans))
+        for plan in dict.fromkeys(plan for plan, _ in plans if plan):
+            log.info("image of %s: %s", self._parts[0].field, plan)
 
     def _frequencies(self) -> tuple[float, float]:
         """Weighted mean of the channels, and the width from the lowest to the highest channel edge, Hz."""
         parts = self._parts
-        freq = np.concatenate([part.chan_freq for part in parts])
-        weight = np.concatenate([w.sum(axis=0) for w in self._weight])
         low = min(float((part.chan_freq - 0.5 * part.chan_width).min()) for part in parts)
         high = max(float((part.chan_freq + 0.5 * part.chan_width).max()) for part in parts)
-        return float((weight * freq).sum() / weight.sum()), high - low
-
-
-def refuse_coarse_rows(samples: Samples, cell: float, n_pixel: int) -> None:
-    """Refuse pixels that are too coarse for some visibilities, before any image is made.
-
-    Raises
-    ------
-    InputError
-    """
-    from rime_kernels.idg import ImageGrid
-
-    for part, weight in zip(samples.parts, samples.noise, strict=True):
-        used = np.asarray(weight.any(axis=1))
-        if used.any():
-            refuse_coarse(_rows(part, used, 1), ImageGrid(n_pixel, cell), _FINER)
-
-
-def _rows(part: Partition, used: NDArray[np.bool_], n_stokes: int) -> Rows:
-    """Rows of a partition, with a correlation for each Stokes parameter."""
-    from rime_kernels.physics.brightness import stokes_to_corr
-
-    return Rows(
-        uvw=part.uvw[used],
-        antenna1=part.antenna1[used],
-        antenna2=part.antenna2[used],
-        time_index=part.time_index[used],
-        chan_freq=part.chan_freq,
-        # One plane for each, whichever they are: the gridder makes I, or all four.
-        stokes_to_corr=stokes_to_corr(STOKES_NAMES[:n_stokes]),
-        n_antenna=part.n_antenna,
-        n_time=len(part.times),
-    )
+        return sum(each.freq for each in self._weighted) / self._total, high - low
 
 
 def first_date(observation: Observation) -> str:
@@ -356,15 +291,15 @@ def default_stokes(parts: Sequence[Partition]) -> str:
 
 
 def choose_pixels(
-    observation: Observation, noise_weight: Sequence[Array], imaging: Imaging
+    observation: Observation, moments: Sequence[UvMoments], imaging: Imaging
 ) -> tuple[float, int]:
     """Size of the pixels, rad, and their number along a side: those that are stated, or the defaults.
 
     Parameters
     ----------
     observation : Observation
-    noise_weight : sequence of float64 (n_row, n_chan)
-        Weight of each visibility of each partition by its noise.
+    moments : sequence of UvMoments
+        Of all visibilities, with the weights of their noise.
     imaging : Imaging
 
     Raises
@@ -373,29 +308,26 @@ def choose_pixels(
         Pixels that cannot be meant.
     """
     is_natural = imaging.weighting == "natural"
-    cell = (
-        default_cell(observation, noise_weight, is_natural)
-        if imaging.cell is None
-        else parse_cell(imaging.cell)
-    )
+    cell = default_cell(moments, is_natural) if imaging.cell is None else parse_cell(imaging.cell)
     n_pixel = (
         default_n_pixel(observation, cell) if imaging.n_pixel is None else check_n_pixel(imaging.n_pixel)
     )
     return cell, n_pixel
 
 
-def _expected_noise(noise_weight: Sequence[Array], image_weight: Sequence[Array]) -> float:
-    """Rms in the image of noise as the weights state it: sqrt(sum W^2 / w) / sum W."""
-    variance = total = 0.0
-    for w, W in zip(noise_weight, image_weight, strict=True):
-        used = w > 0.0
-        variance += float((W[used] ** 2 / w[used]).sum())
-        total += float(W.sum())
-    return float(np.sqrt(variance) / total)
+def no_visibility(stokes: str) -> InputError:
+    """The error of data of which none has all correlations that Stokes parameters need."""
+    return InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
 
 
-def checked_model(model: Sequence[Vis] | None, parts: Sequence[Partition]) -> Sequence[Vis]:
-    shapes = [np.shape(vis) for vis in model] if model is not None else []
+def checked_model(model: Sequence[Model] | None, parts: Sequence[Partition]) -> Sequence[Model]:
+    """Models whose shapes are those of the partitions.
+
+    Raises
+    ------
+    InputError
+    """
+    shapes = [vis.shape if isinstance(vis, Elsewhere) else np.shape(vis) for vis in model or ()]
     expected = [part.vis.shape for part in parts]
     if model is None or shapes != expected:
         raise InputError(

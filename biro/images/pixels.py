@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +78,38 @@ def parse_cell(cell: float | str) -> float:
     return size
 
 
-def default_cell(observation: Observation, weight: Sequence[Array], is_natural: bool) -> float:
+class UvMoments(NamedTuple):
+    """How baselines of weighted visibilities are spread.
+
+    Attributes
+    ----------
+    longest : float
+        Longest baseline that has a weight, in wavelengths.
+    moment : float64 (2, 2), 1/Jy^2
+        Weighted sum of (u, v) (u, v)^T, in wavelengths.
+    total : float, 1/Jy^2
+        Sum of the weights.
+    """
+
+    longest: float
+    moment: Array
+    total: float
+
+    @classmethod
+    def of(cls, part: Partition, weight: Array) -> UvMoments:
+        """Those of visibilities with weights float64 (n_row, n_chan) by their noise."""
+        waves = weight @ (part.chan_freq / SPEED_OF_LIGHT) ** 2
+        moment = (part.uvw[:, :2].T * waves) @ part.uvw[:, :2]
+        return cls(_longest_baseline(part, weight), moment, float(weight.sum()))
+
+
+def default_cell(moments: Sequence[UvMoments], is_natural: bool) -> float:
     """A fifth of the expected beam, or 0.45 fringes of the longest baseline if that is less, in two digits.
 
     Parameters
     ----------
-    observation : Observation
-    weight : sequence of float64 (n_row, n_chan)
-        Weight of each visibility of each partition by its noise.
+    moments : sequence of UvMoments
+        Of all visibilities, with the weights of their noise.
     is_natural : bool
         Whether these are the weights of the image; the beam is then expected from `expected_beam`.
 
@@ -98,19 +122,18 @@ def default_cell(observation: Observation, weight: Sequence[Array], is_natural: 
     InputError
         All baselines have length 0.
     """
-    parts = observation.partitions
-    longest = max(_longest_baseline(part, w) for part, w in zip(parts, weight, strict=True))
+    longest = max(each.longest for each in moments)
     if not longest > 0.0:
         raise InputError(
             "all baselines have length 0, so nothing says how large pixels should be; give a cell"
         )
     beam = BEAM_OF_DISC / longest
     if is_natural:
-        beam = max(beam, expected_beam(parts, weight))
+        beam = max(beam, expected_beam(moments))
     return _rounded_down(min(beam / PIXELS_PER_BEAM, FRINGE / longest))
 
 
-def expected_beam(parts: Sequence[Partition], weight: Sequence[Array]) -> float:
+def expected_beam(moments: Sequence[UvMoments]) -> float:
     """FWHM, rad, of the Gaussian that curves like the PSF in its middle, along the PSF's narrowest direction.
 
     About its middle the PSF is 1 - 2 pi^2 l^2 <u^2>, so that FWHM = sqrt(8 ln 2) / (2 pi sigma), with sigma^2
@@ -118,14 +141,12 @@ def expected_beam(parts: Sequence[Partition], weight: Sequence[Array]) -> float:
 
     Parameters
     ----------
-    parts : sequence of Partition
-    weight : sequence of float64 (n_row, n_chan)
+    moments : sequence of UvMoments
     """
     moment, total = np.zeros((2, 2)), 0.0
-    for part, w in zip(parts, weight, strict=True):
-        waves = w @ (part.chan_freq / SPEED_OF_LIGHT) ** 2
-        moment += (part.uvw[:, :2].T * waves) @ part.uvw[:, :2]
-        total += float(w.sum())
+    for each in moments:
+        moment += each.moment
+        total += each.total
     sigma = np.sqrt(np.linalg.eigvalsh(moment / total)[-1])
     return float(np.sqrt(8.0 * np.log(2.0)) / (2.0 * np.pi * sigma))
 
@@ -170,14 +191,38 @@ def check_memory(n_pixel: int, n_stokes: int) -> None:
     memory.check_memory(needed, what, "take fewer or coarser pixels")
 
 
-def refuse_coarse(rows: Rows, grid: ImageGrid, remedy: str) -> None:
+class Coarse(NamedTuple):
+    """For how many of some visibilities pixels are too coarse.
+
+    Attributes
+    ----------
+    n_lost : int
+        Those with more than half a fringe per pixel.
+    n_vis : int
+    largest : float
+        Largest cell, direction cosine, that none of them is lost with.
+    """
+
+    n_lost: int
+    n_vis: int
+    largest: float
+
+    @classmethod
+    def of(cls, rows: Rows, grid: ImageGrid) -> Coarse:
+        """Of all visibilities of some rows."""
+        n_lost, largest = grid.too_coarse(rows)
+        return cls(n_lost, rows.n_row * rows.n_chan, largest)
+
+
+def refuse_coarse(found: Sequence[Coarse], grid: ImageGrid, remedy: str) -> None:
     """Refuse pixels of more than half a fringe of the longest baseline, before any gridding is done.
 
     `rime_kernels.idg.Idg` refuses them too; here the message has units, and says what to do.
 
     Parameters
     ----------
-    rows : Rows
+    found : sequence of Coarse
+        Of all visibilities that have a weight.
     grid : ImageGrid
     remedy : str
         What to do; "{}" becomes the largest cell.
@@ -186,12 +231,13 @@ def refuse_coarse(rows: Rows, grid: ImageGrid, remedy: str) -> None:
     ------
     InputError
     """
-    lost, largest = grid.too_coarse(rows)
-    if lost:
-        cell = angle_text(0.995 * largest)  # three digits may be rounded up by half a per cent
+    n_lost, n_vis = (sum(numbers) for numbers in zip(*(each[:2] for each in found), strict=True))
+    if n_lost:
+        # Three digits may be rounded up by half a per cent.
+        largest = angle_text(0.995 * min(each.largest for each in found))
         raise InputError(
-            f"pixels of {angle_text(grid.cell)} are too coarse: {lost} of {rows.n_row * rows.n_chan} "
-            f"visibilities have more than half a fringe per pixel; {remedy.format(cell)}"
+            f"pixels of {angle_text(grid.cell)} are too coarse: {n_lost} of {n_vis} "
+            f"visibilities have more than half a fringe per pixel; {remedy.format(largest)}"
         )
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.frequency_nodes import Nodes, choose_nodes
-from biro.images.pixels import refuse_coarse
+from biro.images.pixels import Coarse, refuse_coarse
 from biro.images.seen_image import SeenImage, warn_where_empty
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
@@ -151,7 +151,8 @@ def check_image(part: Partition, image: ImageModel) -> None:
     """
     image.bands(part.chan_freq)
     if SeenImage(part, image, None).nonzero.size:
-        refuse_coarse(_turned(part, image)[0], _grid(image), REMEDY)
+        grid = _grid(image)
+        refuse_coarse([Coarse.of(_turned(part, image)[0], grid)], grid, REMEDY)
 
 
 class _Gridder:
@@ -174,7 +175,7 @@ class _Gridder:
             raise InputError("the beams of the antennas differ, and W-projection has one; take engine idg")
         self._rows, self._excess = _turned(part, image)
         self._grid = _grid(image)
-        refuse_coarse(self._rows, self._grid, REMEDY)
+        refuse_coarse([Coarse.of(self._rows, self._grid)], self._grid, REMEDY)
 
     def predict(self, nodes: Nodes, beam: Beam | PartitionBeam | None) -> Vis:
         """Visibilities of the channels of some nodes, complex (n_row, n_chan of these, n_corr)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -43,11 +43,21 @@ class UvDensity:
     @classmethod
     def of(cls, parts: Sequence[Partition], natural: Sequence[Array], field: float) -> UvDensity:
         """The density of visibilities with weights float64 (n_row, n_chan) for each partition."""
+        density = cls.empty(parts, field)
+        for part, weight in zip(parts, natural, strict=True):
+            density.add(part, weight)
+        return replace(density, total=sum(float(weight.sum()) for weight in natural))
+
+    @classmethod
+    def empty(cls, parts: Sequence[Partition], field: float) -> UvDensity:
+        """A grid that holds the baselines of some partitions, with sums of 0."""
         half_size = _half_size(parts, field)
-        cells = np.zeros((half_size + 1) * (2 * half_size + 1))
-        for i, c, cell in _cells(parts, field, half_size):
-            cells += np.bincount(cell, natural[i][:, c], minlength=cells.size)
-        return cls(field, half_size, cells, sum(float(weight.sum()) for weight in natural))
+        return cls(field, half_size, np.zeros((half_size + 1) * (2 * half_size + 1)), 0.0)
+
+    def add(self, part: Partition, natural: Array) -> None:
+        """Add weights to the cells."""
+        for _, c, cell in _cells([part], self.field, self.half_size):
+            self.cells[...] += np.bincount(cell, natural[:, c], minlength=self.cells.size)
 
 
 def image_weights(

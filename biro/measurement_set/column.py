@@ -5,21 +5,26 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
 from biro.errors import InputError, MeasurementSetError
+from biro.files.json_value import JsonValue
+from biro.held import Elsewhere
 from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.ranks.held import HeldByRanks
+from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
@@ -27,6 +32,7 @@ PROTECTED = ("DATA", "FLOAT_DATA")
 """Columns that are never written."""
 FULL_BYTES = 1 << 20
 """A disk with less room than this counts as full."""
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ def write_column(
     path: str | os.PathLike[str],
     column: str,
     observation: Observation,
-    models: Iterable[NDArray[np.generic]],
+    models: Iterable[NDArray[np.generic] | Elsewhere],
     *,
     mode: Mode = "replace",
     source_column: str | None = None,
@@ -66,6 +72,8 @@ def write_column(
     Nothing is changed before the first model has come, so that a prediction which fails leaves the set as it
     was. While the column is written its keyword BIRO_COMPLETE is False; it becomes True only after everything
     was written, flushed, read back and found equal. DATA itself is never written.
+
+    Models that ranks hold are written by them, one rank after the other; all see the set at the same path.
 
     Parameters
     ----------
@@ -100,14 +108,20 @@ def write_column(
     source_column = _check_request(column, observation, mode, source_column)
     folder = existing_set(path, time_limit)
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
+    job: dict[str, JsonValue] = {"path": str(folder), "column": column, "source": source_column, "mode": mode}
     with _restoring(folder, column) as begun, MeasurementSetProcess(folder, time_limit) as child:
-        prepared = child.call("prepare", path=str(folder), column=column, source=source_column, mode=mode)
+        prepared = child.call("prepare", None, **job)
+        held = []
         for number, (part, model) in enumerate(checked_models(observation.partitions, models)):
             if number == 0:
                 begun.append(True)
                 child.writing = True
                 child.call("begin")
-            _write_partition(child, part, model)
+            if isinstance(model, Elsewhere):
+                held.append((part, model))
+                continue
+            _Rows.of(part).write(child, model)
+        _write_held(child, folder, held, job | {"created": prepared["created"]})
         finished = child.call("finish")
     written = sum(len(part.row_id) for part in observation.partitions)
     return WriteReport(
@@ -155,19 +169,76 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     return None if mode == "replace" else source_column or column
 
 
-def _write_partition(
-    child: MeasurementSetProcess, part: Partition, model: NDArray[np.complexfloating]
+class _Rows(NamedTuple):
+    """Where model visibilities belong.
+
+    Attributes
+    ----------
+    numbers : int64 (3, n_row)
+        Rows of the set, and the two antennas that are expected there.
+    chan, corr : list of int, or None
+        Channels and correlations of a stored cell; None for all.
+    """
+
+    numbers: NDArray[np.int64]
+    chan: list[int] | None
+    corr: list[int] | None
+
+    @classmethod
+    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _Rows:
+        """Those of some rows of a partition."""
+        numbers = np.stack([part.row_id[rows], part.antenna1[rows], part.antenna2[rows]])
+        chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))
+        return cls(numbers, chan, corr)
+
+    def write(self, child: MeasurementSetProcess, model: NDArray[np.complexfloating]) -> None:
+        """Have the child write a model (n_row, n_chan, n_corr) there."""
+        size = max(1, CHUNK_VISIBILITIES // int(np.prod(model.shape[1:])))
+        for start in range(0, len(model), size):
+            chunk = slice(start, start + size)
+            child.send({"operation": "select", "chan": self.chan, "corr": self.corr}, self.numbers[:, chunk])
+            child.call("write", model[chunk])
+
+
+Turn = list[tuple[_Rows, DataOf]]
+"""What a rank writes: rows, and what gives their model in its process."""
+
+
+def _write_held(
+    child: MeasurementSetProcess,
+    folder: Path,
+    models: Sequence[tuple[Partition, Elsewhere]],
+    job: Mapping[str, JsonValue],
 ) -> None:
-    options = {
-        "chan": None if part.chan_id is None else part.chan_id.tolist(),
-        "corr": None if part.corr_id is None else part.corr_id.tolist(),
-    }
-    size = max(1, CHUNK_VISIBILITIES // (part.n_chan * part.n_corr))
-    for start in range(0, part.n_row, size):
-        chunk = slice(start, start + size)
-        rows = np.stack([part.row_id[chunk], part.antenna1[chunk], part.antenna2[chunk]])
-        child.send({"operation": "select", **options}, rows)
-        child.call("write", model[chunk])
+    """Have each rank write the models that it holds, this one first, and one after the other."""
+    if not models:
+        return
+    turns: dict[int, Turn] = {}
+    for part, model in models:
+        held = model.held
+        assert isinstance(held, HeldByRanks), "ranks have predicted it"
+        for rank, shards in enumerate(held.shares):
+            own = [(_Rows.of(part, part.shards[shard]), held.of(shard)) for shard in shards]
+            turns.setdefault(rank, []).extend(own)
+        ranks = held.ranks
+    for rows, data in turns.pop(0):
+        rows.write(child, data()[0])
+    child.call("pause")
+    for rank, turn in turns.items():
+        if turn:
+            ranks.do_on(rank, _take_turn, folder, job, turn, child.time_limit)
+    written = np.concatenate([rows.numbers[0] for turn in turns.values() for rows, _ in turn] or [_NO_ROWS])
+    child.call("resume", written)
+
+
+def _take_turn(folder: Path, job: Mapping[str, JsonValue], turn: Turn, time_limit: float) -> None:
+    """What a rank other than 0 does while no other process has the set."""
+    with MeasurementSetProcess(folder, time_limit) as child:
+        child.writing = True
+        child.call("join", None, **job)
+        for rows, data in turn:
+            rows.write(child, data()[0])
+        child.call("leave")
 
 
 def check_writable(path: Path) -> None:

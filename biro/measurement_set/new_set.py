@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError, MeasurementSetError
 from biro.feeds.feeds import Feeds
 from biro.files.child_messages import Header
+from biro.held import Vis, Weight
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
@@ -22,6 +23,8 @@ from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.ranks.held import HeldByRanks
+from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
@@ -62,7 +65,7 @@ def create_ms(
 
     DATA holds the visibilities, FLAG what has weight 0, WEIGHT_SPECTRUM the weights, WEIGHT their mean over
     channels and SIGMA = 1/sqrt(WEIGHT). Rows are written in the order of `row_id`. It is made beside its
-    place and moved there when it is whole.
+    place and moved there when it is whole. Ranks that hold visibilities write theirs, one after the other.
 
     Parameters
     ----------
@@ -96,11 +99,7 @@ def create_ms(
     _check_range(path, observation)
     new, old = temporary_folders(target)
     try:
-        with MeasurementSetProcess(new, time_limit) as child:
-            child.writing = True
-            for header, array in _requests(observation, new):
-                child.send(header, array)
-                child.receive()
+        _write(observation, new, time_limit)
         if target.exists():
             target.rename(old)
         new.rename(target)
@@ -116,12 +115,17 @@ def _check_range(path: str | os.PathLike[str], observation: Observation) -> None
     """Refuse visibilities that are no numbers in the precision of the column DATA."""
     most = float(np.finfo(np.float32).max)
     for part in observation.partitions:
-        largest = max(float(np.abs(half).max(initial=0.0)) for half in (part.vis.real, part.vis.imag))
+        largest = max(part.by_shard(_largest), default=0.0)
         if largest > most:
             raise MeasurementSetError(
                 f"{path}: visibilities of up to {largest:.3g} Jy cannot be stored: DATA holds numbers up to"
                 f" {most:.3g}; take fainter sources"
             )
+
+
+def _largest(vis: Vis, _: Weight) -> float:
+    """Largest modulus of a real or imaginary part."""
+    return max(float(np.abs(half).max(initial=0.0)) for half in (vis.real, vis.imag))
 
 
 def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, time_limit: float) -> None:
@@ -137,26 +141,77 @@ def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, t
         existing_set(target, time_limit)
 
 
-def _requests(observation: Observation, path: Path) -> Iterator[tuple[Header, NDArray[np.generic] | None]]:
-    """The messages to the child that make a set, in their order."""
+Message = tuple[Header, NDArray[np.generic] | None]
+
+
+def _send(child: MeasurementSetProcess, messages: Iterable[Message]) -> None:
+    """Send messages that the child answers."""
+    for header, array in messages:
+        child.send(header, array)
+        child.receive()
+
+
+def _made(observation: Observation, path: Path) -> Iterator[Message]:
+    """The messages to the child that make a set without visibilities."""
     yield {"operation": "create", "path": str(path), "metadata": _metadata(observation)}, None
-    columns, order = _row_columns(observation)
+    columns, _ = _row_columns(observation)
     for name in ROW_COLUMNS:
         yield {"operation": "fill", "column": name}, columns[name]
-    new_row = np.argsort(order)  # row of the new set for each row of the partitions, joined
-    first = 0
-    for part in observation.partitions:
-        size = max(1, CHUNK_VISIBILITIES // (part.n_chan * part.n_corr))
-        for start in range(0, part.n_row, size):
-            rows = slice(start, start + size)
-            yield {"operation": "select_rows"}, new_row[first + start : first + start + len(part.vis[rows])]
-            yield {"operation": "fill_cells", "column": "DATA"}, part.vis[rows].astype(np.complex64)
-            yield (
-                {"operation": "fill_cells", "column": "WEIGHT_SPECTRUM"},
-                part.weight[rows].astype(np.float32),
-            )
-        first += part.n_row
-    yield {"operation": "close_new"}, None
+
+
+def _cells(rows: NDArray[np.int64], vis: Vis, weight: Weight) -> Iterator[Message]:
+    """The messages that write visibilities and weights of some rows."""
+    size = max(1, CHUNK_VISIBILITIES // int(np.prod(vis.shape[1:])))
+    for start in range(0, len(rows), size):
+        some = slice(start, start + size)
+        yield {"operation": "select_rows"}, rows[some]
+        yield {"operation": "fill_cells", "column": "DATA"}, vis[some].astype(np.complex64)
+        yield {"operation": "fill_cells", "column": "WEIGHT_SPECTRUM"}, weight[some].astype(np.float32)
+
+
+def _write(observation: Observation, path: Path, time_limit: float) -> None:
+    """Make the set; ranks that hold visibilities write theirs, one rank after the other."""
+    turns: dict[int, Turn] = {}
+    with MeasurementSetProcess(path, time_limit) as child:
+        child.writing = True
+        _send(child, _made(observation, path))
+        for part, rows in zip(observation.partitions, _new_rows(observation), strict=True):
+            if part.held is None:
+                _send(child, _cells(rows, part.vis, part.weight))
+                continue
+            assert isinstance(part.held, HeldByRanks), "nobody else holds visibilities"
+            ranks = part.held.ranks
+            for rank, shards in enumerate(part.held.shares):
+                own = [(rows[part.shards[shard]], part.held.of(shard)) for shard in shards]
+                turns.setdefault(rank, []).extend(own)
+        for own_rows, data in turns.pop(0, []):
+            _send(child, _cells(own_rows, *data()))
+        _send(child, _CLOSE)
+    for rank, turn in turns.items():
+        if turn:
+            ranks.do_on(rank, _take_turn, path, turn, time_limit)
+
+
+Turn = list[tuple[NDArray[np.int64], DataOf]]
+"""What a rank writes: numbers of rows, and what gives their visibilities and weights in its process."""
+_CLOSE: list[Message] = [({"operation": "close_new"}, None)]
+
+
+def _take_turn(path: Path, turn: Turn, time_limit: float) -> None:
+    """What a rank other than 0 does while no other process has the set."""
+    with MeasurementSetProcess(path, time_limit) as child:
+        child.writing = True
+        _send(child, [({"operation": "open_new", "path": str(path)}, None)])
+        for rows, data in turn:
+            _send(child, _cells(rows, *data()))
+        _send(child, _CLOSE)
+
+
+def _new_rows(observation: Observation) -> list[NDArray[np.int64]]:
+    """The row of the new set for each row of each partition."""
+    _, order = _row_columns(observation)
+    ends = np.cumsum([part.n_row for part in observation.partitions])
+    return np.split(np.argsort(order), ends[:-1])
 
 
 def _row_columns(observation: Observation) -> tuple[dict[str, NDArray[np.generic]], NDArray[np.int64]]:

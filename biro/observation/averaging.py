@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import in_unit
+from biro.held import Elsewhere, Vis, Weight
 from biro.observation.partition import Partition, typical_interval
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
+from rime_kernels.engine.shards import shards_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 EARTH_RATE = 7.2921150e-5
@@ -125,15 +129,18 @@ def average_channels(part: Partition, number: int) -> Partition:
     size = np.diff(np.append(starts, part.n_chan))
     if (high - low > 1.5 * np.add.reduceat(part.chan_width, starts)).any():
         raise InputError("average_channels: the channels selected are not adjacent; select ranges of them")
-    vis, weight = _weighted_means(part, starts, axis=1)
-    return replace(
-        part,
-        vis=vis,
-        weight=weight,
+    return part.replaced(
+        _channel_means,
+        starts,
         chan_freq=np.add.reduceat(part.chan_freq, starts) / size,
         chan_width=high - low,
         chan_id=(np.arange(part.n_chan) if part.chan_id is None else part.chan_id)[starts],
-    )
+    )[0]
+
+
+def _channel_means(vis: Vis, weight: Weight, starts: NDArray[np.int64]) -> tuple[Vis, Weight, None]:
+    """Weighted means over runs of channels, of some rows."""
+    return (*_weighted_means(vis, weight, starts, axis=1), None)
 
 
 def time_bins(
@@ -180,27 +187,19 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     longest : float, s
         Longest time that was averaged together, the length of an integration included.
     """
-    bins = time_bins(part.times, seconds, part.scan_of_time)
-    row_bin = bins[part.time_index]
-    first, group = _group_rows(part, row_bin)
-    order = np.argsort(group, kind="stable")
-    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-    vis, weight = _weighted_means(part, starts, axis=0, order=order)
-    bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
-    times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
-    longest = _longest_bin(part, bins)
+    groups = _Groups.of(part, seconds)
+    first, order, starts = groups.first, groups.order, groups.starts
+    longest = _longest_bin(part, groups.bins)
     each = part.interval or typical_interval(part.times)
     lasts = np.full(part.n_row, each) if part.row_interval is None else part.row_interval
     spans = _spans(part, lasts, order, starts)
+    averaged = _with_means(part, groups)
     averaged = replace(
-        part,
-        vis=vis,
-        weight=weight,
-        uvw=_mean_uvw(part, group, order, starts),
+        averaged,
+        time=groups.time,
+        time_index=groups.time_index,
         antenna1=part.antenna1[first],
         antenna2=part.antenna2[first],
-        time=times[time_index],
-        time_index=time_index.astype(np.int32),
         row_id=part.row_id[first],
         interval=longest,
         row_interval=None if np.ptp(spans) <= 1e-3 * spans.max() else spans,
@@ -208,6 +207,109 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
         scan_number=None if part.scan_number is None else part.scan_number[first],
     )
     return averaged, longest
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """Which rows are averaged together in time; this follows without any visibility.
+
+    Attributes
+    ----------
+    bins : int64 (n_time,)
+        Number of the bin of each time.
+    first : int64 (n_group,)
+        First row of each group.
+    group : int64 (n_row,)
+        Group of each row; groups are in the order of their first rows.
+    time : float64 (n_group,), s
+        Of the averaged rows.
+    time_index : int32 (n_group,)
+    """
+
+    bins: NDArray[np.int64]
+    first: NDArray[np.int64]
+    group: NDArray[np.int64]
+    time: NDArray[np.float64]
+    time_index: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, part: Partition, seconds: float) -> _Groups:
+        bins = time_bins(part.times, seconds, part.scan_of_time)
+        row_bin = bins[part.time_index]
+        first, group = _group_rows(part, row_bin)
+        bin_time = np.bincount(bins, part.times - part.times[0]) / np.bincount(bins) + part.times[0]
+        times, time_index = np.unique(bin_time[row_bin[first]], return_inverse=True)
+        return cls(bins, first, group, times[time_index], time_index.astype(np.int32))
+
+    @cached_property
+    def order(self) -> NDArray[np.int64]:
+        """Rows in the order of their groups."""
+        return np.argsort(self.group, kind="stable")
+
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each group begins in that order."""
+        return np.flatnonzero(np.diff(self.group[self.order], prepend=-1))
+
+    @cached_property
+    def shards(self) -> tuple[NDArray[np.int64], ...]:
+        """The groups of each shard of the averaged rows."""
+        return shards_of(self.time_index, int(self.time_index.max(initial=-1)) + 1)
+
+
+def shards_to_average(part: Partition, averaging: Averaging) -> tuple[NDArray[np.int64], ...]:
+    """Rows of a partition in shards, of which averages in time do not mix two.
+
+    Those that are averaged into a shard of the averaged partition are a shard; without averages in time,
+    `Partition.shards`.
+    """
+    if not averaging.seconds or not part.n_row:
+        return part.shards
+    groups = _Groups.of(part, averaging.seconds)
+    shard = np.empty(groups.first.size, np.int64)
+    for number, own in enumerate(groups.shards):
+        shard[own] = number
+    of_row = shard[groups.group]
+    return tuple(np.flatnonzero(of_row == number) for number in range(len(groups.shards)))
+
+
+def _with_means(part: Partition, groups: _Groups) -> Partition:
+    """A partition with the means of groups of rows: visibilities, weights and uvw."""
+    n_row = groups.first.size
+    if part.held is None:
+        vis, weight, uvw = _time_means(
+            part.vis, part.weight, _Runs(groups.order, groups.starts, groups.group, part.uvw)
+        )
+        return replace(part, vis=vis, weight=weight, uvw=uvw)
+    each, place = [], np.empty(n_row, np.int64)
+    for rows, own in zip(part.shards, groups.shards, strict=True):
+        place[own] = np.arange(own.size)
+        group = place[groups.group[rows]]
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        each.append(_Runs(order, starts, group, part.uvw[rows]))
+    held, means = part.held.replaced(_time_means, each=each)
+    held.rows = None
+    uvw = np.empty((n_row, 3))
+    for own, mean in zip(groups.shards, means, strict=True):
+        uvw[own] = mean
+    nothing = Elsewhere((n_row, *part.vis.shape[1:]), part.vis.dtype)
+    return replace(part, vis=cast(Any, nothing), held=None, uvw=uvw).held_by(held)
+
+
+class _Runs(NamedTuple):
+    """Rows that are averaged together: their order, where each run begins in it, the run of each row, uvw."""
+
+    order: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    run: NDArray[np.int64]
+    uvw: NDArray[np.float64]
+
+
+def _time_means(vis: Vis, weight: Weight, runs: _Runs) -> tuple[Vis, Weight, NDArray[np.float64]]:
+    """Weighted means of visibilities, sums of weights, and mean uvw of runs of rows."""
+    uvw = _mean_uvw(weight, runs)
+    return (*_weighted_means(vis, weight, runs.starts, axis=0, order=runs.order), uvw)
 
 
 def _spans(
@@ -229,16 +331,14 @@ def _group_rows(part: Partition, row_bin: NDArray[np.int64]) -> tuple[NDArray[np
     return np.sort(first), np.argsort(np.argsort(first))[group]
 
 
-def _mean_uvw(
-    part: Partition, group: NDArray[np.int64], order: NDArray[np.int64], starts: NDArray[np.int64]
-) -> NDArray[np.float64]:
-    """UVW averaged over the rows of each group with the weights of the rows, float64 (n_group, 3), m."""
-    row_weight = part.weight.sum(axis=(1, 2), dtype=np.float64)
-    unweighted = np.bincount(group, row_weight)[group] == 0
+def _mean_uvw(weight: Weight, runs: _Runs) -> NDArray[np.float64]:
+    """UVW averaged over the rows of each run with the weights of the rows, float64 (n_run, 3), m."""
+    row_weight = weight.sum(axis=(1, 2), dtype=np.float64)
+    unweighted = np.bincount(runs.run, row_weight)[runs.run] == 0
     row_weight[unweighted] = 1.0
-    uvw = np.add.reduceat((part.uvw * row_weight[:, None])[order], starts, axis=0)
-    uvw /= np.add.reduceat(row_weight[order], starts)[:, None]
-    return uvw
+    uvw = np.add.reduceat((runs.uvw * row_weight[:, None])[runs.order], runs.starts, axis=0)
+    uvw /= np.add.reduceat(row_weight[runs.order], runs.starts)[:, None]
+    return np.asarray(uvw, np.float64)
 
 
 def _longest_bin(part: Partition, bins: NDArray[np.int64]) -> float:
@@ -249,8 +349,8 @@ def _longest_bin(part: Partition, bins: NDArray[np.int64]) -> float:
 
 
 def _weighted_means(
-    part: Partition, starts: NDArray[np.int64], axis: int, order: NDArray[np.int64] | None = None
-) -> tuple[NDArray[np.complexfloating], NDArray[np.floating]]:
+    data: Vis, weights: Weight, starts: NDArray[np.int64], axis: int, order: NDArray[np.int64] | None = None
+) -> tuple[Vis, Weight]:
     """Weighted means of the visibilities and sums of the weights over runs along an axis.
 
     Sums are taken in double precision. The other axis is taken in blocks: beside the result, only
@@ -258,7 +358,7 @@ def _weighted_means(
 
     Parameters
     ----------
-    part : Partition
+    data, weights : (n_row, n_chan, n_corr)
     starts : int64 (n_run,)
         Where each run begins along the axis, after sorting by `order`.
     axis : int
@@ -268,18 +368,18 @@ def _weighted_means(
 
     Returns
     -------
-    vis, weight : of the dtypes of the partition, n_run long along the axis
+    vis, weight : of the same dtypes, n_run long along the axis
         vis is 0 where the weight is.
     """
-    shape = list(part.vis.shape)
+    shape = list(data.shape)
     other = 1 - axis
     size = max(1, BLOCK_VISIBILITIES // (shape[axis] * shape[2]))
     begins = range(0, shape[other], size)
     shape[axis] = len(starts)
-    vis, weight = np.empty(shape, part.vis.dtype), np.empty(shape, part.weight.dtype)
+    vis, weight = np.empty(shape, data.dtype), np.empty(shape, weights.dtype)
     for begin in begins:
         block = (slice(None),) * other + (slice(begin, begin + size),)
-        block_vis, block_weight = part.vis[block], part.weight[block]
+        block_vis, block_weight = data[block], weights[block]
         if order is not None:
             block_vis, block_weight = block_vis[order], block_weight[order]
         block_weight = block_weight.astype(np.float64)

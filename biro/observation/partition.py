@@ -144,7 +144,12 @@ class Partition:
 
     @cached_property
     def shards(self) -> tuple[NDArray[np.int64], ...]:
-        """Rows of each shard: whole time slots that follow from the rows alone."""
+        """Rows of each shard: whole time slots that follow from the rows alone.
+
+        Data that are yet to be averaged are held in others, which the averages do not mix (`Held.rows`).
+        """
+        if self.held is not None and self.held.rows is not None:
+            return tuple(self.held.rows)
         return shards_of(self.time_index, len(self.times))
 
     def by_shard(
@@ -192,7 +197,11 @@ class Partition:
         return vis, weight
 
     def replaced(
-        self, function: Callable[..., tuple[Vis, Weight, T]], *arguments: object, **described: Any
+        self,
+        function: Callable[..., tuple[Vis, Weight, T]],
+        *arguments: object,
+        each: Sequence[Any] | None = None,
+        **described: Any,
     ) -> tuple[Partition, list[T]]:
         """The partition with what a function makes of the visibilities and weights of each shard.
 
@@ -202,6 +211,8 @@ class Partition:
             As for `by_shard`. It returns vis and weight of the same rows, and what else is to be known.
         *arguments
             The same for all shards.
+        each : sequence, optional
+            An item for each shard.
         **described
             What else of the partition changes, as `corr_type`.
 
@@ -212,13 +223,15 @@ class Partition:
             What else the function has returned, by shard.
         """
         if self.held is not None:
-            held, found = self.held.replaced(function, *arguments)
+            held, found = self.held.replaced(function, *arguments, each=each)
             return replace(self.held_by(held), **described), found
         whole: list[NDArray[Any]] = [self.vis, self.weight]
         found = []
-        for rows in map(as_slice, self.shards or (np.zeros(0, np.int64),)):
+        all_rows = self.shards or (np.zeros(0, np.int64),)
+        items = [()] * len(all_rows) if each is None else [(item,) for item in each]
+        for rows, item in zip(map(as_slice, all_rows), items, strict=True):
             own = self.vis[rows], self.weight[rows]
-            *made, also = function(*own, *arguments)
+            *made, also = function(*own, *item, *arguments)
             found.append(also)
             for k, (old, new) in enumerate(zip(own, made, strict=True)):
                 if new is old:  # as the weights change alone
@@ -233,6 +246,16 @@ class Partition:
         n_chan_corr, *types = held.by_shard(_like)[0]
         vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
         return replace(self, vis=vis, weight=weight, held=held)
+
+    def row_arrays(self, rows: NDArray[np.int64]) -> dict[str, Any]:
+        """What is known of some rows apart from visibilities and weights, by the names of its arrays.
+
+        Times are numbered among those of these rows.
+        """
+        by_row = ("uvw", "antenna1", "antenna2", "time", "row_id", "row_interval", "exposure", "scan_number")
+        taken = {name: getattr(self, name)[rows] for name in by_row if getattr(self, name) is not None}
+        number = np.unique(self.time[rows], return_inverse=True)[1].astype(np.int32)
+        return taken | {"time_index": number}
 
     def whole(self) -> Partition:
         """The same with its visibilities and weights in the memory of this process."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.held import Vis, Weight
 from biro.observation.noise import scatter_of_baselines
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -65,42 +66,62 @@ class Weighting:
 
     def of(self, part: Partition) -> tuple[Partition, str]:
         """A partition with these weights, and a remark ("" where there is none)."""
-        weight, origin, remark = part.weight, part.weight_origin, ""
+        origin, remark, before = part.weight_origin, "", part
         if self.weights == "equal":
-            weight, origin = np.where(weight > 0, 1.0, 0.0).astype(np.float32), "nowhere (all are equal)"
+            part, origin = part.replaced(_equal)[0], "nowhere (all are equal)"
         elif self.weights == "scatter":
             factor, n_own, n_baseline = _factors(part)
-            weight = (weight * factor[:, None, :]).astype(weight.dtype)
-            origin = f"{origin}, scaled to the scatter of each baseline"
+            weight = (part.weight * factor[:, None, :]).astype(part.weight.dtype)
+            part, origin = replace(part, weight=weight), f"{origin}, scaled to the scatter of each baseline"
             if n_own < n_baseline:
                 remark = (
                     f"{part.field}/spw{part.spw_id}: {n_baseline - n_own} of {n_baseline} baselines have too "
                     "few neighbouring times for a scatter of their own; they are scaled as the others are"
                 )
         if self.taper is not None:
-            before = weight > 0
-            weight = (weight * self._taper(part)).astype(weight.dtype)
-            n_lost = int(np.count_nonzero(before & ~(weight > 0)))
+            part, n_lost, n_usable = self._tapered(part)
             if n_lost:
                 lost = (
-                    f"{part.field}/spw{part.spw_id}: {n_lost} of {np.count_nonzero(before)} visibilities lie "
+                    f"{part.field}/spw{part.spw_id}: {n_lost} of {n_usable} visibilities lie "
                     "so far beyond the taper that their weight is 0; they do not count"
                 )
                 remark = f"{remark}; {lost}" if remark else lost
             place = self.taper if isinstance(self.taper, str) else f"{self.taper:g} m"
             origin = f"{origin}, tapered to a half at {place}"
-        if weight is part.weight:
+        if part is before:
             return part, remark
-        return replace(part, weight=weight, weight_origin=origin, tapered=self.taper is not None), remark
+        return replace(part, weight_origin=origin, tapered=self.taper is not None), remark
 
-    def _taper(self, part: Partition) -> NDArray[np.float64]:
-        """Factors of the weights, float64 (n_row, n_chan or 1, 1)."""
+    def _tapered(self, part: Partition) -> tuple[Partition, int, int]:
+        """A partition with tapered weights, how many of them became 0, and how many there were."""
         assert self.taper is not None
         scale, in_wavelengths = read_length(self.taper)
-        distance = np.hypot(part.uvw[:, 0], part.uvw[:, 1])[:, None]
-        if in_wavelengths:
-            distance = distance * (part.chan_freq / SPEED_OF_LIGHT)
-        return np.asarray(np.exp2(-((distance / scale) ** 2))[:, :, None])
+        distance = np.hypot(part.uvw[:, 0], part.uvw[:, 1])
+        freq = part.chan_freq if in_wavelengths else None
+        each = [distance[rows] for rows in part.shards]
+        tapered, counts = part.replaced(_taper, scale, freq, each=each)
+        return tapered, sum(n_lost for n_lost, _ in counts), sum(n_usable for _, n_usable in counts)
+
+
+def _equal(vis: Vis, weight: Weight) -> tuple[Vis, Weight, None]:
+    """Weights of 1/Jy^2 of what counts."""
+    return vis, np.where(weight > 0, 1.0, 0.0).astype(np.float32), None
+
+
+def _taper(
+    vis: Vis,
+    weight: Weight,
+    distance: NDArray[np.float64],
+    scale: float,
+    chan_freq: NDArray[np.float64] | None,
+) -> tuple[Vis, Weight, tuple[int, int]]:
+    """Weights times 2^-(distance / scale)^2, distances in wavelengths where frequencies are given."""
+    length = distance[:, None]
+    if chan_freq is not None:
+        length = length * (chan_freq / SPEED_OF_LIGHT)
+    tapered = (weight * np.exp2(-((length / scale) ** 2))[:, :, None]).astype(weight.dtype)
+    n_usable = int(np.count_nonzero(weight > 0))
+    return vis, tapered, (n_usable - int(np.count_nonzero(tapered > 0)), n_usable)
 
 
 def _factors(part: Partition) -> tuple[NDArray[np.float64], int, int]:

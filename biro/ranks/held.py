@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import BackendError
 from biro.held import Vis, Weight
+from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
+from rime_kernels import device
+from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import workers_of
+from rime_kernels.engine.sharded import End
 
 T = TypeVar("T")
-Shards = dict[int, tuple[Vis, Weight]]
-"""Visibilities and weights by the number of the shard."""
+Shards = dict[int, tuple[Any, ...]]
+"""Visibilities and weights by the number of the shard; or what else `HeldByRanks.made` has made of them."""
+SUM_BITS = 60
+"""Sums over shards are of integers, of which the largest has so many bits."""
 
 
 @dataclass
@@ -21,11 +33,9 @@ class _Store:
 
     Attributes
     ----------
-    rank : int
-        Of this process.
+    shards : dict
     """
 
-    rank: int = 0
     shards: dict[int, Shards] = field(default_factory=dict)
 
 
@@ -38,8 +48,19 @@ class HeldShard(NamedTuple):
     number: int
     shard: int
 
-    def __call__(self) -> tuple[Vis, Weight]:
+    def __call__(self) -> tuple[Any, ...]:
         return STORE.shards[self.number][self.shard]
+
+
+@dataclass(frozen=True)
+class _Keep:
+    """Keeps what was found for a shard in the store of its process; see `rime_kernels.engine.sharded.End`."""
+
+    number: int
+    firsts: Sequence[int]  # shards of each rank, which are neighbours
+
+    def __call__(self, i: int, found: Any, /) -> None:
+        STORE.shards.setdefault(self.number, {})[self.firsts[PLACE.rank] + i] = (found[0],)
 
 
 class HeldByRanks:
@@ -52,11 +73,24 @@ class HeldByRanks:
         Of the partition in the store of each rank.
     shares : sequence of sequence of int
         The shards of each rank.
+    rows : sequence of int64 (n_row,), optional
+        Of each shard; by default those that follow from the rows alone (`Partition.shards`).
     """
 
-    def __init__(self, ranks: Ranks, number: int, shares: Sequence[Sequence[int]]) -> None:
-        self._ranks, self._number, self.shares = ranks, number, shares
+    def __init__(
+        self,
+        ranks: Ranks,
+        number: int,
+        shares: Sequence[Sequence[int]],
+        rows: Sequence[NDArray[np.int64]] | None = None,
+    ) -> None:
+        self.ranks, self._number, self.shares, self.rows = ranks, number, shares, rows
         weakref.finalize(self, _drop, ranks, number).atexit = False
+
+    @classmethod
+    def of_nothing(cls, ranks: Ranks, shares: Sequence[Sequence[int]]) -> HeldByRanks:
+        """No data yet, of these shards of each rank: `made` has functions that see none."""
+        return cls(ranks, ranks.number(), shares)
 
     def of(self, shard: int) -> HeldShard:
         """What gives a shard in the process that holds it."""
@@ -66,38 +100,113 @@ class HeldByRanks:
         self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
     ) -> list[T]:
         """What a function makes of each shard; see `biro.held.Held`."""
+        return self._joined(self.ranks.do(_applied, self._number, function, arguments, given=self._own(each)))
+
+    def replaced(
+        self,
+        function: Callable[..., tuple[Vis, Weight, T]],
+        *arguments: object,
+        each: Sequence[Any] | None = None,
+    ) -> tuple[HeldByRanks, list[T]]:
+        """What a function makes of each shard, held in the same way; see `biro.held.Held`."""
+        number = self.ranks.number()
+        parts = self.ranks.do(_replaced, self._number, number, function, arguments, given=self._own(each))
+        return HeldByRanks(self.ranks, number, self.shares, self.rows), self._joined(parts)
+
+    def made(
+        self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
+    ) -> HeldByRanks:
+        """Any tuple that a function makes of each shard; see `biro.held.Held`."""
+        number = self.ranks.number()
+        self.ranks.do(_made, self._number, number, function, arguments, given=self._own(each))
+        return HeldByRanks(self.ranks, number, self.shares, self.rows)
+
+    def kept(self, run: Callable[[End], None]) -> HeldByRanks:
+        """What a computation finds for each shard; see `biro.held.Held`."""
+        made = HeldByRanks(self.ranks, self.ranks.number(), self.shares, self.rows)
+        run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares]))
+        return made
+
+    def total(
+        self,
+        function: Callable[..., Sequence[NDArray[np.float64]]],
+        *arguments: object,
+        most: Sequence[float],
+        each: Sequence[Any] | None = None,
+    ) -> list[NDArray[np.float64]]:
+        """Sums over shards, as integers, whose sums depend on no order; see `biro.held.Held`."""
+        bits = [SUM_BITS - math.frexp(bound)[1] for bound in most]
+        given = self._own(each)
+        parts = self.ranks.do(_summed, self._number, function, arguments, bits, given=given)
+        sums = [sum(arrays[1:], arrays[0]) for arrays in zip(*(part for part in parts if part), strict=True)]
+        return [np.ldexp(total.astype(np.float64), -n_bit) for total, n_bit in zip(sums, bits, strict=True)]
+
+    def _own(self, each: Sequence[Any] | None) -> list[dict[int, tuple[Any, ...]]]:
+        """For each rank the items of its shards; empty tuples where no items are given."""
+        return [{shard: () if each is None else (each[shard],) for shard in shards} for shards in self.shares]
+
+    @staticmethod
+    def _joined(parts: Sequence[Mapping[int, T]]) -> list[T]:
         found: dict[int, T] = {}
-        for part in self._ranks.do(_applied, self._number, function, arguments, each):
+        for part in parts:
             found |= part
         return [found[shard] for shard in sorted(found)]
 
-    def replaced(
-        self, function: Callable[..., tuple[Vis, Weight, T]], *arguments: object
-    ) -> tuple[HeldByRanks, list[T]]:
-        """What a function makes of each shard, held in the same way; see `biro.held.Held`."""
-        number, found = self._ranks.number(), dict[int, T]()
-        for part in self._ranks.do(_replaced, self._number, number, function, arguments):
-            found |= part
-        return HeldByRanks(self._ranks, number, self.shares), [found[shard] for shard in sorted(found)]
+
+Items = Mapping[int, tuple[Any, ...]]
+"""The shards of a rank, each with the item that a call gives for it, or none."""
 
 
 def _applied(
-    number: int, function: Callable[..., T], arguments: Sequence[object], each: Sequence[Any] | None
-) -> Mapping[int, T]:
+    items: Items, number: int, function: Callable[..., T], arguments: Sequence[object]
+) -> dict[int, T]:
     own = STORE.shards.get(number, {})
-    items = {shard: () if each is None else (each[shard],) for shard in own}
-    return {shard: function(*data, *items[shard], *arguments) for shard, data in own.items()}
+    return {shard: function(*own.get(shard, ()), *item, *arguments) for shard, item in items.items()}
 
 
 def _replaced(
-    number: int, to: int, function: Callable[..., tuple[Vis, Weight, T]], arguments: Sequence[object]
-) -> Mapping[int, T]:
+    items: Items,
+    number: int,
+    to: int,
+    function: Callable[..., tuple[Vis, Weight, T]],
+    arguments: Sequence[object],
+) -> dict[int, T]:
     also, made = dict[int, T](), Shards()
-    for shard, data in STORE.shards.get(number, {}).items():
-        vis, weight, also[shard] = function(*data, *arguments)
-        made[shard] = (vis, weight)
+    for shard, (vis, weight, more) in _applied(items, number, function, arguments).items():
+        made[shard], also[shard] = (vis, weight), more
     STORE.shards[to] = made
     return also
+
+
+def _made(
+    items: Items, number: int, to: int, function: Callable[..., tuple[Any, ...]], arguments: Sequence[object]
+) -> None:
+    STORE.shards[to] = _applied(items, number, function, arguments)
+
+
+def _summed(
+    items: Items,
+    number: int,
+    function: Callable[..., Sequence[NDArray[np.float64]]],
+    arguments: Sequence[object],
+    bits: Sequence[int],
+) -> list[NDArray[np.int64]]:
+    """Sums over the shards of this rank, each array times 2^bits and rounded; empty where it has none."""
+    sums: list[NDArray[np.int64]] = []
+    for shard, item in items.items():
+        found = function(*STORE.shards[number][shard], *item, *arguments)
+        scaled = [np.ldexp(array, n_bit) for array, n_bit in zip(found, bits, strict=True)]
+        if not all((np.abs(each) <= 2.0**SUM_BITS).all() for each in scaled):
+            raise BackendError("a sum over shards has values beyond their bound: NaN, or a fault of biro")
+        whole = [np.rint(each).astype(np.int64) for each in scaled]
+        sums = [one + other for one, other in zip(sums, whole, strict=True)] if sums else whole
+    return sums
+
+
+def on_own_device(backend: Backend, work: Callable[[], T]) -> T:
+    """Do it in the thread of the GPU that belongs to this rank; at once where the backend is the CPU."""
+    resolved, _ = device.resolve(backend)
+    return workers_of(resolved, None, PLACE.number)[0].submit(work).result()
 
 
 def _drop(ranks: Ranks, number: int) -> None:

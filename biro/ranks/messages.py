@@ -16,6 +16,7 @@ from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.engine.local_shards import Call
+from rime_kernels.engine.sharded import End
 from rime_kernels.jones_beam import JonesBeam
 
 _CONSTANT = ("coefficient", "grid", "antenna_class", "angle", "feed_angle")
@@ -51,20 +52,28 @@ class Work(NamedTuple):
     """A call on all shards of an engine; each rank that holds some answers with their results.
 
     `constant` are the arrays that `lean` has taken out of the sources; None where they are those of the call
-    before. With `has_given`, each rank receives the arguments of its shards.
+    before. With `has_given`, each rank receives the arguments of its shards. `end` is done with the result of
+    each shard, and its number among those of the rank.
     """
 
     engine: int
     call: Call
     constant: tuple[NDArray[Any], ...] | None
     has_given: bool
+    end: End | None = None
 
 
 class Do(NamedTuple):
-    """Call a function of a module; each rank answers with what it gives."""
+    """Call a function of a module; each rank answers with what it gives.
+
+    With `has_given`, each rank receives an argument of its own, which comes first. With `to`, one rank alone
+    does it.
+    """
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
+    has_given: bool = False
+    to: int | None = None
 
 
 class Stop(NamedTuple):

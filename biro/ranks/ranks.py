@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 
 from biro.errors import BackendError, InputError
 from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, lean
+from biro.ranks.turns import Hand, at_work
 from biro.ranks.watch import Watch
+from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, workers_of
 from rime_kernels.engine.local_shards import Call, Recipe
-from rime_kernels.engine.sharded import Team
+from rime_kernels.engine.sharded import End, Team
 
 if TYPE_CHECKING:
     from mpi4py.util import pkl5
@@ -60,6 +62,11 @@ class Ranks:
         """Number of ranks, this one included."""
         return len(self._hosts)
 
+    @property
+    def share_of_host(self) -> float:
+        """Which part of all ranks is on the host of this one."""
+        return self._hosts.count(self._hosts[0]) / len(self._hosts)
+
     def where(self, rank: int) -> str:
         """A rank and its host, for messages."""
         return f"rank {rank} ({self._hosts[rank]})"
@@ -85,6 +92,15 @@ class Ranks:
             self.drop(engine)
             raise
         return Team(workers, _FarShards(self, engine, found))
+
+    def check_alike(self, asked: Backend) -> None:
+        """Refuse ranks whose backends, or kinds of devices, are not those of this one.
+
+        Raises
+        ------
+        BackendError
+        """
+        self.team(asked, device.resolve(asked)[0], None)
 
     def _check_alike(self, backend: str, kinds: set[str], found: Sequence[Found]) -> None:
         """Refuse ranks whose results could differ from those of rank 0."""
@@ -124,11 +140,55 @@ class Ranks:
         with CALL_LOCK, self._unbroken():
             self._link.send(value, rank)
 
-    def do(self, function: Callable[..., T], *arguments: object) -> list[T]:
-        """What a function of a module gives on each rank, this one first."""
-        wait = self.ask(Do(function, arguments))
-        own = function(*arguments)
-        return [own, *wait()]
+    def do(
+        self, function: Callable[..., T], *arguments: object, given: Sequence[Any] | None = None
+    ) -> list[T]:
+        """What a function of a module gives on each rank, this one first.
+
+        Parameters
+        ----------
+        function : function of a module
+        *arguments
+            The same for all ranks.
+        given : sequence, optional
+            A first argument for each rank, which no other rank receives.
+        """
+        wait = self.ask(Do(function, arguments, given is not None))
+        first: tuple[Any, ...] = ()
+        if given is not None:
+            for rank, each in enumerate(given[1:], 1):
+                self.send(rank, each)
+            first = (given[0],)
+        try:
+            own = function(*first, *arguments)
+        finally:  # an error here leaves no others at work
+            others = wait()
+        return [own, *others]
+
+    def do_on(self, rank: int, function: Callable[..., T], *arguments: object) -> T:
+        """What a function of a module gives on one rank."""
+        if not rank:
+            return function(*arguments)
+        found: list[T] = self.ask(Do(function, arguments, to=rank), [rank])()
+        return found[0]
+
+    @contextmanager
+    def working(self, make: Callable[..., Callable[[Any], Any]], *arguments: object) -> Iterator[Hand]:
+        """Have all other ranks at work on what they are handed, one after the other, until the end.
+
+        Parameters
+        ----------
+        make : function of a module
+            Gives, of the arguments, the function that makes results of what a rank is handed.
+        """
+        wait = self.ask(Do(at_work, (make, arguments)))
+        hand = Hand(self._link)
+        try:
+            yield hand
+        finally:
+            with CALL_LOCK, self._unbroken():
+                hand.end()
+            wait()
 
     def number(self) -> int:
         """One that no engine and no partition has yet, to name it by."""
@@ -199,7 +259,9 @@ class _FarShards:
         wait()
         self._n_shard[rank] += 1
 
-    def start(self, call: Call, given: Sequence[Any] | None = None) -> Callable[[], list[Any]]:
+    def start(
+        self, call: Call, given: Sequence[Any] | None = None, end: End | None = None
+    ) -> Callable[[], list[Any]]:
         """Begin a call on all shards of other ranks; the function returned waits for the results."""
         ranks = [rank for rank, n in enumerate(self._n_shard) if n]
         if not ranks:
@@ -209,9 +271,8 @@ class _FarShards:
             a is b for a, b in zip(constant, self._constant, strict=True)
         )
         self._constant = constant
-        work = Work(
-            self._engine, call._replace(sources=sources), None if is_known else constant, given is not None
-        )
+        lean_call, new = call._replace(sources=sources), None if is_known else constant
+        work = Work(self._engine, lean_call, new, given is not None, end)
         wait = self._ranks.ask(work, ranks)
         if given is not None:
             first = 0

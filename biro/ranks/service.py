@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from biro.ranks.held import STORE
 from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, failure_of, whole
+from biro.ranks.place import PLACE
 from rime_kernels import device
 from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.local_shards import LocalShards
@@ -44,6 +45,10 @@ def serve(link: pkl5.Intracomm, where: str, number: int) -> None:
         MPI.COMM_WORLD.Abort(1)
 
 
+def _as_found(_: int, found: Any) -> Any:
+    return found
+
+
 class _Service:
     """See `serve`; the shards of each engine by its number."""
 
@@ -52,7 +57,7 @@ class _Service:
         self._shards: dict[int, LocalShards] = {}
         self._constant: dict[int, Any] = {}
         self._sent: list[Any] = []
-        STORE.rank = link.rank
+        PLACE.rank, PLACE.number, PLACE.where, PLACE.link = link.rank, number, where, link
 
     def run(self) -> None:
         """Serve until the end."""
@@ -67,10 +72,12 @@ class _Service:
                 return
             if isinstance(request, Add) and request.rank != self._link.rank:
                 continue
+            if isinstance(request, Do) and request.to not in (None, self._link.rank):
+                continue
             if isinstance(request, Work) and not self._has_shards(request.engine):
                 continue  # rank 0 knows, and awaits nothing
             # What belongs to the request is received before anything can fail.
-            follows = isinstance(request, Add) or (isinstance(request, Work) and request.has_given)
+            follows = isinstance(request, Add) or (isinstance(request, Work | Do) and request.has_given)
             self._answer(envelope, self._link.recv(source=0) if follows else None)
 
     def _has_shards(self, engine: int) -> bool:
@@ -95,9 +102,11 @@ class _Service:
             self._shards[request.engine].add(request.device, received, request.n_engine)
             return None
         if isinstance(request, Do):
-            return request.function(*request.arguments)
+            own = (received,) if request.has_given else ()
+            return request.function(*own, *request.arguments)
         assert isinstance(request, Work), "there are no others"
         if request.constant is not None:
             self._constant[request.engine] = request.constant
         sources = whole(request.call.sources, self._constant.get(request.engine, ()))
-        return self._shards[request.engine].start(request.call._replace(sources=sources), received)()
+        call = request.call._replace(sources=sources)
+        return self._shards[request.engine].start(call, received, request.end or _as_found)()

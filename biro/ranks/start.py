@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from biro._version import __version__
 from biro.errors import InputError
 from biro.observation.observation import Observation
+from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
 from biro.ranks.service import serve
 from biro.ranks.watch import be_watched, end_signs, watch
@@ -86,6 +87,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
         raise InputError(problem)
     assert facts is not None, "rank 0 has those of all"
     hosts, number = [each.host for each in facts], comm.Split_type(MPI.COMM_TYPE_SHARED).rank
+    PLACE.number = number
     watching, remark = watch(link, hosts)
     if remark:
         log.warning("%s", remark)

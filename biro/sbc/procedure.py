@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from biro.errors import InputError, RunError
 from biro.files.atomic import write_atomic
@@ -15,6 +16,8 @@ from biro.files.json_value import JsonValue
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
 from biro.progress import bar
+from biro.ranks.ranks import Ranks
+from biro.ranks.start import start
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_facts, versions
@@ -26,6 +29,9 @@ from biro.sbc.rows import Rows
 from biro.tasks.cores import refuse_both, worker_number
 from biro.tasks.lost import Lost
 from biro.tasks.run import run_tasks
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 LINES = "replicates.jsonl"
 RESULT = "sbc.json"
@@ -46,6 +52,7 @@ def run(
     seed: int | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
+    comm: MPI.Intracomm | None = None,
     progress: bool = True,
     facts: Mapping[str, object] | None = None,
     **options: object,
@@ -78,6 +85,9 @@ def run(
     executor : concurrent.futures.Executor, optional
         Works off the replicates in the place of processes of our own: ranks of MPI
         (`mpi4py.futures.MPIPoolExecutor`), a cluster (`get_executor` of a client of `dask.distributed`).
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks of MPI, this one among them, that work off the replicates. Rank 0 alone returns: the others
+        serve it, and end with it.
     progress : bool
         Show bars on stderr (`biro.progress`).
     facts : mapping, optional
@@ -88,7 +98,8 @@ def run(
     Raises
     ------
     InputError
-        An unknown sampler or option; or `fit_with` cannot be used, or be sent to other processes.
+        An unknown sampler or option; or `fit_with` cannot be used, or be sent to other processes; or the
+        likelihood has its data shared by ranks, each of which needs all of them here.
     LikelihoodError
         No replicate could be fitted.
     RunError
@@ -97,10 +108,19 @@ def run(
     RunInterrupted
         SIGINT or SIGTERM came; the same call goes on.
     """
+    if likelihood.ranks is not None:
+        raise InputError(
+            "the data of this likelihood are shared by ranks, and each fits all data of a replicate: give "
+            "comm to sbc.run, not to biro.read and Likelihood"
+        )
     seed = run_seed(seed, run_dir)
     _check_numbers(replicates, draws)
-    refuse_both(workers, executor)
-    by = worker_number(workers, likelihood.backend) if executor is None else executor
+    refuse_both(workers, executor, comm)
+    by: int | Executor | Ranks = executor or 1
+    if comm is not None:
+        by = start(comm)
+    elif executor is None:
+        by = worker_number(workers, likelihood.backend)
     task = Replicates(likelihood, fit_with, sampler, options, draws, seed)
     fitted = task.fit_with(likelihood.observation)
     resolved = _resolved(sampler, options, fitted, draws)
@@ -189,7 +209,13 @@ def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: in
 
 
 def _fill(
-    rows: Rows, replicates: int, task: Replicates, by: int | Executor, stop: StopFlag, *, progress: bool
+    rows: Rows,
+    replicates: int,
+    task: Replicates,
+    by: int | Executor | Ranks,
+    stop: StopFlag,
+    *,
+    progress: bool,
 ) -> None:
     """Work out the replicates that are missing."""
     todo = {f"replicate {k}": k for k in rows.missing(replicates)}
@@ -197,7 +223,7 @@ def _fill(
     done = replicates - len(todo)
     with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
-            for row in run_tasks(task, todo, by, stop):
+            for row in run_tasks(task, todo, by, stop, task.backend):
                 if isinstance(row, Lost):
                     lost.append(row)
                     continue

@@ -18,6 +18,7 @@ from biro.posterior.posterior import Posterior
 from biro.samplers.sampling import sample
 from biro.sbc.rows import Row
 from biro.target.checked import Target
+from rime_kernels.device import Backend
 
 Array = NDArray[np.float64]
 FitWith = Callable[[Observation], Likelihood]
@@ -166,6 +167,7 @@ class Replicates:
         self.fit_with: FitWith = fit_with or self._recipe
         self._sampler, self._n_draw, self._seed = sampler, n_draw, seed
         self._options: dict[str, Any] = dict(options)  # keyword arguments of several types
+        self.backend = cast(Backend, likelihood.backend)
         target = Target(self._likelihood)
         self._period = np.where(target.wraps, target.period, np.inf)
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import checked_models
+from biro.data_set.models_of_rows import checked_models, gathered
 from biro.files.atomic import atomic_path
+from biro.held import Elsewhere
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -20,7 +21,7 @@ OF_ROWS = ("row_id", "antenna1", "antenna2", "time", "uvw", "weight", "chan_freq
 
 
 def write_npz(
-    out: str | os.PathLike[str], observation: Observation, models: Iterable[NDArray[np.generic]]
+    out: str | os.PathLike[str], observation: Observation, models: Iterable[NDArray[np.generic] | Elsewhere]
 ) -> int:
     """Write model visibilities with the rows that they belong to, as a whole or not at all.
 
@@ -35,7 +36,8 @@ def write_npz(
         Replaced where it exists.
     observation : Observation
     models : iterable of complex (n_row, n_chan, n_corr), Jy
-        One for each partition, in its order; may be a generator.
+        One for each partition, in its order; may be a generator. Those that ranks hold are gathered,
+        partition by partition.
 
     Returns
     -------
@@ -52,9 +54,9 @@ def write_npz(
         _write(archive, "labels", np.array(observation.labels))
         _write(archive, "antenna_names", np.array(observation.antenna_names))
         for i, (part, model) in enumerate(checked_models(observation.partitions, models)):
-            _write(archive, f"vis_{i}", model)
+            _write(archive, f"vis_{i}", gathered(part, model))
             n_written += model.size
-            for name, array in _arrays(part):
+            for name, array in _arrays(part.whole()):
                 _write(archive, f"{name}_{i}", array)
     return n_written
 

@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
+from biro.data_set.models_of_rows import all_gathered
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
+from biro.held import Elsewhere
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
 from biro.images.seen_image import rings_of
@@ -28,13 +30,16 @@ from biro.smearing import Choice, Mode, Rings, choose, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
+from rime_kernels.engine.sharded import Shares
 from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-Vis = NDArray[np.complexfloating]
+Vis = NDArray[np.complexfloating] | Elsewhere
 
+PRECISIONS = {"double": np.complex128, "single": np.complex64}
+"""Types of predicted visibilities."""
 # Parameters that a message names: gains are hundreds.
 _MOST_NAMES = 8
 
@@ -100,6 +105,8 @@ def predict(
     Returns
     -------
     iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
+        Where ranks hold a partition, each predicts its own rows and holds their model: what stands for it
+        is taken by `biro.measurement_set.write_column` and `biro.image`. With an image, rank 0 has all.
 
     Raises
     ------
@@ -150,7 +157,8 @@ def predict(
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, choices, one_image)
-    return (one + other for one, other in zip(components, images, strict=True))
+    gathered = all_gathered(observation, components)
+    return (one + other for one, other in zip(gathered, images, strict=True))
 
 
 def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
@@ -229,8 +237,11 @@ def _predict_sky(
     for i, part in enumerate(observation.partitions):
         sources = bound.sources(theta, i)
         choice = choices[i]
+        held = part.held
         rime = Rime(
             part.rows,
+            ranks=None if held is None else held.ranks,
+            held=None if held is None else Shares(held.shares),
             template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
@@ -241,7 +252,12 @@ def _predict_sky(
             memory_limit=place.memory_limit,
         )
         log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
-        yield rime.predict(templates.shifts.of(i, sources))[0]
+        shifted = templates.shifts.of(i, sources)
+        if held is None:
+            yield rime.predict(shifted)[0]
+            continue
+        kept = held.kept(functools.partial(rime.predict_apart, shifted))
+        yield Elsewhere(part.vis.shape, np.dtype(PRECISIONS[sums.precision]), kept)
 
 
 def _predict_image(

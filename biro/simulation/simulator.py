@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.plausible import HIGHEST, is_frequency
+from biro.data_set.shares import shares_of
 from biro.errors import InputError
 from biro.files.memory import check_memory
+from biro.held import Elsewhere, Vis, Weight
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
+from biro.ranks.held import HeldByRanks
+from biro.ranks.ranks import Ranks
+from biro.ranks.start import start
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
@@ -23,8 +28,14 @@ from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
 from biro.smearing import Mode
 from rime_kernels.device import Backend
+from rime_kernels.engine.sharded import DataOf
 from rime_kernels.physics.envelope import GaussianFrame
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+STREAM = 2
+"""Set beside the seed and the number of a block: the stream of noise of all blocks but the first."""
 LONGEST_TRACK = 3.2e9
 """Seconds that a track may take."""
 LEAST_NOISE, MOST_NOISE = 1e-15, 1e15
@@ -130,6 +141,7 @@ def simulate(
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
     smearing: Mode = "off",
+    comm: MPI.Intracomm | None = None,
 ) -> Observation:
     """Simulate the observation of a sky by a telescope, with Gaussian noise.
 
@@ -166,6 +178,9 @@ def simulate(
         Whether visibilities are averages over integrations and channels. "auto": where that changes more than
         the noise, 1 Jy where there is none, so that a fit of them chooses alike (`biro.smearing.choose`).
         "off" is said by the observation (`Partition.guessed`): models of it are not averaged either.
+    comm : mpi4py.MPI.Intracomm, optional
+        Ranks of MPI, each of which simulates and holds the visibilities of some times; the same, to the bit,
+        as one process simulates. Rank 0 alone returns: the others serve it, and end with it.
 
     Returns
     -------
@@ -193,44 +208,131 @@ def simulate(
     if isinstance(telescope, str):
         telescope = telescope_by_name(telescope)
     centre = parse_direction(phase_centre)
-    _check_size(telescope, times, channels)
+    ranks = None if comm is None else start(comm)
+    _check_size(telescope, times, channels, 1.0 if ranks is None else ranks.share_of_host)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
+    seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
     if gains is not None:
         sky = _with_gains(sky, gains.draw(blank, seed))
-    blank = _weighted(blank, times.integration, noise)
+    blank = _weighted(blank, times.integration, noise, channels, ranks)
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
         blank = replace(blank, partitions=(part,))
     (predicted,) = predict(
         blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
     )
-    vis = predicted.astype(np.complex128)
-    if noise > 0.0:
-        rng = np.random.default_rng(seed)
-        vis += noise * (rng.standard_normal(vis.shape) + 1j * rng.standard_normal(vis.shape))
-    part = replace(blank.partitions[0], vis=vis)
-    return replace(blank, partitions=(part,), source="simulated", column="DATA")
+    return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
 
 
-def _weighted(blank: Observation, integration: float, noise: float) -> Observation:
-    """With integrations of this length and the weights of this noise, by which smearing is chosen."""
+def _weighted(
+    blank: Observation, integration: float, noise: float, channels: Channels, ranks: Ranks | None
+) -> Observation:
+    """With all channels, integrations of this length, and the weights of this noise.
+
+    By these weights smearing is chosen.
+    """
     (part,) = blank.partitions
-    weight = np.full(part.weight.shape, noise**-2 if noise > 0.0 else 1.0)
-    return replace(blank, partitions=(replace(part, interval=integration, guessed=(), weight=weight),))
+    weight = noise**-2 if noise > 0.0 else 1.0
+    part = replace(
+        part,
+        chan_freq=channels.freq,
+        chan_width=np.full(channels.number, channels.width),
+        interval=integration,
+        guessed=(),
+    )
+    shape = channels.number, part.n_corr
+    if ranks is None:
+        vis, weights = _constant(part.n_row, shape, weight)
+        part = replace(part, vis=vis, weight=weights)
+    else:
+        held = HeldByRanks.of_nothing(ranks, shares_of(part, ranks.n_rank))
+        sizes = [rows.size for rows in part.shards]
+        part = part.held_by(held.made(_constant, shape, weight, each=sizes))
+    counts = {name: n * channels.number for name, n in blank.counts.items()}
+    return replace(blank, partitions=(part,), counts=counts)
+
+
+def _constant(n_row: int, shape: tuple[int, int], weight: float) -> tuple[Vis, Weight]:
+    """Visibilities of 0, which take no memory, and equal weights of so many rows."""
+    return np.broadcast_to(np.complex128(0.0), (n_row, *shape)), np.full((n_row, *shape), weight)
 
 
 def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:
     return replace(sky, gain=(*sky.gains, Gain(table=drawn)))
 
 
-def _check_size(telescope: Telescope, times: Track, channels: Channels) -> None:
-    """Refuse an observation that memory does not hold, before any time is worked out."""
+def _with_noise(
+    blank: Observation, predicted: NDArray[np.complexfloating] | Elsewhere, noise: DrawnNoise
+) -> Observation:
+    """The observation with what was predicted for it, and noise."""
+    (part,) = blank.partitions
+    if isinstance(predicted, Elsewhere):
+        assert predicted.held is not None, "ranks have predicted it"
+        assert part.held is not None, "and hold the rows"
+        each = [(rows, part.held.of(shard)) for shard, rows in enumerate(part.shards)]
+        part = part.held_by(predicted.held.made(_noisy_shard, noise, each=each))
+    else:
+        part = replace(part, vis=noise.added(predicted, np.arange(part.n_row)))
+    return replace(blank, partitions=(part,), source="simulated", column="DATA")
+
+
+def _noisy_shard(
+    vis: Vis, of_shard: tuple[NDArray[np.int64], DataOf], noise: DrawnNoise
+) -> tuple[Vis, Weight]:
+    rows, data = of_shard
+    return noise.added(vis, rows), data()[1]
+
+
+class DrawnNoise(NamedTuple):
+    """Gaussian noise of visibilities, the same whichever rows are asked for.
+
+    It is drawn in blocks of rows, each with a stream of random numbers of its own.
+
+    Attributes
+    ----------
+    sigma : float, Jy
+        Standard deviation of the real part and of the imaginary part.
+    seed : int
+    n_row : int
+        Of the observation.
+    block : int
+        Visibilities of a block at most, but for those of a single row.
+    """
+
+    sigma: float
+    seed: int
+    n_row: int
+    block: int = 1 << 22
+
+    def added(self, vis: Vis, rows: NDArray[np.int64]) -> NDArray[np.complex128]:
+        """Visibilities (n_row, n_chan, n_corr) with the noise of these rows of an observation."""
+        total = vis.astype(np.complex128)
+        if not self.sigma:
+            return total
+        size = max(1, self.block // int(np.prod(vis.shape[1:])))
+        for number in np.unique(rows // size):
+            own, first = np.flatnonzero(rows // size == number), int(number) * size
+            drawn = self._drawn(int(number), (min(size, self.n_row - first), *vis.shape[1:]))
+            total[own] += drawn[rows[own] - first]
+        return total
+
+    def _drawn(self, number: int, shape: tuple[int, ...]) -> NDArray[np.complex128]:
+        rng = np.random.default_rng([self.seed, STREAM, number] if number else self.seed)
+        real, imaginary = rng.standard_normal(shape), rng.standard_normal(shape)
+        return np.asarray(self.sigma * (real + 1j * imaginary), np.complex128)
+
+
+def _check_size(telescope: Telescope, times: Track, channels: Channels, share: float) -> None:
+    """Refuse an observation of which this machine holds a share that its memory does not hold.
+
+    This is known before any time is worked out.
+    """
     n_antenna = len(telescope.antenna_names)
     n_baseline = n_antenna * (n_antenna - 1) // 2
     n_vis = float(times.n_time) * n_baseline * channels.number * 4
     check_memory(
-        n_vis * BYTES_PER_VISIBILITY + float(times.n_time) * n_antenna * 100,
+        share * n_vis * BYTES_PER_VISIBILITY + float(times.n_time) * n_antenna * 100,
         f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
         f"{channels.number:.3g} channels",
         "take a shorter track, longer integrations or fewer channels",
@@ -285,16 +387,16 @@ def _blank(
     corr_type: tuple[str, ...],
     centre: tuple[float, float],
 ) -> Observation:
-    """The observation with visibilities of 0."""
+    """The observation with visibilities of 0, of the first channel."""
     antenna1, antenna2 = np.triu_indices(len(telescope.antenna_names), k=1)
     n_row = len(time) * len(antenna1)
     return Observation.from_arrays(
-        vis=np.zeros((n_row, channels.number, len(corr_type)), dtype=np.complex128),
+        vis=np.zeros((n_row, 1, len(corr_type)), dtype=np.complex128),
         uvw=(antenna_uvw[:, antenna1] - antenna_uvw[:, antenna2]).reshape(n_row, 3),
         antenna1=np.tile(antenna1, len(time)),
         antenna2=np.tile(antenna2, len(time)),
         time=np.repeat(time, len(antenna1)),
-        chan_freq=channels.freq,
+        chan_freq=channels.freq[:1],
         corr_type=corr_type,
         phase_centre=centre,
         chan_width=channels.width,

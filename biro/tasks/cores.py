@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Executor
+from typing import TYPE_CHECKING
 
 from biro.errors import InputError
 from biro.files.memory import check_memory
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _WORKER_BYTES = 2e8
 """Memory that a process takes at least."""
@@ -19,8 +23,8 @@ def n_core() -> int:
     return os.cpu_count() or 1
 
 
-def refuse_both(workers: int | None, executor: Executor | None) -> None:
-    """Refuse a number of processes beside an executor, which has its own.
+def refuse_both(workers: int | None, executor: Executor | None, comm: MPI.Intracomm | None = None) -> None:
+    """Refuse a number of processes beside an executor or ranks, which have their own, and both of these.
 
     Raises
     ------
@@ -28,6 +32,8 @@ def refuse_both(workers: int | None, executor: Executor | None) -> None:
     """
     if workers is not None and executor is not None:
         raise InputError(f"give either workers={workers} or an executor, which has workers of its own")
+    if comm is not None and (workers is not None or executor is not None):
+        raise InputError("ranks are workers themselves: give comm without workers and executor")
 
 
 def worker_number(workers: int | None, backend: str) -> int:

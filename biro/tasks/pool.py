@@ -35,7 +35,7 @@ def in_processes(
         return
     n_worker = min(n_worker, len(todo))
     with tempfile.NamedTemporaryFile(prefix="biro-") as file:
-        with _sendable():
+        with sendable():
             pickle.dump(task, file)
         file.flush()
         pool: _Pool[A, T] = _Pool(file.name, max(1, n_core() // n_worker), todo)
@@ -87,7 +87,7 @@ class _Pool(Generic[A, T]):
         return results
 
     def _give(self, worker: Worker[T], name: str) -> None:
-        with _sendable():
+        with sendable():
             worker.give(name, self._arguments[name])
 
     def _replace(self, worker: Worker[T]) -> list[Lost]:
@@ -116,7 +116,7 @@ class _Pool(Generic[A, T]):
 
 
 @contextlib.contextmanager
-def _sendable() -> Iterator[None]:
+def sendable() -> Iterator[None]:
     """Refuse what cannot be sent to other processes.
 
     Raises

@@ -6,10 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import TypeVar
 
+from biro.ranks.ranks import Ranks
 from biro.run.interrupt import StopFlag
 from biro.tasks.executor import in_executor
 from biro.tasks.lost import Lost
+from biro.tasks.over_ranks import in_ranks
 from biro.tasks.pool import in_processes
+from rime_kernels.device import Backend
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -18,8 +21,9 @@ T = TypeVar("T")
 def run_tasks(
     task: Callable[[A], T],
     todo: Mapping[str, A],
-    workers: int | Executor,
+    workers: int | Executor | Ranks,
     stop: StopFlag,
+    backend: Backend = "cpu",
 ) -> Iterator[T | Lost]:
     """Results of a task for some arguments, in the order in which they come; ends early when `stop` is set.
 
@@ -29,9 +33,11 @@ def run_tasks(
         It, its arguments and its results are picklable, except where they stay in this process.
     todo : mapping
         Arguments, each by a name for messages.
-    workers : int or Executor
+    workers : int, Executor or Ranks
         1: in this process, one after the other. More: in as many spawned processes, which share the cores.
     stop : StopFlag
+    backend : "auto", "cpu" or "cuda"
+        Of tasks that ranks do: on a GPU, each in the thread of its own.
 
     Raises
     ------
@@ -42,6 +48,9 @@ def run_tasks(
     BiroError
         What the task raised.
     """
+    if isinstance(workers, Ranks):
+        yield from in_ranks(task, todo, workers, stop, backend)
+        return
     if not isinstance(workers, int):
         yield from in_executor(task, todo, workers, stop)
         return

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
-from biro.data_set.assembly import Request, Visibilities, assemble
+from biro.data_set.assembly import DataSet, Request, Visibilities, assemble
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.metadata import Field, Metadata
-from biro.data_set.options import DataOptions
+from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import BiroError, DataError
 from biro.files.fits_table import check_whole
 from biro.files.fits_vetting import vet
@@ -74,11 +74,20 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     --------
     >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
     """
-    request = Request.of("read_uvfits", options)
-    with naming(visible(str(path))):
-        with opened(Path(path)) as (file, hdus):
-            data = _UVFITS(file, hdus, str(path))
+    with open_uvfits(path, cast(SetOptions, options)) as (data, request):
         return assemble(data, request)
+
+
+@contextmanager
+def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+    """A file whose groups are read when they are asked for, and its options sorted.
+
+    See `biro.data_set.shares.OpenSet`.
+    """
+    request = Request.of("read_uvfits", options)
+    with naming(visible(str(path))), opened(Path(path)) as (file, hdus):
+        data = _UVFITS(file, hdus, str(path))
+    yield data, request
 
 
 @contextmanager

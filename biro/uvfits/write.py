@@ -13,10 +13,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
+from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models, gathered
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.foreign_text import visible
+from biro.held import Elsewhere
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.uvfits.groups import Groups, turned
@@ -44,7 +45,7 @@ def write_uvfits(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
     observation: Observation,
-    models: Iterable[NDArray[np.generic]],
+    models: Iterable[NDArray[np.generic] | Elsewhere],
     *,
     mode: Mode = "replace",
 ) -> CopyReport:
@@ -129,9 +130,11 @@ class _Copy:
         shape = (axis.length for axis in map(self.header.axis, ("IF", "FREQ", "STOKES")))
         self.written = np.zeros((self.header.n_group, *shape), bool)
 
-    def write(self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic]]) -> CopyReport:
+    def write(
+        self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic] | Elsewhere]
+    ) -> CopyReport:
         for part, model in checked_models(partitions, models):
-            self._write_partition(part, model)
+            self._write_partition(part, gathered(part, model))
         n_flagged = self._flag_others()
         self.file.flush()
         return CopyReport(int(np.count_nonzero(self.written)), n_flagged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ from rime_kernels.engine.local_shards import Call, LocalShards, Part, Recipe, Wo
 from rime_kernels.engine.shards import Index, rows_of, shard_bounds, shared_out, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
+
+End: TypeAlias = Callable[[int, Any], Any]
+"""What is done with the result of a shard where it was found, and its number among those of the process."""
 
 
 class FarShards(Protocol):
@@ -47,8 +50,14 @@ class FarShards(Protocol):
         """Make the engine of one more shard on a device."""
         ...
 
-    def start(self, call: Call, given: Sequence[Any] | None = None) -> Callable[[], list[Any]]:
-        """Begin a call on all shards; the function returned waits for the results, in the order of shards."""
+    def start(
+        self, call: Call, given: Sequence[Any] | None = None, end: End | None = None
+    ) -> Callable[[], list[Any]]:
+        """Begin a call on all shards; the function returned waits for the results, in the order of shards.
+
+        `end` is done in each process with the number of a shard among its own, and the result of it; what it
+        returns comes back in the place of that.
+        """
         ...
 
 
@@ -72,6 +81,10 @@ class Ranks(Protocol):
         """
         ...
 
+    def check_alike(self, asked: Backend) -> None:
+        """Refuse ranks of which `team` would refuse one."""
+        ...
+
 
 class DataOf(Protocol):
     """Gives vis and weight of a shard in the process that holds them, to which it can be sent."""
@@ -89,7 +102,18 @@ class HeldData(Protocol):
         """Numbers of the shards of each process, this one first; neighbours together."""
         ...
 
-    def of(self, shard: int) -> DataOf: ...
+    def of(self, shard: int) -> DataOf | None:
+        """What gives the data of a shard; None where there are none."""
+        ...
+
+
+class Shares(NamedTuple):
+    """Says which process works on which shards, where there are no data: a `HeldData`."""
+
+    shares: Sequence[Sequence[int]]
+
+    def of(self, shard: int) -> None:
+        """There are no data."""
 
 
 class MakeRecipe(Protocol):
@@ -111,7 +135,7 @@ class ShardedEngine:
         Of all rows.
     table : RowTable
     held : HeldData, optional
-        Where data and weights are not in `fixed`.
+        Where data and weights are not in `fixed`; or `Shares`.
     """
 
     def __init__(
@@ -152,6 +176,10 @@ class ShardedEngine:
             if found is not None:
                 fill(number, found)
         return result
+
+    def run_apart(self, sources: Sources, keep: End) -> None:
+        """V of a batch of one, of which each process keeps those of its shards; see `Rime.predict_apart`."""
+        self._start(Call("run", sources), end=keep, far_end=keep)()
 
     def run_some(self, sources: Sources, rows: Index, channels: slice) -> Visibilities:
         """V of some rows, which differ from each other, and some channels."""
@@ -224,15 +252,18 @@ class ShardedEngine:
         self,
         call: Call,
         given: Sequence[Any] | None = None,
-        end: Callable[[int, Any], Any] = lambda _, found: found,
+        end: End = lambda _, found: found,
+        far_end: End | None = None,
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned gives their results in the order of shards.
 
-        `end` is done with the results of this process as they come; those of others are given as they are.
+        `end` is done with the results of this process as they come, `far_end` with those of others, which
+        are given as they are without it.
         """
         n = self._n_here
         # Others begin first, for the devices of this process may be a CPU that works at once.
-        far = None if self._far is None else self._far.start(call, None if given is None else given[n:])
+        theirs = None if given is None else given[n:]
+        far = None if self._far is None else self._far.start(call, theirs, far_end)
         here = self._here.start(call, None if given is None else given[:n], end)
 
         def wait() -> list[Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import socket
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +21,7 @@ import biro
 from biro.errors import BackendError, InputError
 from biro.models.files.toml import from_toml
 from biro.ranks import watch
+from biro.ranks.held import STORE, _summed
 from biro.ranks.messages import Found, failure_of
 from biro.ranks.ranks import Ranks
 from biro.ranks.start import Facts, difference, start, versions
@@ -197,7 +200,10 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
     done = mpiexec(2, *biro_of, "info", obs)
     assert done.returncode == 2
-    assert done.stderr.count("2 ranks were started, which `biro fit` alone uses: start `biro info`") == 1
+    line = (
+        "2 ranks were started, which biro fit, sbc, predict, image, simulate use: start `biro info` without"
+    )
+    assert done.stderr.count(line) == 1
 
 
 def test_what_has_started_ranks_is_told_by_its_variables() -> None:
@@ -205,3 +211,29 @@ def test_what_has_started_ranks_is_told_by_its_variables() -> None:
     assert Launch.of({"SLURM_NTASKS": "4"}) == Launch(0, 1)  # of a batch script, which runs once
     assert Launch.of({"PMI_RANK": "1", "PMI_SIZE": "3"}) == Launch(1, 3)
     assert Launch.of({"PMIX_RANK": "2", "SLURM_STEP_NUM_TASKS": "4"}) == Launch(2, 4)
+
+
+def test_sums_over_shards_do_not_depend_on_who_has_which() -> None:
+    """The exact sum, to 2^-60 of its bound for each shard, with the same bits for any ranks."""
+    rng = np.random.default_rng(5)
+    arrays = [rng.normal(size=1000) * 10.0 ** rng.integers(-6, 3, 1000) for _ in range(24)]
+    most = float(np.abs(arrays).sum(axis=0).max())
+    found, plain = [], []
+    for bounds in ([0, 24], [0, 7, 24], [0, 1, 2, 20, 24]):
+        parts = [range(*pair) for pair in pairwise(bounds)]
+        STORE.shards[-1] = {i: (each,) for i, each in enumerate(arrays)}
+        sums = [_summed({i: () for i in part}, -1, lambda each: [each], (), [60 - 30]) for part in parts]
+        assert most < 2.0**30
+        found.append(sum(part for (part,) in sums))
+        plain.append(sum(sum(arrays[i] for i in part) for part in parts))
+    del STORE.shards[-1]
+    np.testing.assert_array_equal(found[0], found[1])
+    np.testing.assert_array_equal(found[0], found[2])
+    exact = np.array([math.fsum(each) for each in np.transpose(arrays)])
+    # Half a unit of rounding for each shard.
+    np.testing.assert_allclose(np.ldexp(found[0].astype(float), -30), exact, rtol=0, atol=24 * 0.5 * 2.0**-30)
+    assert not np.array_equal(plain[0], plain[2])
+    STORE.shards[-1] = {0: (np.array([np.nan]),)}
+    with pytest.raises(BackendError, match="beyond their bound"):
+        _summed({0: ()}, -1, lambda each: [each], (), [60])
+    del STORE.shards[-1]

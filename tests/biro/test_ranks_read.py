@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from ranks_data_program import found as data_of
 from ranks_read_program import MODEL, found
 from started_ranks import mpiexec
 
 import biro
+from biro.data_set.shares import shares_of_all
 from biro.models.files.toml import from_toml
 
 PROGRAM = Path(__file__).with_name("ranks_read_program.py")
+DATA_PROGRAM = Path(__file__).with_name("ranks_data_program.py")
 OF_SHARDS = ("value", "gradient", "fisher", "product", "scatter")
 
 
@@ -47,13 +51,61 @@ def test_ranks_read_their_own_rows(
         np.testing.assert_allclose(runs[0][name], values, rtol=0, atol=1e-11 * largest, err_msg=name)
 
 
+def test_partitions_of_few_shards_use_all_ranks() -> None:
+    """Four windows of three times on eight ranks: three shards each, and no rank has more than two."""
+    shares = shares_of_all([[10, 10, 10]] * 4, [1] * 4, 8)
+    held = np.array([[len(shards) for shards in of_window] for of_window in shares])
+    assert held.sum() == 12
+    assert held.sum(axis=0).max() == 2
+    assert np.count_nonzero(held.sum(axis=0)) >= 6
+    for of_window in shares:  # in their order, as engines add them up
+        assert [shard for shards in of_window for shard in shards] == [0, 1, 2]
+    assert shares_of_all([[4, 4, 4, 4]], [1], 2) == [[[0, 1], [2, 3]]]
+    assert shares_of_all([[]], [1], 2) == [[[], []]]
+
+
+@pytest.mark.parametrize(
+    ("n", "options"),
+    [
+        (1, {"average_time": "30 s", "average_channels": 2}),
+        (2, {"average_time": "30 s", "average_channels": 2}),
+        (3, {"average_time": "100 s", "taper": "20 klambda", "weights": "equal", "stokes": "I"}),
+    ],
+)
+def test_ranks_average_and_weigh_their_own_rows(
+    tmp_path: Path, measurement_set: Callable[[str], Path], n: int, options: dict[str, str | int]
+) -> None:
+    """The data of one process to the bit: means do not mix rows of two ranks."""
+    path, file = measurement_set("vla_3c273_x"), tmp_path / "found.json"
+    done = mpiexec(n, DATA_PROGRAM, file, path, json.dumps(options))
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = json.loads(file.read_text())
+    held = ranks.pop("held")
+    assert ranks.pop("is_held")
+    assert len(held) == n
+    assert min(held) > 0
+    observation = biro.read(path, **options)  # type: ignore[arg-type]
+    assert sum(held) == sum(part.vis.size for part in observation.partitions)
+    assert ranks == json.loads(json.dumps(data_of(observation)))
+
+
+def test_ranks_read_their_own_rows_of_uvfits(tmp_path: Path, data_dir: Path) -> None:
+    path, file = data_dir / "vla_3c273_x.uvfits", tmp_path / "found.json"
+    done = mpiexec(2, DATA_PROGRAM, file, path, "{}")
+    assert done.returncode == 0, done.stdout + done.stderr
+    ranks = json.loads(file.read_text())
+    assert min(ranks.pop("held")) > 0
+    assert ranks.pop("is_held")
+    assert ranks == json.loads(json.dumps(data_of(biro.read(path))))
+
+
 def test_what_needs_all_rows_is_read_by_rank_0(
     tmp_path: Path, measurement_set: Callable[[str], Path]
 ) -> None:
-    path = measurement_set("vla_3c273_x")
-    done = mpiexec(2, PROGRAM, tmp_path / "2.npz", path, "average_time=30 s")
+    path, file = measurement_set("vla_3c273_x"), tmp_path / "found.json"
+    done = mpiexec(2, DATA_PROGRAM, file, path, '{"weights": "scatter"}')
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "rank 0 reads and holds all data, because of average_time" in done.stderr
-    ranks = np.load(tmp_path / "2.npz")
+    assert "rank 0 reads and holds all data, because of weights" in done.stderr
+    ranks = json.loads(file.read_text())
     assert not ranks["is_held"]
-    assert str(ranks["data"]) == biro.read(path, average_time="30 s").digest()
+    assert ranks["digest"] == biro.read(path, weights="scatter").digest()

@@ -10,7 +10,7 @@ import pytest
 from biro.errors import InputError
 from biro.measurement_set import create_ms, read_ms
 from biro.models import Gain, GaussianSource, Noise, PerSegment, PointSource, SkyModel, Uniform
-from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
+from biro.simulation.simulator import Channels, DrawnNoise, Track, radiometer_noise, simulate
 from biro.simulation.telescopes import telescope
 from biro.simulation.uvw import earth_orientation, transit
 
@@ -160,6 +160,19 @@ def test_noise_has_the_stated_variance_and_weight():
 def test_the_same_seed_gives_the_same_noise():
     first, again, other = (small(noise=0.1, seed=seed) for seed in (1, 1, 2))
     assert first.digest() == again.digest() != other.digest()
+
+
+def test_noise_of_some_rows_is_that_of_all():
+    """Blocks of two rows: any rows have the noise that they have among all, and blocks are independent."""
+    noise = DrawnNoise(0.5, seed=3, n_row=2001, block=50)
+    every = noise.added(np.zeros((2001, 5, 5), complex), np.arange(2001))
+    some = np.array([0, 3, 4, 1000, 2000])
+    np.testing.assert_array_equal(noise.added(np.zeros((5, 5, 5), complex), some), every[some])
+    # 2001 x 25 pairs of real numbers: the variance is known to sqrt(2 / 100050), the correlation of
+    # neighbouring blocks to sqrt(1 / 100000); four standard deviations.
+    assert abs((every.real**2 + every.imag**2).mean() / 0.5 - 1.0) < 4 * np.sqrt(2 / 100050)
+    correlation = (every[:-2] * every[2:].conj()).real.mean() / 0.5
+    assert abs(correlation) < 4 * np.sqrt(1 / 100000)
 
 
 def test_radiometer_equation():

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
+from biro.data_set.models_of_rows import Model, gathered
 from biro.errors import InputError
 from biro.feeds.parallactic import HIGHEST, LOWEST
 from biro.formatting import check_names
@@ -25,20 +26,19 @@ from biro.images.cubes.interpolation import Interpolation
 from biro.images.dirty_image import DirtyImage, image_files
 from biro.images.fits_header import Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.imager import (
+    FINER,
     Imager,
     Imaging,
     ImagingOptions,
-    Samples,
-    Vis,
-    What,
     checked_model,
     choose_pixels,
     default_stokes,
     first_date,
+    no_visibility,
     origin_of,
-    refuse_coarse_rows,
 )
-from biro.images.pixels import check_memory, single_phase_centre
+from biro.images.pieces import Piece, What
+from biro.images.pixels import check_memory, refuse_coarse, single_phase_centre
 from biro.images.psf import RestoringBeam
 from biro.images.weights import UvDensity
 from biro.observation.observation import Observation
@@ -87,28 +87,38 @@ class Cube:
         self,
         observation: Observation,
         what: What = "data",
-        model: Sequence[Vis] | None = None,
+        model: Sequence[Model] | None = None,
         **options: Unpack[CubeOptions],
     ) -> None:
+        from rime_kernels.idg import ImageGrid
+
         given: dict[str, Any] = dict(options)
         of_planes = [item.name for item in fields(Planes)]
         check_names(given, [*(item.name for item in fields(Imaging)), *of_planes], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
+        models = checked_model(model, observation.partitions) if what != "data" else None
+        pairs = zip(observation.partitions, models or (), strict=models is not None)
+        self._model = None if models is None else [gathered(part, each) for part, each in pairs]
+        observation = observation.whole("a spectral cube")
         self._observation, parts = observation, observation.partitions
-        self._model = checked_model(model, parts) if what != "data" else None
         centre, wanted = single_phase_centre(observation), imaging.stokes or default_stokes(parts)
-        stokes, samples = stokes_planes(wanted), Samples.of(parts, wanted)
-        cell, n_pixel = choose_pixels(observation, samples.noise, imaging)
+        stokes, pieces = stokes_planes(wanted), [Piece(part, wanted) for part in parts]
+        moments = [piece.moments() for piece in pieces]
+        if not any(each.total for each in moments):
+            raise no_visibility(wanted)
+        cell, n_pixel = choose_pixels(observation, moments, imaging)
         check_memory(n_pixel, len(stokes))
-        refuse_coarse_rows(samples, cell, n_pixel)
+        grid = ImageGrid(n_pixel, cell)
+        refuse_coarse([piece.coarse(grid) for piece in pieces], grid, FINER)
+        noise = [piece.noise for piece in pieces]
         frame = planes.frame or parts[0].freq_frame
         factors = factors_of(observation, frame)
         axis = make_axis(parts, factors, planes, frame)
         self.layout = CubeLayout(what, stokes, imaging.weighting_text, cell, n_pixel, centre, axis)
-        self._interpolation = Interpolation(parts, samples.noise, factors, axis)
+        self._interpolation = Interpolation(parts, noise, factors, axis)
         is_shared = planes.density == "cube" and imaging.weighting != "natural"
-        self._density = UvDensity.of(parts, samples.natural, n_pixel * cell) if is_shared else None
+        self._density = UvDensity.of(parts, noise, n_pixel * cell) if is_shared else None
 
     def __repr__(self) -> str:
         return f"<Cube {self.layout}; save() writes it>"

@@ -12,7 +12,7 @@ from biro.formatting import ANGLES, FLUXES, angle_text, frequency_text, range_te
 from biro.images.cubes.axis import SpectralAxis
 from biro.images.cubes.interpolation import Unused
 from biro.images.dirty_image import DirtyImage, Peak
-from biro.images.imager import What
+from biro.images.pieces import What
 from biro.images.psf import RestoringBeam
 from biro.stages import Stages
 

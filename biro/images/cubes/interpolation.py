@@ -189,12 +189,9 @@ def _weights(noise: Array, places: _Places, first: int) -> Array:
 def _cut_out(part: Partition, cut: Cut) -> Partition:
     """A partition of some rows and channels of another."""
     rows, channels = cut.rows, cut.channels
-    by_row = ("uvw", "antenna1", "antenna2", "time", "row_id", "row_interval", "exposure", "scan_number")
-    of_rows = {name: getattr(part, name)[rows] for name in by_row if getattr(part, name) is not None}
     return replace(
         part,
-        **of_rows,
-        time_index=np.unique(part.time[rows], return_inverse=True)[1].astype(np.int32),
+        **part.row_arrays(rows),
         chan_freq=part.chan_freq[channels],
         chan_width=part.chan_width[channels],
         chan_id=channels if part.chan_id is None else part.chan_id[channels],

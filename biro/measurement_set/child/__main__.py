@@ -27,7 +27,17 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     yield "components", ComponentReader(parent).components
     yield "gains", GainReader(parent).gains
     writer = Writer(parent)
-    names: tuple[str, ...] = ("prepare", "begin", "select", "write", "finish")
+    names: tuple[str, ...] = (
+        "prepare",
+        "begin",
+        "select",
+        "write",
+        "finish",
+        "pause",
+        "resume",
+        "join",
+        "leave",
+    )
     yield from ((name, getattr(writer, name)) for name in names)
     gain_writer = GainWriter(parent)
     names = ("create_gains", "fill_gains", "close_gains")
@@ -36,7 +46,7 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     names = ("prepare_flags", "begin_flags", "select_flags", "write_flags", "finish_flags", "undo_flags")
     yield from ((name, getattr(flag_writer, name)) for name in names)
     creator = Creator(parent)
-    names = ("create", "fill", "select_rows", "fill_cells", "close_new")
+    names = ("create", "open_new", "fill", "select_rows", "fill_cells", "close_new")
     yield from ((name, getattr(creator, name)) for name in names)
 
 

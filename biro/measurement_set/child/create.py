@@ -18,7 +18,10 @@ TILE_VISIBILITIES = 1 << 17
 
 
 class Creator:
-    """Answers `create`, `fill`, `select_rows`, `fill_cells` and `close_new`, in this order."""
+    """Answers `create`, `fill`, `select_rows`, `fill_cells` and `close_new`, in this order.
+
+    Another process goes on with a set that was closed: it answers `open_new` in the place of the first two.
+    """
 
     def __init__(self, parent: ParentConnection) -> None:
         self.parent = parent
@@ -41,6 +44,12 @@ class Creator:
         self._fields(metadata)
         self._windows(metadata)
         self._observation(metadata)
+        self.parent.send({})
+
+    def open_new(self, path: str) -> None:
+        """Go on with a set that another process has made and closed."""
+        self.parent.report(f"waiting for the lock of {path}")
+        self.main = open_table(path, readonly=False, lockoptions="permanentwait")
         self.parent.send({})
 
     def _subtable(self, name: str, n_row: int) -> CasaTable:

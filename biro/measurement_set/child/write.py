@@ -34,7 +34,11 @@ ZERO_ROWS = 4096
 
 
 class Writer:
-    """Answers `prepare`, `begin`, `select`, `write` and `finish`, in this order."""
+    """Answers `prepare`, `begin`, `select`, `write` and `finish`, in this order.
+
+    Between `pause` and `resume` others write, one after the other: each answers `join`, `select`, `write` and
+    `leave`.
+    """
 
     def __init__(self, parent: ParentConnection) -> None:
         self.parent = parent
@@ -66,6 +70,35 @@ class Writer:
         self.main.flush()
         self._save_header()
         self.written = np.zeros(self.main.nrows(), bool)
+        self.parent.send({})
+
+    def pause(self) -> None:
+        """Let others have the table."""
+        self.parent.report(f"flushing {self.column}")
+        self.main.flush()
+        self.main.close()
+        self.parent.send({})
+
+    def resume(self, array: NDArray[np.int64]) -> None:
+        """Have the table again; `array` are the rows that others have written."""
+        self.main = self._open()
+        self.written[array] = True
+        self.parent.send({})
+
+    def join(self, path: str, column: str, source: str | None, mode: str, created: bool) -> None:
+        """Write to a column that another process has begun, and has paused to write."""
+        self.path, self.column, self.source, self.mode, self.created = path, column, source, mode, created
+        self.main = self._open()
+        if column not in incomplete_columns(self.main):
+            raise RefusalError(f"column {column} is not being written: do all ranks see the same files?")
+        self.shapes, self.dtype = self._cell_shapes(), column_type(self.main, column)
+        self.written = np.zeros(self.main.nrows(), bool)
+        self.parent.send({})
+
+    def leave(self) -> None:
+        """Flush, and read back what was written."""
+        self._check_written()
+        self.main.close()
         self.parent.send({})
 
     def _save_header(self) -> None:
@@ -202,6 +235,15 @@ class Writer:
         """Set the other rows of a new column to 0, flush, read everything back, and mark it as complete."""
         if self.created:
             self._zero_rest()
+        self._check_written()
+        self.main.putcolkeyword(self.column, COMPLETE, True)
+        self.main.flush()
+        self.main.close()
+        self.backup.remove()
+        self.parent.send({"n_row": len(self.written)})
+
+    def _check_written(self) -> None:
+        """Flush, open the table anew, and compare what it holds with what this process has written."""
         self.parent.report(f"flushing {self.column}")
         self.main.flush()
         self.main.close()
@@ -215,11 +257,6 @@ class Writer:
                 raise RefusalError(
                     f"column {self.column} does not read back as it was written; it is not complete"
                 )
-        self.main.putcolkeyword(self.column, COMPLETE, True)
-        self.main.flush()
-        self.main.close()
-        self.backup.remove()
-        self.parent.send({"n_row": len(self.written)})
 
     def _zero_rest(self) -> None:
         """Set the rows of a new column that no model was written to."""

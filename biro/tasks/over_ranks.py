@@ -1,0 +1,97 @@
+"""Tasks over ranks of MPI: each does one after the other, as rank 0 hands them out."""
+
+from __future__ import annotations
+
+import functools
+import pickle
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from biro.ranks.held import on_own_device
+from biro.ranks.ranks import Ranks
+from biro.run.interrupt import StopFlag
+from biro.tasks.pool import sendable
+from rime_kernels.device import Backend
+
+A = TypeVar("A")
+T = TypeVar("T")
+_PAUSE = 0.01
+"""Seconds between two looks whether a result has come."""
+
+
+def in_ranks(
+    task: Callable[[A], T], todo: Mapping[str, A], ranks: Ranks, stop: StopFlag, backend: Backend
+) -> Iterator[T]:
+    """See `run_tasks`; the task and its data are sent to each rank once, and rank 0 works on tasks, too.
+
+    When `stop` is set, tasks that ranks work on are finished, and no others are begun.
+    """
+    if not todo:
+        return
+    ranks.check_alike(backend)
+    with sendable():
+        packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
+    with ranks.working(_unpacked, packed, backend) as hand, _Own(task, backend) as own:
+        free, left = [own.rank, *range(1, ranks.n_rank)], list(todo.values())[::-1]
+        n_busy = 0
+        while n_busy or (left and not stop):
+            while free and left and not stop:
+                rank, argument = free.pop(0), left.pop()
+                n_busy += 1
+                if rank == own.rank:
+                    own.give(argument)
+                else:
+                    hand.give(rank, argument)
+            done = [*own.taken(), *hand.taken()]
+            for rank, result in done:
+                n_busy -= 1
+                free.append(rank)
+                yield result
+            if not done:
+                time.sleep(_PAUSE)
+
+
+def _unpacked(packed: bytes, backend: Backend) -> Callable[[Any], Any]:
+    """The task, which a rank does in the thread of its device."""
+    task = on_own_device(backend, functools.partial(pickle.loads, packed))  # rank 0 has packed it
+    return lambda argument: on_own_device(backend, functools.partial(task, argument))
+
+
+class _Own:
+    """The tasks of rank 0, in a thread beside the one that hands out tasks and takes results."""
+
+    rank = 0
+
+    def __init__(self, task: Callable[[Any], Any], backend: Backend) -> None:
+        self._task, self._backend = task, backend
+        self._todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+
+    def __enter__(self) -> _Own:
+        threading.Thread(target=self._work, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._todo.put(None)
+
+    def give(self, argument: object) -> None:
+        self._todo.put((argument,))
+
+    def taken(self) -> list[tuple[int, Any]]:
+        """The result that has come, if one has; an error of the task is raised."""
+        if self._done.empty():
+            return []
+        is_good, value = self._done.get()
+        if not is_good:
+            raise value
+        return [(self.rank, value)]
+
+    def _work(self) -> None:
+        while (given := self._todo.get()) is not None:
+            try:
+                self._done.put((True, on_own_device(self._backend, functools.partial(self._task, *given))))
+            except BaseException as error:
+                self._done.put((False, error))
