@@ -186,7 +186,8 @@ def test_no_limit_of_memory_changes_a_bit(problem, sky, beam_of, form, beam, per
     for limit in (1,) if SIMULATED else (1, 10_000):
         limited = with_data(rows, **options, memory_limit=limit)
         assert_same(answer(limited, sources), expected)
-        assert limit > 1 or not limited._engine._data[1].resident  # type: ignore[attr-defined]
+        (data,) = limited._engine._data.values()  # type: ignore[attr-defined]
+        assert limit > 1 or not data.resident
 
 
 @pytest.mark.parametrize("form", FORMS_ON_DEVICE)
@@ -197,7 +198,8 @@ def test_records_are_cut_where_the_data_are_not(problem, sky, form) -> None:
     other = with_data(rows, form=form)
     other._engine._work_budget = 100  # type: ignore[attr-defined]
     assert_same(answer(other, sources), expected)
-    assert other._engine._data[1].resident  # type: ignore[attr-defined]
+    (data,) = other._engine._data.values()  # type: ignore[attr-defined]
+    assert data.resident
 
 
 def test_work_that_does_not_fit_is_cut(problem, sky, monkeypatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Rime, Rows, device
+from rime_kernels import Rime, Rows, device, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.matrix_units import forced_units
 
@@ -130,7 +130,11 @@ def test_blocks_as_devices_have_them(
 @pytest.mark.on_device
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, error_of, precision) -> None:
-    rows = problem(n_antenna=64, n_time=1, n_chan=1, corr=["I"])
+    """All baselines; `problem` leaves a quarter of them out, too many for these tiles."""
+    first, second = np.triu_indices(64, 1)
+    position = np.random.default_rng(1).normal(scale=800.0, size=(64, 3))
+    uvw, time = position[first] - position[second], np.zeros(first.size, int)
+    rows = Rows(uvw, first, second, time, [1e9], stokes_to_corr(["I"]), 64, 1)
     sources = points(sky, rows, 80)
     sources.stokes[..., 1:] = 0.0
     rime = with_data(rows, form="factored", precision=precision)

@@ -41,7 +41,8 @@ def skies(rows: Rows, sky: Any) -> list[Sources]:
 
 def data_of(rime: Rime) -> Any:
     """What the engine keeps of the data; after a call of chi2 or plan."""
-    return rime._engine._data[1]  # type: ignore[attr-defined]
+    (data,) = rime._engine._data.values()  # type: ignore[attr-defined]
+    return data
 
 
 _WHOLE: dict[str, tuple[Rime, list[Sources], list[Any]]] = {}
@@ -156,7 +157,8 @@ def test_crowded_times_keep_within_the_limit(cuda_backend, sky, form) -> None:
     n_byte = data_of(rime).n_byte
     limited = with_data(rows, form=form, memory_limit=int(0.9 * n_byte))
     np.testing.assert_array_equal(limited.chi2(sources), expected)
-    layout, data = limited._engine._data  # type: ignore[attr-defined]
+    data = data_of(limited)
+    layout = data._layout
     item = n_byte / layout.n_datum(layout.slab(0, layout.n_unit))
     # Two buffers share what data may take; one unit of the layout is the least there is.
     for slab in data.slabs:
@@ -210,7 +212,7 @@ class SmallDevice:
 def test_work_that_does_not_fit_is_cut(whole, monkeypatch) -> None:
     rime, sources, answers = whole
     small = with_data(rime.rows, form=rime.form)
-    layout = rime._engine._data[0]  # type: ignore[attr-defined]
+    layout = data_of(rime)._layout
     room = SmallDevice(monkeypatch, sums=8 * 1.5 * layout.n_sum)
     np.testing.assert_array_equal(small.chi2(sources[1]), answers[1][0])
     assert max(room.refused) == 3 * 8 * layout.n_sum

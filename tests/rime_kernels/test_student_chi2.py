@@ -207,10 +207,10 @@ def test_both_kinds_of_chi2_share_the_data(cuda_backend, problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, cuda_backend)
     rime.chi2(sources)
-    data = rime._engine._data[1]  # type: ignore[attr-defined]
+    (data,) = rime._engine._data.values()  # type: ignore[attr-defined]
     rime.chi2(sources, SCALED_DOF)
     rime.chi2_and_gradient(sources, SCALED_DOF)
-    assert rime._engine._data[1] is data  # type: ignore[attr-defined]
+    assert list(rime._engine._data.values()) == [data]  # type: ignore[attr-defined]
 
 
 def test_several_together(problem, sky) -> None:
