@@ -47,6 +47,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
     n_own, n_thread, n_warp = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.n_thread // LANES
     n_each = 2 if n_plane == 1 else 4 if n_plane == 2 else 8  # a power of two
     n_value = _AT_ONCE * n_each
+    n_of_warp = n_stage * n_warp * n_each  # a name: Numba takes no product as the size of a shared array
     stage, own, load = make_stage(kernel), make_own(kernel), _make_load(kernel)
     sum_lanes = make_lane_sums(n_value, LANES)
 
@@ -62,7 +63,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
         at = cuda.shared.array(n_stage, int64)
         of_u = cuda.shared.array((n_stage, 2, length_x), real)
         of_v = cuda.shared.array((n_stage, 2, length_y), real)
-        of_warp = cuda.shared.array(n_stage * n_warp * n_each, real)
+        of_warp = cuda.shared.array(n_of_warp, real)
         cells = cuda.local.array(n_own, real)
         value = cuda.local.array(n_value, real)
         t = cuda.local.array(n_sum, real)

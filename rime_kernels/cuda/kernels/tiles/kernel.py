@@ -229,8 +229,17 @@ def _make_clear(kernel: TileKernel) -> Compiled:
     return clear
 
 
+@device.inline
+def _no_points(
+    block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, shared: Shared, sums: Array
+) -> None:
+    """In place of what a kernel without matrix units never calls."""
+
+
 def _make_sweep_points(kernel: TileKernel) -> Compiled:
     """Function in which matrix units sum the point sources, chunk by chunk."""
+    if not kernel.uses_units:
+        return _no_points
     points_of, chunk = operands.make_points(), sizes_of(kernel).n_operand_source
     stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
     clear, add = operands.make_clear_operands(kernel), operands.make_add_operands(kernel)

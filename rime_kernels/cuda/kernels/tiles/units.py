@@ -26,24 +26,31 @@ N_ROW, N_COLUMN, N_OWN = 16, 8, 4
 # Compute capability from which the instruction for 16 rows in double precision exists.
 _DOUBLE_ROWS = (9, 0)
 
-_INT, _FLOAT, _DOUBLE = ir.IntType(32), ir.FloatType(), ir.DoubleType()
+# LLVM's types by the letters of constraints.
+_KINDS = {"r": ir.IntType(32), "l": ir.IntType(64), "f": ir.FloatType(), "d": ir.DoubleType()}
 
 
-def _instruction(code: str, constraints: str, kinds: list[Any], results: list[Any]) -> Callable[..., Any]:
+def _instruction(code: str, results: str, arguments: str, more: str = "") -> Callable[..., Any]:
     """What builds a piece of PTX in a kernel; gives its results as a tuple, or the only one.
 
-    It is marked as having an effect: so no thread of a warp takes it on another way than the rest.
+    `results` and `arguments` have a letter for each: r and l for whole numbers of 32 and 64 bits, f and d for
+    numbers of single and double precision. `more` are further constraints; with "&", results are written
+    before all arguments are read. The piece is marked as having an effect: so no thread of a warp
+    takes it on another way than the rest.
     """
-    result = ir.VoidType() if not results else results[0]
-    if len(results) > 1:
-        result = ir.LiteralStructType(results)
+    early = "&" if "&" in more else ""
+    constraints = [f"={early}{letter}" for letter in results] + list(arguments)
+    constraints += [each for each in more.split(",") if each not in ("", "&")]
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        inline = ir.InlineAsm(ir.FunctionType(result, kinds), code, constraints, side_effect=True)
+        kinds = [_KINDS[letter] for letter in results]
+        result = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
+        function = ir.FunctionType(result, [_KINDS[letter] for letter in arguments])
+        inline = ir.InlineAsm(function, code, ",".join(constraints), side_effect=True)
         found = builder.call(inline, args)
-        if len(results) < 2:
-            return found if results else context.get_dummy_value()
-        values = [builder.extract_value(found, k) for k in range(len(results))]
+        if len(kinds) < 2:
+            return found if kinds else context.get_dummy_value()
+        values = [builder.extract_value(found, k) for k in range(len(kinds))]
         return context.make_tuple(builder, signature.return_type, values)
 
     return build
@@ -64,9 +71,7 @@ def make_product(single: bool) -> Compiled:
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
         "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"
     )
-    build = _instruction(
-        code, "=f,=f,=f,=f,r,r,r,r,r,r,f,f,f,f", [_INT] * 6 + [_FLOAT] * 4, [_FLOAT] * 4
-    )  # fmt: skip
+    build = _instruction(code, "ffff", "rrrrrrffff")
     u32, f32 = types.uint32, types.float32
 
     @device.intrinsic
@@ -94,8 +99,7 @@ def _double_product() -> Compiled:
         )
     f64 = types.float64
     four = types.UniTuple(f64, 4)
-    constraints = ",".join(["=&d"] * 4 + ["d"] * 10)
-    build = _instruction(code, constraints, [_DOUBLE] * 10, [_DOUBLE] * 4)
+    build = _instruction(code, 4 * "d", 10 * "d", "&")
 
     @device.intrinsic
     def product(
@@ -112,7 +116,7 @@ def make_turn(single: bool) -> Compiled:
     """Function that gives (y, -x) of (x, y): a packed pair, or the two numbers of double precision."""
     if single:
         code = "{.reg .b32 x; prmt.b32 x, $1, $1, 0x1032; xor.b32 $0, x, 0x80000000;}"
-        build = _instruction(code, "=r,r", [_INT], [_INT])
+        build = _instruction(code, "r", "r")
         u32 = types.uint32
 
         @device.intrinsic
@@ -122,14 +126,14 @@ def make_turn(single: bool) -> Compiled:
         return turn
 
     # The sign alone, by an instruction that needs no unit for double precision.
-    negative = _instruction("xor.b64 $0, $1, 0x8000000000000000;", "=l,l", [ir.IntType(64)], [ir.IntType(64)])
+    negative = _instruction("xor.b64 $0, $1, 0x8000000000000000;", "l", "l")
     f64 = types.float64
 
     @device.intrinsic
     def turn_sign(context: Any, x: Scalar) -> Any:
         def build_sign(target: Any, builder: Any, signature: Any, args: Any) -> Any:
-            bits = builder.bitcast(args[0], ir.IntType(64))
-            return builder.bitcast(negative(target, builder, signature, [bits]), _DOUBLE)
+            bits = builder.bitcast(args[0], _KINDS["l"])
+            return builder.bitcast(negative(target, builder, signature, [bits]), _KINDS["d"])
 
         return f64(f64), build_sign
 
@@ -144,9 +148,9 @@ def make_address() -> Compiled:
     def address(context: Any, array: Array) -> Any:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = target.make_array(signature.args[0])(target, builder, args[0]).data
-            number = builder.ptrtoint(pointer, ir.IntType(64))
+            number = builder.ptrtoint(pointer, _KINDS["l"])
             code = "{.reg .u64 x; cvta.to.shared.u64 x, $1; cvt.u32.u64 $0, x;}"
-            return _instruction(code, "=r,l", [ir.IntType(64)], [_INT])(target, builder, signature, [number])
+            return _instruction(code, "r", "l")(target, builder, signature, [number])
 
         return types.uint32(array), build
 
@@ -156,11 +160,11 @@ def make_address() -> Compiled:
 @functools.cache
 def make_load(single: bool) -> Compiled:
     """Function that reads 16 bytes of shared memory: four packed pairs, or two numbers."""
-    kind, letter, n = (_INT, "r", 4) if single else (_DOUBLE, "d", 2)
+    letter, n = ("r", 4) if single else ("d", 2)
     numba_kind = types.uint32 if single else types.float64
     outs = ", ".join(f"${k}" for k in range(n))
     code = f"ld.shared.v{n}.{'b32' if single else 'f64'} {{{outs}}}, [${n}];"
-    build = _instruction(code, ",".join([f"={letter}"] * n + ["r", "~{memory}"]), [_INT], [kind] * n)
+    build = _instruction(code, n * letter, "r", "~{memory}")
     result = types.UniTuple(numba_kind, n)
 
     @device.intrinsic
@@ -178,7 +182,7 @@ def make_split() -> Compiled:
         "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $2, x; sub.f32 y, $3, y; "
         "cvt.rn.f16x2.f32 $1, y, x;}"
     )
-    build = _instruction(code, "=&r,=&r,f,f", [_FLOAT] * 2, [_INT] * 2)
+    build = _instruction(code, "rr", "ff", "&")
 
     @device.intrinsic
     def split(context: Any, x: Scalar, y: Scalar) -> Any:
@@ -190,9 +194,9 @@ def make_split() -> Compiled:
 @functools.cache
 def make_store(single: bool) -> Compiled:
     """Function that writes a packed pair, or a number of double precision, to shared memory."""
-    kind, letter, real = (_INT, "r", types.uint32) if single else (_DOUBLE, "d", types.float64)
+    letter, real = ("r", types.uint32) if single else ("d", types.float64)
     code = f"st.shared.{'b32' if single else 'f64'} [$0], $1;"
-    build = _instruction(code, f"r,{letter},~{{memory}}", [_INT, kind], [])
+    build = _instruction(code, "", f"r{letter}", "~{memory}")
 
     @device.intrinsic
     def store(context: Any, at: Scalar, value: Scalar) -> Any:
