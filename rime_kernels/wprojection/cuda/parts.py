@@ -114,8 +114,12 @@ class Kernel:
 
     @property
     def max_register(self) -> int:
-        """Registers that a thread may have, so that a block of all of them can be launched."""
-        return min(255, _REGISTERS // self.n_thread // 8 * 8)
+        """Registers that a thread may have, so that a block of all of them can be launched.
+
+        A multiprocessor has four parts, and each warp lies in one of them.
+        """
+        per_part = -(-self.n_thread // (4 * LANES)) * LANES
+        return min(255, _REGISTERS // 4 // per_part // 8 * 8)
 
     @property
     def bin_x(self) -> int:
