@@ -56,7 +56,8 @@ def _section(run: Line) -> str:
     words += f" The run took {about['wall_s'] / 60:.1f} minutes; "
     words += f"the load average before it was {about['load']:.1f}."
     parts = [head, words]
-    parts += [_roofs(run["roofs"]), _cases(run), _growth(run["cases"]), _batches(run["cases"])]
+    parts += [_roofs(run["roofs"]), _cases(run), _units(run["cases"])]
+    parts += [_growth(run["cases"]), _batches(run["cases"])]
     return "\n\n".join(part for part in [*parts, _extras(run["cases"]), _goals(run["goals"])] if part)
 
 
@@ -93,6 +94,25 @@ def _cases(run: Line) -> str:
     note = f" Where a call takes seconds, the median is of at least {few[0]} calls." if few else ""
     about = "`times` is the number of integrations, `x ...` the rate of biro divided by that of the program."
     return f"{markdown_table(header, rows)}\n\n{about}{note}"
+
+
+def _units(cases: Sequence[Line]) -> str:
+    """Cases that matrix units sum, beside the same without them."""
+    found = [line for line in cases if "without_units_ms" in line]
+    if not found:
+        return ""
+    rows = [
+        [
+            line["name"],
+            line["precision"],
+            f"{line['median_ms']:.3g}",
+            f"{line['without_units_ms']:.3g}",
+            f"{line['without_units_ms'] / line['median_ms']:.2f}",
+        ]
+        for line in found
+    ]
+    words = "Matrix units sum the points of these cases; the same run without them:"
+    return f"{words}\n\n" + markdown_table(["case", "precision", "ms", "ms without", "ratio"], rows)
 
 
 def _growth(lines: Sequence[Line]) -> str:
