@@ -59,7 +59,7 @@ def column(path: Path, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "ranks", "options"),
-    [("vla_3c273_x", (2, 3), ()), ("vlba_j1033p6051_ku", (3,), ("--smearing", "off", *TWO_TIMES))],
+    [("vla_3c273_x", (2,), ()), ("vlba_j1033p6051_ku", (3,), ("--smearing", "off", *TWO_TIMES))],
 )
 def test_predict_by_ranks(
     tmp_path: Path,
@@ -94,7 +94,13 @@ def column_of_data(path: Path) -> np.ndarray:
         return np.asarray(main.getcol("DATA"))
 
 
-@pytest.mark.parametrize("options", [("--weighting", "briggs"), ("--stokes", "IQUV", "--what", "residual")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--weighting", "briggs"), marks=pytest.mark.thorough),
+        ("--stokes", "IQUV", "--what", "residual"),
+    ],
+)
 def test_image_by_ranks(
     tmp_path: Path, measurement_set: Callable[[str], Path], options: tuple[str, ...]
 ) -> None:

@@ -21,7 +21,9 @@ DATA_PROGRAM = Path(__file__).with_name("ranks_data_program.py")
 OF_SHARDS = ("value", "gradient", "fisher", "product", "scatter")
 
 
-@pytest.mark.parametrize("options", [{}, {"stokes": "I"}])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"stokes": "I"}, marks=pytest.mark.thorough, id="stokes")]
+)
 def test_ranks_read_their_own_rows(
     tmp_path: Path, measurement_set: Callable[[str], Path], options: dict[str, str]
 ) -> None:
@@ -67,7 +69,7 @@ def test_partitions_of_few_shards_use_all_ranks() -> None:
 @pytest.mark.parametrize(
     ("n", "options"),
     [
-        (1, {"average_time": "30 s", "average_channels": 2}),
+        pytest.param(1, {"average_time": "30 s", "average_channels": 2}, marks=pytest.mark.thorough),
         (2, {"average_time": "30 s", "average_channels": 2}),
         (3, {"average_time": "100 s", "taper": "20 klambda", "weights": "equal", "stokes": "I"}),
     ],

@@ -56,8 +56,15 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-@pytest.mark.parametrize("precision", ["single", "double"])
-@pytest.mark.parametrize("picture", [deltas, corner])
+@pytest.mark.parametrize(
+    ("picture", "precision"),
+    [
+        (deltas, "double"),
+        (corner, "single"),
+        pytest.param(deltas, "single", marks=pytest.mark.thorough),
+        pytest.param(corner, "double", marks=pytest.mark.thorough),
+    ],
+)
 def test_the_error_of_a_wide_field_falls_with_the_accuracy(
     reference: ModuleType, picture: Any, precision: Any
 ) -> None:
@@ -74,8 +81,11 @@ def test_the_error_of_a_wide_field_falls_with_the_accuracy(
 @pytest.mark.parametrize(
     ("support", "accuracy", "w_max"),
     [
-        (7, 1e-2, 0.0), (7, 1e-3, 100.0), (8, 1e-2, 1000.0), (12, 1e-4, 1e4), (15, 1e-5, 1e4),
-        (16, 1e-6, 1e3), (24, 1e-2, 3e4), (31, 1e-3, 1e4), (64, 1e-3, 1e4),
+        (7, 1e-2, 0.0), (8, 1e-2, 1000.0), (15, 1e-5, 1e4), (31, 1e-3, 1e4), (64, 1e-3, 1e4),
+        *(
+            pytest.param(*each, marks=pytest.mark.thorough)
+            for each in [(7, 1e-3, 100.0), (12, 1e-4, 1e4), (16, 1e-6, 1e3), (24, 1e-2, 3e4)]
+        ),
     ],
 )  # fmt: skip
 def test_kernels_of_every_size(reference: ModuleType, support: int, accuracy: float, w_max: float) -> None:
@@ -99,8 +109,15 @@ def test_correlations_and_an_image_beside_the_phase_centre(
     assert relative(gridder.predict(image), reference.direct_image(rows, corr, image, grid)) < 1e-5
 
 
-@pytest.mark.parametrize("accuracy", [1e-2, 1e-4])
-@pytest.mark.parametrize("corr", [["I"], LINEAR, ["RL", "RR"]])
+@pytest.mark.parametrize("accuracy", [pytest.param(1e-2, marks=pytest.mark.thorough), 1e-4])
+@pytest.mark.parametrize(
+    "corr",
+    [
+        pytest.param(["I"], marks=pytest.mark.thorough),
+        LINEAR,
+        pytest.param(["RL", "RR"], marks=pytest.mark.thorough),
+    ],
+)
 @pytest.mark.parametrize(("precision", "tolerance"), [("single", 1e-6), ("double", 1e-12)])
 def test_gridder_and_degridder_are_adjoint(
     corr: list[str], precision: Any, tolerance: float, accuracy: float
@@ -165,7 +182,7 @@ def test_what_has_no_weight_may_be_anything() -> None:
 
 
 @pytest.mark.parametrize("name", ["deltas", "blobs"])
-@pytest.mark.parametrize("accuracy", [1e-3, 1e-5, 1e-6])
+@pytest.mark.parametrize("accuracy", [pytest.param(1e-3, marks=pytest.mark.thorough), 1e-5, 1e-6])
 def test_the_images_that_wsclean_predicted(
     truth: Callable[[str], dict[str, np.ndarray]], name: str, accuracy: float
 ) -> None:
