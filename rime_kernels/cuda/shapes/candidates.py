@@ -123,7 +123,11 @@ def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: TileSha
 def fits(kind: KernelKind, shape: Shape) -> bool:
     """Whether a kernel of this shape can be launched on every device, and is as precise as it must be."""
     n_thread = _n_thread(shape)
-    if min(dataclasses.astuple(shape)[:-1]) < 1 or not 0 <= shape.max_register <= _MOST:
+    if isinstance(shape, TileShape):
+        sizes = [shape.side, shape.n_thread, shape.chunk, shape.n_slot, shape.n_item]
+    else:
+        sizes = [shape.n_row, shape.run]
+    if min(sizes) < 1 or not 0 <= shape.max_register <= _MOST:
         return False
     if n_thread % 32 or n_thread > 1024 or n_thread * _registers(shape.max_register) > _REGISTERS:
         return False
