@@ -134,7 +134,7 @@ def _make_shared(kernel: TileKernel) -> Compiled:
     uses_units, n_operand_bright, n_place = kernel.uses_units, sizes.n_operand_bright, sizes.n_place
     n_operand_place, n_inverse, element = (
         sizes.n_operand_place,
-        4 * n_item,
+        4 * n_item if uses_units else 1,
         cplx if device.simulated() or not single else uint64,
     )
     address = (lambda array: array) if device.simulated() else units.make_address()
