@@ -30,7 +30,7 @@ class Data:
         self._layout = layout
         self._values = [fixed.vis, fixed.weight, *fixed.template]
         self._item_bytes = sum(each.dtype.itemsize for each in self._values)
-        self.n_byte = layout.n_datum(whole) * self._item_bytes
+        self.n_byte = self.size(fixed, layout)
         self.resident = self.n_byte <= budget
         if self.resident:
             self.slabs = [whole]

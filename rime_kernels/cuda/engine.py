@@ -285,22 +285,20 @@ class Engine:
 
     def _layout(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
         """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
-        n_shape = sources.n_shape
-        may = self._has_units and not for_adjoint
+        n_shape, may = sources.n_shape, self._has_units and not for_adjoint
         units = may and units_pay(variant, sources.n_source - n_shape, n_shape)
         key = variant, n_shape > 0, units
         if key not in self._layouts and variant.log:
             plain = self._layout(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
             self._layouts[key] = plain.of(variant)
+        if key not in self._layouts and units:
+            in_units = self._unit_layout(variant)
+            self._layouts[key] = in_units or self._layout(variant, sources, for_adjoint=True)
         if key not in self._layouts:
             rows = self._fixed
             n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
             work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
-            if not units:
-                self._layouts[key] = self._new_layout(variant, key[1], Size(n_antenna, work))
-            else:
-                in_units = self._unit_layout(variant)
-                self._layouts[key] = in_units or self._layout(variant, sources, for_adjoint=True)
+            self._layouts[key] = self._new_layout(variant, n_shape > 0, Size(n_antenna, work))
         return self._layouts[key]
 
     def _unit_layout(self, variant: Variant) -> Tiles | None:

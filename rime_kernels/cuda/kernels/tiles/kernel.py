@@ -4,8 +4,8 @@ A block works on some items (a time and a channel) of one batch entry and, of ea
 (`tile_table`). Chunk by chunk of the sources it puts the terms of its antennas and the brightness into shared
 memory, where each thread reads `side` + `side` terms for the side^2 baselines whose sums it keeps in
 registers. While one chunk is summed the next is made: there are two buffers. No antenna term ever
-reaches the device's memory. Where `TileShape.units` says so, matrix units sum the point sources
-(`operands`), and the rest goes on as said.
+reaches the device's memory. Where `TileShape.units` says so, matrix units sum the sources, all of
+them points (`operands`), and the rest goes on as said.
 
 Numba keeps a local array in registers where every index is a constant once loops of constant length are
 unrolled; hence the many such loops, and hence the sums that move up at the end instead of an
@@ -76,7 +76,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
     has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, _make_sweep_points(kernel)
-    has_others, n_own = not uses_units or kernel.has_gaussian, kernel.shape.n_own
+    n_own = kernel.shape.n_own
     next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
@@ -87,7 +87,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         shared, own = shared_arrays(), own_arrays()
         block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
         place_antennas(block, work, tables, sky, shared)
-        if has_others:
+        if not uses_units:
             clear_gaps(block, tables, shared.staged)
         tile = find_tile(block, work, tables)
         look_ahead(tile, tables, columns, own.glance)
@@ -100,7 +100,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         if uses_units and first_sweep == 0:
             sweep_points(block, tile, work, tables, sky, shared, own.sums)
         for sweep in range(n_sweep):
-            if sweep >= first_sweep and has_others:
+            if sweep >= first_sweep and not uses_units:
                 sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if has_gains and sweep == 0:
                 # All threads have met since the last term was read.
@@ -278,16 +278,13 @@ def _make_sweep_points(kernel: TileKernel) -> Compiled:
 
 
 def _make_sweep(kernel: TileKernel) -> Compiled:
-    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather.
-
-    Without the points where matrix units have summed them.
-    """
+    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather."""
     sizes, has_gaussian, votes = (
         sizes_of(kernel),
         kernel.has_gaussian,
         kernel.has_gaussian and kernel.variant.single,
     )
-    n_term, n_bright, skips_points = sizes.n_term, sizes.n_bright, kernel.uses_units
+    n_term, n_bright = sizes.n_term, sizes.n_bright
     stage, add_chunk, gather_chunk = (
         staging.make_stage(kernel),
         _make_add_chunk(kernel),
@@ -304,8 +301,6 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
         # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
         before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
         stop = int64(n_source)
-        if skips_points:
-            start = int64(n_point)
         if sweep == 1:
             start, stop = int64(sky.first_varied), int64(sky.stop_varied)
         any_wide = 0  # of the chunk that was made before

@@ -85,7 +85,7 @@ class TileKernel:
 
     @property
     def uses_units(self) -> bool:
-        """Whether matrix units sum the point sources."""
+        """Whether matrix units sum the sources: points alone."""
         return bool(self.shape.units)
 
     @property
@@ -158,7 +158,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     # One element more than a group's terms: groups then begin in different banks.
     step = shape.chunk * shape.side + 1
     n_term = shape.n_slot // shape.side * step
-    if units and not kernel.has_gaussian:
+    if units:
         n_term = shape.n_slot if kernel.end.staged else 1  # gains lie there
     per_source = 2 if n_stokes == 4 else 1
     bright_step = (shape.chunk + 1) * per_source
