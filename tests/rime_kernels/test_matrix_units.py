@@ -129,6 +129,7 @@ def test_blocks_as_devices_have_them(
 
 @pytest.mark.cuda
 @pytest.mark.on_device
+@pytest.mark.usefixtures("cuda_backend")
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, error_of, precision) -> None:
     """All baselines; `problem` leaves a quarter of them out, too many for these tiles."""
