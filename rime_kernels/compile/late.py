@@ -3,8 +3,10 @@
 A loop calls functions that call others, and LLVM optimises all of them together in the end. Numba makes
 machine code of each as soon as it is compiled, with all that it calls; and of a parallel loop four times: of
 its body, of two wrappers around the body, and of the function that starts it, which alone is ever called. A
-`LateLibrary` holds a function that others call: it is optimised a little, and becomes machine code where its
-address is asked for. The first gradient compiles in half the time (docs/performance.md).
+`LateLibrary` holds a function that others call: it is optimised a little, with what is inlined into it, and
+becomes machine code where its address is asked for. What it calls and what is not inlined stays apart from
+it, so that this is optimised a little once, and comes to it in the loop. The first gradient compiles in less
+than half the time (docs/developers/kernels.md).
 
 This replaces private parts of Numba (`PRIVATE_PARTS`); where the installed Numba has others, it compiles as
 it does without.
@@ -13,7 +15,7 @@ it does without.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from numba.core import codegen
@@ -28,18 +30,65 @@ PRIVATE_PARTS = (
     (
         "_optimize_final_module", "_finalize_final_module", "_finalize_dynamic_globals", "codegen",
         "_get_compiled_object", "_ensure_finalized", "get_pointer_to_function", "enable_object_caching",
+        "finalize", "_optimize_functions", "_get_module_for_linking",
     ),
-    ("_library_class", "_pass_builder", "_module_pass_manager", "set_env"),
+    ("_library_class", "_pass_builder", "_module_pass_manager", "_function_pass_manager", "set_env"),
 )  # fmt: skip
 # How Numba names the body of a parallel loop, which nobody calls from Python, and the wrappers around it.
 _BODY = "__numba_parfor_gufunc"
 _WRAPPERS = "parallelgufuncwrapper", "<numba.np.ufunc.wrappers._GufuncWrapper"
 
 
-class LateLibrary(codegen.JITCodeLibrary):
+class _PartOfLoop(codegen.JITCodeLibrary):
+    """Code of a loop, or of a function that loops call."""
+
+    def _optimize_functions(self, module: Module) -> None:
+        """Simplify functions; vectors are made of loops where machine code is made."""
+        module.data_layout = self._codegen._data_layout
+        manager, builder = self._codegen._function_pass_manager(
+            opt=1, loop_vectorize=False, slp_vectorize=False
+        )
+        for function in module.functions:
+            if not function.is_declaration:
+                manager.run(function, builder)
+
+
+class LateLibrary(_PartOfLoop):
     """The code of a function that loops call: no machine code before its address is asked for."""
 
     _made = False
+    apart: tuple[LateLibrary, ...] = ()
+    """Of functions that this one calls, and that are not inlined into it."""
+
+    @property
+    def own_module(self) -> Module:
+        """The function with all that is inlined into it; declarations of what is `apart`."""
+        self._ensure_finalized()
+        return super()._get_module_for_linking()
+
+    def finalize(self) -> None:
+        """Link what is inlined into the function; wrappers are small, and have no use of their own."""
+        libraries = list(dict.fromkeys(self._linking_libraries))
+        apart = [each for each in libraries if isinstance(each, LateLibrary) and not each._is_inlined()]
+        inside = [each for each in libraries if each not in apart]
+        of_inside = [other for each in inside for other in getattr(each, "apart", ())]
+        self.apart = tuple(dict.fromkeys([*apart, *of_inside]))
+        _link(self, inside)
+        super().finalize()
+
+    def _is_inlined(self) -> bool:
+        """Whether LLVM inlines the function wherever it is called, or has machine code of it already."""
+        own = [each for each in self.own_module.functions if not each.is_declaration]
+        return self._made or any(b"alwaysinline" in group for each in own for group in each.attributes)
+
+    def _get_module_for_linking(self) -> Module:
+        """The function with all that it calls, for libraries that know nothing of what is `apart`."""
+        module = self.own_module
+        if self.apart:
+            module = module.clone()
+            for each in _with_all_apart(self.apart):
+                module.link_in(each.own_module, preserve=True)
+        return module
 
     def _optimize_final_module(self) -> None:
         """Optimise a little what is inlined many times; the loop optimises all that it calls again."""
@@ -65,6 +114,8 @@ class LateLibrary(codegen.JITCodeLibrary):
         if self._made:
             return
         self._made = True
+        for each in _with_all_apart(self.apart):
+            self._final_module.link_in(each.own_module, preserve=True)
         super()._optimize_final_module()
         super()._finalize_final_module()
         for name, environment in self._environments.items():
@@ -98,6 +149,43 @@ class LateLibrary(codegen.JITCodeLibrary):
         self._environments[name] = environment
 
 
+class LoopLibrary(_PartOfLoop):
+    """The code of a loop, with all that it calls."""
+
+    def finalize(self) -> None:
+        """Link all that is called, also by what is called, each once."""
+        _link(self, _with_all_apart(self._linking_libraries))
+        super().finalize()
+
+
+def _link(into: codegen.CPUCodeLibrary, libraries: Iterable[codegen.CPUCodeLibrary]) -> None:
+    """Link functions into a library, without what is apart from them, and leave nothing else to be linked."""
+    for each in dict.fromkeys(libraries):
+        each._ensure_finalized()
+        into._reload_init.update(each._reload_init)
+        module = each.own_module if isinstance(each, LateLibrary) else each._get_module_for_linking()
+        into._final_module.link_in(module, preserve=True)
+    into._linking_libraries = []
+
+
+def _with_all_apart(libraries: Iterable[codegen.CPUCodeLibrary]) -> list[codegen.CPUCodeLibrary]:
+    """Libraries, what is apart from them, and from that, and so on: callers before what they call.
+
+    LLVM leaves out what no function that is linked before it calls.
+    """
+    done: dict[codegen.CPUCodeLibrary, None] = {}
+
+    def visit(library: codegen.CPUCodeLibrary) -> None:
+        if library not in done:
+            for each in getattr(library, "apart", ()):
+                visit(each)
+            done[library] = None
+
+    for each in libraries:
+        visit(each)
+    return list(done)[::-1]
+
+
 class LoopCompiler(Compiler):
     """Compile a loop; what it calls becomes part of its machine code, and has none of its own."""
 
@@ -105,7 +193,7 @@ class LoopCompiler(Compiler):
         """Compile a Python function."""
         generator = self.state.targetctx.codegen()
         with _late_libraries(generator):
-            self.state.library = codegen.JITCodeLibrary(generator, function.__qualname__)
+            self.state.library = LoopLibrary(generator, function.__qualname__)
             self.state.library.enable_object_caching()
             return super().compile_extra(function)
 

@@ -56,6 +56,28 @@ def test_an_address_is_that_of_machine_code() -> None:
     assert code.library.get_pointer_to_function("nobody has this name") == 0
 
 
+@pytest.mark.parametrize("is_inlined", [False, True])
+def test_what_is_not_inlined_is_optimised_once(is_inlined: bool) -> None:
+    """The function that calls it has none of its code; a loop has, and whoever compiles later."""
+
+    def shifted(x: float) -> float:
+        return inner(x) - 1.0
+
+    def doubled(x: float) -> float:
+        return 2.0 * middle(x)
+
+    inner = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True, forceinline=is_inlined)(cubed)
+    middle = njit(shifted)
+    assert of_values(make_sum(middle)) == pytest.approx([0.0, 1.0, 8.0, 27.0])
+    library = middle.overloads[(float64,)].library
+    assert library.apart == (() if is_inlined else (inner.overloads[(float64,)].library,))
+    defined = [each.name for each in library.own_module.functions if not each.is_declaration]
+    assert any("shifted" in name for name in defined)
+    assert not any("cubed" in name for name in defined)
+    assert njit(doubled)(3.0) == 52.0
+    assert middle(2.0) == 7.0
+
+
 def test_a_function_that_a_loop_has_compiled_is_called_from_python() -> None:
     inner = njit(cubed)
     of_values(make_sum(inner))
