@@ -14,6 +14,7 @@ it does without.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,9 @@ from numba.core.compiler_lock import global_compiler_lock
 from rime_kernels.compile.types import Compiled, Module
 
 log = logging.getLogger(__name__)
+# Objects that Python makes before it looks for garbage: Numba makes millions that it keeps. A loop compiles
+# in 5 % less time than with Python's 700 (measured), and takes 20 MB more.
+_OBJECTS = 20_000
 # Private attributes that are used here: of a library of code, and of what makes them.
 PRIVATE_PARTS = (
     (
@@ -192,7 +196,7 @@ class LoopCompiler(Compiler):
     def compile_extra(self, function: Callable[..., object]) -> Compiled:
         """Compile a Python function."""
         generator = self.state.targetctx.codegen()
-        with _late_libraries(generator):
+        with _late_libraries(generator), _rare_garbage_collection():
             self.state.library = LoopLibrary(generator, function.__qualname__)
             self.state.library.enable_object_caching()
             return super().compile_extra(function)
@@ -208,6 +212,16 @@ def _late_libraries(generator: Module) -> Iterator[None]:
             yield
         finally:
             generator._library_class = before
+
+
+@contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
+    before = gc.get_threshold()
+    gc.set_threshold(max(_OBJECTS, before[0]) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _has_parts() -> bool:

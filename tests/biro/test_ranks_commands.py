@@ -59,7 +59,12 @@ def column(path: Path, name: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("name", "ranks", "options"),
-    [("vla_3c273_x", (2,), ()), ("vlba_j1033p6051_ku", (3,), ("--smearing", "off", *TWO_TIMES))],
+    [
+        ("vla_3c273_x", (2,), ()),
+        pytest.param(
+            "vlba_j1033p6051_ku", (3,), ("--smearing", "off", *TWO_TIMES), marks=pytest.mark.thorough
+        ),
+    ],
 )
 def test_predict_by_ranks(
     tmp_path: Path,

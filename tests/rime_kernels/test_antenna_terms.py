@@ -109,7 +109,7 @@ def test_what_differs_between_feeds_is_refused_on_stokes_parameters(
 @pytest.mark.parametrize(
     ("corr", "polarised"),
     [
-        (["I"], True),
+        pytest.param(["I"], True, marks=pytest.mark.thorough),
         (["V", "I", "U", "Q"], True),
         pytest.param(["I"], False, marks=pytest.mark.thorough),  # loops that no other test here compiles
     ],

@@ -45,7 +45,7 @@ def terms_of(jones: np.ndarray) -> AntennaTerms:
     return AntennaTerms(jones[None], np.arange(jones.shape[0]), np.arange(jones.shape[2]))
 
 
-@pytest.mark.parametrize("precision", ["double", "single"])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("form", ["factored", "row"])
 def test_codex_africanus(truth: Any, error_of: Any, backend: str, form: str, precision: str) -> None:
     """Random 2x2 gains of each time, antenna and channel, of sources and of given visibilities."""

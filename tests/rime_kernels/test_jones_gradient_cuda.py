@@ -143,6 +143,7 @@ def test_what_is_the_same_for_all_and_unpolarised(problem, sky, jones_beam_of, c
     assert_near(arrays_of(gpu, sources), arrays_of(cpu, sources), TOLERANCE["double"])
 
 
+@pytest.mark.on_device
 def test_one_time_of_pointing_errors_and_parts_of_the_rows(problem, sky, jones_beam_of) -> None:
     """The same bits from a recording, and where little memory makes slabs of rows, times cut in two.
 

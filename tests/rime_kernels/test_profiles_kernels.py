@@ -183,7 +183,7 @@ def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name:
     return found
 
 
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_gradient(backend, problem, sky, beam_of, reference, own, form, precision) -> None:
     rows = rows_for(problem)

@@ -99,7 +99,7 @@ def _least_most(rows: list[int], n_device: int) -> int:
 
 
 @pytest.mark.usefixtures("_on_the_cpu")
-@pytest.mark.parametrize("form", ["factored", "row"])
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.thorough)])
 def test_any_number_of_devices_gives_the_same_bits(problem, sky, beam_of, form) -> None:
     """Of 1, 2, 3 and 7 devices; and the sums of none, in another order."""
     rows = problem(n_antenna=4, n_time=9, n_chan=3)
