@@ -24,6 +24,8 @@ class Held(HeldData, Protocol):
 
     rows: Sequence[NDArray[np.int64]] | None
     """Rows of each shard, where they are others than those that follow from the rows alone."""
+    folder: str | None
+    """Where data lie in files; None where they are in memory."""
 
     @property
     def ranks(self) -> Ranks:

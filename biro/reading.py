@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
 from biro.data_set.options import DataOptions, SetOptions
-from biro.data_set.shares import read_by_ranks
+from biro.data_set.shares import folder_for, read_by_ranks
 from biro.errors import DataError, InputError
 from biro.formatting import check_names
 from biro.measurement_set import read_ms
@@ -19,6 +19,7 @@ from biro.measurement_set.read import open_set
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
+from biro.ranks.alone import alone
 from biro.ranks.ranks import Ranks
 from biro.ranks.start import start
 from biro.uvfits.read import open_uvfits, read_uvfits
@@ -39,6 +40,7 @@ def read(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
     comm: MPI.Intracomm | None = None,
+    cache: str | os.PathLike[str] | None = None,
     **options: Unpack[SetOptions],
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set or a UVFITS file, or of several as one observation.
@@ -53,6 +55,12 @@ def read(
         Ranks of MPI, each of which reads and holds a part of the rows, for a likelihood with the same `comm`.
         Only rank 0 goes on: the others serve it here until the likelihood is closed, or rank 0 ends, and then
         end. Where data are flagged anew, or have weights of the scatter, rank 0 reads and holds all.
+    cache : path of a folder, optional
+        For data that memory has no room for: visibilities and weights are written into files of this folder,
+        which are mapped into memory. The next call finds them there, as long as the data set and the options
+        are the same; delete what is in the folder when you no longer need it. What a likelihood computes with
+        lies there, too, in files without names that are gone with the process. Data are read in parts, so
+        that they can neither be flagged anew nor have weights of the scatter.
     **options
         As those of `biro.read_ms`; column, weight_column and scans are for Measurement Sets alone.
 
@@ -73,31 +81,36 @@ def read(
     >>> read(["day1.ms", "day2.uvfits"], correlations="RR,LL")
     """
     check_names(options, list(inspect.signature(read_ms).parameters)[1:], "read")
-    ranks = None if comm is None else start(comm)
-    return join([_read_one(each, options, ranks) for each in distinct_paths(path, "read")])
+    folder = None if cache is None else folder_for(cache, options)
+    ranks = start(comm) if comm is not None else alone() if folder is not None else None
+    return join([_read_one(each, options, ranks, folder) for each in distinct_paths(path, "read")])
 
 
-def _with_comm(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with the argument `comm` of `read` behind the others."""
-    comm = inspect.signature(read).parameters["comm"]
-    return signature.replace(parameters=[*signature.parameters.values(), comm])
+def _with_own(signature: inspect.Signature) -> inspect.Signature:
+    """A signature with the arguments that `read` has beside others behind these."""
+    own = [inspect.signature(read).parameters[name] for name in ("comm", "cache")]
+    return signature.replace(parameters=[*signature.parameters.values(), *own])
 
 
 # What `help` shows: the arguments that it takes, by name.
-read.__signature__ = _with_comm(inspect.signature(read_ms))  # type: ignore[attr-defined]
+read.__signature__ = _with_own(inspect.signature(read_ms))  # type: ignore[attr-defined]
 
 
-def _read_one(path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | None) -> Observation:
+def _read_one(
+    path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | None, folder: str | None
+) -> Observation:
     """One data set."""
     if not _is_fits(Path(path), options.get("time_limit", TIME_LIMIT)):
-        return read_ms(path, **options) if ranks is None else read_by_ranks(open_set, path, options, ranks)
+        if ranks is None:
+            return read_ms(path, **options)
+        return read_by_ranks(open_set, path, options, ranks, folder)
     own = {**options}
     for name in ("column", "weight_column", "scans"):
         if own.pop(name, None) is not None:
             raise InputError(f"{path}: UVFITS has no {name}; only Measurement Sets do")
     own.pop("time_limit", None)
     if ranks is not None:
-        return read_by_ranks(open_uvfits, path, cast(SetOptions, own), ranks)
+        return read_by_ranks(open_uvfits, path, cast(SetOptions, own), ranks, folder)
     return read_uvfits(path, **cast(DataOptions, own))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import AntennaTerms, Rows, Sources
+from rime_kernels.arrays.mapped import in_folder
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import RowTable
 from rime_kernels.jones_beam import JonesBeam
@@ -282,6 +283,11 @@ def with_data(
     cplx = fixed.matrix.dtype
     vis, weight = data[0].astype(cplx, copy=False), data[1].astype(cplx.type(0).real.dtype, copy=False)
     return fixed._replace(vis=_contiguous(vis), weight=_contiguous(weight))
+
+
+def in_files(fixed: Constants, folder: str | None) -> Constants:
+    """The same with data and weights in files of a folder, where one is given."""
+    return fixed._replace(vis=in_folder(fixed.vis, folder), weight=in_folder(fixed.weight, folder))
 
 
 def in_time_order(fixed: Constants) -> Constants:

@@ -81,6 +81,9 @@ class Rime:
     held : HeldData, optional
         In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `Shares`, there
         are no data.
+    folder : str, optional
+        Data as they are computed with lie in files of this folder, which are mapped into memory, and gone
+        with the `Rime`: for data that memory has no room for. Default: they are in memory.
 
     Attributes
     ----------
@@ -118,6 +121,7 @@ class Rime:
         devices: Devices | None = None,
         ranks: Ranks | None = None,
         held: HeldData | None = None,
+        folder: str | None = None,
     ) -> None:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
@@ -143,6 +147,7 @@ class Rime:
             factored,
             gaussian_frame,
             None if memory_limit is None else check.n_byte("memory_limit", memory_limit),
+            folder,
         )
         team = None if devices is None or ranks is not None else Team(threads_of(self.backend, devices))
         self._engine: Engine = make_engine(

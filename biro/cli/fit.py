@@ -14,6 +14,7 @@ from biro.cli.options import (
     Average,
     Backend,
     BackendOption,
+    CacheOption,
     DevicesOption,
     Frame,
     FrameOption,
@@ -71,6 +72,7 @@ def fit(
     ] = Average.none,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
+    cache: CacheOption = None,
     each: Annotated[
         bool, typer.Option("--each", help="Fit each OBS by itself, into a directory of its own in RUN.")
     ] = False,
@@ -118,6 +120,8 @@ def fit(
     if each:
         if comm is not None:
             raise InputError("ranks share the data of one fit: start biro fit --each without them")
+        if cache is not None:
+            raise InputError("--cache is of one fit: leave --each out")
         fits = fit_each(
             obs,
             sky,
@@ -133,7 +137,7 @@ def fit(
         return
     if workers is not None:
         raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
-    observation = read(obs, **reading, comm=comm)
+    observation = read(obs, **reading, comm=comm, cache=cache)
     asked = of_likelihood["precision"] = asked_precision(precision.value, run)
     likelihood = Likelihood(observation, sky, **of_likelihood, comm=comm)
     say(_problem_text(likelihood, backend.value))
@@ -161,7 +165,7 @@ def fit(
         say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
     elif pictures:
         if likelihood.observation.is_held:
-            say("pictures are of some times and channels, which ranks have sent")
+            say("pictures are of some times and channels of the data")
             drawn = likelihood.of_few()
         else:
             drawn = likelihood
@@ -202,7 +206,10 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     from rime_kernels.device import resolve
 
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
-    shared = "" if likelihood.ranks is None else f", shared by {likelihood.ranks.n_rank} ranks"
+    n_rank = 1 if likelihood.ranks is None else likelihood.ranks.n_rank
+    shared = f", shared by {n_rank} ranks" if n_rank > 1 else ""
+    if folder := likelihood.observation.cache_folder:
+        shared += f", in files of {folder}"
     return (
         f"{free}, {likelihood.n_vis.sum()} visibilities{shared} in {_forms_text(likelihood.forms)}; "
         f"{likelihood.precision} precision, {resolve(backend)[1]} (-v says more)"

@@ -16,6 +16,7 @@ from biro.cli.options import (
     AxisOption,
     Backend,
     BackendOption,
+    CacheOption,
     CellOption,
     ChannelsPerPlaneOption,
     CubeFlag,
@@ -71,6 +72,7 @@ def image(
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
+    cache: CacheOption = None,
     cube: CubeFlag = False,
     frame: SpectralFrameOption = None,
     channels_per_plane: ChannelsPerPlaneOption = None,
@@ -112,7 +114,7 @@ def image(
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
     began = time.perf_counter()
-    observation = read(obs, **reading, comm=comm)
+    observation = read(obs, **reading, comm=comm, cache=cache)
     n_vis = sum(part.n_row * part.n_chan for part in observation.partitions)
     stages.add("reading", time.perf_counter() - began, n_vis)
     vis = None

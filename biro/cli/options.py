@@ -256,6 +256,16 @@ DensityOption = Annotated[
 ]
 
 
+CacheOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep visibilities in files of this folder, not in memory; the next run finds them there. "
+        "Delete them yourself.",
+    ),
+]
+
+
 def _option(text: str, kind: object = str | None) -> object:
     return Annotated[kind, typer.Option(help=text, rich_help_panel=_READ)]
 

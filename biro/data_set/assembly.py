@@ -14,6 +14,7 @@ from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
+from biro.files.memory import check_memory, free_memory
 from biro.flagging.find import Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
@@ -25,6 +26,9 @@ from biro.observation.partition import Convention, Partition, typical_interval
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
+
+BYTES_AS_READ = 12
+"""Of a visibility, complex64, with its weight, float32."""
 
 
 @dataclass(frozen=True)
@@ -208,6 +212,7 @@ class Assembly:
         ]
         described = self.described(selected)
         if self._fill is None:
+            self._check_memory(described)
             partitions = [self.read(part, like) for part, like in described]
         else:
             partitions = self._fill(self, described)
@@ -248,6 +253,17 @@ class Assembly:
             averaged=averaged,
             formed=hands.formed if hands else None,
             notes=(*notes, *(hands.notes if hands else ())),
+        )
+
+    def _check_memory(self, described: Described) -> None:
+        """Refuse to read more than there is memory for."""
+        needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
+        n_machine = -(-needed // max(1, free_memory()))
+        check_memory(
+            needed,
+            f"{self.index.source}: reading it",
+            "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
+            f"{max(2, n_machine)} such machines (mpiexec biro), or select less",
         )
 
     def _field_notes(self, selected: list[PartitionRows]) -> Iterator[str]:

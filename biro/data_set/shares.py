@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -12,10 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
+from biro.data_set.assembly import BYTES_AS_READ, Assembly, DataSet, Described, Request, assemble
+from biro.data_set.cache import Cache, KeptShard, check_room, open_cache
 from biro.data_set.index import PartitionRows
 from biro.data_set.options import SetOptions
-from biro.errors import DataError
+from biro.errors import DataError, InputError
 from biro.observation.averaging import shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
@@ -27,7 +29,6 @@ from biro.ranks.ranks import Ranks
 from rime_kernels.engine.shards import shared_out
 
 log = logging.getLogger(__name__)
-
 Place = str | os.PathLike[str]
 OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Request]]]
 """A function of a module: opens a set of one format, and sorts the options with which it is read."""
@@ -40,7 +41,29 @@ class _Read(NamedTuple):
     origins: list[set[str]]  # of each partition
 
 
-def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ranks) -> Observation:
+def folder_for(cache: Place, options: SetOptions) -> str:
+    """The folder of data that are read with these options, which exists and can be written.
+
+    Raises
+    ------
+    InputError
+        There is none, or an option needs all data in memory.
+    """
+    needing = Request.of("read", options, ("time_limit", "column", "weight_column", "scans")).needs_all_rows
+    if needing:
+        raise InputError(
+            f"cache= reads data in parts, and {needing} needs all of them: leave one of the two out "
+            "(biro flag finds interference once and for all)"
+        )
+    folder = os.path.abspath(cache)
+    if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{cache}: cache= takes a folder that exists and can be written")
+    return folder
+
+
+def read_by_ranks(
+    open_set: OpenSet, path: Place, options: SetOptions, ranks: Ranks, folder: str | None = None
+) -> Observation:
     """An observation whose visibilities and weights lie with the ranks that have read them.
 
     Rank 0 has what else is known of all rows. Where an option needs all rows at once, it reads and holds all.
@@ -52,6 +75,9 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
     options : SetOptions
         As those of `biro.read`.
     ranks : Ranks
+    folder : str, optional
+        Of caches (`biro.data_set.cache`), in which each rank keeps what it has read, and what is made of it;
+        by default that is in memory.
 
     Returns
     -------
@@ -67,13 +93,22 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
             log.warning("%s: rank 0 reads and holds all data, because of %s", path, request.needs_all_rows)
             return assemble(data, request)
 
+        cache = None if folder is None else open_cache(folder, path, options)
+        place = None if cache is None else cache.folder
+
         def fill(assembly: Assembly, described: Described) -> list[Partition]:
             numbers = [ranks.number() for _ in described]
             rows = [shards_to_average(like, request.averaging) for _, like in described]
             work = [like.n_chan * like.n_corr for _, like in described]
             shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
-            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares)))
-            own = _read_own(assembly, described, numbers, rows, shares)
+            if cache is not None:
+                lacking = [
+                    sum(own.size for k, own in enumerate(each) if not cache.has(i, k)) * work[i]
+                    for i, each in enumerate(rows)
+                ]
+                check_room(cache, BYTES_AS_READ * sum(lacking))
+            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place)))
+            own = _read_own(assembly, described, numbers, rows, shares, place)
             read: list[_Read] = [own, *wait()]
             for other in read[1:]:
                 for cause, n in other.counts.items():
@@ -83,7 +118,7 @@ def read_by_ranks(open_set: OpenSet, path: Place, options: SetOptions, ranks: Ra
                 if not like.n_row:
                     partitions.append(assembly.read(part, like))
                     continue
-                held = HeldByRanks(ranks, numbers[i], shares[i], rows[i])
+                held = HeldByRanks(ranks, numbers[i], shares[i], rows[i], place)
                 origin = _one_of(set.union(*(each.origins[i] for each in read)), assembly)
                 partitions.append(replace(like.held_by(held), weight_origin=origin))
             return partitions
@@ -128,6 +163,7 @@ def _read_share(
     options: SetOptions,
     numbers: Sequence[int],
     shares: Sequence[Sequence[Sequence[int]]],
+    folder: str | None,
 ) -> _Read:
     """What a rank other than 0 does."""
     with open_set(path, options) as (data, request):
@@ -135,7 +171,7 @@ def _read_share(
         described = assembly.described()
         assembly.counts = empty_counts()  # rank 0 has counted what is not read
         rows = [shards_to_average(like, request.averaging) for _, like in described]
-        return _read_own(assembly, described, numbers, rows, shares)
+        return _read_own(assembly, described, numbers, rows, shares, folder)
 
 
 def _read_own(
@@ -144,15 +180,26 @@ def _read_own(
     numbers: Sequence[int],
     rows: Sequence[Sequence[NDArray[np.int64]]],
     shares: Sequence[Sequence[Sequence[int]]],
+    folder: str | None,
 ) -> _Read:
-    """Read the shards of this rank into its store."""
-    origins = []
+    """Read the shards of this rank into its store, those that a cache has from there."""
+    origins: list[set[str]] = []
+    cache = None if folder is None else Cache(folder)
     for (part, like), number, of_shards, of_rank in zip(described, numbers, rows, shares, strict=True):
         made, found = Shards(), set[str]()
         for shard in of_rank[PLACE.rank] if like.n_row else ():
-            read = assembly.read(_some(part, of_shards[shard]), like)
-            made[shard] = (read.vis, read.weight)
-            found.add(read.weight_origin)
+            kept = None if cache is None else cache.find(len(origins), shard)
+            if kept is None:
+                before = Counter(assembly.counts)
+                read = assembly.read(_some(part, of_shards[shard]), like)
+                counts = {cause: n - before[cause] for cause, n in assembly.counts.items()}
+                kept = KeptShard(read.vis, read.weight, counts, read.weight_origin)
+                kept = kept if cache is None else cache.keep(len(origins), shard, kept)
+            else:
+                for cause, n in kept.counts.items():
+                    assembly.counts[cause] += n
+            made[shard] = kept.vis, kept.weight
+            found.add(kept.weight_origin)
         STORE.shards[number] = made
         origins.append(found)
     return _Read(assembly.counts, origins)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.files.memory import check_memory, free_memory
 from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.ranks.start import start
+from biro.ranks.alone import ranks_of
+from biro.ranks.ranks import Ranks
 from biro.smearing import Choice, Mode, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together
 from rime_kernels.arrays import Sources
@@ -32,6 +35,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
+COMPUTED = {"double": 24, "single": 12}
+"""Bytes of a visibility and its weight as they are computed with."""
+SMEARED_COPIES = 3
+"""A model that is smeared has data in the order of rows, too, and of blocks of rows."""
+ON_THE_WAY = {"double": 39, "single": 32}
+"""Bytes of arrays for a visibility that are gone once data are as they are computed with (measured by
+benchmarks/ranks_memory.py)."""
 # So many draws of the prior tell where sources may be, and how bright they are.
 _N_DRAW = 16
 
@@ -97,6 +107,8 @@ class PartitionEngines:
         Whether the model of each partition is smeared.
     image_outlines : list of dict of str to float64 (4, 2)
         Corners of the images about each phase centre, direction cosines.
+    memory : str
+        What the data take on this machine, and where.
 
     Raises
     ------
@@ -123,11 +135,8 @@ class PartitionEngines:
         self.smearing = _choices(observation, model, options, templates)
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
-        if observation.is_held and options.comm is None:
-            raise InputError(
-                "ranks hold the data of this observation: give comm= as it was given to biro.read"
-            )
-        ranks = None if options.comm is None else start(options.comm)
+        ranks = ranks_of(observation, options.comm)
+        self.memory = _memory_for(observation, options, self.smearing, ranks)
         limits = options.memory_shares([part.vis.size for part in observation.partitions])
         self.rimes = [
             Rime(
@@ -146,6 +155,7 @@ class PartitionEngines:
                 memory_limit=limit,
                 devices=options.devices,
                 ranks=ranks,
+                folder=None if part.held is None else part.held.folder,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]
@@ -226,6 +236,42 @@ class PartitionEngines:
         both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
         gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
         return np.stack([chi2 for chi2, _ in both], axis=1) + self._left_out, gradients
+
+
+def _memory_for(
+    observation: Observation, options: EngineOptions, smearing: Sequence[Choice], ranks: Ranks | None
+) -> str:
+    """What data take as they are computed with on this machine, in words; what has no room is refused."""
+    of_each = COMPUTED[options.precision]
+    size = sum(
+        part.vis.size * of_each * (SMEARED_COPIES if choice.smearing is not None else 1)
+        for part, choice in zip(observation.partitions, smearing, strict=True)
+    )
+    here = size * (1.0 if ranks is None else ranks.share_of_host)
+    folder = observation.cache_folder
+    if folder is not None:
+        free = shutil.disk_usage(folder).free
+        if here > free:
+            raise InputError(
+                f"{folder}: data as they are computed with take {here / 1e9:.3g} GB, {free / 1e9:.3g} GB are "
+                'free: give another folder, average, or precision="single"'
+            )
+        return f"{here / 1e9:.3g} GB of data as they are computed with, in files of {folder}"
+    # Arrays on the way, where rows are in no shards.
+    needed = (
+        here
+        if observation.is_held
+        else here + sum(part.vis.size * ON_THE_WAY[options.precision] for part in observation.partitions)
+    )
+    times = -(-needed // max(1, free_memory()))
+    check_memory(
+        needed,
+        "to compute with these data",
+        f"average {max(2, times):.0f} times more (average_time=, average_channels=), keep data in files "
+        f"(cache=), share them among ranks of MPI on {max(2, times):.0f} such machines, or take "
+        'precision="single"',
+    )
+    return f"{here / 1e9:.3g} GB of data as they are computed with, in memory"
 
 
 def _choices(

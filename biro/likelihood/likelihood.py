@@ -37,8 +37,8 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
+from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
-from biro.ranks.start import start
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
@@ -165,7 +165,7 @@ class Likelihood(Residuals, Closing):
                 raise InputError(
                     f"a likelihood takes what biro.{reader} gives, found the path {str(value)!r}"
                 )
-        self.ranks = None if comm is None else start(comm, observation)
+        self.ranks = ranks_of(observation, comm)
         options = EngineOptions(
             backend=backend,
             precision="double" if precision == "auto" else precision,
@@ -341,7 +341,8 @@ class Likelihood(Residuals, Closing):
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
 
-        Which kernel, how it is cut, what lies where, in how many steps; puts the data on the device.
+        Which kernel, how it is cut, what lies where, in how many steps; puts the data on the device. The last
+        line says what the data take on this machine.
 
         Raises
         ------
@@ -353,7 +354,7 @@ class Likelihood(Residuals, Closing):
         batch = self.model.at(self.model.prior_transform(np.full((n_batch, self.n_param), 0.5)))
         noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
-        return "\n".join(f"{label}: {plan}{noise}" for label, plan in lines)
+        return "\n".join([*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory])
 
     def remarks(self, theta: ArrayLike) -> list[str]:
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).

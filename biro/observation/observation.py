@@ -229,8 +229,13 @@ class Observation:
 
     @property
     def is_held(self) -> bool:
-        """Whether ranks of MPI hold the visibilities."""
+        """Whether visibilities are not in memory here: ranks of MPI hold them, or they lie in files."""
         return any(part.held is not None for part in self.partitions)
+
+    @property
+    def cache_folder(self) -> str | None:
+        """Where visibilities lie in files (`biro.read(..., cache=)`); None where they are in memory."""
+        return next((part.held.folder for part in self.partitions if part.held is not None), None)
 
     def by_hands(self, *, each: bool = False) -> Observation:
         """The same data, parallel and cross hands in partitions of their own, which may differ in noise.

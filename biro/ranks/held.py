@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
@@ -16,6 +16,7 @@ from biro.held import Vis, Weight
 from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
 from rime_kernels import device
+from rime_kernels.arrays.mapped import in_folder
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.sharded import End
@@ -42,6 +43,11 @@ class _Store:
 STORE = _Store()
 
 
+def kept_in(folder: str | None, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is held of a shard, its arrays in files of a folder where one is given."""
+    return tuple(in_folder(each, folder) if isinstance(each, np.ndarray) else each for each in arrays)
+
+
 class HeldShard(NamedTuple):
     """See `rime_kernels.engine.sharded.DataOf`."""
 
@@ -58,9 +64,11 @@ class _Keep:
 
     number: int
     firsts: Sequence[int]  # shards of each rank, which are neighbours
+    folder: str | None
 
     def __call__(self, i: int, found: Any, /) -> None:
-        STORE.shards.setdefault(self.number, {})[self.firsts[PLACE.rank] + i] = (found[0],)
+        kept = kept_in(self.folder, (found[0],))
+        STORE.shards.setdefault(self.number, {})[self.firsts[PLACE.rank] + i] = kept
 
 
 class HeldByRanks:
@@ -75,6 +83,8 @@ class HeldByRanks:
         The shards of each rank.
     rows : sequence of int64 (n_row,), optional
         Of each shard; by default those that follow from the rows alone (`Partition.shards`).
+    folder : str, optional
+        Where each rank keeps the data in files, and what is made of them; by default they are in memory.
     """
 
     def __init__(
@@ -83,8 +93,10 @@ class HeldByRanks:
         number: int,
         shares: Sequence[Sequence[int]],
         rows: Sequence[NDArray[np.int64]] | None = None,
+        folder: str | None = None,
     ) -> None:
         self.ranks, self._number, self.shares, self.rows = ranks, number, shares, rows
+        self.folder = folder
         weakref.finalize(self, _drop, ranks, number).atexit = False
 
     @classmethod
@@ -109,22 +121,24 @@ class HeldByRanks:
         each: Sequence[Any] | None = None,
     ) -> tuple[HeldByRanks, list[T]]:
         """What a function makes of each shard, held in the same way; see `biro.held.Held`."""
-        number = self.ranks.number()
-        parts = self.ranks.do(_replaced, self._number, number, function, arguments, given=self._own(each))
-        return HeldByRanks(self.ranks, number, self.shares, self.rows), self._joined(parts)
+        made, given = self._alike(), self._own(each)
+        parts = self.ranks.do(
+            _replaced, self._number, made._number, self.folder, function, arguments, given=given
+        )
+        return made, self._joined(parts)
 
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
     ) -> HeldByRanks:
         """Any tuple that a function makes of each shard; see `biro.held.Held`."""
-        number = self.ranks.number()
-        self.ranks.do(_made, self._number, number, function, arguments, given=self._own(each))
-        return HeldByRanks(self.ranks, number, self.shares, self.rows)
+        made, given = self._alike(), self._own(each)
+        self.ranks.do(_made, self._number, made._number, self.folder, function, arguments, given=given)
+        return made
 
     def kept(self, run: Callable[[End], None]) -> HeldByRanks:
         """What a computation finds for each shard; see `biro.held.Held`."""
-        made = HeldByRanks(self.ranks, self.ranks.number(), self.shares, self.rows)
-        run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares]))
+        made = self._alike()
+        run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares], self.folder))
         return made
 
     def total(
@@ -140,6 +154,10 @@ class HeldByRanks:
         parts = self.ranks.do(_summed, self._number, function, arguments, bits, given=given)
         sums = [sum(arrays[1:], arrays[0]) for arrays in zip(*(part for part in parts if part), strict=True)]
         return [np.ldexp(total.astype(np.float64), -n_bit) for total, n_bit in zip(sums, bits, strict=True)]
+
+    def _alike(self) -> HeldByRanks:
+        """Room for what is held in the same way."""
+        return HeldByRanks(self.ranks, self.ranks.number(), self.shares, self.rows, self.folder)
 
     def _own(self, each: Sequence[Any] | None) -> list[dict[int, tuple[Any, ...]]]:
         """For each rank the items of its shards; empty tuples where no items are given."""
@@ -160,28 +178,43 @@ Items = Mapping[int, tuple[Any, ...]]
 def _applied(
     items: Items, number: int, function: Callable[..., T], arguments: Sequence[object]
 ) -> dict[int, T]:
+    return dict(_each(items, number, function, arguments))
+
+
+def _each(
+    items: Items, number: int, function: Callable[..., T], arguments: Sequence[object]
+) -> Iterator[tuple[int, T]]:
+    """Each shard with what a function makes of it, one after the other."""
     own = STORE.shards.get(number, {})
-    return {shard: function(*own.get(shard, ()), *item, *arguments) for shard, item in items.items()}
+    for shard, item in items.items():
+        yield shard, function(*own.get(shard, ()), *item, *arguments)
 
 
 def _replaced(
     items: Items,
     number: int,
     to: int,
+    folder: str | None,
     function: Callable[..., tuple[Vis, Weight, T]],
     arguments: Sequence[object],
 ) -> dict[int, T]:
     also, made = dict[int, T](), Shards()
-    for shard, (vis, weight, more) in _applied(items, number, function, arguments).items():
-        made[shard], also[shard] = (vis, weight), more
+    for shard, (vis, weight, more) in _each(items, number, function, arguments):
+        made[shard], also[shard] = kept_in(folder, (vis, weight)), more
     STORE.shards[to] = made
     return also
 
 
 def _made(
-    items: Items, number: int, to: int, function: Callable[..., tuple[Any, ...]], arguments: Sequence[object]
+    items: Items,
+    number: int,
+    to: int,
+    folder: str | None,
+    function: Callable[..., tuple[Any, ...]],
+    arguments: Sequence[object],
 ) -> None:
-    STORE.shards[to] = _applied(items, number, function, arguments)
+    made = _each(items, number, function, arguments)
+    STORE.shards[to] = {shard: kept_in(folder, found) for shard, found in made}
 
 
 def _summed(

@@ -241,6 +241,7 @@ def _predict_sky(
         rime = Rime(
             part.rows,
             ranks=None if held is None else held.ranks,
+            folder=None if held is None else held.folder,
             held=None if held is None else Shares(held.shares),
             template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),

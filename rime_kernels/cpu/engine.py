@@ -55,6 +55,7 @@ class Engine:
         factored: bool,
         frame: GaussianFrame,
         memory_limit: int | None = None,
+        folder: str | None = None,
     ) -> None:
         self._single, self._factored = single, factored
         self._frame, self._memory_limit, self._template_lm = frame, memory_limit, fixed.template_lm
@@ -62,7 +63,7 @@ class Engine:
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._matrix = fixed.matrix
         self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
-        self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored)
+        self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
         self._beam_lanes = BeamLanes(lanes, real)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}

@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels.arrays.mapped import mapped
 from rime_kernels.inputs import Constants
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -61,8 +62,11 @@ class _Cut(NamedTuple):
     n_block: int
 
 
-def make_lanes(fixed: Constants, n: int, factored: bool) -> Lanes:
-    """Choose the arrangement with the least work, and copy rows and data into its order."""
+def make_lanes(fixed: Constants, n: int, factored: bool, folder: str | None = None) -> Lanes:
+    """Choose the arrangement with the least work, and copy rows and data into its order.
+
+    Data lie in a file of the folder, where one is given.
+    """
     cut = _cheapest(fixed, n, factored)
     n_chan = fixed.chan_freq.size
     if cut.row.shape[1] == 1:
@@ -90,7 +94,7 @@ def make_lanes(fixed: Constants, n: int, factored: bool) -> Lanes:
         copied(np.where(cut.row[:, None] >= 0, fixed.uvw[used].transpose(0, 2, 1), 0.0), np.float64),
         chan,
         copied(freq / SPEED_OF_LIGHT, np.float64),
-        _data(fixed, cut.row, chan),
+        _data(fixed, cut.row, chan, folder),
     )
 
 
@@ -146,7 +150,9 @@ def _place_in_run(code: NDArray[np.int64]) -> NDArray[np.int64]:
     return place
 
 
-def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> NDArray[np.floating]:
+def _data(
+    fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64], folder: str | None
+) -> NDArray[np.floating]:
     """Real and imaginary part of the data, weight, both parts of each template, in the order of the lanes.
 
     0 where there is no row or channel, and data where there are none.
@@ -156,7 +162,8 @@ def _data(fixed: Constants, row: NDArray[np.int64], chan: NDArray[np.int64]) -> 
     if fixed.vis.shape != shape and not n_template:
         return aligned((1, 1, 1, 1, 1), real)
     weight, vis = np.broadcast_to(fixed.weight, shape), np.broadcast_to(fixed.vis, shape)
-    out = aligned((chan.shape[0], row.shape[0], n_corr, 3 + 2 * n_template, chan.shape[1]), real)
+    size = chan.shape[0], row.shape[0], n_corr, 3 + 2 * n_template, chan.shape[1]
+    out = aligned(size, real) if folder is None else mapped(size, real, folder)
     for target, laid_out in _parts(row, chan, out):
         for k, each in enumerate((vis, *fixed.template)):
             values, first = laid_out(each), 2 * k + (k > 0)

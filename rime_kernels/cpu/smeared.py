@@ -12,7 +12,7 @@ from rime_kernels.cpu.lanes import Lanes, copied
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.smeared import Settings, finished, squares
 from rime_kernels.geometry import RowTable
-from rime_kernels.inputs import Constants, Output
+from rime_kernels.inputs import Constants, Output, in_files
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.average import Average, Node
 
@@ -42,6 +42,7 @@ class SmearedRows:
     """See `rime_kernels.engine.smeared.Block`."""
 
     def __init__(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> None:
+        fixed = in_files(fixed, settings.folder)
         self._fixed, self._complex = fixed, np.complex64 if settings.single else np.complex128
         n_each = fixed.uvw.shape[0] * fixed.chan_freq.size * fixed.matrix.shape[0]
         self.max_batch = max(1, _bytes(settings) // (16 * n_each))

@@ -22,10 +22,11 @@ class Data:
 
     Where all of it fits into `budget` bytes there is one slab, laid out on the device for good. Otherwise
     rows stay in pinned memory of the host, and `load` brings those of a slab into one of two buffers
-    and lays them out, on the stream that will read them: while one slab is summed the next comes.
+    and lays them out, on the stream that will read them: while one slab is summed the next comes. Without
+    `pinned` they come from where they lie, as in files that are mapped into memory, which takes longer.
     """
 
-    def __init__(self, fixed: Constants, layout: Layout, budget: int) -> None:
+    def __init__(self, fixed: Constants, layout: Layout, budget: int, *, pinned: bool = True) -> None:
         whole = layout.slab(0, layout.n_unit)
         self._layout = layout
         self._values = [fixed.vis, fixed.weight, *fixed.template]
@@ -38,7 +39,7 @@ class Data:
             part_bytes = min(_ARRANGE_BYTES, int(_ARRANGE_SHARE * budget))
             self._fill(part_bytes // self._item_bytes)
         else:
-            self._stream_rows(budget // (2 * self._item_bytes))
+            self._stream_rows(budget // (2 * self._item_bytes), pinned)
         del self._values
 
     @staticmethod
@@ -65,7 +66,7 @@ class Data:
                 self._layout.arrange(part, rows, out, 0, turned=_turned(k))
             first += n
 
-    def _stream_rows(self, limit: int) -> None:
+    def _stream_rows(self, limit: int, pinned: bool) -> None:
         """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit."""
         n_each = self._values[0].shape[1] * self._values[0].shape[2]
 
@@ -73,7 +74,9 @@ class Data:
             return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
 
         self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
-        host = [[device.pinned_copy(x[slab.place]) for x in self._values] for slab in self.slabs]
+        host = [[x[slab.place] for x in self._values] for slab in self.slabs]
+        if pinned:
+            host = [[device.pinned_copy(part) for part in parts] for parts in host]
         sizes, shapes = [self._layout.n_datum(slab) for slab in self.slabs], [x[0].shape for x in host]
         longest = max(shape[0] for shape in shapes)
         buffers = [self._buffer(max(sizes)) for _ in range(2)]

@@ -46,6 +46,7 @@ from rime_kernels.inputs import (
     Parameters,
     Variant,
     beam_codes,
+    in_files,
     in_time_order,
     parameters,
     registered_profiles,
@@ -80,8 +81,10 @@ class Engine:
         factored: bool,
         frame: GaussianFrame,
         memory_limit: int | None,
+        folder: str | None = None,
     ) -> None:
-        self._fixed, self._table = in_time_order(fixed), table
+        self._fixed, self._table = in_files(in_time_order(fixed), folder), table
+        self._in_files = folder is not None
         self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
@@ -338,7 +341,7 @@ class Engine:
                 self._data.clear()
                 self._recordings.clear()
                 rest = self._data_budget
-            data = self._data[layout.arrangement] = Data(self._fixed, layout, rest)
+            data = self._data[layout.arrangement] = Data(self._fixed, layout, rest, pinned=not self._in_files)
         return data
 
     def _until_it_fits(self, work: Callable[[], T]) -> T:

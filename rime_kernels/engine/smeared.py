@@ -19,7 +19,7 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.shards import rows_of, table_of
 from rime_kernels.geometry import RowTable
-from rime_kernels.inputs import Constants, Output
+from rime_kernels.inputs import Constants, Output, in_files
 from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.smearing.average import Average
 
@@ -31,6 +31,8 @@ class Settings(NamedTuple):
     factored: bool
     frame: GaussianFrame
     memory_limit: int | None
+    folder: str | None = None
+    """Data lie in files of it, not in memory."""
 
 
 class Block(Protocol):
@@ -85,7 +87,7 @@ class SmearedEngine:
     blocks_of : function
         Gives the `Blocks` of a backend, from the constants of all rows.
     average : Average
-    fixed, table, single, factored, frame, memory_limit
+    fixed, table, single, factored, frame, memory_limit, folder
         As for the engines of the backends.
     """
 
@@ -100,12 +102,13 @@ class SmearedEngine:
         factored: bool,
         frame: GaussianFrame,
         memory_limit: int | None = None,
+        folder: str | None = None,
     ) -> None:
-        self._fixed = fixed
+        self._fixed = fixed = in_files(fixed, folder)
         self._n_template = len(fixed.template)
         self._complex = np.complex64 if single else np.complex128
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
-        settings = Settings(single, factored, frame, memory_limit)
+        settings = Settings(single, factored, frame, memory_limit, folder)
         blocks = blocks_of(fixed, settings)
         step = max(1, blocks.most_rows)
         self._parts = []

@@ -289,9 +289,11 @@ def test_likelihood_and_data_are_shown_in_a_line(tmp_path) -> None:
 def test_the_plan_has_a_line_for_each_partition(tmp_path) -> None:
     one, two = observation(1, field="A"), observation(2, field="B")
     likelihood = biro.Likelihood(joined(one, two), sky(ONE_SOURCE, tmp_path), backend="cpu", form="row")
-    lines = likelihood.plan(16).splitlines()
+    *lines, memory = likelihood.plan(16).splitlines()
     assert [line.split(": ")[0] for line in lines] == list(likelihood.observation.labels)
     assert all("cpu" in line and "row form" in line for line in lines)
+    n_byte = 24 * sum(part.vis.size for part in likelihood.observation.partitions)  # in double precision
+    assert memory == f"{n_byte / 1e9:.3g} GB of data as they are computed with, in memory"
     with pytest.raises(InputError, match="n_batch must be at least 1, got 0"):
         likelihood.plan(0)
 

@@ -1,0 +1,187 @@
+"""A folder that keeps what was read of a data set, shard by shard, in files that are mapped into memory.
+
+Files are those of `numpy.save`, which any program of the field reads, and which map into memory as they are;
+columns of Zarr or Arrow would have to be unpacked or converted into arrays of three axes. A shard counts as
+kept once its description is there, which is written last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro._version import __version__
+from biro.data_set.options import SetOptions
+from biro.errors import InputError
+from biro.files.atomic import atomic_path, write_atomic
+
+log = logging.getLogger(__name__)
+ABOUT = "about.json"
+_LOCK = "table.lock"
+"""Of casacore: it changes whenever a table is opened."""
+
+
+@dataclass(frozen=True)
+class KeptShard:
+    """What was read of a shard.
+
+    Attributes
+    ----------
+    vis : complex64 or complex128 (n_row, n_chan, n_corr), Jy
+    weight : float32 or float64 (n_row, n_chan, n_corr), 1/Jy^2
+    counts : dict of str to int
+        Visibilities by cause of exclusion.
+    weight_origin : str
+    """
+
+    vis: NDArray[np.complexfloating]
+    weight: NDArray[np.floating]
+    counts: dict[str, int]
+    weight_origin: str
+
+
+class Cache:
+    """What was read of one data set with one set of options.
+
+    Parameters
+    ----------
+    folder : str
+        Of this cache alone, as `open_cache` gives it.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        os.makedirs(folder, exist_ok=True)
+
+    def find(self, partition: int, shard: int) -> KeptShard | None:
+        """What is kept of a shard; None where nothing is, or where it is damaged."""
+        try:
+            about = json.loads(self._path(partition, shard, "json").read_bytes())
+            arrays = {
+                name: np.load(self._path(partition, shard, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+                for name in ("vis", "weight")
+            }
+            if {name: _hash(values) for name, values in arrays.items()} != about["sha256"]:
+                raise ValueError("other content than was written")
+            return _shard(arrays, about["counts"], about["weight_origin"])
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s: shard %d is read again: %s", self.folder, shard, error)
+            return None
+
+    def keep(self, partition: int, shard: int, found: KeptShard) -> KeptShard:
+        """Write what was read of a shard; gives the same, mapped from the files.
+
+        Raises
+        ------
+        InputError
+            It cannot be written.
+        """
+        arrays = {"vis": found.vis, "weight": found.weight}
+        try:
+            for name, values in arrays.items():
+                with (
+                    atomic_path(self._path(partition, shard, f"{name}.npy")) as path,
+                    open(path, "wb") as file,
+                ):
+                    np.save(file, values, allow_pickle=False)
+            about = {"counts": found.counts, "weight_origin": found.weight_origin}
+            about["sha256"] = {name: _hash(values) for name, values in arrays.items()}
+            write_atomic(self._path(partition, shard, "json"), json.dumps(about, indent=1).encode())
+        except OSError as error:
+            raise InputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+        mapped = {
+            name: np.load(self._path(partition, shard, f"{name}.npy"), mmap_mode="r") for name in arrays
+        }
+        return _shard(mapped, found.counts, found.weight_origin)
+
+    def has(self, partition: int, shard: int) -> bool:
+        """Whether a shard is said to be kept."""
+        return self._path(partition, shard, "json").exists()
+
+    def _path(self, partition: int, shard: int, kind: str) -> Path:
+        return Path(self.folder, f"partition{partition}-shard{shard}.{kind}")
+
+
+def _shard(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> KeptShard:
+    # As plain arrays, which compiled functions take.
+    return KeptShard(np.asarray(arrays["vis"]), np.asarray(arrays["weight"]), counts, weight_origin)
+
+
+def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -> Cache:
+    """The cache of a data set as it is now, and of the options with which it is read.
+
+    Parameters
+    ----------
+    folder : str
+        Of all caches.
+    path : path
+    options : SetOptions
+
+    Raises
+    ------
+    InputError
+        It cannot be written.
+    """
+    about = {
+        "path": os.path.abspath(path),
+        "options": {name: repr(value) for name, value in sorted(options.items()) if name != "time_limit"},
+        "version": __version__,
+    }
+    stamp = _stamp(Path(path))
+    key = hashlib.sha256(json.dumps([about, stamp]).encode()).hexdigest()[:16]
+    name = f"{Path(path).name}-{key}"
+    for other in sorted(Path(folder).glob(f"{Path(path).name}-*")):
+        if other.name != name and _about(other) == about:
+            log.warning("%s: what was read of %s before it changed; delete it", other, path)
+    try:
+        cache = Cache(os.path.join(folder, name))
+        write_atomic(Path(cache.folder, ABOUT), json.dumps(about, indent=1).encode())
+    except OSError as error:
+        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    return cache
+
+
+def check_room(cache: Cache, n_byte: int) -> None:
+    """Say how much a cache will take, and refuse what has no room.
+
+    Raises
+    ------
+    InputError
+    """
+    free = shutil.disk_usage(cache.folder).free
+    if n_byte > free:
+        raise InputError(
+            f"{cache.folder}: visibilities and weights take {n_byte / 1e9:.3g} GB, {free / 1e9:.3g} GB are "
+            "free: give another folder, or select less"
+        )
+    if n_byte:
+        log.warning("%s: %.3g GB of visibilities and weights are written", cache.folder, n_byte / 1e9)
+
+
+def _about(folder: Path) -> Any:
+    try:
+        return json.loads((folder / ABOUT).read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
+def _stamp(path: Path) -> list[tuple[str, int, int]]:
+    """Name, size and time of the last change of each file of a data set."""
+    files = sorted(path.rglob("*")) if path.is_dir() else [path]
+    found = [(each, each.stat()) for each in files if each.name != _LOCK and each.is_file()]
+    return [(str(each.relative_to(path.parent)), of.st_size, of.st_mtime_ns) for each, of in found]
+
+
+def _hash(values: NDArray[Any]) -> str:
+    return hashlib.sha256(np.ascontiguousarray(values).data).hexdigest()
