@@ -19,6 +19,7 @@ import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
+from common.large_set import made, status
 from common.machine import machine, machine_slug
 from common.options import make_parser, output_path, parse
 from common.results import write
@@ -26,26 +27,6 @@ from common.types import Line
 
 N_RANK = (0, 1, 2, 4)
 """0 is one process that reads all data by itself."""
-SKY = """
-[[source]]
-name = "a"
-type = "point"
-east = "30 arcsec"
-north = "-50 arcsec"
-I = {flux}
-{noise}
-"""
-FLUX = '{ prior = "uniform", low = 0, high = 2, unit = "Jy" }'
-FIELD = (
-    "--telescope MeerKAT --start 2026-03-01 --freq 1.3GHz --chan-width 1MHz --noise 100mJy --seed 1 "
-    "--integration 8s --smearing off"
-)
-
-
-def peak() -> int:
-    """The most memory that this process had, MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) >> 10
 
 
 def worker(path: str, model: str, precision: str, shared: bool) -> None:
@@ -66,7 +47,7 @@ def worker(path: str, model: str, precision: str, shared: bool) -> None:
         value, gradient = likelihood.log_likelihood_and_gradient(theta)
         bits = [value, *gradient.tolist(), *likelihood.fisher(theta).ravel().tolist()]
         likelihood.remarks(theta)
-        peaks = [peak()] if likelihood.ranks is None else likelihood.ranks.do(peak)
+        peaks = [status("VmHWM")] if likelihood.ranks is None else likelihood.ranks.do(status, "VmHWM")
     exact = [float(x).hex() for x in bits]
     print(json.dumps({"data_MiB": n_byte / (1 << 20), "peak_MiB": peaks, "bits": exact}))
 
@@ -78,16 +59,6 @@ def measured(path: Path, model: Path, precision: str, n_rank: int) -> Line:
     environment = os.environ | {"NUMBA_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     return {"precision": precision, "n_rank": n_rank, **json.loads(done.stdout.splitlines()[-1])}
-
-
-def made(folder: Path, name: str, size: str) -> tuple[Path, Path]:
-    """A set, and a model of it."""
-    sky, model, path = folder / "sky.toml", folder / "model.toml", folder / f"{name}.ms"
-    sky.write_text(SKY.format(flux='"0.5 Jy"', noise="[noise]\nfactor = 1"))
-    model.write_text(SKY.format(flux=FLUX, noise=""))
-    words = [str(path), str(sky), *FIELD.split(), "--phase-centre", "05h00m00s -30d00m00s", *size.split()]
-    subprocess.run([sys.executable, "-m", "biro", "simulate", *words], check=True, capture_output=True)
-    return path, model
 
 
 def text(line: Line) -> str:

@@ -23,6 +23,7 @@ from biro._version import __version__
 from biro.data_set.options import SetOptions
 from biro.errors import InputError
 from biro.files.atomic import atomic_path, write_atomic
+from biro.files.memory import byte_text
 
 log = logging.getLogger(__name__)
 ABOUT = "about.json"
@@ -162,11 +163,11 @@ def check_room(cache: Cache, n_byte: int) -> None:
     free = shutil.disk_usage(cache.folder).free
     if n_byte > free:
         raise InputError(
-            f"{cache.folder}: visibilities and weights take {n_byte / 1e9:.3g} GB, {free / 1e9:.3g} GB are "
-            "free: give another folder, or select less"
+            f"{cache.folder}: visibilities and weights take {byte_text(n_byte)}, {byte_text(free)} are free: "
+            "give another folder, or select less"
         )
     if n_byte:
-        log.warning("%s: %.3g GB of visibilities and weights are written", cache.folder, n_byte / 1e9)
+        log.warning("%s: %s of visibilities and weights are written", cache.folder, byte_text(n_byte))
 
 
 def _about(folder: Path) -> Any:

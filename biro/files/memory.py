@@ -15,6 +15,11 @@ def free_memory() -> int:
     return min(_free_in_system(), _free_in_limit())
 
 
+def byte_text(n_byte: float) -> str:
+    """A size for people: "12.3 GB", or "456 MB" where it is less than one."""
+    return f"{n_byte / 1e9:.3g} GB" if n_byte >= 1e9 else f"{n_byte / 1e6:.3g} MB"
+
+
 def check_memory(needed: float, what: str, remedy: str) -> None:
     """Refuse what needs more memory than is free, before any work is done.
 
@@ -33,9 +38,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
     """
     free = free_memory()
     if needed > free:
-        raise InputError(
-            f"{what} needs {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; {remedy}"
-        )
+        raise InputError(f"{what} needs {byte_text(needed)} of memory, {byte_text(free)} are free; {remedy}")
 
 
 def _free_in_system() -> int:

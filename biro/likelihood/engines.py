@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.files.memory import check_memory, free_memory
+from biro.files.memory import byte_text, check_memory, free_memory
 from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -253,10 +253,10 @@ def _memory_for(
         free = shutil.disk_usage(folder).free
         if here > free:
             raise InputError(
-                f"{folder}: data as they are computed with take {here / 1e9:.3g} GB, {free / 1e9:.3g} GB are "
+                f"{folder}: data as they are computed with take {byte_text(here)}, {byte_text(free)} are "
                 'free: give another folder, average, or precision="single"'
             )
-        return f"{here / 1e9:.3g} GB of data as they are computed with, in files of {folder}"
+        return f"{byte_text(here)} of data as they are computed with, in files of {folder}"
     # Arrays on the way, where rows are in no shards.
     needed = (
         here
@@ -271,7 +271,7 @@ def _memory_for(
         f"(cache=), share them among ranks of MPI on {max(2, times):.0f} such machines, or take "
         'precision="single"',
     )
-    return f"{here / 1e9:.3g} GB of data as they are computed with, in memory"
+    return f"{byte_text(here)} of data as they are computed with, in memory"
 
 
 def _choices(

@@ -46,9 +46,7 @@ def mapped(shape: tuple[int, ...], dtype: type[T] | np.dtype[T], folder: str) ->
                 file.truncate(size)
             pages = mmap.mmap(file.fileno(), size)
     except OSError as error:
-        raise InputError(
-            f"{folder}: no {size / 1e9:.3g} GB of data can be kept here: {error.strerror}"
-        ) from None
+        raise InputError(f"{folder}: no room for {size / 1e9:.3g} GB of data: {error.strerror}") from None
     return np.frombuffer(pages, dtype).reshape(shape)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import BackendError, InputError, Rime, Rows, Sources, check, device, stokes_to_corr
+from rime_kernels.arrays import mapped
 
 FORMS = ["factored", "row"]
 # Where forms differ in nothing that a test is about, the simulator runs one.
@@ -83,6 +84,18 @@ def test_without_a_limit_it_is_the_explicit_sum(whole, reference, error_of) -> N
         given = data_for(rime.rows)
         square = given["weight"] * np.abs(expected - given["vis"]) ** 2
         np.testing.assert_allclose(chi2, square.sum(axis=(1, 2, 3)), rtol=1e-12)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("whole", FORMS_ON_DEVICE, indirect=True)
+def test_data_in_files_change_no_bit(whole, tmp_path, monkeypatch) -> None:
+    """They are streamed from there, and nothing of them is copied into pinned memory."""
+    rime, sources, answers = whole
+    monkeypatch.setattr(mapped, "LEAST_BYTES", 0)
+    monkeypatch.setattr(device, "pinned_copy", None)
+    kept = with_data(rime.rows, form=rime.form, memory_limit=1, folder=str(tmp_path))
+    np.testing.assert_array_equal(kept.chi2(sources[0]), answers[0][0])
+    assert not data_of(kept).resident
 
 
 @pytest.mark.cuda

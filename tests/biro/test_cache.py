@@ -1,0 +1,197 @@
+"""Data that lie in files of a folder: the same results, found again, read anew where the set has changed."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from ranks_read_program import MODEL, found
+from typer.testing import CliRunner
+
+import biro
+from biro.cli.app import app
+from biro.data_set.assembly import Assembly
+from biro.errors import InputError
+from biro.files import memory
+from biro.models.files.toml import from_toml
+from biro.ranks.held import STORE
+from rime_kernels.arrays import mapped as arrays_in_files
+from rime_kernels.arrays.mapped import in_folder, mapped
+
+OF_SHARDS = ("value", "gradient", "fisher", "product", "scatter")
+
+
+@pytest.fixture
+def path(measurement_set: Callable[[str], Path], tmp_path: Path) -> Path:
+    """A set that a test may change."""
+    return Path(shutil.copytree(measurement_set("vla_3c273_x"), tmp_path / "obs.ms"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "cache"
+    made.mkdir()
+    return made
+
+
+def lies_in_files(array: np.ndarray) -> bool:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base.obj if isinstance(base, memoryview) else base, mmap.mmap)
+
+
+def of_one(folder: Path) -> Path:
+    """The only cache in a folder."""
+    (found,) = folder.iterdir()
+    return found
+
+
+def no_reading(*_: object) -> None:
+    raise AssertionError("the set is read, though the cache has all of it")
+
+
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"stokes": "I", "average_time": "30 s"}, marks=pytest.mark.thorough)]
+)
+def test_a_likelihood_is_that_of_data_in_memory(
+    path: Path, folder: Path, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(arrays_in_files, "LEAST_BYTES", 0)
+    alone = found(biro.Likelihood(biro.read(path, **options), from_toml(MODEL), backend="cpu"))  # type: ignore[arg-type]
+    observation = biro.read(path, cache=folder, **options)  # type: ignore[arg-type]
+    likelihood = biro.Likelihood(observation, from_toml(MODEL), backend="cpu")
+    kept = found(likelihood)
+    data = [each for shards in STORE.shards.values() for of_one in shards.values() for each in of_one]
+    assert data
+    assert all(map(lies_in_files, data))
+    for rime in likelihood._engines.rimes:
+        engines = [shard.engine for _, made in rime._engine._here._devices for shard in made]  # type: ignore[attr-defined]
+        data = [engine.lanes.data for engine in engines]  # type: ignore[attr-defined]
+        assert data
+        assert all(map(lies_in_files, data))
+    for name, values in alone.items():
+        if name not in OF_SHARDS:
+            np.testing.assert_array_equal(kept[name], values, err_msg=name)
+            continue
+        # Sums of a million terms in double precision, in another order.
+        largest = np.abs(values).max()
+        np.testing.assert_allclose(kept[name], values, rtol=0, atol=1e-11 * largest, err_msg=name)
+    assert f"in files of {of_one(folder)}" in likelihood.plan()
+
+
+def test_the_next_call_finds_what_was_read(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = biro.read(path, cache=folder, correlations="RR")
+    digest, cache = first.digest(), of_one(folder)
+    about = json.loads((cache / "about.json").read_text())
+    assert about["path"] == str(path)
+    vis = [np.load(each) for each in cache.glob("*.vis.npy")]  # any program of the field reads these
+    assert sum(each.size for each in vis) == sum(part.vis.size for part in first.partitions)
+    with monkeypatch.context() as patched:
+        patched.setattr(Assembly, "read", no_reading)
+        again = biro.read(path, cache=folder, correlations="RR")
+    assert (again.digest(), again.counts) == (digest, first.counts)
+
+    # Files that are damaged or not there are read again.
+    damaged = sorted(cache.glob("*.weight.npy"))[0]
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x7f")
+    sorted(cache.glob("*-shard1.json"))[0].unlink()
+    read, whole = [], Assembly.read
+
+    def counted(self: Assembly, part: Any, like: Any) -> Any:
+        read.append(part)
+        return whole(self, part, like)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Assembly, "read", counted)
+        mended = biro.read(path, cache=folder, correlations="RR")
+    assert len(read) == 2
+    assert (mended.digest(), mended.counts) == (digest, first.counts)
+    assert "shard 0 is read again: other content than was written" in caplog.text
+
+    # A set that has changed is read anew, and what is left of it is named.
+    (table,) = path.glob("table.dat")
+    os.utime(table)
+    caplog.clear()
+    biro.read(path, cache=folder, correlations="RR")
+    assert f"{cache}: what was read of {path} before it changed; delete it" in caplog.text
+    assert len(list(folder.iterdir())) == 2
+
+
+def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="none: cache= takes a folder that exists and can be written"):
+        biro.read(path, cache=folder / "none")
+    with pytest.raises(InputError, match="cache= reads data in parts, and flagger needs all of them"):
+        biro.read(path, cache=folder, flagger="meerkat")
+    with pytest.raises(InputError, match="cache= reads data in parts, and weights needs all of them"):
+        biro.read(path, cache=folder, weights="scatter")
+    usage = shutil.disk_usage(folder)._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(InputError, match=r"visibilities and weights take \S+ [MG]B, 0.001 MB are free: give"):
+        biro.read(path, cache=folder)
+    shown = CliRunner().invoke(
+        app, ["fit", str(path), str(path), "-o", str(folder / "run"), "--each", "--cache", str(folder)]
+    )
+    assert shown.exit_code == 2
+
+
+def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    observation = biro.read(path)
+    size = sum(part.vis.size for part in observation.partitions)
+    stated = observation.counts["total"]
+    monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
+    with pytest.raises(InputError, match=r"reading it needs .*--cache FOLDER\), share it among ranks"):
+        biro.read(path)
+    monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
+    with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):
+        biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
+    # In single precision there is room for it.
+    monkeypatch.setattr(memory, "_free_in_system", lambda: 50 * size)
+    with pytest.raises(InputError, match='precision="single"'):
+        biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
+    biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off", precision="single")
+
+
+def test_arrays_in_files_have_no_names(tmp_path: Path) -> None:
+    made = mapped((3, 5000), np.float64, str(tmp_path))
+    assert not list(tmp_path.iterdir())
+    assert made.ctypes.data % 64 == 0
+    assert not made.any()
+    made[2, 7] = 1.5
+    copy = in_folder(made, str(tmp_path))
+    made[2, 7] = 0.0
+    assert copy[2, 7] == 1.5
+    assert lies_in_files(copy)
+    assert in_folder(made, None) is made
+    small = np.ones(3)
+    assert in_folder(small, str(tmp_path)) is small
+    assert mapped((0, 3), np.float32, str(tmp_path)).shape == (0, 3)
+    with pytest.raises(InputError, match=r"no room for 0.00012 GB of data: No such file"):
+        mapped((3, 5000), np.float64, str(tmp_path / "none"))
+
+
+def test_commands_keep_data_in_files(path: Path, folder: Path, tmp_path: Path) -> None:
+    model = tmp_path / "sky.toml"
+    model.write_text(MODEL)
+    words = [str(path), "--correlations", "RR", "--cache", str(folder)]
+    run = ["fit", *words, str(model), "-o", str(tmp_path / "run"), "--sampler", "none", "--backend", "cpu"]
+    shown = CliRunner().invoke(app, [*run, "--smearing", "off", "--no-pictures"])
+    assert shown.exit_code == 0, shown.output
+    assert f"in files of {of_one(folder)}" in " ".join(shown.output.split())
+    images = {}
+    for name, more in {"files": words, "memory": words[:3]}.items():
+        shown = CliRunner().invoke(app, ["image", *more, "-o", str(tmp_path / name), "--backend", "cpu"])
+        assert shown.exit_code == 0, shown.output
+        images[name] = biro.read_image(tmp_path / f"{name}.fits").pixels
+    # The accuracy asked for, 1e-4 of the image; each shard has a plan of its own.
+    largest = np.abs(images["memory"]).max()
+    np.testing.assert_allclose(images["files"], images["memory"], rtol=0, atol=1e-4 * largest)
