@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
 from biro.errors import InputError
 
+GROUPS = Path("/sys/fs/cgroup")
+"""Where Linux has control groups, by which containers and batch systems limit memory."""
+OWN_GROUPS = Path("/proc/self/cgroup")
+_UNLIMITED = 1 << 62
+
 
 def free_memory() -> int:
-    """Bytes that can be taken without swapping, within the limit of this process (`ulimit -v`).
+    """Bytes that can be taken without swapping, within the limits of this process.
 
-    Without limit where the system does not say.
+    These are its own (`ulimit -v`) and those of its control groups. Without limit where the system does not
+    say.
     """
-    return min(_free_in_system(), _free_in_limit())
+    return min(_free_in_system(), _free_in_limit(), _free_in_groups())
 
 
 def byte_text(n_byte: float) -> str:
@@ -47,15 +54,51 @@ def _free_in_system() -> int:
             line = next(line for line in file if line.startswith("MemAvailable:"))
         return int(line.split()[1]) * 1024
     except (OSError, StopIteration, ValueError):
-        return 1 << 62
+        return _UNLIMITED
 
 
 def _free_in_limit() -> int:
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit == resource.RLIM_INFINITY:
-        return 1 << 62
+        return _UNLIMITED
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return max(0, limit - int(file.read().split()[0]) * resource.getpagesize())
     except (OSError, ValueError):
         return limit
+
+
+def _free_in_groups() -> int:
+    """What the control groups of this process, and those above them, leave; pages of files count as free.
+
+    Files are those of the kernel's documentation, cgroup-v1/memory.rst and cgroup-v2.rst.
+    """
+    free = _UNLIMITED
+    try:
+        lines = OWN_GROUPS.read_text().splitlines()
+    except OSError:
+        return free
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if "memory" in controllers.split(","):
+            root, names = GROUPS / "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        elif not controllers:
+            root, names = GROUPS, ("memory.max", "memory.current", "")
+        else:
+            continue
+        group = root / path.lstrip("/")
+        for each in (group, *group.parents):
+            if each.is_relative_to(root):
+                free = min(free, _free_in_group(each, *names))
+    return free
+
+
+def _free_in_group(group: Path, limit: str, usage: str, prefix: str) -> int:
+    try:
+        used = int((group / usage).read_text())
+        allowed = int((group / limit).read_text())  # version 2 says "max" where there is none
+        stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        files = sum(int(stat[f"{prefix}{kind}_file"]) for kind in ("active", "inactive"))
+    except (OSError, ValueError, KeyError):
+        return _UNLIMITED
+    return max(0, allowed - used + files)

@@ -222,6 +222,44 @@ def test_free_memory_knows_the_limit_of_the_process(monkeypatch: pytest.MonkeyPa
         memory.check_memory(1e9, "a map", "draw a smaller one")
 
 
+@pytest.mark.parametrize(
+    ("line", "folder", "names", "prefix"),
+    [
+        ("4:memory:/job/step", "memory", ("memory.limit_in_bytes", "memory.usage_in_bytes"), "total_"),
+        ("0::/job/step", "", ("memory.max", "memory.current"), ""),
+    ],
+    ids=["version 1", "version 2"],
+)
+def test_free_memory_knows_the_limits_of_control_groups(
+    line: str,
+    folder: str,
+    names: tuple[str, str],
+    prefix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 700 bytes 450 are used, 80 + 120 of these by files: 450 are left; the group above leaves 300."""
+    own, step = tmp_path / "own", tmp_path / folder / "job/step"
+    own.write_text(f"7:blkio:/\n{line}\n")
+    step.mkdir(parents=True)
+    monkeypatch.setattr(memory, "GROUPS", tmp_path)
+    monkeypatch.setattr(memory, "OWN_GROUPS", own)
+
+    def limit(group: Path, allowed: object) -> None:
+        for name, value in zip(names, (allowed, 450), strict=True):
+            (group / name).write_text(f"{value}\n")
+        stat = f"{prefix}active_file 80\n{prefix}inactive_file 120\nanon 250\n"
+        (group / "memory.stat").write_text(stat)
+
+    limit(step, 700)
+    assert memory.free_memory() == 450
+    limit(step.parent, 550)
+    assert memory.free_memory() == 300
+    for group in (step, step.parent):
+        limit(group, "max")
+    assert memory.free_memory() > 1 << 20
+
+
 def last_line(*words: object) -> str:
     """The last line that a command says before it ends with exit code 2, after it has said what it chose."""
     result = CliRunner().invoke(app, [str(word) for word in words])
