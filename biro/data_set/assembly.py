@@ -22,13 +22,10 @@ from biro.held import Elsewhere
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
-from biro.observation.partition import Convention, Partition, typical_interval
+from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typical_interval
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
-
-BYTES_AS_READ = 12
-"""Of a visibility, complex64, with its weight, float32."""
 
 
 @dataclass(frozen=True)

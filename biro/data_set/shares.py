@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import BYTES_AS_READ, Assembly, DataSet, Described, Request, assemble
+from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
 from biro.data_set.cache import Cache, KeptShard, check_room, open_cache
 from biro.data_set.index import PartitionRows
 from biro.data_set.options import SetOptions
@@ -21,7 +21,7 @@ from biro.errors import DataError, InputError
 from biro.observation.averaging import shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition
+from biro.observation.partition import BYTES_AS_READ, Partition
 from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
 from biro.ranks.place import PLACE

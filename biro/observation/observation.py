@@ -16,13 +16,14 @@ from biro.errors import InputError
 from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles, Feeds
 from biro.feeds.statement import instrument_lines
+from biro.files.memory import check_memory
 from biro.formatting import html_text
 from biro.models import SkyModel
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.labels import field_names, unique_labels, window_names
-from biro.observation.partition import Convention, Partition, merge_hands, split_hands
+from biro.observation.partition import BYTES_AS_READ, Convention, Partition, merge_hands, split_hands
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
@@ -220,10 +221,20 @@ class Observation:
         Parameters
         ----------
         what : str
-            Needs them; a warning says so where ranks hold them.
+            Needs them; a warning says so where they are elsewhere.
+
+        Raises
+        ------
+        InputError
+            They have no room in memory.
         """
         if not self.is_held:
             return self
+        check_memory(
+            BYTES_AS_READ * sum(part.vis.size for part in self.partitions),
+            f"{what} takes all data into the memory of one process, which",
+            "average (average_time=, average_channels=), select less, or do without it",
+        )
         log.warning("rank 0 gathers and holds all data, because of %s", what)
         return replace(self, partitions=tuple(part.whole() for part in self.partitions))
 

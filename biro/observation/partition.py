@@ -22,6 +22,8 @@ from rime_kernels.physics.brightness import stokes_to_corr
 T = TypeVar("T")
 Convention = Literal["casa", "fourier"]
 """Signs of uvw: as a Measurement Set stores them, or negated (physics: section 2)."""
+BYTES_AS_READ = 12
+"""Of a visibility, complex64, with its weight, float32."""
 STOKES_NAMES = ("I", "Q", "U", "V")
 KNOWN_CORRELATIONS = (*STOKES_NAMES, "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
 """Correlations that physics: section 3 defines."""

@@ -161,6 +161,19 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off", precision="single")
 
 
+def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A visibility and its weight are a complex64 and a float32: 12 bytes."""
+    observation = biro.read(path, cache=folder)
+    needed = 12 * sum(part.vis.size for part in observation.partitions)
+    monkeypatch.setattr(memory, "_free_in_system", lambda: needed - 1)
+    with pytest.raises(InputError, match="noise of hands takes all data into the memory of one process"):
+        observation.whole("noise of hands")
+    monkeypatch.setattr(memory, "_free_in_system", lambda: needed)
+    assert not observation.whole("noise of hands").is_held
+
+
 def test_arrays_in_files_have_no_names(tmp_path: Path) -> None:
     made = mapped((3, 5000), np.float64, str(tmp_path))
     assert not list(tmp_path.iterdir())
