@@ -218,7 +218,7 @@ def test_free_memory_knows_the_limit_of_the_process(monkeypatch: pytest.MonkeyPa
     """With an address space of 100 MB less is free than the 100 MB, of which Python has some."""
     monkeypatch.setattr(resource, "getrlimit", lambda which: (100 << 20, 100 << 20))
     assert memory.free_memory() < 100 << 20
-    with pytest.raises(InputError, match=r"a map needs 1 GB of memory, .* GB are free; draw a smaller one"):
+    with pytest.raises(InputError, match=r"a map needs 1 GB of memory, .* MB are free; draw a smaller one"):
         memory.check_memory(1e9, "a map", "draw a smaller one")
 
 
