@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from biro.cli.guard import after_result, guard, print_json, say
-from biro.cli.options import JsonFlag
+from biro.cli.options import CacheOption, JsonFlag
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def plot(
     format_: Annotated[
         Format, typer.Option("--format", help="pdf writes PDF files beside the PNG files.")
     ] = Format.png,
+    cache: CacheOption = None,
 ) -> None:
     """Draw the pictures and the report of a run again."""
     from biro.plots.labels import chosen_columns
@@ -62,12 +63,16 @@ def plot(
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
-    likelihood = likelihood_of(run, obs, posterior.provenance.data_digest)
+    likelihood = likelihood_of(run, obs, posterior.provenance.data_digest, cache=cache)
     draw_run(run, posterior, likelihood.full, names=names, with_pdf=format_ is Format.pdf)
 
 
 def likelihood_of(
-    run: Path, obs: list[Path] | None, data_digest: str, backend: str | None = None
+    run: Path,
+    obs: list[Path] | None,
+    data_digest: str,
+    backend: str | None = None,
+    cache: Path | None = None,
 ) -> Likelihood:
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
@@ -82,7 +87,7 @@ def likelihood_of(
     if place is None:
         raise InputError(f"{run} does not say which data it is of; give it with --obs")
     try:
-        observation = read(place, **facts.get("reading", {}))
+        observation = read(place, **facts.get("reading", {}), cache=cache)
     except BiroError:
         raise
     except (TypeError, ValueError, AttributeError) as error:
@@ -107,6 +112,8 @@ def likelihood_of(
     )
     if likelihood.description().get("images") != recorded.get("images"):
         raise InputError(f"{run}: the images that its model.toml names have changed; put them back")
+    # Of the run; pictures are of all data.
+    likelihood.average_lines = list(map(str, recorded.get("average", [])))
     return likelihood
 
 

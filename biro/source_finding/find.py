@@ -79,6 +79,7 @@ def find_sources(
         raise InputError(f"max_sources must be 1 to 100, got {max_sources}")
     if not 0 <= add_circle <= 100:
         raise InputError(f"add_circle must be 0 to 100, got {add_circle}")
+    observation = observation.whole("the search for sources")
     with bar("finding", "steps") as shown:
         search, reason = Search(observation, options, beam), ""
         while not reason:

@@ -174,6 +174,20 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
     assert not observation.whole("noise of hands").is_held
 
 
+def test_sources_are_found_in_data_in_memory(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Searched(Exception):
+        """With the observation that a search begins with."""
+
+    def search(observation: biro.Observation, *_: object) -> None:
+        raise Searched(observation.is_held)
+
+    monkeypatch.setattr("biro.source_finding.find.Search", search)
+    with pytest.raises(Searched, match="False"):
+        biro.find_sources(biro.read(path, cache=folder))
+
+
 def test_arrays_in_files_have_no_names(tmp_path: Path) -> None:
     made = mapped((3, 5000), np.float64, str(tmp_path))
     assert not list(tmp_path.iterdir())

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli import app
+from biro.cli.plot import likelihood_of
 from biro.errors import InputError
 from biro.likelihood.cells.axis import cut, lagrange
 from biro.likelihood.cells.choose import cells_for, reduced_near
@@ -326,3 +327,6 @@ def test_biro_fit_says_and_keeps_what_was_found(tmp_path):
     assert "average: cells hold " in done.output
     (line,) = json.loads((run / "run.json").read_text())["facts"]["likelihood"]["average"]
     assert line in done.output
+    # A report that is drawn again says so, too.
+    digest = biro.Posterior.load(run / "posterior.nc").provenance.data_digest
+    assert likelihood_of(run, None, digest, "cpu").description()["average"] == [line]
