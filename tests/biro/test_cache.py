@@ -177,14 +177,14 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
 def test_sources_are_found_in_data_in_memory(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Searched(Exception):
+    class SearchedError(Exception):
         """With the observation that a search begins with."""
 
     def search(observation: biro.Observation, *_: object) -> None:
-        raise Searched(observation.is_held)
+        raise SearchedError(observation.is_held)
 
     monkeypatch.setattr("biro.source_finding.find.Search", search)
-    with pytest.raises(Searched, match="False"):
+    with pytest.raises(SearchedError, match="False"):
         biro.find_sources(biro.read(path, cache=folder))
 
 
