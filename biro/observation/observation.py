@@ -235,7 +235,10 @@ class Observation:
             f"{what} takes all data into the memory of one process, which",
             "average (average_time=, average_channels=), select less, or do without it",
         )
-        log.warning("rank 0 gathers and holds all data, because of %s", what)
+        if self.cache_folder is None:
+            log.warning("rank 0 gathers and holds all data, because of %s", what)
+        else:
+            log.warning("all data are taken from files into memory, because of %s", what)
         return replace(self, partitions=tuple(part.whole() for part in self.partitions))
 
     @property
