@@ -115,6 +115,7 @@ def solve_gains(
     options = SolveOptions(mode, min_baselines)
     if not snr_limit >= 0.0:
         raise InputError(f"snr_limit must be 0 or more, got {snr_limit}")
+    observation = observation.whole("gains that are solved for")
     if isinstance(sky, SkyModel):
         observation = with_systematic(observation, sky.noise.fixed_fraction)
     segments = cut(_checked_interval(interval), observation.partition_views)

@@ -209,7 +209,7 @@ class Assembly:
         ]
         described = self.described(selected)
         if self._fill is None:
-            self._check_memory(described)
+            self.check_memory(described)
             partitions = [self.read(part, like) for part, like in described]
         else:
             partitions = self._fill(self, described)
@@ -252,14 +252,20 @@ class Assembly:
             notes=(*notes, *(hands.notes if hands else ())),
         )
 
-    def _check_memory(self, described: Described) -> None:
-        """Refuse to read more than there is memory for."""
+    def check_memory(self, described: Described, remedy: str = "") -> None:
+        """Refuse to read more than there is memory for; `remedy` says what to do, where that is not usual.
+
+        Raises
+        ------
+        InputError
+        """
         needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
         n_machine = -(-needed // max(1, free_memory()))
         check_memory(
             needed,
             f"{self.index.source}: reading it",
-            "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
+            remedy
+            or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
             f"{max(2, n_machine)} such machines (mpiexec biro), or select less",
         )
 

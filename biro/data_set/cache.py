@@ -12,7 +12,8 @@ import json
 import logging
 import os
 import shutil
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +64,8 @@ class Cache:
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
 
-    def find(self, partition: int, shard: int) -> KeptShard | None:
-        """What is kept of a shard; None where nothing is, or where it is damaged."""
+    def find(self, partition: int, shard: int, shape: tuple[int, ...]) -> KeptShard | None:
+        """What is kept of a shard of this shape; None where nothing is, or where it is damaged."""
         try:
             about = json.loads(self._path(partition, shard, "json").read_bytes())
             arrays = {
@@ -73,6 +74,8 @@ class Cache:
             }
             if {name: _hash(values) for name, values in arrays.items()} != about["sha256"]:
                 raise ValueError("other content than was written")
+            if any(values.shape != shape for values in arrays.values()):
+                raise ValueError(f"the shape is not {shape}")
             return _shard(arrays, about["counts"], about["weight_origin"])
         except FileNotFoundError:
             return None
@@ -136,7 +139,7 @@ def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -
     """
     about = {
         "path": os.path.abspath(path),
-        "options": {name: repr(value) for name, value in sorted(options.items()) if name != "time_limit"},
+        "options": {name: _content(value) for name, value in sorted(options.items()) if name != "time_limit"},
         "version": __version__,
     }
     stamp = _stamp(Path(path))
@@ -168,6 +171,19 @@ def check_room(cache: Cache, n_byte: int) -> None:
         )
     if n_byte:
         log.warning("%s: %s of visibilities and weights are written", cache.folder, byte_text(n_byte))
+
+
+def _content(value: Any) -> Any:
+    """All of an option, for JSON: the text that stands for an array leaves out most of a long one."""
+    if isinstance(value, np.ndarray | np.generic):
+        return _content(value.tolist())
+    if is_dataclass(value):
+        return {item.name: _content(getattr(value, item.name)) for item in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(name): _content(each) for name, each in value.items()}
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return [_content(each) for each in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    return value if isinstance(value, str | int | float | None) else repr(value)
 
 
 def _about(folder: Path) -> Any:

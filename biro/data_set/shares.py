@@ -188,7 +188,8 @@ def _read_own(
     for (part, like), number, of_shards, of_rank in zip(described, numbers, rows, shares, strict=True):
         made, found = Shards(), set[str]()
         for shard in of_rank[PLACE.rank] if like.n_row else ():
-            kept = None if cache is None else cache.find(len(origins), shard)
+            shape = of_shards[shard].size, like.n_chan, like.n_corr
+            kept = None if cache is None else cache.find(len(origins), shard, shape)
             if kept is None:
                 before = Counter(assembly.counts)
                 read = assembly.read(_some(part, of_shards[shard]), like)

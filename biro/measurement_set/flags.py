@@ -149,6 +149,7 @@ def _looked_at(
 
     def keep(assembly: Assembly, described: Described) -> list[Partition]:
         """Partitions with their weights: models need no visibilities, which are kept for flagging."""
+        assembly.check_memory(described, "select a part of it at a time, or flag it without a model")
         filled = []
         for part, like in described:
             read = data.visibilities(part)

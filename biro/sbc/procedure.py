@@ -108,6 +108,17 @@ def run(
     RunInterrupted
         SIGINT or SIGTERM came; the same call goes on.
     """
+    if likelihood.observation.cache_folder is not None:
+        raise InputError(
+            "the data of this likelihood lie in files, and replicates are fitted in memory: leave cache= of "
+            "biro.read out"
+        )
+    if likelihood.average_lines:
+        raise InputError(
+            'replicates are fitted to all data, which says nothing of average="cells": leave it out here'
+        )
+    if comm is not None and likelihood.devices is not None:
+        raise InputError("each rank fits its replicates on a GPU of its own: leave devices= out")
     if likelihood.ranks is not None:
         raise InputError(
             "the data of this likelihood are shared by ranks, and each fits all data of a replicate: give "

@@ -161,6 +161,7 @@ class Interference:
         tuple of bool (n_row, n_chan, n_corr)
             Of each partition: where interference was added.
         """
+        observation = observation.whole("interference")
         rng = np.random.default_rng(None if seed is None else [seed, STREAM])
         both = [self._to_partition(part, rng) for part in observation.partitions]
         changed = replace(observation, partitions=tuple(part for part, _ in both))

@@ -74,7 +74,7 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     --------
     >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
     """
-    with open_uvfits(path, cast(SetOptions, options)) as (data, request):
+    with open_uvfits(path, cast(SetOptions, options)) as (data, request), naming(visible(str(path))):
         return assemble(data, request)
 
 

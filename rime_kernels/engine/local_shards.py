@@ -190,8 +190,10 @@ class LocalShards:
 
         def work(made: list[Shard], first: int) -> list[Any]:
             own = [None] * len(made) if given is None else given[first : first + len(made)]
-            begun = [call.begin(shard, one) for shard, one in zip(made, own, strict=True)]
-            return [end(first + i, finish()) for i, finish in enumerate(begun)]
+            begun = (call.begin(shard, one) for shard, one in zip(made, own, strict=True))
+            # Visibilities are there once it has begun, and may be too many to wait for those of all shards.
+            ready = begun if call.what == "run" else list(begun)
+            return [end(first + i, finish()) for i, finish in enumerate(ready)]
 
         kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, [], 0

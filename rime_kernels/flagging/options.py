@@ -119,6 +119,10 @@ class WaterfallOptions:
                 raise InputError(f"{name} must be a share above 0, at most 1, got {getattr(self, name)!r}")
 
 
+MOST_WINDOW = 128
+"""Samples: what the threads of a GPU's block can look at together."""
+
+
 def check_width(width: int) -> None:
     """Refuse a width of a running median that is not odd."""
     if not isinstance(width, int) or width < 1 or width % 2 == 0:
@@ -129,8 +133,12 @@ def check_thresholds(n_sigma: float, largest_window: int, falloff: float) -> Non
     """Refuse numbers that are no thresholds."""
     if not 0.0 < n_sigma < math.inf:
         raise InputError(f"n_sigma must be positive, got {n_sigma!r}")
-    if not isinstance(largest_window, int) or largest_window < 1 or largest_window & (largest_window - 1):
-        raise InputError(f"largest_window must be a power of two, as 8, got {largest_window!r}")
+    is_whole = isinstance(largest_window, int) and largest_window > 0
+    is_power = is_whole and not largest_window & (largest_window - 1)
+    if not is_power or largest_window > MOST_WINDOW:
+        raise InputError(
+            f"largest_window must be a power of two, as 8, up to {MOST_WINDOW}, got {largest_window!r}"
+        )
     if not 1.0 <= falloff < math.inf:
         raise InputError(f"falloff must be 1 or more, got {falloff!r}")
 

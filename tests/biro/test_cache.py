@@ -18,9 +18,11 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.data_set.assembly import Assembly
+from biro.data_set.cache import open_cache
 from biro.errors import InputError
 from biro.files import memory
 from biro.models.files.toml import from_toml
+from biro.observation.selection import Selection
 from biro.ranks.held import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
 from rime_kernels.arrays.mapped import in_folder, mapped
@@ -125,6 +127,25 @@ def test_the_next_call_finds_what_was_read(
     biro.read(path, cache=folder, correlations="RR")
     assert f"{cache}: what was read of {path} before it changed; delete it" in caplog.text
     assert len(list(folder.iterdir())) == 2
+
+
+def test_selections_that_look_alike_have_caches_of_their_own(
+    path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of an array leaves out the middle of more than a thousand elements."""
+    one, other = (np.r_[0:middle, middle + 100 : 1400] for middle in (600, 500))
+    assert repr(one) == repr(other)
+    opened = [open_cache(str(folder), path, {"channels": each}).folder for each in (one, other, one)]  # type: ignore[typeddict-item]
+    assert opened[0] == opened[2] != opened[1]
+    by_selection = [Selection(channels=each) for each in (one, other)]  # type: ignore[arg-type]
+    assert len({open_cache(str(folder), path, {"selection": each}).folder for each in by_selection}) == 2
+
+
+def test_replicates_are_not_fitted_to_data_in_files(path: Path, folder: Path) -> None:
+    observation = biro.read(path, cache=folder, correlations="RR")
+    likelihood = biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
+    with pytest.raises(InputError, match="the data of this likelihood lie in files"):
+        biro.sbc.run(likelihood, "none", replicates=2)
 
 
 def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

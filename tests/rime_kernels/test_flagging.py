@@ -375,7 +375,11 @@ def test_false_alarms_of_waterfalls() -> None:
         (lambda: running_median(np.ones((2, 9)), width=4), "width must be an odd number of channels, got 4"),
         (lambda: running_median(np.ones(9)), r"amplitude must have shape \(n_spectrum, n_chan\)"),
         (lambda: running_median(-np.ones((2, 9))), "amplitude must not be negative"),
-        (lambda: SpectrumOptions(largest_window=6), "largest_window must be a power of two, as 8, got 6"),
+        (
+            lambda: SpectrumOptions(largest_window=6),
+            "largest_window must be a power of two, as 8, up to 128, got 6",
+        ),
+        (lambda: SpectrumOptions(largest_window=256), "up to 128, got 256"),
         (lambda: SpectrumOptions(n_sigma=0.0), "n_sigma must be positive"),
         (lambda: SpectrumOptions(falloff=0.5), "falloff must be 1 or more"),
         (lambda: WaterfallOptions(extend_time=2), "extend_time must be an odd number of samples, got 2"),

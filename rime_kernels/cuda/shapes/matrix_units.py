@@ -11,6 +11,7 @@ from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
 from rime_kernels.cuda.tile_table import Bundle
 from rime_kernels.inputs import Variant
+from rime_kernels.physics.beam import NO_BEAM
 
 # Antennas on each side of a tile.
 _SIDE = 2
@@ -40,6 +41,9 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
         return False
     if _forced:
         return _forced[-1] is not None
+    # Halves of float16 have no digits left for what the voltage beam of an antenna leaves of a bright source.
+    if variant.single and variant.beam != NO_BEAM:
+        return False
     least = _LEAST_POINTS[variant.single, variant.polarised]
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
