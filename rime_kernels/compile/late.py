@@ -71,7 +71,7 @@ class LateLibrary(_PartOfLoop):
         return super()._get_module_for_linking()
 
     def finalize(self) -> None:
-        """Link what is inlined into the function; wrappers are small, and have no use of their own."""
+        """Link what is inlined into the function, and note what is apart from it."""
         libraries = list(dict.fromkeys(self._linking_libraries))
         apart = [each for each in libraries if isinstance(each, LateLibrary) and not each._is_inlined()]
         inside = [each for each in libraries if each not in apart]

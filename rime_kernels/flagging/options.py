@@ -14,6 +14,8 @@ from rime_kernels.errors import InputError
 
 MOST_SMOOTHING = 1e4
 """Largest standard deviation of the Gaussian that makes a background, samples."""
+MOST_WINDOW = 128
+"""Samples of a window: what the threads of a GPU's block can look at together."""
 N_BOX = 4
 """Box filters in succession that stand for a Gaussian."""
 LEFT = 2.0**-64
@@ -117,10 +119,6 @@ class WaterfallOptions:
         for name in ("whole_channel", "whole_time"):
             if not 0.0 < getattr(self, name) <= 1.0:
                 raise InputError(f"{name} must be a share above 0, at most 1, got {getattr(self, name)!r}")
-
-
-MOST_WINDOW = 128
-"""Samples: what the threads of a GPU's block can look at together."""
 
 
 def check_width(width: int) -> None:

@@ -327,6 +327,10 @@ def test_biro_fit_says_and_keeps_what_was_found(tmp_path):
     assert "average: cells hold " in done.output
     (line,) = json.loads((run / "run.json").read_text())["facts"]["likelihood"]["average"]
     assert line in done.output
+    # Replicates would be fitted to all data.
+    few = biro.Likelihood(observed(), sky(), average="cells", backend="cpu")
+    with pytest.raises(InputError, match='says nothing of average="cells"'):
+        biro.sbc.run(few, "none", replicates=2)
     # A report that is drawn again says so, too.
     digest = biro.Posterior.load(run / "posterior.nc").provenance.data_digest
     assert likelihood_of(run, None, digest, "cpu").description()["average"] == [line]
