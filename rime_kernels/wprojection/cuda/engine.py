@@ -56,8 +56,9 @@ class Engine(LayerEngine[Call]):
 
     def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float]:
         """The plain numbers that kernels get."""
-        first_vis = int(self._start[batch.first])
-        return batch.first, first_vis, w, self._layout.tables.w_half, self._layout.split.middle
+        first_vis, tables = int(self._start[batch.first]), self._layout.tables
+        planes_per_w = 0.5 * tables.n_plane / tables.w_half if tables.w_half > 0.0 else 0.0
+        return batch.first, first_vis, w, planes_per_w, self._layout.split.middle
 
     def _degrid(self, call: Call, w: float, batch: Batch, vis: Visibilities) -> None:
         kernel, rows = self._kernel(call, vis), self._rows

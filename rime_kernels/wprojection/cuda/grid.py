@@ -5,12 +5,23 @@ from __future__ import annotations
 import functools
 import math
 
-from numba import int32, int64
+from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.gridding.cuda.items import FLIP
-from rime_kernels.wprojection.cuda.parts import COS, N_NUMBER, N_PLACE, SIN, Kernel, make_own, make_stage
+from rime_kernels.wprojection.cuda.parts import (
+    COS,
+    FIRST_X,
+    FIRST_Y,
+    N_NUMBER,
+    N_OWN,
+    N_PLACE,
+    SIN,
+    Kernel,
+    make_remainder,
+    make_stage,
+)
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -25,19 +36,14 @@ def make_grid(kernel: Kernel) -> Compiled:
     """
     real, n_plane, n_corr, shape = kernel.real, kernel.n_plane, kernel.n_corr, kernel.shape
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
-    n_x, n_y, n_sum, length_x, length_y = (
-        kernel.n_x,
-        kernel.n_y,
-        2 * n_plane,
-        kernel.length_x,
-        kernel.length_y,
-    )
+    n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, bin_x + bin_y
     n_own, n_thread, has_weight = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.has_weight
-    stage, own, flush = make_stage(kernel), make_own(kernel), _make_flush(kernel)
+    n_factor = n_stage * n_cell * 2  # a name: Numba takes no product as the size of a shared array
+    stage, remainder, flush = make_stage(kernel), make_remainder(), _make_flush(kernel)
 
     @device.kernel(kernel.max_register)
     def grid(
-        first_item: int, first_vis: int, layer_w: float, w_half: float, middle: float, fixed: float,
+        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, fixed: float,
         items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array,
         to_corr: Array, vis: Array, weight: Array, total: Array,
     ) -> None:  # fmt: skip
@@ -45,17 +51,16 @@ def make_grid(kernel: Kernel) -> Compiled:
         plane = cuda.shared.array(n_stage, int32)
         number = cuda.shared.array((n_stage, N_NUMBER), real)
         at = cuda.shared.array(n_stage, int64)
-        of_u = cuda.shared.array((n_stage, 2, length_x), real)
-        of_v = cuda.shared.array((n_stage, 2, length_y), real)
+        factor = cuda.shared.array(n_factor, real)
         share = cuda.shared.array((n_stage, n_sum), real)
         sums = cuda.local.array(n_own, real)
-        t = cuda.local.array(n_sum, real)
+        t, numbers = cuda.local.array(n_sum, real), cuda.local.array(N_OWN, real)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         my_x, my_y = (thread % int32(n_x)) * int32(m_x), (thread // int32(n_x)) * int32(m_y)
-        is_mine = thread < int32(n_x * n_y)
+        is_mine, at_x, at_y = thread < int32(n_x * n_y), thread % int32(n_x), my_y + int32(bin_x)
         n_vis, before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
-        now_x = now_y = int32(-(1 << 30))
+        now_x = now_y = last_x = last_y = int32(-(1 << 30))
         for k in range(n_own):
             sums[k] = real(0)
         base = int32(0)
@@ -63,41 +68,46 @@ def make_grid(kernel: Kernel) -> Compiled:
             n = min(int32(n_stage), n_vis - base)
             cuda.syncthreads()
             stage(
-                thread, item, base, n, before, layer_w, w_half, middle, items, uvw, order, shift, scale,
-                terms, place, plane, number, at, of_u, of_v,
+                thread, item, base, n, before, layer_w, planes_per_w, middle, items, uvw, order, shift, scale,
+                terms, place, plane, number, at, numbers, factor,
             )  # fmt: skip
             i = thread
-            while i < n:
-                for s in range(n_sum):
-                    share[i, s] = real(0)
-                cos, sin = number[i, COS], number[i, SIN]
+            while i < n * int32(n_plane):
+                i_vis, s = i // int32(n_plane), i % int32(n_plane)
+                cos, sin = number[i_vis, COS], number[i_vis, SIN]
+                sum_re = sum_im = real(0)
                 for c in range(n_corr):
-                    j = at[i] * int64(n_corr) + c
+                    j = at[i_vis] * int64(n_corr) + c
                     w = real(weight[j]) if has_weight else real(1)
                     if w > real(0):  # what has no weight may be NaN
                         vis_re, vis_im = w * real(vis[2 * j]), w * real(vis[2 * j + 1])
                         re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
-                        for s in range(n_plane):
-                            m = to_corr[c, s]
-                            share[i, 2 * s] += m.real * re + m.imag * im
-                            share[i, 2 * s + 1] += sign * (m.real * im - m.imag * re)
+                        m = to_corr[c, s]
+                        sum_re += m.real * re + m.imag * im
+                        sum_im += sign * (m.real * im - m.imag * re)
+                share[i_vis, 2 * s], share[i_vis, 2 * s + 1] = sum_re, sum_im
                 i += int32(n_thread)
             cuda.syncthreads()
             if is_mine:
-                for i in range(n):
-                    x, j_x = own(place[i, 0], place[i, 1], place[i, 2], my_x, bin_x, m_x)
-                    y, j_y = own(place[i, 3], place[i, 4], place[i, 5], my_y, bin_y, m_y)
-                    if x != now_x or y != now_y:
-                        flush(now_x, now_y, fixed, sums, total)
-                        now_x, now_y = x, y
+                for i in range(uint32(n)):
+                    if place[i, FIRST_X] != last_x or place[i, FIRST_Y] != last_y:
+                        last_x, last_y = place[i, FIRST_X], place[i, FIRST_Y]
+                        x = last_x + int32(remainder(my_x - last_x, bin_x))
+                        y = last_y + int32(remainder(my_y - last_y, bin_y))
+                        if x != now_x or y != now_y:
+                            flush(now_x, now_y, fixed, sums, total)
+                            now_x, now_y = x, y
+                    of_vis = uint64(i) * uint64(2 * n_cell)
                     for b in range(m_y):
-                        v_re, v_im = of_v[i, 0, j_y + b], of_v[i, 1, j_y + b]
+                        k = of_vis + uint64(2 * b) + uint64(2 * at_y)
+                        v_re, v_im = factor[k], factor[k + uint64(1)]
                         for s in range(n_plane):
                             re, im = share[i, 2 * s], share[i, 2 * s + 1]
                             t[2 * s] = re * v_re + im * v_im
                             t[2 * s + 1] = im * v_re - re * v_im
                         for a in range(m_x):
-                            u_re, u_im = of_u[i, 0, j_x + a], of_u[i, 1, j_x + a]
+                            k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
+                            u_re, u_im = factor[k], factor[k + uint64(1)]
                             for s in range(n_plane):
                                 k = (b * m_x + a) * n_sum + 2 * s
                                 sums[k] += t[2 * s] * u_re
@@ -113,24 +123,45 @@ def make_grid(kernel: Kernel) -> Compiled:
 
 def _make_flush(kernel: Kernel) -> Compiled:
     """Function that adds a thread's sums to the cells of its block, and sets them to 0."""
-    real, n_plane, m_x, m_y = kernel.real, kernel.n_plane, kernel.shape.m_x, kernel.shape.m_y
+    flush_from, remainder = _make_flush_from(kernel, 0), make_remainder()
 
     @device.inline
-    def flush(x: int, y: int, fixed: float, sums: Array, total: Array) -> None:
-        n_grid = int32(total.shape[1])
-        for b in range(m_y):
-            row = (y + int32(b)) % n_grid
-            for a in range(m_x):
-                column = (x + int32(a)) % n_grid
-                for s in range(n_plane):
-                    for part in range(2):
-                        k = ((b * m_x + a) * n_plane + s) * 2 + part
-                        if sums[k] != real(0):
-                            value = int64(math.floor(sums[k] * fixed + 0.5))
-                            cuda.atomic.add(total, (s, row, column, part), value)
-                            sums[k] = real(0)
+    def flush(x: Scalar, y: Scalar, fixed: float, sums: Array, total: Array) -> None:
+        n_grid = uint32(total.shape[1])
+        flush_from(remainder(x, n_grid), remainder(y, n_grid), n_grid, fixed, sums, total)
 
     return flush
+
+
+def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
+    """Function that does so from a cell of the block on.
+
+    One function for each cell, for a loop of so many statements would not be unrolled, and sums to which a
+    loop's counter leads lie in memory.
+    """
+    real, n_plane, n_own = kernel.real, kernel.n_plane, kernel.shape.m_x * kernel.shape.m_y
+    if cell == n_own:
+        return device.inline(lambda x, y, n_grid, fixed, sums, total: None)
+    b, a = divmod(cell, kernel.shape.m_x)
+    rest = _make_flush_from(kernel, cell + 1)
+
+    @device.inline
+    def flush_from(
+        x: Scalar, y: Scalar, n_grid: Scalar, fixed: float, sums: Array, total: Array
+    ) -> None:  # fmt: skip
+        row, column = y + uint32(b), x + uint32(a)
+        row -= n_grid if row >= n_grid else uint32(0)
+        column -= n_grid if column >= n_grid else uint32(0)
+        for s in range(n_plane):
+            for part in range(2):
+                k = (cell * n_plane + s) * 2 + part
+                if sums[k] != real(0):
+                    value = int64(math.floor(sums[k] * fixed + 0.5))
+                    cuda.atomic.add(total, (s, row, column, part), value)
+                    sums[k] = real(0)
+        rest(x, y, n_grid, fixed, sums, total)
+
+    return flush_from
 
 
 @functools.cache

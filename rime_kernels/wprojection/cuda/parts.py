@@ -17,7 +17,7 @@ import functools
 import math
 from dataclasses import dataclass
 
-from numba import float32, float64, int32, int64
+from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
@@ -32,11 +32,18 @@ cuda: Module = device.cuda
 LANES = 4 if device.simulated() else 32
 # Registers of a multiprocessor.
 _REGISTERS = 65536
-# Whole numbers of a staged visibility: along x and y, those of `place` in `make_stage`.
-N_PLACE = 6
+# Whole numbers of a staged visibility: where the bin of its kernel begins, and the kernel's own place in it.
+FIRST_X, FIRST_Y, START_X, START_Y = range(4)
+N_PLACE = 4
 # Numbers of a staged visibility beside: z of both kernels, t, cosine and sine of its phase.
 Z_U, Z_V, T, COS, SIN = range(5)
 N_NUMBER = 5
+# Above the number of any cell, and of twice this there is a whole number of 32 bits.
+_FAR = 1 << 30
+# Visibilities whose kernels a thread works out together: each term that it reads serves all of them.
+_TOGETHER = 4
+# Numbers of its own that a thread needs for that.
+N_OWN = 6 * _TOGETHER
 
 
 @dataclass(frozen=True)
@@ -131,50 +138,39 @@ class Kernel:
         """Cells of a bin along v."""
         return self.n_y * self.shape.m_y
 
-    @property
-    def length_x(self) -> int:
-        """Numbers of a staged kernel along u, with the zeros on both sides."""
-        return self.bin_x + self.shape.m_x - 1
-
-    @property
-    def length_y(self) -> int:
-        """Numbers of a staged kernel along v."""
-        return self.bin_y + self.shape.m_y - 1
-
 
 @functools.cache
 def make_stage(kernel: Kernel) -> Compiled:
     """Function that stages visibilities base ... base + n - 1 of an item.
 
     `place` gets, along x and y, the cell where the kernel's bin begins, a multiple of M at most M - 1 before
-    the kernel, how far before, and the remainder of that cell in the bin; `number` z and t of `kernel.Tables`
-    and the phase; `at` the index of the visibility in the arrays; `of_u`, `of_v` the kernels, real parts and
-    imaginary parts.
+    the kernel, and the kernel's first cell within the bins, which repeat; `number` z and t of `kernel.Tables`
+    and the phase; `at` the index of the visibility in the arrays; `factor` the kernels, as `_make_work_out`
+    has it, after all threads have met once more.
     """
     real, support, n_thread, shape = kernel.real, kernel.support, kernel.n_thread, kernel.shape
     m_x, m_y, bin_x, bin_y, half = shape.m_x, shape.m_y, kernel.bin_x, kernel.bin_y, kernel.support // 2
-    length_x, length_y, n_w_plane = kernel.length_x, kernel.length_y, kernel.n_w_plane
-    n_w, n_d, compact, cos_sin = kernel.n_w, kernel.n_d, kernel.compact, turn_function(kernel.single)
-    wait, size_of_plane = meet(), n_w * n_d * 2 * support
+    n_w_plane, compact, cos_sin = kernel.n_w_plane, kernel.compact, turn_function(kernel.single)
+    n_cell, wait, work_out, remainder = bin_x + bin_y, meet(), _make_work_out(kernel), make_remainder()
 
     @device.inline
     def stage(
         thread: Scalar, item: Scalar, base: Scalar, n: Scalar, first_vis: Scalar, layer_w: Scalar,
-        w_half: Scalar, middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array,
-        terms: Array, place: Array, plane: Array, number: Array, at: Array, of_u: Array, of_v: Array,
+        planes_per_w: Scalar, middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array,
+        terms: Array, place: Array, plane: Array, number: Array, at: Array, own: Array,
+        factor: Array,
     ) -> None:  # fmt: skip
-        n_chan = items[item, N_CHAN]
+        n_chan = uint32(items[item, N_CHAN])
         i = int32(thread)
         while i < n:
             k = int32(base) + i
-            row, chan = items[item, FIRST_ROW] + k // n_chan, items[item, FIRST_CHAN] + k % n_chan
+            row = items[item, FIRST_ROW] + int32(uint32(k) // n_chan)
+            chan = items[item, FIRST_CHAN] + int32(uint32(k) % n_chan)
             nu = scale[chan]
             u, v = uvw[row, 0] * nu, uvw[row, 1] * nu
             near_u, near_v = int32(math.floor(u + 0.5)), int32(math.floor(v + 0.5))
             delta = uvw[row, 2] * nu - layer_w
-            where = 0.5
-            if w_half > 0.0:
-                where = 0.5 * n_w_plane * (delta / w_half + 1.0)
+            where = delta * planes_per_w + 0.5 * n_w_plane
             in_plane = min(max(int32(where), int32(0)), int32(n_w_plane - 1))
             plane[i] = in_plane
             number[i, Z_U], number[i, Z_V] = real(2.0 * (u - near_u)), real(2.0 * (v - near_v))
@@ -182,55 +178,95 @@ def make_stage(kernel: Kernel) -> Compiled:
             sign = 1.0 - 2.0 * items[item, FLIP]
             number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
             x, y = near_u - int32(half), near_v - int32(half)
-            lead_x, lead_y = x % int32(m_x), y % int32(m_y)
-            place[i, 0], place[i, 1], place[i, 2] = x - lead_x, lead_x, (x - lead_x) % int32(bin_x)
-            place[i, 3], place[i, 4], place[i, 5] = y - lead_y, lead_y, (y - lead_y) % int32(bin_y)
+            start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
+            place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
+            place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
             if compact:
                 at[i] = int64(first_vis) + k
             else:
                 at[i] = int64(order[row]) * scale.size + chan
             i += int32(n_thread)
         wait()
-        k = int32(thread)
-        while k < n * int32(length_x + length_y):
-            i = k // int32(length_x + length_y)
-            j = k - i * int32(length_x + length_y)
-            is_u = j < int32(length_x)
-            cell = j - int32(m_x - 1) if is_u else j - int32(length_x + m_y - 1)
-            re = im = real(0)
-            if cell >= 0 and cell < int32(support):
-                z, t = number[i, Z_U] if is_u else number[i, Z_V], number[i, T]
-                first = (plane[i] if is_u else int32(n_w_plane) + plane[i]) * int32(size_of_plane) + cell
-                for b in range(n_w - 1, -1, -1):
-                    term = first + int32((b + 1) * n_d * 2 * support)
-                    part_re = part_im = real(0)
-                    for _ in range(n_d):
-                        term -= int32(2 * support)
-                        part_re = part_re * z + terms[term]
-                        part_im = part_im * z + terms[term + int32(support)]
-                    re, im = re * t + part_re, im * t + part_im
-            if is_u:
-                of_u[i, 0, j], of_u[i, 1, j] = re, im
-            else:
-                of_v[i, 0, j - int32(length_x)], of_v[i, 1, j - int32(length_x)] = re, im
-            k += int32(n_thread)
+        k = uint32(thread)
+        while k < (uint32(n) + uint32(_TOGETHER - 1)) // uint32(_TOGETHER) * uint32(n_cell):
+            first, cell = k // uint32(n_cell) * uint32(_TOGETHER), k % uint32(n_cell)
+            work_out(first, uint32(n), cell, terms, place, plane, number, own, factor)
+            k += uint32(n_thread)
 
     return stage
 
 
 @functools.cache
-def make_own(kernel: Kernel) -> Compiled:
-    """Function that tells where a thread's cells are for a staged visibility.
+def _make_work_out(kernel: Kernel) -> Compiled:
+    """Function that works out one cell of the kernels of `_TOGETHER` visibilities, from `first` on.
 
-    It gives the cell where the thread's block begins along an axis, and the place of the kernel's number for
-    this cell, from the visibility's `place` and the thread's first cell of the bin.
+    `cell` counts along u and then along v, to the end of the bin, where a kernel is 0. `factor` has
+    (n_stage, bin_x + bin_y, 2) numbers, of cells at their place within the bins: along u those that are the
+    first of a thread, then the second ones, and so on, for threads that are neighbours read along u; along v
+    those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
+    """
+    real, support, m_x, n_x = kernel.real, kernel.support, kernel.shape.m_x, kernel.n_x
+    bin_x, bin_y, n_w, n_d, n_w_plane = kernel.bin_x, kernel.bin_y, kernel.n_w, kernel.n_d, kernel.n_w_plane
+    size_of_plane, n_cell, n = n_w * n_d * 2 * support, bin_x + bin_y, _TOGETHER
+    im, part, part_im, z, t = n, 2 * n, 3 * n, 4 * n, 5 * n  # behind the real part
+
+    @device.inline
+    def work_out(
+        first: Scalar, end: Scalar, cell: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        own: Array, factor: Array,
+    ) -> None:  # fmt: skip
+        is_v = cell >= uint32(bin_x)
+        j, n_bin = (cell - uint32(bin_x), uint32(bin_y)) if is_v else (cell, uint32(bin_x))
+        of_z, of_start = (uint32(Z_V), uint32(START_Y)) if is_v else (uint32(Z_U), uint32(START_X))
+        for v in range(n):
+            own[z + v], own[t + v] = number[first + uint32(v), of_z], number[first + uint32(v), uint32(T)]
+        i = first
+        while i < min(end, first + uint32(n)):
+            # Nearly always all visibilities are of one plane of w, for which this is done once.
+            of_plane = plane[i]
+            if i == first or of_plane != plane[i - uint32(1)]:
+                for v in range(n):
+                    own[v] = own[im + v] = real(0)
+                if j < uint32(support):
+                    term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
+                    term += uint32(size_of_plane) + j
+                    for _ in range(n_w):
+                        for v in range(n):
+                            own[part + v] = own[part_im + v] = real(0)
+                        for _ in range(n_d):
+                            term -= uint32(2 * support)
+                            term_re, term_im = terms[term], terms[term + uint32(support)]
+                            for v in range(n):
+                                own[part + v] = own[part + v] * own[z + v] + term_re
+                                own[part_im + v] = own[part_im + v] * own[z + v] + term_im
+                        for v in range(n):
+                            own[v] = own[v] * own[t + v] + own[part + v]
+                            own[im + v] = own[im + v] * own[t + v] + own[part_im + v]
+                for v in range(n):
+                    if first + uint32(v) < end and plane[first + uint32(v)] == of_plane:
+                        at = uint32(place[first + uint32(v), of_start]) + j
+                        at -= n_bin if at >= n_bin else uint32(0)
+                        if is_v:
+                            at += uint32(bin_x)
+                        else:
+                            at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
+                        k = ((first + uint32(v)) * uint32(n_cell) + at) * uint32(2)
+                        factor[k], factor[k + uint32(1)] = own[v], own[im + v]
+            i += uint32(1)
+
+    return work_out
+
+
+@functools.cache
+def make_remainder() -> Compiled:
+    """Function that gives the remainder of a cell, from 0 on, by some number of cells: those of a bin, or G.
+
+    Without signs, for there is no short way to divide numbers of 64 bits, which sums of signed ones are to
+    Numba. A multiple of the divisor makes the dividend positive.
     """
 
     @device.inline
-    def own(first: Scalar, lead: Scalar, rest: Scalar, of_thread: Scalar, n_bin: int, m: int) -> Scalar:
-        off = int32(of_thread) - rest
-        if off < 0:
-            off += int32(n_bin)
-        return first + off, off - lead + int32(m - 1)
+    def remainder(cell: Scalar, n: Scalar) -> Scalar:
+        return uint32(cell + uint32(_FAR) // uint32(n) * uint32(n)) % uint32(n)
 
-    return own
+    return remainder
