@@ -15,13 +15,16 @@ from rime_kernels.wprojection.cuda.parts import (
     FIRST_X,
     FIRST_Y,
     LANES,
+    N_KEPT,
     N_NUMBER,
     N_OWN,
     N_PLACE,
+    NOWHERE,
     SIN,
     Kernel,
+    make_evaluate,
+    make_locate,
     make_remainder,
-    make_stage,
 )
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -40,25 +43,26 @@ def make_degrid(kernel: Kernel) -> Compiled:
     """
     real, n_plane, n_corr, shape = kernel.real, kernel.n_plane, kernel.n_corr, kernel.shape
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
-    n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, bin_x + bin_y
+    n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
     n_own, n_thread, n_warp = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.n_thread // LANES
     n_each = 2 if n_plane == 1 else 4 if n_plane == 2 else 8  # a power of two
     n_together = _VALUES // n_each
-    # Names: Numba takes no product as the size of a shared array.
-    n_of_warp, n_factor = n_stage * n_warp * n_each, n_stage * n_cell * 2
-    stage, remainder, load = make_stage(kernel), make_remainder(), _make_load(kernel)
-    sum_lanes = make_lane_sums(_VALUES, LANES)
+    # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
+    n_place, n_factor = N_KEPT * n_stage + 1, 2 * n_stage * n_cell * 2
+    n_batch_sum, n_of_warp = n_stage * n_warp * n_each, 2 * n_stage * n_warp * n_each
+    locate, evaluate, remainder = make_locate(kernel), make_evaluate(kernel), make_remainder()
+    load, sum_lanes = _make_load(kernel), make_lane_sums(_VALUES, LANES)
 
     @device.kernel(kernel.max_register)
     def degrid(
-        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, items: Array,
-        start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array, to_corr: Array,
-        grid: Array, vis: Array,
+        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
+        items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array,
+        to_corr: Array, grid: Array, vis: Array,
     ) -> None:  # fmt: skip
-        place = cuda.shared.array((n_stage, N_PLACE), int32)
-        plane = cuda.shared.array(n_stage, int32)
-        number = cuda.shared.array((n_stage, N_NUMBER), real)
-        at = cuda.shared.array(n_stage, int64)
+        place = cuda.shared.array((n_place, N_PLACE), int32)
+        plane = cuda.shared.array(n_place, int32)
+        number = cuda.shared.array((n_place, N_NUMBER), real)
+        at = cuda.shared.array(n_place, int64)
         factor = cuda.shared.array(n_factor, real)
         of_warp = cuda.shared.array(n_of_warp, real)
         cells = cuda.local.array(n_own, real)
@@ -70,77 +74,97 @@ def make_degrid(kernel: Kernel) -> Compiled:
         at_x, at_y = thread % int32(n_x), my_y + int32(bin_x)
         n_vis, before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
-        now_x = now_y = last_x = last_y = int32(-(1 << 30))
-        base = int32(0)
-        while base < n_vis:
-            n = min(int32(n_stage), n_vis - base)
-            cuda.syncthreads()
-            stage(
-                thread, item, base, n, before, layer_w, planes_per_w, middle, items, uvw, order, shift, scale,
-                terms, place, plane, number, at, numbers, factor,
-            )  # fmt: skip
-            cuda.syncthreads()
-            first = int32(0)
-            while first < n:
-                for k in range(_VALUES):
-                    value[k] = real(0)
-                for q in range(n_together):
-                    i = uint32(first + q)
-                    if is_mine and i < uint32(n):
-                        if place[i, FIRST_X] != last_x or place[i, FIRST_Y] != last_y:
-                            last_x, last_y = place[i, FIRST_X], place[i, FIRST_Y]
-                            x = last_x + int32(remainder(my_x - last_x, bin_x))
-                            y = last_y + int32(remainder(my_y - last_y, bin_y))
-                            if x != now_x or y != now_y:
-                                load(x, y, grid, cells)
-                                now_x, now_y = x, y
-                        of_vis = uint64(i) * uint64(2 * n_cell)
-                        for b in range(m_y):
-                            for k in range(n_sum):
-                                t[k] = real(0)
-                            for a in range(m_x):
-                                k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
-                                u_re, u_im = factor[k], factor[k + uint64(1)]
-                                for s in range(n_plane):
-                                    k = (b * m_x + a) * n_sum + 2 * s
-                                    t[2 * s] += cells[k] * u_re
-                                    t[2 * s] -= cells[k + 1] * u_im
-                                    t[2 * s + 1] += cells[k] * u_im
-                                    t[2 * s + 1] += cells[k + 1] * u_re
-                            k = of_vis + uint64(2 * b) + uint64(2 * at_y)
-                            v_re, v_im = factor[k], factor[k + uint64(1)]
-                            for s in range(n_plane):
-                                k = q * n_each + 2 * s
-                                value[k] += t[2 * s] * v_re
-                                value[k] -= t[2 * s + 1] * v_im
-                                value[k + 1] += t[2 * s] * v_im
-                                value[k + 1] += t[2 * s + 1] * v_re
-                sum_lanes(thread, value, of_warp, (warp * int32(n_stage) + first) * int32(n_each))
-                first += int32(n_together)
-            cuda.syncthreads()
-            if n_warp > 1:
-                i = thread
-                while i < n * int32(n_each):
-                    total = of_warp[uint32(i)]
-                    for other in range(1, n_warp):
-                        total += of_warp[uint32(i) + uint32(other * n_stage * n_each)]
-                    of_warp[uint32(i)] = total
-                    i += int32(n_thread)
-                cuda.syncthreads()
+        now_x = now_y = last_x = last_y = int32(NOWHERE)
+        n_batch, batch = (n_vis + int32(n_stage - 1)) // int32(n_stage), int32(0)
+        while batch < n_batch + int32(3):
+            base = batch * int32(n_stage)
             i = thread
-            while i < n * int32(n_corr):
-                i_vis, c = i // int32(n_corr), i % int32(n_corr)
-                cos, sin = number[i_vis, COS], number[i_vis, SIN]
-                re = im = real(0)
-                for s in range(n_plane):
-                    k = uint32(i_vis) * uint32(n_each) + uint32(2 * s)
-                    sum_re, sum_im, m = of_warp[k], sign * of_warp[k + uint32(1)], to_corr[c, s]
-                    re += m.real * sum_re - m.imag * sum_im
-                    im += m.real * sum_im + m.imag * sum_re
-                j = 2 * (at[i_vis] * int64(n_corr) + c)
-                vis[j], vis[j + 1] = cos * re - sin * im, sin * re + cos * im
+            while i < min(int32(n_stage), n_vis - base):
+                locate(
+                    batch % int32(N_KEPT) * int32(n_stage) + i, base + i, item, before, layer_w, planes_per_w,
+                    middle, items, uvw, order, shift, scale, place, plane, number, at,
+                )  # fmt: skip
                 i += int32(n_thread)
-            base += int32(n_stage)
+            # ---- of the batch before this one: kernels
+            base -= int32(n_stage)
+            if base >= int32(0) and base < n_vis:
+                evaluate(
+                    thread, (batch - int32(1)) % int32(N_KEPT) * int32(n_stage),
+                    min(int32(n_stage), n_vis - base), terms, place, plane, number, numbers,
+                    (batch - int32(1)) % int32(2) * int32(2 * n_stage * n_cell), factor,
+                )  # fmt: skip
+            # ---- of the one before that: sums over the cells of a warp
+            base -= int32(n_stage)
+            if base >= int32(0) and base < n_vis:
+                n, half = uint64(min(int32(n_stage), n_vis - base)), uint64(batch % int32(2))
+                kept = uint64((batch - int32(2)) % int32(N_KEPT)) * uint64(n_stage)
+                next_x, next_y = place[kept, FIRST_X], place[kept, FIRST_Y]
+                first = uint64(0)
+                while first < n:
+                    for k in range(_VALUES):
+                        value[k] = real(0)
+                    for q in range(n_together):
+                        i = first + uint64(q)
+                        first_x, first_y = next_x, next_y
+                        kept += uint64(1)
+                        next_x, next_y = place[kept, FIRST_X], place[kept, FIRST_Y]
+                        if is_mine and i < n:
+                            if first_x != last_x or first_y != last_y:
+                                last_x, last_y = first_x, first_y
+                                x = last_x + int32(remainder(my_x - last_x, bin_x))
+                                y = last_y + int32(remainder(my_y - last_y, bin_y))
+                                if x != now_x or y != now_y:
+                                    load(x, y, n_grid, grid, cells)
+                                    now_x, now_y = x, y
+                            of_vis = (half * uint64(n_stage) + i) * uint64(2 * n_cell)
+                            for b in range(m_y):
+                                for k in range(n_sum):
+                                    t[k] = real(0)
+                                for a in range(m_x):
+                                    k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
+                                    u_re, u_im = factor[k], factor[k + uint64(1)]
+                                    for s in range(n_plane):
+                                        k = (b * m_x + a) * n_sum + 2 * s
+                                        t[2 * s] += cells[k] * u_re
+                                        t[2 * s] -= cells[k + 1] * u_im
+                                        t[2 * s + 1] += cells[k] * u_im
+                                        t[2 * s + 1] += cells[k + 1] * u_re
+                                k = of_vis + uint64(2 * b) + uint64(2 * at_y)
+                                v_re, v_im = factor[k], factor[k + uint64(1)]
+                                for s in range(n_plane):
+                                    k = q * n_each + 2 * s
+                                    value[k] += t[2 * s] * v_re
+                                    value[k] -= t[2 * s + 1] * v_im
+                                    value[k + 1] += t[2 * s] * v_im
+                                    value[k + 1] += t[2 * s + 1] * v_re
+                    into = half * uint64(n_batch_sum) + (uint64(warp) * uint64(n_stage) + first) * uint64(
+                        n_each
+                    )
+                    sum_lanes(thread, value, of_warp, into)
+                    first += uint64(n_together)
+            # ---- of the one before that: sums over warps, and visibilities
+            base -= int32(n_stage)
+            if base >= int32(0):
+                i = thread
+                while i < min(int32(n_stage), n_vis - base) * int32(n_corr):
+                    j, c = i // int32(n_corr), i % int32(n_corr)
+                    first_sum = (batch - int32(1)) % int32(2) * int32(n_batch_sum) + j * int32(n_each)
+                    j += (batch - int32(3)) % int32(N_KEPT) * int32(n_stage)
+                    cos, sin = number[j, COS], number[j, SIN]
+                    re = im = real(0)
+                    for s in range(n_plane):
+                        sum_re = sum_im = real(0)
+                        for other in range(n_warp):
+                            k = uint32(first_sum) + uint32(other * n_stage * n_each + 2 * s)
+                            sum_re, sum_im = sum_re + of_warp[k], sum_im + sign * of_warp[k + uint32(1)]
+                        m = to_corr[c, s]
+                        re += m.real * sum_re - m.imag * sum_im
+                        im += m.real * sum_im + m.imag * sum_re
+                    k = 2 * (at[j] * int64(n_corr) + c)
+                    vis[k], vis[k + 1] = cos * re - sin * im, sin * re + cos * im
+                    i += int32(n_thread)
+            cuda.syncthreads()
+            batch += int32(1)
 
     return degrid
 
@@ -150,15 +174,14 @@ def _make_load(kernel: Kernel) -> Compiled:
     load_from, remainder = _make_load_from(kernel, 0), make_remainder()
 
     @device.inline
-    def load(x: Scalar, y: Scalar, grid: Array, cells: Array) -> None:
-        n_grid = uint32(grid.shape[1])
-        load_from(remainder(x, n_grid), remainder(y, n_grid), n_grid, grid, cells)
+    def load(x: Scalar, y: Scalar, n_grid: int, grid: Array, cells: Array) -> None:
+        load_from(remainder(x, n_grid), remainder(y, n_grid), uint32(n_grid), grid, cells)
 
     return load
 
 
 def _make_load_from(kernel: Kernel, cell: int) -> Compiled:
-    """Function that does so from a cell of the block on: one for each cell, as the gridder's flush has them."""
+    """Function that does so from a cell of the block on: one for each cell, as the gridder has them."""
     n_plane, n_own = kernel.n_plane, kernel.shape.m_x * kernel.shape.m_y
     if cell == n_own:
         return device.inline(lambda x, y, n_grid, grid, cells: None)
@@ -170,9 +193,11 @@ def _make_load_from(kernel: Kernel, cell: int) -> Compiled:
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
         column -= n_grid if column >= n_grid else uint32(0)
+        at = uint64(row) * uint64(n_grid) + uint64(column)
         for s in range(n_plane):
-            k, z = (cell * n_plane + s) * 2, grid[s, row, column]
+            k, z = (cell * n_plane + s) * 2, grid[at]
             cells[k], cells[k + 1] = z.real, z.imag
+            at += uint64(n_grid) * uint64(n_grid)
         rest(x, y, n_grid, grid, cells)
 
     return load_from

@@ -22,6 +22,8 @@ from rime_kernels.wprojection.layout import Layout
 
 # Sums of whole numbers stay below this.
 _MOST_WHOLE = 2.0**62
+# The most whole numbers to 1 Jy, as a power of two: float32 holds no more.
+_MOST_UNIT = 126.0
 
 
 class Engine(LayerEngine[Call]):
@@ -54,17 +56,17 @@ class Engine(LayerEngine[Call]):
             self.shape or shape_for(support, call.n_plane), vis.compact, vis.weight is not None,
         )  # fmt: skip
 
-    def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float]:
+    def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float, int]:
         """The plain numbers that kernels get."""
         first_vis, tables = int(self._start[batch.first]), self._layout.tables
         planes_per_w = 0.5 * tables.n_plane / tables.w_half if tables.w_half > 0.0 else 0.0
-        return batch.first, first_vis, w, planes_per_w, self._layout.split.middle
+        return batch.first, first_vis, w, planes_per_w, self._layout.split.middle, self._n_grid
 
     def _degrid(self, call: Call, w: float, batch: Batch, vis: Visibilities) -> None:
         kernel, rows = self._kernel(call, vis), self._rows
         make_degrid(kernel)[batch.n_item, kernel.n_thread, self._stream](
             *self._numbers(batch, w), self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale,
-            self._terms, call.to_corr, call.grid, vis.values,
+            self._terms, call.to_corr, call.grid.reshape(call.grid.size), vis.values,
         )  # fmt: skip
 
     def _add(self, call: Call, layer: int, batch: Batch, vis: Visibilities) -> None:
@@ -78,16 +80,21 @@ class Engine(LayerEngine[Call]):
 
     def _clear(self, call: Call) -> None:
         total = self._total(call)
-        launch(make_clear(), total.size, self._stream, total.reshape(total.size))
+        launch(make_clear(), total.size, self._stream, total)
 
     def _finish(self, call: Call) -> None:
         """The grid of the whole numbers of its layer."""
-        total, grid = self._total(call), call.grid.reshape(call.grid.size).view(self._real)
-        launch(make_floats(), total.size, self._stream, 1.0 / self._fixed, total.reshape(total.size), grid)
+        total = self._total(call)
+        grid = (
+            call.grid.reshape(call.grid.size)
+            .view(self._real)
+            .reshape(call.n_plane, total.size // call.n_plane)
+        )
+        launch(make_floats(), total.size, self._stream, 1.0 / self._fixed, total, grid)
 
     def _total(self, call: Call) -> DeviceArray:
-        """Memory for the sums of a layer, whole numbers (n_plane, G, G, 2)."""
-        return self._workspace.array("total", (call.n_plane, self._n_grid, self._n_grid, 2), np.int64)
+        """Memory for the sums of a layer, whole numbers (G^2, 2 n_plane)."""
+        return self._workspace.array("total", (self._n_grid**2, 2 * call.n_plane), np.int64)
 
     def _find_scale(self, largest: Callable[[], float], screens: Screens) -> None:
         """A power of two: no sum of all visibilities can exceed what a whole number holds."""
@@ -95,7 +102,8 @@ class Engine(LayerEngine[Call]):
         bound = float(largest()) * float(of_planes) * self._most * float(self._start[-1])
         if not np.isfinite(bound):
             raise InputError("vis and weight must be finite where the weight is above 0")
-        self._fixed = float(2.0 ** np.floor(np.log2(_MOST_WHOLE / bound))) if bound > 0.0 else 1.0
+        unit = np.floor(np.log2(_MOST_WHOLE / bound)) if bound > 0.0 else 0.0
+        self._fixed = float(2.0 ** min(unit, _MOST_UNIT))
 
     def _call(self, screens: Screens) -> Call:
         return self._shared(screens)

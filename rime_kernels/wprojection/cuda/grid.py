@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 
 from numba import int32, int64, uint32, uint64
 
@@ -14,13 +13,16 @@ from rime_kernels.wprojection.cuda.parts import (
     COS,
     FIRST_X,
     FIRST_Y,
+    N_KEPT,
     N_NUMBER,
     N_OWN,
     N_PLACE,
+    NOWHERE,
     SIN,
     Kernel,
+    make_evaluate,
+    make_locate,
     make_remainder,
-    make_stage,
 )
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -31,28 +33,31 @@ cuda: Module = device.cuda
 def make_grid(kernel: Kernel) -> Compiled:
     """The kernel: adds the visibilities of items to whole numbers, `fixed` times the cells of the grid.
 
-    `total` has (n_plane, G, G, 2) of them. Sums of whole numbers do not depend on their order, so that
-    results repeat to the bit; a thread's own sums, in working precision, have a fixed order.
+    `total` has (G^2, 2 n_plane) of them: those of a cell lie together. Sums of whole numbers do not depend on
+    their order, so that results repeat to the bit; a thread's own sums, in working precision, have a fixed
+    order.
     """
     real, n_plane, n_corr, shape = kernel.real, kernel.n_plane, kernel.n_corr, kernel.shape
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
-    n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, bin_x + bin_y
+    n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
     n_own, n_thread, has_weight = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.has_weight
-    n_factor = n_stage * n_cell * 2  # a name: Numba takes no product as the size of a shared array
-    stage, remainder, flush = make_stage(kernel), make_remainder(), _make_flush(kernel)
+    # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
+    n_place, n_share, n_factor = N_KEPT * n_stage + 1, 2 * n_stage, 2 * n_stage * n_cell * 2
+    locate, evaluate, remainder = make_locate(kernel), make_evaluate(kernel), make_remainder()
+    flush, nowhere = _make_flush(kernel), NOWHERE
 
     @device.kernel(kernel.max_register)
     def grid(
-        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, fixed: float,
-        items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array, terms: Array,
-        to_corr: Array, vis: Array, weight: Array, total: Array,
+        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
+        fixed: float, items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array,
+        terms: Array, to_corr: Array, vis: Array, weight: Array, total: Array,
     ) -> None:  # fmt: skip
-        place = cuda.shared.array((n_stage, N_PLACE), int32)
-        plane = cuda.shared.array(n_stage, int32)
-        number = cuda.shared.array((n_stage, N_NUMBER), real)
-        at = cuda.shared.array(n_stage, int64)
+        place = cuda.shared.array((n_place, N_PLACE), int32)
+        plane = cuda.shared.array(n_place, int32)
+        number = cuda.shared.array((n_place, N_NUMBER), real)
+        at = cuda.shared.array(n_place, int64)
         factor = cuda.shared.array(n_factor, real)
-        share = cuda.shared.array((n_stage, n_sum), real)
+        share = cuda.shared.array((n_share, n_sum), real)
         sums = cuda.local.array(n_own, real)
         t, numbers = cuda.local.array(n_sum, real), cuda.local.array(N_OWN, real)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
@@ -60,44 +65,67 @@ def make_grid(kernel: Kernel) -> Compiled:
         is_mine, at_x, at_y = thread < int32(n_x * n_y), thread % int32(n_x), my_y + int32(bin_x)
         n_vis, before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
-        now_x = now_y = last_x = last_y = int32(-(1 << 30))
+        now_x = now_y = last_x = last_y = int32(nowhere)
         for k in range(n_own):
             sums[k] = real(0)
-        base = int32(0)
-        while base < n_vis:
-            n = min(int32(n_stage), n_vis - base)
-            cuda.syncthreads()
-            stage(
-                thread, item, base, n, before, layer_w, planes_per_w, middle, items, uvw, order, shift, scale,
-                terms, place, plane, number, at, numbers, factor,
-            )  # fmt: skip
+        n_batch, batch = (n_vis + int32(n_stage - 1)) // int32(n_stage), int32(0)
+        while batch < n_batch + int32(2):
+            base = batch * int32(n_stage)
             i = thread
-            while i < n * int32(n_plane):
-                i_vis, s = i // int32(n_plane), i % int32(n_plane)
-                cos, sin = number[i_vis, COS], number[i_vis, SIN]
-                sum_re = sum_im = real(0)
-                for c in range(n_corr):
-                    j = at[i_vis] * int64(n_corr) + c
-                    w = real(weight[j]) if has_weight else real(1)
-                    if w > real(0):  # what has no weight may be NaN
-                        vis_re, vis_im = w * real(vis[2 * j]), w * real(vis[2 * j + 1])
-                        re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
-                        m = to_corr[c, s]
-                        sum_re += m.real * re + m.imag * im
-                        sum_im += sign * (m.real * im - m.imag * re)
-                share[i_vis, 2 * s], share[i_vis, 2 * s + 1] = sum_re, sum_im
+            while i < min(int32(n_stage), n_vis - base):
+                locate(
+                    batch % int32(N_KEPT) * int32(n_stage) + i, base + i, item, before, layer_w, planes_per_w,
+                    middle, items, uvw, order, shift, scale, place, plane, number, at,
+                )  # fmt: skip
                 i += int32(n_thread)
-            cuda.syncthreads()
-            if is_mine:
-                for i in range(uint32(n)):
-                    if place[i, FIRST_X] != last_x or place[i, FIRST_Y] != last_y:
-                        last_x, last_y = place[i, FIRST_X], place[i, FIRST_Y]
+            # ---- of the batch before this one: kernels, and what it adds to each plane
+            base -= int32(n_stage)
+            if base >= int32(0) and base < n_vis:
+                n, kept = (
+                    min(int32(n_stage), n_vis - base),
+                    (batch - int32(1)) % int32(N_KEPT) * int32(n_stage),
+                )
+                half = (batch - int32(1)) % int32(2)
+                evaluate(
+                    thread, kept, n, terms, place, plane, number, numbers, half * int32(2 * n_stage * n_cell),
+                    factor,
+                )  # fmt: skip
+                i = thread
+                while i < n * int32(n_plane):
+                    j, s = kept + i // int32(n_plane), i % int32(n_plane)
+                    cos, sin = number[j, COS], number[j, SIN]
+                    sum_re = sum_im = real(0)
+                    for c in range(n_corr):
+                        k = at[j] * int64(n_corr) + c
+                        w = real(weight[k]) if has_weight else real(1)
+                        if w > real(0):  # what has no weight may be NaN
+                            vis_re, vis_im = w * real(vis[2 * k]), w * real(vis[2 * k + 1])
+                            re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
+                            m = to_corr[c, s]
+                            sum_re += m.real * re + m.imag * im
+                            sum_im += sign * (m.real * im - m.imag * re)
+                    k = half * int32(n_stage) + i // int32(n_plane)
+                    share[k, 2 * s], share[k, 2 * s + 1] = sum_re, sum_im
+                    i += int32(n_thread)
+            # ---- of the one before that: sums
+            base -= int32(n_stage)
+            if is_mine and base >= int32(0):
+                n, half = min(int32(n_stage), n_vis - base), uint64(batch % int32(2))
+                kept = uint64((batch - int32(2)) % int32(N_KEPT)) * uint64(n_stage)
+                next_x, next_y = place[kept, FIRST_X], place[kept, FIRST_Y]
+                for i in range(half * uint64(n_stage), half * uint64(n_stage) + uint64(n)):
+                    first_x, first_y = next_x, next_y
+                    kept += uint64(1)
+                    next_x, next_y = place[kept, FIRST_X], place[kept, FIRST_Y]
+                    if first_x != last_x or first_y != last_y:
+                        last_x, last_y = first_x, first_y
                         x = last_x + int32(remainder(my_x - last_x, bin_x))
                         y = last_y + int32(remainder(my_y - last_y, bin_y))
                         if x != now_x or y != now_y:
-                            flush(now_x, now_y, fixed, sums, total)
+                            if now_x != nowhere:
+                                flush(now_x, now_y, n_grid, fixed, sums, total)
                             now_x, now_y = x, y
-                    of_vis = uint64(i) * uint64(2 * n_cell)
+                    of_vis = i * uint64(2 * n_cell)
                     for b in range(m_y):
                         k = of_vis + uint64(2 * b) + uint64(2 * at_y)
                         v_re, v_im = factor[k], factor[k + uint64(1)]
@@ -114,21 +142,21 @@ def make_grid(kernel: Kernel) -> Compiled:
                                 sums[k] += t[2 * s + 1] * u_im
                                 sums[k + 1] += t[2 * s + 1] * u_re
                                 sums[k + 1] -= t[2 * s] * u_im
-            base += int32(n_stage)
-        if is_mine:
-            flush(now_x, now_y, fixed, sums, total)
+            cuda.syncthreads()
+            batch += int32(1)
+        if now_x != nowhere:
+            flush(now_x, now_y, n_grid, fixed, sums, total)
 
     return grid
 
 
 def _make_flush(kernel: Kernel) -> Compiled:
     """Function that adds a thread's sums to the cells of its block, and sets them to 0."""
-    flush_from, remainder = _make_flush_from(kernel, 0), make_remainder()
+    flush_from, remainder, real = _make_flush_from(kernel, 0), make_remainder(), kernel.real
 
     @device.inline
-    def flush(x: Scalar, y: Scalar, fixed: float, sums: Array, total: Array) -> None:
-        n_grid = uint32(total.shape[1])
-        flush_from(remainder(x, n_grid), remainder(y, n_grid), n_grid, fixed, sums, total)
+    def flush(x: Scalar, y: Scalar, n_grid: int, fixed: float, sums: Array, total: Array) -> None:
+        flush_from(remainder(x, n_grid), remainder(y, n_grid), uint32(n_grid), real(fixed), sums, total)
 
     return flush
 
@@ -147,18 +175,16 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
 
     @device.inline
     def flush_from(
-        x: Scalar, y: Scalar, n_grid: Scalar, fixed: float, sums: Array, total: Array
+        x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, sums: Array, total: Array
     ) -> None:  # fmt: skip
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
         column -= n_grid if column >= n_grid else uint32(0)
-        for s in range(n_plane):
-            for part in range(2):
-                k = (cell * n_plane + s) * 2 + part
-                if sums[k] != real(0):
-                    value = int64(math.floor(sums[k] * fixed + 0.5))
-                    cuda.atomic.add(total, (s, row, column, part), value)
-                    sums[k] = real(0)
+        at = uint64(row) * uint64(n_grid) + uint64(column)
+        for s in range(2 * n_plane):
+            k = cell * 2 * n_plane + s
+            cuda.atomic.add(total, (at, s), int64(sums[k] * fixed))
+            sums[k] = real(0)
         rest(x, y, n_grid, fixed, sums, total)
 
     return flush_from
@@ -170,9 +196,9 @@ def make_clear() -> Compiled:
 
     @device.kernel(0)
     def clear(total: Array) -> None:
-        i = cuda.grid(1)
+        i, n = cuda.grid(1), total.shape[1]
         while i < total.size:
-            total[i] = 0
+            total[i // n, i % n] = 0
             i += cuda.gridsize(1)
 
     return clear
@@ -180,13 +206,14 @@ def make_clear() -> Compiled:
 
 @functools.cache
 def make_floats() -> Compiled:
-    """Kernel that makes numbers of a grid of whole ones, real and imaginary parts one after the other."""
+    """Kernel that makes numbers of a grid of whole ones, real and imaginary parts, plane by plane."""
 
     @device.kernel(0)
     def floats(unit: float, total: Array, grid: Array) -> None:
-        i = cuda.grid(1)
+        i, n = cuda.grid(1), total.shape[1]
         while i < total.size:
-            grid[i] = total[i] * unit
+            cell, part = i // n, i % n
+            grid[part // 2, 2 * cell + part % 2] = total[cell, part] * unit
             i += cuda.gridsize(1)
 
     return floats

@@ -7,8 +7,11 @@ thread has summed is flushed. As Merry (2016) has it, the thread owns blocks of 
 begin at multiples of M: each number of a kernel that is read serves several cells. A bin then has room for
 the kernel wherever it begins, S + M - 1 cells.
 
-The numbers of some visibilities are staged in shared memory, worked out by all threads together: kernels, by
-their polynomials, with zeros around so that a thread need not look which of its cells they cover.
+Visibilities are staged in shared memory, a batch of them at a time, in steps that all threads share: where
+they are (`make_locate`), their kernels, by polynomials (`make_evaluate`), and then what is to be done with
+cells. Threads meet once for each batch: between two meetings they locate one batch, evaluate the kernels of
+the batch before, and use those of the one before that. Kernels have zeros up to the end of a bin, so that a
+thread need not look which of its cells they cover.
 """
 
 from __future__ import annotations
@@ -21,7 +24,6 @@ from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
-from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN
 from rime_kernels.gridding.cuda.planes import turn_function
 
@@ -38,10 +40,14 @@ N_PLACE = 4
 # Numbers of a staged visibility beside: z of both kernels, t, cosine and sine of its phase.
 Z_U, Z_V, T, COS, SIN = range(5)
 N_NUMBER = 5
+# The cell of threads that have none yet.
+NOWHERE = -(1 << 29)
 # Above the number of any cell, and of twice this there is a whole number of 32 bits.
 _FAR = 1 << 30
-# Visibilities whose kernels a thread works out together: each term that it reads serves all of them.
+# Visibilities whose kernels a thread evaluates together: each term that it reads serves all of them.
 _TOGETHER = 4
+# Batches that are kept: what is located serves until the last step of a batch is done.
+N_KEPT = 4
 # Numbers of its own that a thread needs for that.
 N_OWN = 6 * _TOGETHER
 
@@ -55,12 +61,15 @@ class Shape:
     m_x, m_y : int
         Cells of a thread along u and v.
     n_stage : int
-        Visibilities in shared memory at a time, a multiple of 4.
+        Visibilities of a batch, a multiple of 4.
+    n_block : int
+        Blocks of a multiprocessor that there are registers for.
     """
 
     m_x: int
     m_y: int
     n_stage: int
+    n_block: int = 1
 
 
 def shape_for(support: int, n_plane: int) -> Shape:
@@ -121,11 +130,11 @@ class Kernel:
 
     @property
     def max_register(self) -> int:
-        """Registers that a thread may have, so that a block of all of them can be launched.
+        """Registers that a thread may have, so that as many blocks as the shape wants can be launched.
 
         A multiprocessor has four parts, and each warp lies in one of them.
         """
-        per_part = -(-self.n_thread // (4 * LANES)) * LANES
+        per_part = -(-self.n_thread * self.shape.n_block // (4 * LANES)) * LANES
         return min(255, _REGISTERS // 4 // per_part // 8 * 8)
 
     @property
@@ -138,82 +147,99 @@ class Kernel:
         """Cells of a bin along v."""
         return self.n_y * self.shape.m_y
 
+    @property
+    def n_cell(self) -> int:
+        """Complex numbers of a staged visibility's kernels."""
+        return self.bin_x + self.bin_y
+
 
 @functools.cache
-def make_stage(kernel: Kernel) -> Compiled:
-    """Function that stages visibilities base ... base + n - 1 of an item.
+def make_locate(kernel: Kernel) -> Compiled:
+    """Function that finds where the visibility k of an item is, and leaves it at `i` of the staged ones.
 
     `place` gets, along x and y, the cell where the kernel's bin begins, a multiple of M at most M - 1 before
     the kernel, and the kernel's first cell within the bins, which repeat; `number` z and t of `kernel.Tables`
-    and the phase; `at` the index of the visibility in the arrays; `factor` the kernels, as `_make_work_out`
-    has it, after all threads have met once more.
+    and the phase; `plane` the plane of w; `at` the index of the visibility in the arrays.
     """
-    real, support, n_thread, shape = kernel.real, kernel.support, kernel.n_thread, kernel.shape
-    m_x, m_y, bin_x, bin_y, half = shape.m_x, shape.m_y, kernel.bin_x, kernel.bin_y, kernel.support // 2
-    n_w_plane, compact, cos_sin = kernel.n_w_plane, kernel.compact, turn_function(kernel.single)
-    n_cell, wait, work_out, remainder = bin_x + bin_y, meet(), _make_work_out(kernel), make_remainder()
+    real, shape, half = kernel.real, kernel.shape, kernel.support // 2
+    m_x, m_y, bin_x, bin_y, n_w_plane = shape.m_x, shape.m_y, kernel.bin_x, kernel.bin_y, kernel.n_w_plane
+    compact, cos_sin, remainder = kernel.compact, turn_function(kernel.single), make_remainder()
 
     @device.inline
-    def stage(
-        thread: Scalar, item: Scalar, base: Scalar, n: Scalar, first_vis: Scalar, layer_w: Scalar,
-        planes_per_w: Scalar, middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array,
-        terms: Array, place: Array, plane: Array, number: Array, at: Array, own: Array,
-        factor: Array,
+    def locate(
+        i: Scalar, k: Scalar, item: Scalar, first_vis: Scalar, layer_w: Scalar, planes_per_w: Scalar,
+        middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array, place: Array,
+        plane: Array, number: Array, at: Array,
     ) -> None:  # fmt: skip
         n_chan = uint32(items[item, N_CHAN])
-        i = int32(thread)
-        while i < n:
-            k = int32(base) + i
-            row = items[item, FIRST_ROW] + int32(uint32(k) // n_chan)
-            chan = items[item, FIRST_CHAN] + int32(uint32(k) % n_chan)
-            nu = scale[chan]
-            u, v = uvw[row, 0] * nu, uvw[row, 1] * nu
-            near_u, near_v = int32(math.floor(u + 0.5)), int32(math.floor(v + 0.5))
-            delta = uvw[row, 2] * nu - layer_w
-            where = delta * planes_per_w + 0.5 * n_w_plane
-            in_plane = min(max(int32(where), int32(0)), int32(n_w_plane - 1))
-            plane[i] = in_plane
-            number[i, Z_U], number[i, Z_V] = real(2.0 * (u - near_u)), real(2.0 * (v - near_v))
-            number[i, T] = real(2.0 * (where - in_plane) - 1.0)
-            sign = 1.0 - 2.0 * items[item, FLIP]
-            number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
-            x, y = near_u - int32(half), near_v - int32(half)
-            start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
-            place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
-            place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
-            if compact:
-                at[i] = int64(first_vis) + k
-            else:
-                at[i] = int64(order[row]) * scale.size + chan
-            i += int32(n_thread)
-        wait()
-        k = uint32(thread)
-        while k < (uint32(n) + uint32(_TOGETHER - 1)) // uint32(_TOGETHER) * uint32(n_cell):
-            first, cell = k // uint32(n_cell) * uint32(_TOGETHER), k % uint32(n_cell)
-            work_out(first, uint32(n), cell, terms, place, plane, number, own, factor)
-            k += uint32(n_thread)
+        off, chan = uint32(k) // n_chan, uint32(k) % n_chan
+        if off % uint32(2) == uint32(1):  # there and back along channels: cells move on, and do not jump
+            chan = n_chan - uint32(1) - chan
+        k, row = off * n_chan + chan, items[item, FIRST_ROW] + int32(off)
+        chan = items[item, FIRST_CHAN] + int32(chan)
+        nu = scale[chan]
+        u, v = uvw[row, 0] * nu, uvw[row, 1] * nu
+        near_u, near_v = int32(math.floor(u + 0.5)), int32(math.floor(v + 0.5))
+        delta = uvw[row, 2] * nu - layer_w
+        where = delta * planes_per_w + 0.5 * n_w_plane
+        in_plane = min(max(int32(where), int32(0)), int32(n_w_plane - 1))
+        plane[i] = in_plane
+        number[i, Z_U], number[i, Z_V] = real(2.0 * (u - near_u)), real(2.0 * (v - near_v))
+        number[i, T] = real(2.0 * (where - in_plane) - 1.0)
+        sign = 1.0 - 2.0 * items[item, FLIP]
+        number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
+        x, y = near_u - int32(half), near_v - int32(half)
+        start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
+        place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
+        place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
+        if compact:
+            at[i] = int64(first_vis) + int64(k)
+        else:
+            at[i] = int64(order[row]) * scale.size + chan
 
-    return stage
+    return locate
 
 
 @functools.cache
-def _make_work_out(kernel: Kernel) -> Compiled:
-    """Function that works out one cell of the kernels of `_TOGETHER` visibilities, from `first` on.
+def make_evaluate(kernel: Kernel) -> Compiled:
+    """Function with which all threads evaluate the kernels of staged visibilities first ... first + n - 1."""
+    n_cell, n_thread, of_cell = kernel.n_cell, kernel.n_thread, _make_of_cell(kernel)
 
-    `cell` counts along u and then along v, to the end of the bin, where a kernel is 0. `factor` has
-    (n_stage, bin_x + bin_y, 2) numbers, of cells at their place within the bins: along u those that are the
-    first of a thread, then the second ones, and so on, for threads that are neighbours read along u; along v
-    those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
+    @device.inline
+    def evaluate(
+        thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        own: Array, into: Scalar, factor: Array,
+    ) -> None:  # fmt: skip
+        k, n_group = uint32(thread), (uint32(n) + uint32(_TOGETHER - 1)) // uint32(_TOGETHER)
+        while k < n_group * uint32(n_cell):
+            off, cell = k // uint32(n_cell) * uint32(_TOGETHER), k % uint32(n_cell)
+            of_cell(
+                uint32(first) + off, uint32(first) + uint32(n), cell, terms, place, plane, number, own,
+                uint32(into) + off * uint32(2 * n_cell), factor,
+            )  # fmt: skip
+            k += uint32(n_thread)
+
+    return evaluate
+
+
+@functools.cache
+def _make_of_cell(kernel: Kernel) -> Compiled:
+    """Function that evaluates one cell of the kernels of `_TOGETHER` visibilities, from `first` on.
+
+    `cell` counts along u and then along v, to the end of the bin, where a kernel is 0. `factor` gets,
+    from `into` on, bin_x + bin_y numbers of each, of cells at their place within the bins: along u those that
+    are the first of a thread, then the second ones, and so on, for threads that are neighbours read along u;
+    along v those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
     """
     real, support, m_x, n_x = kernel.real, kernel.support, kernel.shape.m_x, kernel.n_x
     bin_x, bin_y, n_w, n_d, n_w_plane = kernel.bin_x, kernel.bin_y, kernel.n_w, kernel.n_d, kernel.n_w_plane
-    size_of_plane, n_cell, n = n_w * n_d * 2 * support, bin_x + bin_y, _TOGETHER
+    size_of_plane, n_cell, n = n_w * n_d * 2 * support, kernel.n_cell, _TOGETHER
     im, part, part_im, z, t = n, 2 * n, 3 * n, 4 * n, 5 * n  # behind the real part
 
     @device.inline
-    def work_out(
+    def of_cell(
         first: Scalar, end: Scalar, cell: Scalar, terms: Array, place: Array, plane: Array, number: Array,
-        own: Array, factor: Array,
+        own: Array, into: Scalar, factor: Array,
     ) -> None:  # fmt: skip
         is_v = cell >= uint32(bin_x)
         j, n_bin = (cell - uint32(bin_x), uint32(bin_y)) if is_v else (cell, uint32(bin_x))
@@ -250,11 +276,11 @@ def _make_work_out(kernel: Kernel) -> Compiled:
                             at += uint32(bin_x)
                         else:
                             at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
-                        k = ((first + uint32(v)) * uint32(n_cell) + at) * uint32(2)
+                        k = into + (uint32(v * n_cell) + at) * uint32(2)
                         factor[k], factor[k + uint32(1)] = own[v], own[im + v]
             i += uint32(1)
 
-    return work_out
+    return of_cell
 
 
 @functools.cache
