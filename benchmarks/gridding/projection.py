@@ -13,7 +13,7 @@ from gridding.cpu import Stages
 from rime_kernels import device, make_gridder
 from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.wprojection import WProjection
-from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.cuda.parts import Shape, shape_for
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,11 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
 
 
 def _shapes(support: int, n_plane: int, quick: bool) -> Iterator[Shape]:
-    """Yield cells of a thread, of which a block has at most 1024 threads: from one cell to 16."""
-    for m_x, m_y in ((2, 2),) if quick else ((1, 1), (2, 1), (2, 2), (4, 1), (4, 2), (2, 4), (4, 4), (8, 2)):
-        shape = Shape(m_x, m_y, shape_for(support, n_plane).n_stage)
-        kernel = Kernel(True, support, n_plane, n_plane, 1, 3, 1, shape, False, False)
-        if kernel.n_thread <= 1024:
-            yield shape
+    """Yield the shape that is taken, and threads of one cell, where a block has room for them."""
+    taken = shape_for(support, n_plane, single=True)
+    yield taken
+    if not quick and support**2 <= 1024:
+        yield Shape(1, 1, taken.n_stage)
 
 
 def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:

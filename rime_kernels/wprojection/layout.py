@@ -44,16 +44,15 @@ _MOST_GAIN = {True: 40.0, False: 1000.0}
 class Costs(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
 
-    Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. Those of the CPU were
-    measured by `benchmarks/wprojection.py`, in float32; those of a GPU follow from its rates, and only rank
-    layouts.
+    Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. They were measured by
+    `benchmarks/wprojection.py`, in float32.
 
     Attributes
     ----------
     vis : float
         Of a visibility.
     term : float
-        Of a term and a lane of one of its two kernels.
+        Of a term and a cell, or a lane beside it, of one of its two kernels.
     update : float
         Of a cell, or a lane beside it, a plane and a visibility.
     block : float
@@ -62,6 +61,9 @@ class Costs(NamedTuple):
         Of a cell and plane of the grid of a layer.
     double : float
         Times as long in float64, without the last.
+    lanes : tuple of int
+        Lanes of the vectors that hold a row of a kernel: the least of these that do. None where there are no
+        vectors.
     """
 
     vis: float
@@ -70,14 +72,15 @@ class Costs(NamedTuple):
     block: float
     cell: float
     double: float
+    lanes: tuple[int, ...]
 
 
-COSTS = {
-    "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2),
-    "cuda": Costs(0.02, 2e-4, 2e-4, 2e-3, 0.018, 2.0),
-}
-# Lanes of the vectors of a kernel on the CPU: the least that hold it. Few, since each is compiled by itself.
+# Lanes of vectors on the CPU: few, since a kernel is compiled for each.
 LANES = (16, 32, 64)
+COSTS = {
+    "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, ()),
+}
 
 
 class Layout(NamedTuple):
@@ -212,7 +215,7 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> floa
     n_item, _ = count_items(rows, limits, need.sample)
     n_vis, size = rows.order.size * rows.scale.size, choice.support
     block = _block(size, choice.reach)
-    n_lane = next(n for n in LANES if n >= size)
+    n_lane = next((n for n in costs.lanes if n >= size), size)
     vis = costs.vis + 2.0 * n_term * n_lane * costs.term + size * n_lane * n_plane * costs.update
     items = n_vis * vis + n_item * n_plane * block**2 * costs.block
     cells = costs.cell * limits.n_layer * n_plane * choice.n_grid**2

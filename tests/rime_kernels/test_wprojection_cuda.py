@@ -104,10 +104,12 @@ def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:
 
 @pytest.mark.parametrize("support", [3, 7, 11, 16, 31, 63])
 @pytest.mark.parametrize("n_plane", [1, 2, 4])
-def test_a_bin_holds_a_kernel_wherever_it_begins(support: int, n_plane: int) -> None:
-    shape = shape_for(support, n_plane)
-    kernel = Kernel(True, support, n_plane, n_plane, 2, 8, 3, shape, True, False)
+@pytest.mark.parametrize("single", [True, False])
+def test_a_bin_holds_a_kernel_wherever_it_begins(support: int, n_plane: int, single: bool) -> None:
+    shape = shape_for(support, n_plane, single)
+    kernel = Kernel(single, support, n_plane, n_plane, 2, 8, 3, shape, True, False)
     assert kernel.bin_x >= support + shape.m_x - 1
     assert kernel.bin_y >= support + shape.m_y - 1
     assert kernel.n_x * kernel.n_y <= kernel.n_thread <= 1024
-    assert shape.m_x * shape.m_y <= 16
+    assert kernel.max_register * kernel.n_thread * shape.n_block <= 65536
+    assert shape.n_stage % 4 == 0

@@ -25,6 +25,7 @@ from rime_kernels.wprojection.cuda.parts import (
     make_evaluate,
     make_locate,
     make_remainder,
+    values_of,
 )
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -45,8 +46,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
     n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
     n_own, n_thread, n_warp = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.n_thread // LANES
-    n_each = 2 if n_plane == 1 else 4 if n_plane == 2 else 8  # a power of two
-    n_together = _VALUES // n_each
+    n_each, n_together = values_of(n_plane), _VALUES // values_of(n_plane)
     # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
     n_place, n_factor = N_KEPT * n_stage + 1, 2 * n_stage * n_cell * 2
     n_batch_sum, n_of_warp = n_stage * n_warp * n_each, 2 * n_stage * n_warp * n_each

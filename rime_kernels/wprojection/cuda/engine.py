@@ -53,7 +53,7 @@ class Engine(LayerEngine[Call]):
         _, n_w_plane, n_w, n_d, _, support = self._layout.tables.terms.shape
         return Kernel(
             self._single, support, call.n_plane, int(call.to_corr.shape[0]), n_w, n_d, n_w_plane,
-            self.shape or shape_for(support, call.n_plane), vis.compact, vis.weight is not None,
+            self.shape or shape_for(support, call.n_plane, self._single), vis.compact, vis.weight is not None,
         )  # fmt: skip
 
     def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float, int]:

@@ -32,8 +32,13 @@ cuda: Module = device.cuda
 
 # Threads whose sums meet without shared memory, and by whose number blocks are rounded up.
 LANES = 4 if device.simulated() else 32
-# Registers of a multiprocessor.
-_REGISTERS = 65536
+# Registers of a multiprocessor, and bytes of shared memory that a block may declare.
+_REGISTERS, _SHARED = 65536, 48 * 1024
+# Cells of a thread that are considered, along u and v; and registers that their sums may take.
+_CELLS = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))
+_MOST_SUMS = 128
+# Threads of a block that is small, and blocks of a multiprocessor beyond which registers become too few.
+_FEW_THREADS, _MOST_BLOCKS = 320, 20
 # Whole numbers of a staged visibility: where the bin of its kernel begins, and the kernel's own place in it.
 FIRST_X, FIRST_Y, START_X, START_Y = range(4)
 N_PLACE = 4
@@ -72,14 +77,53 @@ class Shape:
     n_block: int = 1
 
 
-def shape_for(support: int, n_plane: int) -> Shape:
-    """A shape whose sums stay in registers, and whose blocks have at most 1024 threads."""
-    m_x = m_y = 2
-    while -(-(support + m_x - 1) // m_x) * -(-(support + m_y - 1) // m_y) > 1024 // (2 * n_plane):
-        m_x, m_y = (2 * m_x, m_y) if m_x == m_y else (m_x, 2 * m_y)
-        if m_x * m_y == 16:
+def shape_for(support: int, n_plane: int, single: bool) -> Shape:
+    """The shape for which the estimated time of a visibility is least.
+
+    That is instructions of the threads' own cells and of reading what they are multiplied by, times warps.
+    Sums of a thread fit its registers; blocks are small enough that several share a multiprocessor, or as
+    small as they can be.
+    """
+    n_number = 1 if single else 2  # registers of a number
+    shapes = [Shape(*m, n_stage=4) for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
+    small = [each for each in shapes if _threads(support, each) <= _FEW_THREADS]
+    m_x, m_y, *_ = min(
+        ((each.m_x, each.m_y, _instructions(support, n_plane, each)) for each in small or shapes[-1:]),
+        key=lambda found: found[2],
+    )
+    n_thread = _threads(support, Shape(m_x, m_y, 4))
+    registers = n_number * 2 * n_plane * m_x * m_y + (70 if single else 110)
+    n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread)))
+    for n_stage in (8, 4) if device.simulated() else (16, 8, 4):
+        if _shared_bytes(support, n_plane, Shape(m_x, m_y, n_stage), 4 * n_number) <= _SHARED:
             break
-    return Shape(m_x, m_y, 8 if device.simulated() or support > 32 else 16)
+    return Shape(m_x, m_y, n_stage, n_block)
+
+
+def _threads(support: int, shape: Shape) -> int:
+    """Threads of a block, in whole warps."""
+    n_x, n_y = (-(-(support + m - 1) // m) for m in (shape.m_x, shape.m_y))
+    return -(-(n_x * n_y) // LANES) * LANES
+
+
+def _instructions(support: int, n_plane: int, shape: Shape) -> int:
+    """Instructions of all warps for a visibility, about."""
+    m_x, m_y = shape.m_x, shape.m_y
+    each = 4 * n_plane * m_y * (1 + m_x) + 2 * m_x + m_y + n_plane // 2 + 8
+    return _threads(support, shape) // LANES * each
+
+
+def _shared_bytes(support: int, n_plane: int, shape: Shape, n_byte: int) -> int:
+    """Shared memory of the degridder, which takes more of it, for numbers of so many bytes."""
+    n_stage, n_warp = shape.n_stage, _threads(support, shape) // LANES
+    cells = sum(-(-(support + m - 1) // m) * m for m in (shape.m_x, shape.m_y))
+    places = (N_KEPT * n_stage + 1) * (4 * N_PLACE + 4 + 8 + n_byte * N_NUMBER)
+    return places + 2 * n_stage * n_byte * (2 * cells + n_warp * values_of(n_plane))
+
+
+def values_of(n_plane: int) -> int:
+    """Numbers of a visibility's planes, real and imaginary parts, up to a power of two."""
+    return 2 if n_plane == 1 else 4 if n_plane == 2 else 8
 
 
 @dataclass(frozen=True)
@@ -126,7 +170,7 @@ class Kernel:
     @property
     def n_thread(self) -> int:
         """Threads of a block; those beyond the cells of a bin have none."""
-        return -(-(self.n_x * self.n_y) // LANES) * LANES
+        return _threads(self.support, self.shape)
 
     @property
     def max_register(self) -> int:
