@@ -63,9 +63,9 @@ def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def _by_tiles(cuda_backend, monkeypatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

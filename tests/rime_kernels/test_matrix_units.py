@@ -31,9 +31,9 @@ LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96,
 @pytest.fixture
 def _units(cuda_backend, monkeypatch) -> None:
     """However few rows there are to fill the tiles."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "LEAST_UNIT_FILL", 0.0)
+    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:

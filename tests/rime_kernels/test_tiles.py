@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rime_kernels.cuda.tile_table import TileTable, tile_table
+from rime_kernels.cuda.layouts.tile_table import TileTable, tile_table
 
 
 class Case(NamedTuple):

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
-from rime_kernels.cuda.tile_table import Bundle
+from rime_kernels.cuda.kernels.tiles.units import N_ROW
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 
@@ -64,12 +63,6 @@ def unit_shape(variant: Variant) -> TileShape:
         units = 8
     n_slot = min(_MAX_SLOT, room // (per_slot * units) // N_ROW * N_ROW)
     return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, units, n_own)
-
-
-def unit_bundle(shape: TileShape) -> Bundle:
-    """The tiles of a warp."""
-    width = N_COLUMN // _SIDE
-    return Bundle(N_ROW // _SIDE, shape.n_own * width, width)
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:

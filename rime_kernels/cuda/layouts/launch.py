@@ -18,7 +18,7 @@ from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape
 from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
 from rime_kernels.cuda.kernels.tiles import parts as tile_parts
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
-from rime_kernels.cuda.tile_table import TileTable
+from rime_kernels.cuda.layouts.tile_table import TileTable
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
