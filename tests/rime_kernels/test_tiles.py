@@ -116,6 +116,15 @@ def test_sparse_rows_get_no_table_that_no_memory_could_hold() -> None:
     assert case.table(least_fill=0.15) is None
 
 
+def test_no_table_is_made_of_more_splits_than_are_wanted() -> None:
+    """45 tiles in blocks of at most 20: three splits."""
+    first, second = (side.astype(np.int32) for side in np.triu_indices(27))
+    case = Case(first, second, np.zeros(first.size, np.int32), 3, 20, 96)
+    assert case.table().n_split == 3
+    assert tile_table(*case, 0.0, most_splits=2) is None
+    assert tile_table(*case, 0.0, most_splits=3).n_split == 3
+
+
 @pytest.mark.parametrize("n_duplicate", [1, 5])
 def test_duplicates_of_both_orientations_share_no_place(n_duplicate: int) -> None:
     first = np.array([0, 1] * n_duplicate, np.int32)

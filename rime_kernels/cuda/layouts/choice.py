@@ -17,7 +17,7 @@ from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_s
 from rime_kernels.cuda.shapes.matrix_units import (
     LEAST_UNIT_FILL,
     fitted_units,
-    splits_pay,
+    most_unit_splits,
     unit_shape,
     units_pay,
 )
@@ -26,6 +26,7 @@ from rime_kernels.inputs import Constants, Variant
 
 # Tiles that rows fill by less than this lose to rows one by one.
 _LEAST_FILL = 0.15
+_ALONE = Bundle()
 
 
 class Layouts:
@@ -75,10 +76,11 @@ class Layouts:
         return self._known[key]
 
     def _in_units(self, variant: Variant) -> Tiles | None:
-        """Tiles for matrix units, in bundles of a warp; None where too few places of them hold rows."""
+        """Tiles for matrix units, in bundles of a warp; None where others are faster."""
         shape = unit_shape(variant)
-        tiles = self._tiles(shape, shape.n_own * shape.n_thread, LEAST_UNIT_FILL, _bundle_of_warp(shape))
-        if tiles is None or not splits_pay(variant, tiles.n_split):
+        n_tile, bundle = shape.n_own * shape.n_thread, _bundle_of_warp(shape)
+        tiles = self._tiles(shape, n_tile, LEAST_UNIT_FILL, bundle, most_unit_splits(variant))
+        if tiles is None:
             return None
         fitted = fitted_units(shape, tiles.n_tile, tiles.n_slot)
         return Tiles(self._fixed, self._table, tiles, variant, fitted)
@@ -100,11 +102,14 @@ class Layouts:
             rows = dataclasses.replace(rows, run=1)
         return Runs(self._fixed, variant, rows, n_least)
 
-    def _tiles(self, shape: TileShape, max_tile: int, least_fill: float, *bundle: Bundle) -> TileTable | None:
+    def _tiles(
+        self, shape: TileShape, max_tile: int, least_fill: float, bundle: Bundle = _ALONE,
+        most_splits: int | None = None,
+    ) -> TileTable | None:  # fmt: skip
         rows = self._fixed
         return tile_table(
             rows.antenna1, rows.antenna2, rows.time_index,
-            shape.side, max_tile, shape.n_slot, least_fill, *bundle,
+            shape.side, max_tile, shape.n_slot, least_fill, bundle, most_splits,
         )  # fmt: skip
 
 

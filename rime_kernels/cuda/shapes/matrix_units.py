@@ -47,9 +47,9 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 
-def splits_pay(variant: Variant, n_split: int) -> bool:
-    """Whether they may where blocks share the tiles of an item, and each makes the operands of its own."""
-    return n_split == 1 or not variant.polarised or bool(_forced)
+def most_unit_splits(variant: Variant) -> int | None:
+    """Blocks that may share the tiles of an item, where each makes the operands of its own; None for any."""
+    return 1 if variant.polarised and not _forced else None
 
 
 def unit_shape(variant: Variant) -> TileShape:
