@@ -1,6 +1,6 @@
 """Every variant of the CUDA kernels against explicit sums, on a device or in Numba's simulator.
 
-Without either, four tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
+Without either, five tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
 """
 
 import importlib.metadata
@@ -34,6 +34,7 @@ TOGETHER = [
     ("gradient_cuda", "cuda_any", "kept_cuda"),
     ("jones_gradient_cuda", "jones_cuda", "matrix_units"),
     ("memory", "cuda_extremes", "cuda_recordings"),
+    ("idg_cuda", "wprojection_cuda", "flagging_cuda", "smearing_cuda"),
 ]
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
