@@ -57,7 +57,9 @@ def test_noise_is_that_of_the_cpu(cuda_backend: str) -> None:
     assert np.array_equal(found, noise_of_deviations(deviation), equal_nan=True)
 
 
-@pytest.mark.parametrize("largest", [1, 2, 8])
+@pytest.mark.parametrize(
+    "largest", [pytest.param(1, marks=pytest.mark.on_device), pytest.param(2, marks=pytest.mark.on_device), 8]
+)
 def test_thresholds_are_those_of_the_cpu(cuda_backend: str, largest: int) -> None:
     """Runs that lie across the edges of blocks, and at the ends of a spectrum."""
     from rime_kernels.flagging.cuda.spectra import _exceed
@@ -237,20 +239,20 @@ def test_waterfalls_are_those_of_the_cpu(cuda_backend: str, shape: tuple[int, in
     assert len(np.unique(found)) >= 6
 
 
+@pytest.mark.on_device
 def test_batches_of_waterfalls_are_streamed(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More batches than lanes, on a device the last of them smaller: as if each waterfall were alone."""
+    """More batches than lanes, the last of them smaller: each waterfall is flagged as it is alone."""
     from rime_kernels.flagging.cuda import waterfalls as on_device
 
-    n, of_batch = (3, 1) if device.simulated() else (5, 2)
-    amplitude = np.abs(np.random.default_rng(10).normal(size=(n, 6, 6))).astype(np.float32)
-    amplitude.reshape(n, 36)[np.arange(n), 7 * np.arange(n)] += 1000
-    monkeypatch.setattr(on_device, "BATCH", of_batch * amplitude[0].size)
+    amplitude = np.abs(np.random.default_rng(10).normal(size=(5, 6, 6))).astype(np.float32)
+    amplitude.reshape(5, 36)[np.arange(5), 7 * np.arange(5)] += 1000
+    monkeypatch.setattr(on_device, "BATCH", 2 * amplitude[0].size)
     options = WaterfallOptions(
         smoothing_time=0.0, smoothing_channels=2.0, n_sigma=20.0, largest_window=1, extend_time=1,
         extend_channels=1, whole_channel=1.0, whole_time=1.0,
     )  # fmt: skip
     found = flag_waterfalls(amplitude, options=options, backend="cuda")
-    assert [np.flatnonzero(code).tolist() for code in found] == [[7 * k] for k in range(n)]
+    assert [np.flatnonzero(code).tolist() for code in found] == [[7 * k] for k in range(5)]
 
 
 def test_an_unknown_backend_is_refused(cuda_backend: str) -> None:
