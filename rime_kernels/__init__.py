@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from rime_kernels.physics.brightness import stokes_to_corr
     from rime_kernels.physics.registered import register_profile
     from rime_kernels.prediction import Antennas, Options, Spectrum, predict
-    from rime_kernels.rime import Rime, chi2_and_gradient_together, chi2_together
+    from rime_kernels.rime import Rime
     from rime_kernels.smearing.smearing import Smearing
+    from rime_kernels.together import chi2_and_gradient_together, chi2_together
     from rime_kernels.tuning import tune
 
 __all__ = [
@@ -65,7 +66,8 @@ _HOME = {
     "gradient": ("Gradient",),
     "jones_beam": ("JonesBeam",),
     "gridder_choice": ("make_gridder",),
-    "rime": ("Rime", "chi2_and_gradient_together", "chi2_together"),
+    "rime": ("Rime",),
+    "together": ("chi2_and_gradient_together", "chi2_together"),
     "smearing.smearing": ("Smearing",),
     "prediction": ("Antennas", "Options", "Spectrum", "predict"),
     "tuning": ("tune",),

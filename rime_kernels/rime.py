@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +28,7 @@ from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation
+from rime_kernels.together import chi2_and_gradient_together, chi2_together
 
 
 class Rime:
@@ -472,48 +473,3 @@ class Rime:
         self._need("chi2_and_gradient", weight=True)
         self._check(sources)
         return self._derivatives.chi2_and_gradient(sources, checked_inputs.scaled_dof_of(sources, scaled_dof))
-
-
-def chi2_together(
-    rimes: Sequence[Rime], sources: Iterable[Sources], scaled_dofs: Iterable[ArrayLike | None] | None = None
-) -> list[NDArray[np.float64]]:
-    """`Rime.chi2` of several, all started before the first is waited for, so that a GPU works on all at once.
-
-    Parameters
-    ----------
-    rimes : sequence of Rime
-    sources : iterable of Sources, one for each
-    scaled_dofs : iterable of float64 (n_batch,) or None, one for each, optional
-
-    Returns
-    -------
-    list of float64 (n_batch,)
-
-    Raises
-    ------
-    InputError
-        As `Rime.chi2`.
-    """
-    with CALL_LOCK:
-        started = []
-        try:
-            for rime, batch, scaled_dof in zip(
-                rimes, sources, scaled_dofs or [None] * len(rimes), strict=True
-            ):
-                t = checked_inputs.scaled_dof_of(batch, scaled_dof)
-                started.append((rime._start_chi2(batch, t), batch.impossible(), t))
-        finally:  # also after an error: none may be left running
-            finished = [(finish(), impossible, t) for finish, impossible, t in started]
-    for chi2, impossible, t in finished:
-        if t is not None:
-            chi2 *= t  # the engines divide by it
-        chi2[impossible] = np.nan
-    return [chi2 for chi2, _, _ in finished]
-
-
-def chi2_and_gradient_together(
-    rimes: Sequence[Rime], sources: Iterable[Sources], scaled_dofs: Iterable[ArrayLike | None] | None = None
-) -> list[tuple[NDArray[np.float64], Gradient]]:
-    """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_together`."""
-    calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
-    return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]

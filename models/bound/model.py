@@ -21,7 +21,7 @@ from biro.models.bound.marginalised import check_alone
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.positions.checks import largest_displacement
 from biro.models.bound.positions.places import Frame
-from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
+from biro.models.bound.positions.prior_range import TAIL, PriorRange
 from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import Implied
@@ -42,12 +42,10 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
-_TAIL = 1e-9
 # A beam on a grid must hold sources for all but this of their priors, on either side.
 _TAIL_OF_BEAM = 1e-3
 # A prior that reaches this far from the phase centre may cross the horizon.
 _NEAR_HORIZON = 0.999
-_WIDE = 0.5
 
 
 class BoundModel:
@@ -101,11 +99,13 @@ class BoundModel:
         self._beams = partition_beams(model, beam, partitions, self._layout.seen, rotations)
         self.parameters: tuple[Parameter, ...] = self._resolved.parameters
         self.source_names = tuple(self._layout.names)
-        self._check_times()
-        self._check_bands()
+        for partition in partitions:
+            self._layout.check(partition)
         self._knots = knot_tables(self._layout.stokes, self._layout.curves, partitions)
         moved: list[float] = largest_displacement(self._layout, self._resolved, partitions).tolist()
-        self._extent = [min(1.0, self._find_extent(p) + by) for p, by in zip(partitions, moved, strict=True)]
+        self._range = PriorRange(self._layout, self._resolved, self.origin)
+        extents = [self._range.extent(partition) for partition in partitions]
+        self._extent = [min(1.0, extent + by) for extent, by in zip(extents, moved, strict=True)]
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
         self._single = {0: self._assembly} if len(partitions) == 1 else {}
@@ -329,7 +329,7 @@ class BoundModel:
 
     def image_shift(self) -> float:
         """How far east or north an image is moved at most under the prior, rad; 0 where none is."""
-        shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(_TAIL))
+        shifts = (limit[self._layout.image[:, 1:]] for limit in self._resolved.limits(TAIL))
         return float(max(np.abs(shift).max(initial=0.0) for shift in shifts))
 
     def fixed_beam(self, i_partition: int) -> Beam | PartitionBeam | None:
@@ -416,60 +416,6 @@ class BoundModel:
         time = float(partition.time.mean()) if self._layout.moving.size else None
         return Frame(partition.phase_centre, time)
 
-    def _check_times(self) -> None:
-        n_time = self._layout.n_time
-        for partition in self.partitions:
-            if n_time > 1 and partition.time.size != n_time:
-                raise ModelError(
-                    f"brightness lists have {n_time} elements, but partition {partition.label!r} "
-                    f"has {partition.time.size} times"
-                )
-
-    def _check_bands(self) -> None:
-        """Refuse data outside the frequencies at which a spectrum is given."""
-        for partition in self.partitions:
-            freq = partition.chan_freq / 1e9
-            for i, (low, high) in self._layout.bands.items():
-                if freq.min() * 1e9 < low or freq.max() * 1e9 > high:
-                    raise ModelError(
-                        f"source {self._layout.names[i]!r}: its table has {low / 1e9:g} .. {high / 1e9:g} "
-                        f"GHz, partition {partition.label!r} {freq.min():g} .. {freq.max():g} GHz; add knots"
-                    )
-
-    def _find_extent(self, partition: PartitionView) -> float:
-        """Largest |l| or |m| of all sources; refuses those below the horizon."""
-        if not self.source_names:
-            return 0.0
-        lm, fixed = self._places(partition, _TAIL)
-        lost = fixed & np.isnan(lm).any(axis=(0, 2))
-        if lost.any():
-            name = self._layout.names[int(np.argmax(lost))]
-            raise ModelError(
-                f"source {name!r} lies below the horizon of the tangent plane of partition "
-                f"{partition.label!r} (90 degrees or more from its phase centre); "
-                "remove it or select other fields"
-            )
-        if np.isnan(lm).all(axis=(0, 2)).any():
-            name = self._layout.names[int(np.argmax(np.isnan(lm).all(axis=(0, 2))))]
-            raise ModelError(
-                f"source {name!r}: its prior lies below the horizon of partition {partition.label!r}"
-            )
-        return 1.0 if np.isnan(lm).any() else float(np.abs(lm).max())
-
-    def _places(self, partition: PartitionView, tail: float) -> tuple[Array, NDArray[np.bool_]]:
-        """Where sources may be, (n_place, n_source, 2), and which are fixed.
-
-        Over a 3 x 3 grid of each source's box, edges and middle; finer in a wide right ascension.
-        """
-        low, high = (limit[self._layout.position] for limit in self._resolved.limits(tail))
-        # l is largest a quarter turn from the centre, which may lie between the edges: 5.6 deg miss 0.5 %.
-        n_first = 65 if (high - low)[:, 0].max() > _WIDE else 3
-        first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
-        steps = np.array([[a, b] for a in first for b in second])[:, None, :]
-        planes = TangentPlanes([partition.phase_centre], self.origin)
-        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
-        return lm, (low == high).all(axis=-1)
-
     def _check_reach(self) -> None:
         """Refuse sources that may leave the grid of a beam; its width and pointing are at their middle."""
         if not self.source_names:
@@ -478,7 +424,7 @@ class BoundModel:
         for i, partition in enumerate(self.partitions):
             beam = self.beam_at(middle, i)
             assert isinstance(beam, PartitionBeam)
-            lm = self._places(partition, _TAIL_OF_BEAM)[0]
+            lm = self._range.places(partition, _TAIL_OF_BEAM)[0]
             check_reach(beam, lm, self._layout.seen, self._layout.names, partition.label)
 
     def _find_checks(self) -> tuple[list[Check], list[list[int]]]:

@@ -13,6 +13,7 @@ from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
 from biro.models.components.light_curve import Times
+from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
@@ -121,6 +122,21 @@ class SourceLayout:
     def has_functions(self) -> bool:
         """Whether any source is a function of the user's own."""
         return bool((self.profiles.kind >= FIRST_REGISTERED).any())
+
+    def check(self, partition: PartitionView) -> None:
+        """Refuse data of other times than lists of brightness have, or beyond the band of a spectrum."""
+        if self.n_time > 1 and partition.time.size != self.n_time:
+            raise ModelError(
+                f"brightness lists have {self.n_time} elements, but partition {partition.label!r} "
+                f"has {partition.time.size} times"
+            )
+        freq = partition.chan_freq / 1e9
+        for i, (low, high) in self.bands.items():
+            if freq.min() * 1e9 < low or freq.max() * 1e9 > high:
+                raise ModelError(
+                    f"source {self.names[i]!r}: its table has {low / 1e9:g} .. {high / 1e9:g} "
+                    f"GHz, partition {partition.label!r} {freq.min():g} .. {freq.max():g} GHz; add knots"
+                )
 
     def _brightness(self, tables: list[_SourceSlots]) -> None:
         lengths = {

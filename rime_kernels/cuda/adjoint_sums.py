@@ -15,7 +15,7 @@ from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.antenna_sums import AntennaSums
 from rime_kernels.cuda.kernels import brightness, scalars
 from rime_kernels.cuda.kernels.misfit import n_kinds
-from rime_kernels.cuda.launch import Arrays, Slab
+from rime_kernels.cuda.layouts.launch import Arrays, Slab
 from rime_kernels.inputs import Parameters, Variant
 from rime_kernels.physics.envelope import AXIS_SCALE
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

@@ -13,7 +13,7 @@ from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels import antenna_sums as kernels
 from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.samples import record_size
-from rime_kernels.cuda.launch import Arrays, Layout, Slab, Tiles
+from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab, Tiles
 from rime_kernels.inputs import Constants
 
 # Sums that are worth a thread each: rows of a block are summed in so many groups as make as many.

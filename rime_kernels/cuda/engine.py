@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import logging
 from collections.abc import Callable
@@ -19,25 +18,15 @@ from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import gather_of
 from rime_kernels.cuda.adjoint_sums import AdjointSums
 from rime_kernels.cuda.antenna_sums import AntennaSums, blocks_of
-from rime_kernels.cuda.data import Data, cut
 from rime_kernels.cuda.kept_terms import KeptTerms, stays
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels.arguments import Columns
-from rime_kernels.cuda.launch import Arrays, Layout, Runs, Slab, Tiles
+from rime_kernels.cuda.layouts.choice import Layouts
+from rime_kernels.cuda.layouts.data import Data, DataByLayout, cut
+from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
 from rime_kernels.cuda.recordings import InOne, Recordings
-from rime_kernels.cuda.shapes.candidates import grown
-from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
-from rime_kernels.cuda.shapes.matrix_units import (
-    LEAST_UNIT_FILL,
-    fitted_units,
-    splits_pay,
-    unit_bundle,
-    unit_shape,
-    units_pay,
-)
 from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.templates import add_templates
-from rime_kernels.cuda.tile_table import tile_table
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import (
@@ -56,8 +45,6 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-# Tiles that rows fill by less than this lose to rows one by one.
-_LEAST_FILL = 0.15
 # The share of the memory that data may take; brightness, sums and visibilities share the rest.
 _DATA_SHARE = 0.75
 # Kinds of call whose sums of derivatives are remembered.
@@ -70,8 +57,6 @@ Chi2 = Callable[[], NDArray[np.float64]]
 class Engine:
     """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
 
-    _has_units = True  # whether matrix units may sum point sources
-
     def __init__(
         self,
         fixed: Constants,
@@ -83,15 +68,13 @@ class Engine:
         memory_limit: int | None,
         folder: str | None = None,
     ) -> None:
-        self._fixed, self._table = in_files(in_time_order(fixed), folder), table
-        self._in_files = folder is not None
+        self._fixed = in_files(in_time_order(fixed), folder)
         self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
-        self._data_budget = int(_DATA_SHARE * memory)
-        self._work_budget = memory - self._data_budget
-        self._layouts: dict[tuple[Variant, bool, bool], Layout] = {}
-        self._data: dict[object, Data] = {}
+        self._data = DataByLayout(int(_DATA_SHARE * memory), pinned=folder is None)
+        self._work_budget = memory - self._data.budget
+        self._layouts = Layouts(self._fixed, table)
         self._workspace = device.Workspace()
         self._staging = Staging(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
@@ -239,11 +222,13 @@ class Engine:
         """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
         fixed = self._fixed
         in_order = np.ascontiguousarray(vis[fixed.order], dtype=fixed.vis.dtype)
-        self._fixed, self._data = fixed._replace(vis=in_order), {}
+        self._fixed = fixed._replace(vis=in_order)
+        self._data.clear()
         try:
             return work()
         finally:
-            self._fixed, self._data = fixed, {}
+            self._fixed = fixed
+            self._data.clear()
             self._recordings.clear()  # of data that are no longer there
 
     def plan(self, sources: Sources) -> str:
@@ -270,7 +255,7 @@ class Engine:
             registered_profiles(sources), terms is not None, terms is not None and terms.stays_diagonal,
             has_matrices, matrices is not None and matrices.turn is not None,
         )  # fmt: skip
-        layout = self._layout(variant, sources, for_adjoint=for_adjoint)
+        layout = self._layouts.of(variant, sources, for_adjoint=for_adjoint)
         given, kept = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
         beams = self._load_beam(sources)
@@ -286,62 +271,11 @@ class Engine:
             self._recordings.clear()
         return beams
 
-    def _layout(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
-        """How the rows are laid out for a variant of the kernels, settled by the first call of it."""
-        n_shape, may = sources.n_shape, self._has_units and not for_adjoint
-        units = may and units_pay(variant, sources.n_source - n_shape, n_shape)
-        key = variant, n_shape > 0, units
-        if key not in self._layouts and variant.log:
-            plain = self._layout(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
-            self._layouts[key] = plain.of(variant)
-        if key not in self._layouts and units:
-            in_units = self._unit_layout(variant)
-            self._layouts[key] = in_units or self._layout(variant, sources, for_adjoint=True)
-        if key not in self._layouts:
-            rows = self._fixed
-            n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
-            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
-            self._layouts[key] = self._new_layout(variant, n_shape > 0, Size(n_antenna, work))
-        return self._layouts[key]
-
-    def _unit_layout(self, variant: Variant) -> Tiles | None:
-        """Tiles for matrix units, in bundles of a warp; None where too few places of them hold rows."""
-        shape, rows = unit_shape(variant), self._fixed
-        tiles = tile_table(
-            rows.antenna1, rows.antenna2, rows.time_index,
-            shape.side, shape.n_own * shape.n_thread, shape.n_slot, LEAST_UNIT_FILL, unit_bundle(shape),
-        )  # fmt: skip
-        if tiles is None or not splits_pay(variant, tiles.n_split):
-            return None
-        return Tiles(rows, self._table, tiles, variant, fitted_units(shape, tiles.n_tile, tiles.n_slot))
-
-    def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
-        if variant.factored:
-            shape, rows = tile_shape(variant, has_gaussian, size), self._fixed
-            if variant.jones_beam:
-                shape = jones.tile_shape(variant.single, has_gaussian, size.n_antenna)
-            tiles = tile_table(
-                rows.antenna1, rows.antenna2, rows.time_index,
-                shape.side, shape.n_thread, shape.n_slot, _LEAST_FILL,
-            )  # fmt: skip
-            if tiles is not None:
-                if 2 * tiles.n_slot > shape.n_slot and not variant.jones_beam:
-                    shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
-                return Tiles(rows, self._table, tiles, variant, shape)
-        if variant.jones_beam:
-            return Runs(self._fixed, variant, jones.row_shape(), jones.least_rows(self._fixed.time_index))
-        return Runs(self._fixed, variant, row_shape(variant, has_gaussian, size))
-
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of others make room where there is none."""
-        data = self._data.get(layout.arrangement)
-        if data is None:
-            rest = self._data_budget - sum(each.n_byte for each in self._data.values())
-            if self._data and Data.size(self._fixed, layout) > rest:
-                self._data.clear()
-                self._recordings.clear()
-                rest = self._data_budget
-            data = self._data[layout.arrangement] = Data(self._fixed, layout, rest, pinned=not self._in_files)
+        data, others_went = self._data.of(self._fixed, layout)
+        if others_went:
+            self._recordings.clear()
         return data
 
     def _until_it_fits(self, work: Callable[[], T]) -> T:
@@ -352,13 +286,11 @@ class Engine:
             except device.DeviceMemoryError as error:
                 self._workspace.clear()
                 self._recordings.clear()
-                self._data_budget //= 2
+                self._data.limit(self._data.budget // 2)  # laid out anew, in smaller slabs
                 self._work_budget //= 2
-                if sum(each.n_byte for each in self._data.values()) > self._data_budget:
-                    self._data.clear()  # laid out anew, in smaller slabs
                 if self._work_budget < 1:
                     raise BackendError(f"{error}, and the work cannot be cut smaller") from error
-                rest = (self._data_budget + self._work_budget) / 1e6
+                rest = (self._data.budget + self._work_budget) / 1e6
                 log.warning("%s: going on in smaller steps, with %.3g MB of it", error, rest)
 
     def _bright_bytes(self, call: Call) -> int:

@@ -20,7 +20,7 @@ from rime_kernels.cuda.kernels.jones.table import Table, make_fill_table
 from rime_kernels.cuda.kernels.jones.voltages import is_circular
 from rime_kernels.cuda.kernels.moments import moments_of
 from rime_kernels.cuda.kernels.rows.parts import RowKernel
-from rime_kernels.cuda.launch import Arrays, Runs, Slab
+from rime_kernels.cuda.layouts.launch import Arrays, Runs, Slab
 from rime_kernels.inputs import Parameters
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from rime_kernels import device
 from rime_kernels.arrays import AntennaTerms
 from rime_kernels.compile.types import DeviceArray, Record, Stream
-from rime_kernels.cuda.data import Data
 from rime_kernels.cuda.kernels import brightness as rime_cuda
 from rime_kernels.cuda.kernels.arguments import Columns
-from rime_kernels.cuda.launch import Arrays, Layout, Slab
+from rime_kernels.cuda.layouts.data import Data
+from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
 from rime_kernels.inputs import Inputs, Parameters, Variant
 
 

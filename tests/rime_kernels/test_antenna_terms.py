@@ -28,10 +28,10 @@ def backend(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def tiles_always() -> Any:
     """Few rows fill few places of their tiles: what would go row by row goes by tiles all the same."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(engine, "_LEAST_FILL", 0.0)
+        context.setattr(choice, "_LEAST_FILL", 0.0)
         yield
 
 

@@ -1,6 +1,6 @@
 """Every variant of the CUDA kernels against explicit sums, on a device or in Numba's simulator.
 
-Without either, four tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
+Without either, five tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
 """
 
 import importlib.metadata
@@ -34,6 +34,7 @@ TOGETHER = [
     ("gradient_cuda", "cuda_any", "kept_cuda"),
     ("jones_gradient_cuda", "jones_cuda", "matrix_units"),
     ("memory", "cuda_extremes", "cuda_recordings"),
+    ("idg_cuda", "wprojection_cuda", "flagging_cuda", "smearing_cuda"),
 ]
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
@@ -63,9 +64,9 @@ def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
 @pytest.fixture
 def _by_tiles(cuda_backend, monkeypatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -221,7 +222,9 @@ def test_cuda_without_its_package_is_an_error(monkeypatch) -> None:
         BackendError, match=r'backend="cuda" cannot be used: package numba-cuda is not installed'
     ):
         device.resolve("cuda")
-    assert device.resolve("auto") == ("cpu", f"cpu: {device._reason_against_cuda()}")
+    name, why = device.resolve("auto")
+    assert name == "cpu"
+    assert why.startswith("cpu: package numba-cuda is not installed")
 
 
 @pytest.mark.skipif(SIMULATED, reason="nothing lacks in the simulator")
@@ -233,5 +236,5 @@ def test_numpy_too_new_for_numba_cuda_is_said(monkeypatch) -> None:
 
 
 def test_the_simulator_is_not_taken_by_itself(monkeypatch) -> None:
-    monkeypatch.setattr(device, "simulated", lambda: True)
+    monkeypatch.setattr(device.packages, "simulated", lambda: True)
     assert device.resolve("auto") == ("cpu", "cpu: CUDA is simulated here")

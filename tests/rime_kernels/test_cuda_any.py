@@ -114,10 +114,10 @@ def sky_of(rng: np.random.Generator, rows: Rows, size: Size, kind: Kind) -> Sour
 @pytest.fixture
 def tiles_always(cuda_backend: str) -> Any:
     """Few rows fill few places of their tiles: what would go row by row goes by tiles all the same."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
     with pytest.MonkeyPatch.context() as context:
-        context.setattr(engine, "_LEAST_FILL", 0.0)
+        context.setattr(choice, "_LEAST_FILL", 0.0)
         yield
 
 

@@ -88,7 +88,7 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
     kernel = with_data(small(problem), form=form)
     sources = [sky(kernel.rows, n_batch=1, seed=seed) for seed in range(3)]
     first = [with_data(kernel.rows, form=form).chi2(each) for each in sources]
-    for _ in range(3):
+    for _ in range(2 if device.simulated() else 3):
         for each, expected in zip(sources, first, strict=True):
             np.testing.assert_array_equal(kernel.chi2(each), expected)
     assert len(recorded) == 1

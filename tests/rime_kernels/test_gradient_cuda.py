@@ -29,9 +29,9 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarnin
 @pytest.fixture(autouse=True)
 def _by_tiles(cuda_backend, monkeypatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
@@ -186,7 +186,7 @@ def test_no_limit_of_memory_changes_a_bit(problem, sky, beam_of, form, beam, per
     for limit in (1,) if SIMULATED else (1, 10_000):
         limited = with_data(rows, **options, memory_limit=limit)
         assert_same(answer(limited, sources), expected)
-        (data,) = limited._engine._data.values()  # type: ignore[attr-defined]
+        (data,) = limited._engine._data.held.values()  # type: ignore[attr-defined]
         assert limit > 1 or not data.resident
 
 
@@ -198,7 +198,7 @@ def test_records_are_cut_where_the_data_are_not(problem, sky, form) -> None:
     other = with_data(rows, form=form)
     other._engine._work_budget = 100  # type: ignore[attr-defined]
     assert_same(answer(other, sources), expected)
-    (data,) = other._engine._data.values()  # type: ignore[attr-defined]
+    (data,) = other._engine._data.held.values()  # type: ignore[attr-defined]
     assert data.resident
 
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -21,7 +18,6 @@ from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
 
-SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 N_ANTENNA, N_TIME = 4, 6
 # The simulator takes milliseconds for each thread: a small image, a coarse accuracy, small subgrids.
@@ -299,17 +295,3 @@ def test_a_device_without_cupy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "cupy", None)
     with pytest.raises(BackendError, match=r"package cupy is not installed \(pip install"):
         device.cupy("")
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-def test_the_kernels_in_the_simulator() -> None:
-    # Single precision has the same steps as double.
-    chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not single"]
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=900
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "skipped" not in done.stdout.splitlines()[-1]

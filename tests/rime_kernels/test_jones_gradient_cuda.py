@@ -25,9 +25,9 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarnin
 @pytest.fixture(autouse=True)
 def _on_a_device(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 def rows_for(problem: Callable[..., Rows], **changes: Any) -> Rows:

@@ -31,9 +31,9 @@ LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96,
 @pytest.fixture
 def _units(cuda_backend, monkeypatch) -> None:
     """However few rows there are to fill the tiles."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "LEAST_UNIT_FILL", 0.0)
+    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
@@ -102,6 +102,30 @@ def test_the_gradient_has_data_of_its_own_arrangement(problem, sky) -> None:
     np.testing.assert_array_equal(before, after)
     # The same sums in another order.
     np.testing.assert_allclose(chi2, before, rtol=TOLERANCE["double"])
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not device.simulated(), reason="a kernel for a newer device than there is cannot run")
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize("precision", ["double", "single"])
+def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypatch, precision) -> None:
+    """GPUs of compute capability 9.0 and 8.0 in one process: in double precision they differ."""
+    from rime_kernels.cuda.layouts import launch
+
+    rows = problem(n_antenna=2, n_time=1, n_chan=1)
+    sources = points(sky, rows, 1)
+    found, make = [], launch.tile_kernel.make_tile_sums
+
+    def note(kernel: Any) -> Any:
+        found.append(kernel.all_rows)
+        return make(kernel)
+
+    monkeypatch.setattr(launch.tile_kernel, "make_tile_sums", note)
+    with forced_units(SMALL[0]):
+        for capability in [(9, 0), (8, 0)]:
+            monkeypatch.setattr(device, "capability", lambda c=capability: c)
+            with_data(rows, form="factored", precision=precision).chi2(sources)
+    assert found == ([True, False] if precision == "double" else [False, False])
 
 
 @pytest.mark.cuda

@@ -42,7 +42,7 @@ def skies(rows: Rows, sky: Any) -> list[Sources]:
 
 def data_of(rime: Rime) -> Any:
     """What the engine keeps of the data; after a call of chi2 or plan."""
-    (data,) = rime._engine._data.values()  # type: ignore[attr-defined]
+    (data,) = rime._engine._data.held.values()  # type: ignore[attr-defined]
     return data
 
 

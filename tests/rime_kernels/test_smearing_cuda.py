@@ -16,9 +16,9 @@ pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarnin
 @pytest.fixture(autouse=True)
 def _on_a_device(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 def rows_for(problem: Any) -> Rows:
@@ -88,11 +88,35 @@ def moved(sources: Sources, name: str, change: np.ndarray) -> Sources:
     return replace(sources, **{name: values})
 
 
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.on_device)])
+def test_means_and_their_brightness(problem, sky, reference, form) -> None:
+    """V is linear in fluxes I and factors a of templates: of chi2, I dI + a da is 2 Re sum w V* (V - D)."""
+    rows = problem(n_antenna=2, n_time=1, n_chan=2)
+    sources, given = sources_for(sky, rows), given_for(rows)
+    smearing = replace(smearing_of(rows, equal=form == "factored"), error=1e-3)
+    template = given["template"], given["template_lm"]
+    vis = reference.averaged(
+        lambda at: reference.visibilities(at, LINEAR, sources)
+        + reference.moved_templates(at, sources, *template),
+        rows, smearing, 2,
+    )  # fmt: skip
+    rime = Rime(rows, **given, backend="cuda", form=form, extent=0.04, smearing=smearing)
+    # 1e-3 of a loss of 1e-2 at most.
+    np.testing.assert_allclose(rime.predict(sources), vis, atol=1e-5 * np.abs(vis).max())
+    chi2, gradient = rime.chi2_and_gradient(sources)
+    away = vis - given["vis"]
+    np.testing.assert_allclose(chi2, (given["weight"] * np.abs(away) ** 2).sum(), rtol=1e-5)
+    names = "stokes", "template_scale"
+    found = sum((getattr(sources, name) * getattr(gradient, name)).sum() for name in names)
+    slopes = 2.0 * given["weight"] * (np.conj(vis) * away).real
+    assert abs(found - slopes.sum()) < 1e-5 * np.abs(slopes).sum()
+
+
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
-        ("factored", "student"),
-        ("row", "matrices"),
+        pytest.param("factored", "student", marks=pytest.mark.on_device),
+        pytest.param("row", "matrices", marks=pytest.mark.on_device),
         pytest.param("factored", "matrices", marks=pytest.mark.thorough),
         pytest.param("row", "student", marks=pytest.mark.thorough),
         pytest.param("factored", "pointing", marks=pytest.mark.thorough),
@@ -161,9 +185,8 @@ def model_of_middles(reference: Any, rows: Rows, sources: Sources, template: Any
     )
 
 
-@pytest.mark.parametrize(
-    "precision", ["double", pytest.param("single", marks=pytest.mark.thorough)]
-)  # fmt: skip
+@pytest.mark.on_device
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_blocks_of_rows_and_batches_change_nothing(problem, sky, precision) -> None:
     rows = rows_for(problem)
     sources = sources_for(sky, rows, n_batch=2, template_shift=None)
@@ -171,8 +194,9 @@ def test_blocks_of_rows_and_batches_change_nothing(problem, sky, precision) -> N
     given |= {"smearing": replace(smearing_of(rows, equal=True), error=0.1)}
     whole = Rime(rows, **given)
     assert "data on the device" in whole.plan(sources)
-    # Data of about three rows at a time.
-    parts = Rime(rows, **given, memory_limit=int(3 * rows.n_chan * rows.n_corr * 112 / 0.3))
+    # Data of about three rows at a time; bytes of each sample.
+    n_byte = {"double": 112, "single": 56}[precision]
+    parts = Rime(rows, **given, memory_limit=int(3 * rows.n_chan * rows.n_corr * n_byte / 0.3))
     assert "sent in every call" in parts.plan(sources)
     tolerance = {"double": 1e-11, "single": 1e-5}[precision]  # sums in another order
     for call in ("predict", "chi2"):

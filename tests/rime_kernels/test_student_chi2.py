@@ -27,9 +27,9 @@ def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param == "cpu":
         return "cpu"
     name = str(request.getfixturevalue("cuda_backend"))
-    from rime_kernels.cuda import engine
+    from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(engine, "_LEAST_FILL", 0.0)
+    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
     return name
 
 
@@ -207,10 +207,10 @@ def test_both_kinds_of_chi2_share_the_data(cuda_backend, problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, cuda_backend)
     rime.chi2(sources)
-    (data,) = rime._engine._data.values()  # type: ignore[attr-defined]
+    (data,) = rime._engine._data.held.values()  # type: ignore[attr-defined]
     rime.chi2(sources, SCALED_DOF)
     rime.chi2_and_gradient(sources, SCALED_DOF)
-    assert list(rime._engine._data.values()) == [data]  # type: ignore[attr-defined]
+    assert list(rime._engine._data.held.values()) == [data]  # type: ignore[attr-defined]
 
 
 def test_several_together(problem, sky) -> None:

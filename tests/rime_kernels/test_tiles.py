@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rime_kernels.cuda.tile_table import TileTable, tile_table
+from rime_kernels.cuda.layouts.tile_table import TileTable, tile_table
 
 
 class Case(NamedTuple):
@@ -114,6 +114,15 @@ def test_sparse_rows_get_no_table_that_no_memory_could_hold() -> None:
     first, second = (side.astype(np.int32) for side in np.triu_indices(300, 1))
     case = Case(first, second, np.arange(first.size, dtype=np.int32), 3, 256, 96)
     assert case.table(least_fill=0.15) is None
+
+
+def test_no_table_is_made_of_more_splits_than_are_wanted() -> None:
+    """45 tiles in blocks of at most 20: three splits."""
+    first, second = (side.astype(np.int32) for side in np.triu_indices(27))
+    case = Case(first, second, np.zeros(first.size, np.int32), 3, 20, 96)
+    assert case.table().n_split == 3
+    assert tile_table(*case, 0.0, most_splits=2) is None
+    assert tile_table(*case, 0.0, most_splits=3).n_split == 3
 
 
 @pytest.mark.parametrize("n_duplicate", [1, 5])

@@ -10,10 +10,10 @@ import numpy as np
 
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.data import cut
 from rime_kernels.cuda.engine import Engine
 from rime_kernels.cuda.kernels.arguments import Columns
-from rime_kernels.cuda.launch import Arrays, Slab
+from rime_kernels.cuda.layouts.data import cut
+from rime_kernels.cuda.layouts.launch import Arrays, Slab
 from rime_kernels.cuda.staging import Call, n_times
 from rime_kernels.inputs import Inputs, Parameters
 
@@ -37,10 +37,8 @@ class GivenEngine(Engine):
     def _with_residual(self, call: Call) -> Call:
         """The same call of kernels that find V - D in place of the data."""
         variant = dataclasses.replace(call.variant, given=True)
-        key = variant, call.n_gaussian > 0, False
-        if key not in self._layouts:
-            self._layouts[key] = call.layout.of(variant)
-        return call._replace(variant=variant, layout=self._layouts[key])
+        layout = self._layouts.alike(call.layout, variant, has_gaussian=call.n_gaussian > 0)
+        return call._replace(variant=variant, layout=layout)
 
     def _laid_out(
         self, call: Call, residual: DeviceArray, rows_weight: DeviceArray, rows_template: DeviceArray

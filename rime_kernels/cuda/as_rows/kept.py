@@ -142,10 +142,10 @@ class KeepingEngine(GivenEngine):
         fixed = self._fixed
         # With data as kernels read them, of which some lack in tiles.
         n_byte = 4 * fixed.vis.nbytes + 3 * fixed.weight.nbytes
-        if n_byte > self._data_budget:
+        if n_byte > self._data.budget:
             log.info("gains are fitted on the CPU: %.3g MB of data are too many", n_byte / 1e6)
             return False
-        self._data = {}
+        self._data.clear()
         self._recordings.clear()
         try:
             vis, weight = device.upload(fixed.vis.ravel()), device.upload(fixed.weight.ravel())
@@ -153,7 +153,7 @@ class KeepingEngine(GivenEngine):
         except device.DeviceMemoryError as error:
             log.info("gains are fitted on the CPU: %s", error)
             return False
-        self._data_budget -= n_byte
+        self._data.budget -= n_byte
         return True
 
     def _rows_with(self, kept: KeptVisibilities) -> _Rows:

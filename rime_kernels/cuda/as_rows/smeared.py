@@ -7,7 +7,6 @@ data are, for kernels that take V - D in place of D (`Variant.given`).
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -22,13 +21,13 @@ from rime_kernels.cuda.as_rows.given import GivenEngine, Sent
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import smearing as kernels
 from rime_kernels.cuda.kernels.arguments import Columns, typed
-from rime_kernels.cuda.launch import Layout, Runs
-from rime_kernels.cuda.shapes.choice import Size
+from rime_kernels.cuda.layouts.choice import Layouts
+from rime_kernels.cuda.layouts.launch import Layout, Runs
 from rime_kernels.cuda.staging import Call, Staging
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.smeared import Settings, finished
 from rime_kernels.geometry import RowTable
-from rime_kernels.inputs import Constants, Parameters, Variant
+from rime_kernels.inputs import Constants, Parameters
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.smearing.average import Average, Node
 
@@ -79,13 +78,16 @@ class _Rows(NamedTuple):
 class SmearedRows(GivenEngine):
     """See `rime_kernels.engine.smeared.Block`."""
 
-    _has_units = False  # one layout, moved from node to node, serves predictions and the adjoint
-
     def __init__(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: Shared
     ) -> None:
         super().__init__(fixed, table, **settings._replace(memory_limit=shared.budget)._asdict())
         self._average, self._shared = average, shared
+        # One layout, moved from node to node, serves predictions and the adjoint: it is made for the highest
+        # frequencies of any node, which say how far coordinates reach. Those of a node may be uneven.
+        width = average.smearing.chan_width
+        highest = self._fixed._replace(chan_freq=fixed.chan_freq + 0.5 * width)
+        self._layouts = Layouts(highest, table, may_use_units=False, even=not np.ptp(width) > 0.0)
         self._workspace = shared.workspace
         self._staging = Staging(shared.workspace, tangent=settings.frame == "tangent")
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
@@ -126,19 +128,6 @@ class SmearedRows(GivenEngine):
         return f"{self._call(sources).layout}; data {where}"
 
     # ---- nodes
-
-    def _new_layout(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
-        """As for the highest frequencies of any node, which say how far coordinates reach."""
-        fixed, width = self._fixed, self._average.smearing.chan_width
-        self._fixed = fixed._replace(chan_freq=fixed.chan_freq + 0.5 * width)
-        try:
-            layout = super()._new_layout(variant, has_gaussian, size)
-            if isinstance(layout, Runs) and np.ptp(width) > 0.0:
-                # Frequencies of a node are not spaced evenly.
-                layout = Runs(self._fixed, variant, dataclasses.replace(layout.shape, run=1))
-        finally:
-            self._fixed = fixed
-        return layout
 
     def _nodes(self, layout: Layout) -> Iterator[tuple[float, Node, Node]]:
         """Weights and places of all nodes; the layout's tables are those of the node that was given last."""

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
-from rime_kernels.cuda.tile_table import Bundle
+from rime_kernels.cuda.kernels.tiles.units import N_ROW
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 
@@ -48,9 +47,9 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 
-def splits_pay(variant: Variant, n_split: int) -> bool:
-    """Whether they may where blocks share the tiles of an item, and each makes the operands of its own."""
-    return n_split == 1 or not variant.polarised or bool(_forced)
+def most_unit_splits(variant: Variant) -> int | None:
+    """Blocks that may share the tiles of an item, where each makes the operands of its own; None for any."""
+    return 1 if variant.polarised and not _forced else None
 
 
 def unit_shape(variant: Variant) -> TileShape:
@@ -64,12 +63,6 @@ def unit_shape(variant: Variant) -> TileShape:
         units = 8
     n_slot = min(_MAX_SLOT, room // (per_slot * units) // N_ROW * N_ROW)
     return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, units, n_own)
-
-
-def unit_bundle(shape: TileShape) -> Bundle:
-    """The tiles of a warp."""
-    width = N_COLUMN // _SIDE
-    return Bundle(N_ROW // _SIDE, shape.n_own * width, width)
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:

@@ -311,7 +311,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
 def _make_single_step(kernel: TileKernel) -> Compiled:
     """Function that adds the products of eight sources; `p`, `q` are the addresses of their units."""
     n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, product, turn = units.make_load(True), units.make_product(True), units.make_turn(True)
+    load, product, turn = units.make_load(True), units.make_product(True, False), units.make_turn(True)
     n_row = 16 * kernel.shape.units
     n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
     second_half = n_matrix // 2
@@ -353,7 +353,8 @@ def _make_single_step(kernel: TileKernel) -> Compiled:
 def _make_double_step(kernel: TileKernel) -> Compiled:
     """The same in double precision, of four sources; `inverse` is 1."""
     n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, product, turn = units.make_load(False), units.make_product(False), units.make_turn(False)
+    load, turn = units.make_load(False), units.make_turn(False)
+    product = units.make_product(False, kernel.all_rows)
     n_row = 16 * kernel.shape.units
     n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
     second_half = n_matrix // 2

@@ -69,6 +69,7 @@ class TileKernel:
     shape: TileShape
     has_adjoint: bool = False  # after chi2
     n_lane: int = 32  # neighbouring threads whose sums are joined at once, of one item; for the adjoint
+    all_rows: bool = False  # of matrix units in double precision: see `units.make_product`
 
     @property
     def end(self) -> End:

@@ -56,16 +56,22 @@ def _instruction(code: str, results: str, arguments: str, more: str = "") -> Cal
     return build
 
 
+def multiplies_rows_in_double() -> bool:
+    """Whether the device of this thread multiplies all rows in double precision at once; else eight."""
+    return device.capability() >= _DOUBLE_ROWS
+
+
 @functools.cache
-def make_product(single: bool) -> Compiled:
+def make_product(single: bool, all_rows: bool) -> Compiled:
     """Function that adds a product to four numbers of a thread: rows g, g, g + 8, g + 8.
 
     In single precision (a0, a1, a2, a3, b0, b1, c0, c1, c2, c3): pairs of half precision, packed. Those of a
     have rows g and g + 8 with numbers 2 t and 2 t + 1, then both with 8 more; those of b the same numbers
-    with column g. In double precision a has rows g and g + 8 with number t, then both with 4 more.
+    with column g. In double precision a has rows g and g + 8 with number t, then both with 4 more; `all_rows`
+    is for devices that `multiplies_rows_in_double`.
     """
     if not single:
-        return _double_product()
+        return _double_product(all_rows)
     four = types.UniTuple(types.float32, 4)
     code = (
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -84,8 +90,8 @@ def make_product(single: bool) -> Compiled:
     return product
 
 
-def _double_product() -> Compiled:
-    if device.capability() >= _DOUBLE_ROWS:
+def _double_product(all_rows: bool) -> Compiled:
+    if all_rows:
         code = (
             "mma.sync.aligned.m16n8k8.row.col.f64.f64.f64.f64 "
             "{$0,$1,$2,$3}, {$4,$5,$6,$7}, {$8,$9}, {$10,$11,$12,$13};"

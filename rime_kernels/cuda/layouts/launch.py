@@ -17,8 +17,9 @@ from rime_kernels.cuda.kernels.rows import kernel as row_kernel
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape, RowTables, RowWork
 from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
 from rime_kernels.cuda.kernels.tiles import parts as tile_parts
+from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
-from rime_kernels.cuda.tile_table import TileTable
+from rime_kernels.cuda.layouts.tile_table import TileTable
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -114,6 +115,9 @@ class Tiles:
         self.matrix, self.tiles = tuple(fixed.matrix.ravel().tolist()), tiles
         fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
         self.n_item = max(1, fitting)
+        # Asked of the device that the layout is for: another one of the process may be older.
+        in_double = bool(shape.units) and not variant.single
+        self._all_rows = in_double and units.multiplies_rows_in_double()
         self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
         self._layer_start = np.searchsorted(tiles.layer_time, np.arange(self.n_unit + 1))
         self._place_start = table.slot_start
@@ -165,7 +169,10 @@ class Tiles:
     def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Stream) -> None:
         """Sum a slab's visibilities over the sources."""
         n_template = self.n_template if is_chi2 else 0
-        key = TileKernel(self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape)
+        key = TileKernel(
+            self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape,
+            all_rows=self._all_rows,
+        )  # fmt: skip
         self.launch_kernel(key, slab, arrays, Share(self.n_item, 1, 1), self._no_records, stream)
 
     def launch_kernel(

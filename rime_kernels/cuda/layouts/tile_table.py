@@ -92,6 +92,7 @@ def tile_table(
     max_slot: int,
     least_fill: float,
     bundle: Bundle = Bundle(),  # noqa: B008 (it cannot be changed)
+    most_splits: int | None = None,
 ) -> TileTable | None:
     """Lay the rows out in tiles; None where they would occupy less than `least_fill` of the places.
 
@@ -107,6 +108,8 @@ def tile_table(
     least_fill : float
         Looked at before the table is made: of few rows at many times it would be without bounds.
     bundle : Bundle
+    most_splits : int, optional
+        Where there would be more, None is given; this too is found before the table is made.
     """
     used, number = np.unique(np.concatenate([first, second]), return_inverse=True)
     low, high = np.sort(number.reshape(2, -1).astype(np.int64), axis=0)
@@ -121,6 +124,8 @@ def tile_table(
     units = pairs // np.array(per_unit)[:, None]
     n_unit_slot = side * bundle.n_group
     parts, units_of = _splits(units, max_tile // bundle.n_tile, max_slot // n_unit_slot)
+    if most_splits is not None and len(parts) > most_splits:
+        return None
     layer, layer_time = _layers(time_index.astype(np.int64), low * used.size + high)
 
     n_tile = bundle.n_tile * max(part.size for part in parts)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels.arguments import Columns
-from rime_kernels.cuda.launch import Layout, Slab
+from rime_kernels.cuda.layouts.launch import Layout, Slab
 from rime_kernels.inputs import Constants
 
 # Bytes of rows that are uploaded at a time to be laid out, and the share of the data's budget beside the data
@@ -108,6 +108,47 @@ class Data:
             *(x[first : first + n] for x in (columns.vis, columns.weight)),
             *(columns.template[start : start + n] for start in starts),
         ]
+
+
+class DataByLayout:
+    """Data of each arrangement that calls have asked for, as far as memory is there.
+
+    Attributes
+    ----------
+    budget : int
+        Bytes that they may take together.
+    held : dict of Data
+        By `arrangement` of their layout.
+    """
+
+    def __init__(self, budget: int, *, pinned: bool) -> None:
+        self.budget, self._pinned = budget, pinned
+        self.held: dict[object, Data] = {}
+
+    def of(self, fixed: Constants, layout: Layout) -> tuple[Data, bool]:
+        """Data for this layout, and whether those of others made room for them."""
+        if layout.arrangement in self.held:
+            return self.held[layout.arrangement], False
+        others_go = bool(self.held) and Data.size(fixed, layout) > self._rest
+        if others_go:
+            self.clear()
+        data = Data(fixed, layout, self._rest, pinned=self._pinned)
+        self.held[layout.arrangement] = data
+        return data, others_go
+
+    def limit(self, budget: int) -> None:
+        """Give them this budget; all are given back where they take more."""
+        self.budget = budget
+        if self._rest < 0:
+            self.clear()
+
+    def clear(self) -> None:
+        """Give all of them back."""
+        self.held.clear()
+
+    @property
+    def _rest(self) -> int:
+        return self.budget - sum(each.n_byte for each in self.held.values())
 
 
 def _turned(k: int) -> float:

@@ -1,0 +1,119 @@
+"""Which layout the rows get for a variant of the kernels: tiles for matrix units or for threads, or none."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from rime_kernels.arrays import Sources
+from rime_kernels.cuda import jones
+from rime_kernels.cuda.kernels.tiles.parts import TileShape
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
+from rime_kernels.cuda.layouts.launch import Layout, Runs, Tiles
+from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
+from rime_kernels.cuda.shapes.candidates import grown
+from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
+from rime_kernels.cuda.shapes.matrix_units import (
+    LEAST_UNIT_FILL,
+    fitted_units,
+    most_unit_splits,
+    unit_shape,
+    units_pay,
+)
+from rime_kernels.geometry import RowTable
+from rime_kernels.inputs import Constants, Variant
+
+# Tiles that rows fill by less than this lose to rows one by one.
+_LEAST_FILL = 0.15
+_ALONE = Bundle()
+
+
+class Layouts:
+    """The layouts of some rows, by variant of the kernels; each is settled by the first call that needs it.
+
+    Parameters
+    ----------
+    fixed : Constants
+        In the order of time.
+    table : RowTable
+    may_use_units : bool
+        Whether matrix units may sum point sources. They have no adjoint.
+    even : bool
+        Whether channels that are spaced evenly stay so.
+    """
+
+    def __init__(
+        self, fixed: Constants, table: RowTable, *, may_use_units: bool = True, even: bool = True
+    ) -> None:
+        self._fixed, self._table = fixed, table
+        self._may_use_units, self._even = may_use_units, even
+        self._known: dict[tuple[Variant, bool, bool], Layout] = {}
+
+    def of(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
+        """The layout for calls with such sources."""
+        n_shape, may = sources.n_shape, self._may_use_units and not for_adjoint
+        units = may and units_pay(variant, sources.n_source - n_shape, n_shape)
+        key = variant, n_shape > 0, units
+        if key not in self._known and variant.log:
+            plain = self.of(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
+            self._known[key] = plain.of(variant)
+        if key not in self._known and units:
+            in_units = self._in_units(variant)
+            self._known[key] = in_units or self.of(variant, sources, for_adjoint=True)
+        if key not in self._known:
+            rows = self._fixed
+            n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
+            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
+            self._known[key] = self._by_threads(variant, n_shape > 0, Size(n_antenna, work))
+        return self._known[key]
+
+    def alike(self, layout: Layout, variant: Variant, *, has_gaussian: bool) -> Layout:
+        """That layout for another variant, which is cut alike."""
+        key = variant, has_gaussian, False
+        if key not in self._known:
+            self._known[key] = layout.of(variant)
+        return self._known[key]
+
+    def _in_units(self, variant: Variant) -> Tiles | None:
+        """Tiles for matrix units, in bundles of a warp; None where others are faster."""
+        shape = unit_shape(variant)
+        n_tile, bundle = shape.n_own * shape.n_thread, _bundle_of_warp(shape)
+        tiles = self._tiles(shape, n_tile, LEAST_UNIT_FILL, bundle, most_unit_splits(variant))
+        if tiles is None:
+            return None
+        fitted = fitted_units(shape, tiles.n_tile, tiles.n_slot)
+        return Tiles(self._fixed, self._table, tiles, variant, fitted)
+
+    def _by_threads(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
+        if variant.factored:
+            shape = tile_shape(variant, has_gaussian, size)
+            if variant.jones_beam:
+                shape = jones.tile_shape(variant.single, has_gaussian, size.n_antenna)
+            tiles = self._tiles(shape, shape.n_thread, _LEAST_FILL)
+            if tiles is not None:
+                if 2 * tiles.n_slot > shape.n_slot and not variant.jones_beam:
+                    shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)
+                return Tiles(self._fixed, self._table, tiles, variant, shape)
+        rows, n_least = row_shape(variant, has_gaussian, size), 1
+        if variant.jones_beam:
+            rows, n_least = jones.row_shape(), jones.least_rows(self._fixed.time_index)
+        if not self._even:
+            rows = dataclasses.replace(rows, run=1)
+        return Runs(self._fixed, variant, rows, n_least)
+
+    def _tiles(
+        self, shape: TileShape, max_tile: int, least_fill: float, bundle: Bundle = _ALONE,
+        most_splits: int | None = None,
+    ) -> TileTable | None:  # fmt: skip
+        rows = self._fixed
+        return tile_table(
+            rows.antenna1, rows.antenna2, rows.time_index,
+            shape.side, max_tile, shape.n_slot, least_fill, bundle, most_splits,
+        )  # fmt: skip
+
+
+def _bundle_of_warp(shape: TileShape) -> Bundle:
+    """The tiles that the threads of a warp have where matrix units sum."""
+    width = N_COLUMN // shape.side
+    return Bundle(N_ROW // shape.side, shape.n_own * width, width)

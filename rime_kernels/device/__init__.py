@@ -1,0 +1,62 @@
+"""The CUDA device: the choice of the backend, kernels, arrays, recorded calls; CUDA is imported late."""
+
+from __future__ import annotations
+
+from rime_kernels.compile.types import Module
+from rime_kernels.device import packages
+from rime_kernels.device.devices import (
+    MAX_GRID_Y,
+    Backend,
+    capability,
+    device_name,
+    has_slow_float64,
+    leave_cleanup,
+    names,
+    resolve,
+    select,
+    shared_bytes,
+    threads_per_block,
+)
+from rime_kernels.device.kernels import inline, kernel, part
+from rime_kernels.device.memory import DeviceMemoryError, Workspace, empty, memory_budget, pinned_copy, upload
+from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
+from rime_kernels.device.recording import Answer, Launch, Recording, record, streams
+
+__all__ = [
+    "MAX_GRID_Y",
+    "Answer",
+    "Backend",
+    "DeviceMemoryError",
+    "Launch",
+    "Recording",
+    "Workspace",
+    "capability",
+    "cupy",
+    "device_name",
+    "empty",
+    "has_slow_float64",
+    "inline",
+    "intrinsic",
+    "kernel",
+    "leave_cleanup",
+    "libdevice",
+    "memory_budget",
+    "names",
+    "part",
+    "pinned_copy",
+    "record",
+    "resolve",
+    "select",
+    "shared_bytes",
+    "simulated",
+    "streams",
+    "threads_per_block",
+    "upload",
+]
+
+
+def __getattr__(name: str) -> Module:
+    """`device.cuda` is numba.cuda, imported when it is first asked for."""
+    if name != "cuda":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return packages.cuda()

@@ -1,0 +1,153 @@
+"""Streams, and calls on them that are recorded once and played."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.types import DeviceArray, DriverObject, Stream
+from rime_kernels.device import packages
+from rime_kernels.device.memory import DeviceMemoryError, Workspace, empty
+from rime_kernels.errors import BackendError
+
+log = logging.getLogger(__name__)
+
+# What a recorded call gives; the caller knows: chi2, or chi2 with its derivatives.
+Answer: TypeAlias = Any
+# Launches kernels for parameters on the device, on a stream; gives the answer on the device.
+Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
+
+
+def streams(n: int) -> list[Stream]:
+    """Streams of launches and transfers; each waits for the legacy default stream and is waited for by it."""
+    return [packages.cuda().stream() for _ in range(n)]
+
+
+class Recording:
+    """A recorded call: upload, launches and download, replayed in one step.
+
+    Parameters
+    ----------
+    graph : cuda.bindings.driver.CUgraphExec
+    stream : stream
+    pinned : list of float64
+        Pinned host arrays that the graph uploads.
+    answer : float64, flat
+        Pinned host array that it downloads to.
+    read : function
+        Makes what the call gives from a copy of the answer.
+    keep : object
+        Objects that must live as long as the graph.
+    """
+
+    def __init__(
+        self,
+        graph: DriverObject,
+        stream: Stream,
+        pinned: list[NDArray[np.float64]],
+        answer: NDArray[np.float64],
+        read: Callable[[NDArray[np.float64]], Answer],
+        keep: object,
+    ) -> None:
+        self._graph, self._stream, self._pinned, self._answer, self._keep = (
+            graph,
+            stream,
+            pinned,
+            answer,
+            keep,
+        )
+        self._read = read
+        self._handle = int(stream.handle)
+        self._launch = packages.driver().cuGraphLaunch
+        weakref.finalize(self, packages.driver().cuGraphExecDestroy, graph)
+
+    def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
+        """Start the call with these values; the function returned waits for the answer, and reads it."""
+        _attach_thread()
+        for into, value in zip(self._pinned, values, strict=True):
+            into[...] = value
+        _checked(self._launch(self._graph, self._handle))
+        return self._finish
+
+    def _finish(self) -> Answer:
+        _attach_thread()
+        self._stream.synchronize()
+        return self._read(self._answer.copy())
+
+
+_thread = threading.local()
+
+
+def _attach_thread() -> None:
+    """Make the device's context current in this thread, the first time."""
+    if not hasattr(_thread, "attached"):
+        packages.cuda().current_context()
+        _thread.attached = True
+
+
+def record(
+    workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
+    read: Callable[[NDArray[np.float64]], Answer],
+) -> Recording | None:  # fmt: skip
+    """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
+
+    `read` makes what the call gives from the flat answer. All kernels must have been compiled before.
+    None where the call cannot be recorded.
+    """
+    if packages.simulated():
+        return None
+    if packages.driver() is None:
+        return None
+    try:
+        return _record(workspace, values, launch, read)
+    except DeviceMemoryError:
+        raise
+    except Exception as error:  # of the driver; the call works without a recording
+        log.info("calls are not recorded: %s", error)
+        return None
+
+
+def _record(
+    workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
+    read: Callable[[NDArray[np.float64]], Answer],
+) -> Recording:  # fmt: skip
+    cuda, driver = packages.cuda(), packages.driver()
+    stream = cuda.stream()
+    ends = np.cumsum([value.size for value in values]).tolist()
+    host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
+    pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
+    pinned, arrays = (
+        [whole[first:end].reshape(shape) for first, end, shape in pieces] for whole in (host, on_device)
+    )
+    # Kernels take some of the numbers for indices: what memory happens to hold would lead anywhere.
+    for into, value in zip(pinned, values, strict=True):
+        into[...] = value
+    on_device.copy_to_device(host, stream=stream)
+    answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
+    stream.synchronize()
+    handle = int(stream.handle)
+    _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    try:
+        on_device.copy_to_device(host, stream=stream)
+        launch(arrays, stream).copy_to_host(answer, stream=stream)
+    finally:
+        graph = _checked(driver.cuStreamEndCapture(handle))
+    try:
+        executable = _checked(driver.cuGraphInstantiate(graph, 0))
+    finally:
+        driver.cuGraphDestroy(graph)
+    return Recording(executable, stream, pinned, answer, read, (workspace, host, on_device, arrays))
+
+
+def _checked(result: tuple[DriverObject, ...]) -> DriverObject:
+    """The value of a call of the driver, after a check of its status."""
+    status, *value = result
+    if int(status) != 0:
+        raise BackendError(f"the CUDA driver said {status.name}")
+    return value[0] if value else None
