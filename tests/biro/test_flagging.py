@@ -178,7 +178,7 @@ def test_spectra_are_judged_one_by_one() -> None:
 @pytest.fixture
 def strategy_file(tmp_path: Path) -> Path:
     file = tmp_path / "narrow.toml"
-    words = (f"{name} = {getattr(NARROW, name)}" for name in NARROW.__dataclass_fields__)
+    words = (f"{name} = {getattr(NARROW, name)!r}" for name in NARROW.__dataclass_fields__)
     file.write_text("\n".join(["[waterfalls]", *words]))
     return file
 
