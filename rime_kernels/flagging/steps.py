@@ -16,6 +16,7 @@ from rime_kernels.flagging.smoothing import Work, fill_background
 Line = NDArray[np.float32]
 Waterfall = NDArray[np.float32]
 Codes = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
 
 CLEAR, GIVEN, SPECTRUM, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = map(np.uint8, range(9))
 """Codes of `rime_kernels.flagging.waterfalls.CAUSES`."""
@@ -159,20 +160,33 @@ def find_along_channels(
 
 
 @inner_function
+def _add_found(codes: Codes, near: Mask) -> None:
+    for c in range(len(codes)):
+        near[c] |= codes[c] > GIVEN
+
+
+@inner_function
+def _add_mask(mask: Mask, near: Mask) -> None:
+    for c in range(len(mask)):
+        near[c] |= mask[c]
+
+
+@inner_function
 def extend(numbers: Numbers, work: Work, code: Codes) -> None:
     """Flag what is next to flags, in time and then in channels."""
     n_time, n_chan = code.shape
+    near = work.high[:n_chan]
+    work.masked[:] = False
     for t in range(n_time):
-        for c in range(n_chan):
-            work.masked[t, c] = False
-            for other in range(max(0, t - numbers.half_time), min(n_time, t + numbers.half_time + 1)):
-                work.masked[t, c] |= code[other, c] > GIVEN
+        for other in range(max(0, t - numbers.half_time), min(n_time, t + numbers.half_time + 1)):
+            _add_found(code[other], work.masked[t])
     for t in range(n_time):
+        near[:] = work.masked[t]
+        for k in range(1, min(numbers.half_channels + 1, n_chan)):
+            _add_mask(work.masked[t, k:], near[: n_chan - k])
+            _add_mask(work.masked[t, : n_chan - k], near[k:])
         for c in range(n_chan):
-            near = False
-            for other in range(max(0, c - numbers.half_channels), min(n_chan, c + numbers.half_channels + 1)):
-                near = near or work.masked[t, other]
-            if near and code[t, c] == CLEAR:
+            if near[c] and code[t, c] == CLEAR:
                 code[t, c] = EXTENSION
 
 
