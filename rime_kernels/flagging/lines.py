@@ -62,11 +62,12 @@ def median_of_line(line: Line, n: int) -> float:
     bits = line.view(np.int32)
     rank = (n + 1) // 2
     low, high = np.int32(-1), np.int32(INFINITY_BITS)
-    n_low, n_high, in_middle = np.int32(0), np.int32(n), False
+    n_low, n_high, in_middle = 0, n, False
     while n_high - n_low > 1 and high - low > 1:
         share = 0.5 if in_middle else (rank - 0.5 - n_low) / (n_high - n_low)
-        bound = np.int32(low + max(1, min(high - low - 1, int(share * (high - low)))))
-        n_left, n_bound = n_high - n_low, _n_up_to(bits, bound)
+        step = min(int(high) - int(low) - 1, int(share * (high - low)))
+        bound = np.int32(int(low) + max(1, step))
+        n_left, n_bound = n_high - n_low, int(_n_up_to(bits, bound))
         if n_bound >= rank:
             high, n_high = bound, n_bound
         else:
