@@ -83,6 +83,23 @@ def test_noise_leaves_zeros_out() -> None:
     assert math.isnan(noise[2])
 
 
+@pytest.mark.parametrize("n", [1, 2, 7, 64, 101])
+def test_noise_is_that_of_the_median_whatever_the_numbers_are(n: int) -> None:
+    """Ties, two far clusters, numbers over all exponents, and the largest and smallest of float32."""
+    rng = np.random.default_rng(n)
+    lines = [
+        np.ones(n),
+        rng.integers(1, 4, n),
+        np.where(rng.random(n) < 0.5, 1e-30, 1e30),
+        10.0 ** rng.uniform(-37, 38, n),
+        np.where(np.arange(n) % 2, 3e38, 1e-45),
+        rng.normal(size=n),
+    ]
+    deviation = np.stack(lines).astype(np.float32)
+    expected = 1.4826 * np.median(np.abs(deviation).astype(np.float64), axis=1)
+    assert noise_of_deviations(deviation) == pytest.approx(expected, rel=1e-12)  # selected, not computed
+
+
 def runs(deviation: np.ndarray, threshold: float, largest: int, falloff: float) -> np.ndarray:
     """SumThreshold of one line, run by run in float64."""
     flag = np.zeros(len(deviation), bool)
