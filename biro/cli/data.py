@@ -65,7 +65,9 @@ def flag(
     ] = False,
     pictures: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="Waterfalls before and after, occupancy, and flags.json."),
+        typer.Option(
+            metavar="FOLDER", help="Waterfalls and percentiles before and after, occupancy, and flags.json."
+        ),
     ] = None,
     backend: BackendOption = Backend.auto,
     as_json: JsonFlag = False,
@@ -120,10 +122,11 @@ def _make_folder(folder: Path) -> None:
 def _draw(report: FlagReport, folder: Path) -> None:
     """Write the pictures and the figures."""
     from biro.files.atomic import write_atomic
-    from biro.flagging.pictures import occupancy, waterfall
+    from biro.flagging.pictures import occupancy, percentiles, waterfall
 
     plain_pictures()
     for number, part in enumerate(report.partitions):
         waterfall(part).savefig(folder / f"waterfall-{number}.png")
+        percentiles(part).savefig(folder / f"percentiles-{number}.png")
     occupancy(report).savefig(folder / "occupancy.png")
     write_atomic(folder / "flags.json", json.dumps(report.to_dict(), indent=1).encode())

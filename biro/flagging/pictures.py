@@ -1,4 +1,4 @@
-"""What flagging did: waterfalls of amplitudes before and after, and shares by frequency and time."""
+"""What flagging did: amplitudes before and after, and shares that are flagged, by frequency and time."""
 
 from __future__ import annotations
 
@@ -62,6 +62,35 @@ def occupancy(report: FlagReport) -> Figure:
         by_time.set(xlabel="time (h)")
         if 1 < len(report.partitions) <= 8:
             by_time.legend(fontsize="small")
+    return figure
+
+
+def percentiles(part: PartitionFlags) -> Figure:
+    """Amplitudes of each channel against frequency, before and after flagging.
+
+    The median, and bands from the 25th to the 75th and from the 5th to the 95th percentile; a channel without
+    unflagged visibilities is left out.
+
+    Parameters
+    ----------
+    part : PartitionFlags
+        Of a `FlagReport`.
+    """
+    freq = 1e-6 * part.chan_freq
+    with new_figure((WIDTH, 2.8)) as figure:
+        axes = figure.subplots(1, 2, sharex=True, sharey=True)
+        both = (part.percentiles_before, "before"), (part.percentiles_after, "after")
+        for ax, (found, title) in zip(axes, both, strict=True):
+            lowest, low, median, high, highest = found.T
+            ax.fill_between(freq, lowest, highest, alpha=0.2, lw=0, label="5 to 95 %")
+            ax.fill_between(freq, low, high, alpha=0.4, lw=0, color="C0", label="25 to 75 %")
+            ax.plot(freq, median, ".-", ms=2, lw=0.8, color="C0", label="median")
+            ax.set(title=title, xlabel="frequency (MHz)")
+        if max(np.nanmax(found, initial=0.0) for found, _ in both) > 0.0:
+            axes[0].set_yscale("log")
+        axes[0].set_ylabel("amplitude (Jy)")
+        axes[1].legend(fontsize="small")
+        figure.suptitle(part.label)
     return figure
 
 

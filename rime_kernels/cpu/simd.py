@@ -303,6 +303,16 @@ def between(typingctx: TypingContext, low: NumbaType, vector: NumbaType, high: N
 
 
 @intrinsic
+def where_below(typingctx: TypingContext, vector: NumbaType, bound: NumbaType, other: NumbaType) -> IrValue:
+    """The vector where it is below a bound, and another one elsewhere."""
+
+    def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
+        return builder.select(builder.fcmp_ordered("<", args[0], args[1]), args[0], args[2])
+
+    return vector(vector, vector, vector), generate
+
+
+@intrinsic
 def power_of_two(typingctx: TypingContext, vector: NumbaType) -> IrValue:
     """2^k of whole numbers k within the exponents of the type; of NaN, anything."""
     mantissa, bias = (23, 127) if vector.bits == 32 else (52, 1023)

@@ -39,7 +39,8 @@ def _n_up_to(bits: Bits, bound: np.int32) -> np.int32:
 def _least_above(bits: Bits, bound: np.int32) -> np.int32:
     least = np.int32(INFINITY_BITS)
     for i in range(len(bits)):
-        least = min(least, bits[i]) if bits[i] > bound else least
+        above = bits[i] if bits[i] > bound else np.int32(INFINITY_BITS)
+        least = above if above < least else least
     return least
 
 
@@ -52,24 +53,31 @@ def _float_of(bits: np.int32) -> float:
 def median_of_line(line: Line, n: int) -> float:
     """Median of the `n` smallest numbers of a line, none of them negative; NaN where n is 0.
 
-    By bisection over the bits of float32, so that a GPU finds the same by counting; the mean of the middle
-    two for even n.
+    By counting the numbers up to a bound, so that none is moved; the mean of the middle two for even n. The
+    next bound is interpolated among the bits of float32, which numbers that are not negative sort as, or in
+    the middle of these, where that did not halve how many numbers are left.
     """
     if n == 0:
         return math.nan
     bits = line.view(np.int32)
     rank = (n + 1) // 2
-    low, high = np.int32(0), np.int32(INFINITY_BITS)
-    while low < high:
-        middle = np.int32(low + (high - low) // 2)
-        if _n_up_to(bits, middle) >= rank:
-            high = middle
+    low, high = np.int32(-1), np.int32(INFINITY_BITS)
+    n_low, n_high, in_middle = 0, n, False
+    while n_high - n_low > 1 and high - low > 1:
+        share = 0.5 if in_middle else (rank - 0.5 - n_low) / (n_high - n_low)
+        step = min(int(high) - int(low) - 1, int(share * (high - low)))
+        bound = np.int32(int(low) + max(1, step))
+        n_left, n_bound = n_high - n_low, int(_n_up_to(bits, bound))
+        if n_bound >= rank:
+            high, n_high = bound, n_bound
         else:
-            low = np.int32(middle + 1)
-    value = _float_of(low)
-    if n % 2 == 1 or _n_up_to(bits, low) > rank:
+            low, n_low = bound, n_bound
+        in_middle = 2 * (n_high - n_low) > n_left
+    found = high if high - low == 1 else _least_above(bits, low)
+    value = _float_of(found)
+    if n % 2 == 1 or n_high > rank:
         return value
-    return 0.5 * (value + _float_of(_least_above(bits, low)))
+    return 0.5 * (value + _float_of(_least_above(bits, found)))
 
 
 @inner_function
@@ -96,9 +104,12 @@ def _add(values: Line, later: Line) -> None:
 
 
 @inner_function
-def _sum_windows(held: Line, window: int) -> int:
-    """Replace numbers by the sums of the windows that begin at them, by doubling; how many windows."""
-    half = 1
+def _sum_windows(held: Line, summed: int, window: int) -> int:
+    """Replace sums of windows by those of larger ones that begin at the same numbers; how many these are.
+
+    Numbers are windows of 1. By doubling, so that a sum does not depend on what was summed before.
+    """
+    half = summed
     while half < window:
         _add(held, held[half : len(held) - half + 1])
         half *= 2
@@ -106,13 +117,17 @@ def _sum_windows(held: Line, window: int) -> int:
 
 
 @inner_function
-def _flag_windows(sums: Line, sign: np.float32, bound: np.float32, window: int, found: Mask) -> None:
-    """Flag the windows whose sum, times the sign, exceeds a bound."""
+def _some_exceed(sums: Line, bound: np.float32) -> bool:
+    """Whether a sum is above a bound, or below minus that."""
     some = False
     for i in range(len(sums)):
-        some |= sign * sums[i] > bound
-    if not some:
-        return
+        some |= abs(sums[i]) > bound
+    return some
+
+
+@inner_function
+def _flag_windows(sums: Line, sign: np.float32, bound: np.float32, window: int, found: Mask) -> None:
+    """Flag the windows whose sum, times the sign, exceeds a bound."""
     for i in range(len(sums)):
         if sign * sums[i] > bound:
             found[i : i + window] = True
@@ -133,13 +148,20 @@ def sum_threshold_one_sided(line: Line, thresholds: Line, found: Mask, held: Lin
         Workspace.
     """
     found[:] = False
+    held[: len(line)] = line
+    summed, some = 1, False
     for i in range(len(thresholds)):
         window, threshold = 1 << i, thresholds[i]
         if window > len(line):
             return
-        _held_one_sided(line, found, threshold, held)
-        sums, bound = held[: _sum_windows(held, window)], np.float32(threshold * np.float32(window))
-        _flag_windows(sums, np.float32(1.0), bound, window, found)
+        if some:
+            _held_one_sided(line, found, threshold, held)
+            summed = 1
+        sums, bound = held[: _sum_windows(held, summed, window)], np.float32(threshold * np.float32(window))
+        summed = window
+        if _some_exceed(sums, bound):
+            _flag_windows(sums, np.float32(1.0), bound, window, found)
+            some = True
 
 
 @inner_function
@@ -157,14 +179,21 @@ def sum_threshold_two_sided(line: Line, thresholds: Line, high: Mask, low: Mask,
     """
     high[:] = False
     low[:] = False
+    held[: len(line)] = line
+    summed, some = 1, False
     for i in range(len(thresholds)):
         window, threshold = 1 << i, thresholds[i]
         if window > len(line):
             return
-        _held_two_sided(line, high, low, threshold, held)
-        sums, bound = held[: _sum_windows(held, window)], np.float32(threshold * np.float32(window))
-        _flag_windows(sums, np.float32(1.0), bound, window, high)
-        _flag_windows(sums, np.float32(-1.0), bound, window, low)
+        if some:
+            _held_two_sided(line, high, low, threshold, held)
+            summed = 1
+        sums, bound = held[: _sum_windows(held, summed, window)], np.float32(threshold * np.float32(window))
+        summed = window
+        if _some_exceed(sums, bound):
+            _flag_windows(sums, np.float32(1.0), bound, window, high)
+            _flag_windows(sums, np.float32(-1.0), bound, window, low)
+            some = True
 
 
 @inner_function

@@ -67,6 +67,10 @@ class WaterfallOptions:
     n_chunk : int
         Chunks of channels, each with a noise of its own; fewer where they would have less than `MIN_SAMPLES`
         channels.
+    noise : "shared" or "own"
+        Whether the noises of the channels of a waterfall, and those of its integrations, are drawn to each
+        other by as much as their errors explain (`rime_kernels.flagging.noises.share_noises`), or each is
+        taken as it is.
     reject : float
         Samples this many times the noise from the background are left out of it.
     n_sigma : float
@@ -91,6 +95,7 @@ class WaterfallOptions:
     smoothing_time: float = 12.5
     smoothing_channels: float = 10.0
     n_chunk: int = 10
+    noise: Literal["shared", "own"] = "shared"
     reject: float = 2.0
     n_sigma: float = 4.5
     largest_window: int = 8
@@ -104,6 +109,7 @@ class WaterfallOptions:
     def __post_init__(self) -> None:
         check_thresholds(self.n_sigma, self.largest_window, self.falloff)
         check_eta(self.rank_eta)
+        check.one_of("noise", self.noise, ("shared", "own"))
         for name in ("smoothing_time", "smoothing_channels"):
             value = getattr(self, name)
             if not 0.0 <= value <= MOST_SMOOTHING:

@@ -8,13 +8,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rime_kernels.compile.jit import inner_function, summing_function
+from rime_kernels.compile.jit import inner_function
+from rime_kernels.cpu.simd import fma, load, pointer, spread, store, zeros
 from rime_kernels.flagging.lines import MAD_NORMAL, median_of_line
 from rime_kernels.flagging.options import smoothing_weights
 
 Line = NDArray[np.float32]
 Waterfall = NDArray[np.float32]
 Mask = NDArray[np.bool_]
+LANES = 16
+"""Numbers of a vector of the sums that smooth."""
 
 
 class Work(NamedTuple):
@@ -71,38 +74,74 @@ def kernel_half(kernel: Line) -> int:
     return (len(kernel) - 4) // 2
 
 
-@summing_function
-def _add_four(out: Line, weight: Line, a: Line, b: Line, c: Line, d: Line) -> None:
-    """Add four weighted lines."""
-    for i in range(len(out)):
-        out[i] += weight[0] * a[i] + weight[1] * b[i] + weight[2] * c[i] + weight[3] * d[i]
+@inner_function
+def _smooth_time(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None:
+    """Convolve along time: four integrations together, so that each number is read for all of them."""
+    n_time, n_chan = waterfall.shape
+    half = kernel_half(kernel)
+    padded = np.zeros(len(kernel) + 3, np.float32)
+    padded[3:] = kernel
+    for t in range(0, n_time, 4):
+        first, stop = max(0, t - half), min(n_time, t + half + 4)
+        for c in range(0, n_chan - LANES + 1, LANES):
+            _sum_rows(waterfall, first, stop, padded, t, half, c, out)
+        if n_chan % LANES and n_chan >= LANES:
+            _sum_rows(waterfall, first, stop, padded, t, half, n_chan - LANES, out)
+        elif n_chan < LANES:
+            for later in range(t, min(t + 4, n_time)):
+                out[later, :] = np.float32(0.0)
+                for row in range(first, min(stop, later + half + 1)):
+                    for c in range(n_chan):
+                        out[later, c] += padded[row - later + half + 3] * waterfall[row, c]
 
 
 @inner_function
-def _smooth_time(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None:
-    n_time, half, zero = len(waterfall), kernel_half(kernel), np.zeros(waterfall.shape[1], np.float32)
-    for t in range(n_time):
-        out[t, :] = np.float32(0.0)
-        for k in range(0, len(kernel), 4):
-            at = t + k - half
-            if at + 3 >= 0 and at < n_time:
-                a = waterfall[at] if at >= 0 else zero
-                b = waterfall[at + 1] if 0 <= at + 1 < n_time else zero
-                c = waterfall[at + 2] if 0 <= at + 2 < n_time else zero
-                d = waterfall[at + 3] if at + 3 < n_time else zero
-                _add_four(out[t], kernel[k : k + 4], a, b, c, d)
+def _sum_rows(
+    waterfall: Waterfall, first: int, stop: int, padded: Line, t: int, half: int, c: int, out: Waterfall
+) -> None:
+    """Weighted sums of rows first .. stop - 1 for four integrations from t on, and a vector of channels."""
+    n_time, n_chan = waterfall.shape
+    numbers, weights, sums = pointer(waterfall), pointer(padded), pointer(out)
+    like = zeros(np.float32, LANES)
+    w, x, y, z = like, like, like, like
+    for row in range(first, stop):
+        k, value = row - t + half, load(numbers, row * n_chan + c, like)
+        w = fma(spread(weights[k + 3], like), value, w)
+        x = fma(spread(weights[k + 2], like), value, x)
+        y = fma(spread(weights[k + 1], like), value, y)
+        z = fma(spread(weights[k], like), value, z)
+    store(sums, t * n_chan + c, w)
+    if t + 1 < n_time:
+        store(sums, (t + 1) * n_chan + c, x)
+    if t + 2 < n_time:
+        store(sums, (t + 2) * n_chan + c, y)
+    if t + 3 < n_time:
+        store(sums, (t + 3) * n_chan + c, z)
 
 
 @inner_function
 def _smooth_channels(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None:
+    """Convolve along channels, four vectors of them together."""
     n_chan, half = waterfall.shape[1], kernel_half(kernel)
-    padded = np.zeros(n_chan + len(kernel) + 3, np.float32)
+    n_padded = -(-n_chan // (4 * LANES)) * 4 * LANES
+    line, smooth = np.zeros(n_padded + 2 * half, np.float32), np.empty(n_padded, np.float32)
+    numbers, weights, sums = pointer(line), pointer(kernel), pointer(smooth)
+    like = zeros(np.float32, LANES)
     for t in range(len(waterfall)):
-        padded[half : half + n_chan] = waterfall[t]
-        out[t, :] = np.float32(0.0)
-        for k in range(0, len(kernel), 4):
-            a, b, c, d = padded[k:], padded[k + 1 :], padded[k + 2 :], padded[k + 3 :]
-            _add_four(out[t], kernel[k : k + 4], a, b, c, d)
+        line[half : half + n_chan] = waterfall[t]
+        for c in range(0, n_padded, 4 * LANES):
+            w, x, y, z = like, like, like, like
+            for k in range(2 * half + 1):
+                weight = spread(weights[k], like)
+                w = fma(weight, load(numbers, c + k, like), w)
+                x = fma(weight, load(numbers, c + k + LANES, like), x)
+                y = fma(weight, load(numbers, c + k + 2 * LANES, like), y)
+                z = fma(weight, load(numbers, c + k + 3 * LANES, like), z)
+            store(sums, c, w)
+            store(sums, c + LANES, x)
+            store(sums, c + 2 * LANES, y)
+            store(sums, c + 3 * LANES, z)
+        out[t, :] = smooth[:n_chan]
 
 
 @inner_function

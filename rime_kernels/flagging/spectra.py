@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import inner_function, loop
+from rime_kernels.cpu.simd import between, load, pointer, spread, store, where_below, zeros
 from rime_kernels.flagging.inputs import amplitudes, with_thresholds
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES, median_of_line, sum_threshold_one_sided
 from rime_kernels.flagging.options import SpectrumOptions, check_width
@@ -84,7 +85,7 @@ def _stage_lanes(staged: Amplitude, first: int, lanes: Amplitude) -> None:
 
 
 @inner_function
-def _replace(window: Amplitude, old: Amplitude, new: Amplitude, before: Amplitude) -> None:
+def _replace(window: Amplitude, old: Amplitude, new: Amplitude) -> None:
     """Take one number out of each column of sorted numbers, and put another in; infinity is no number.
 
     Parameters
@@ -92,17 +93,15 @@ def _replace(window: Amplitude, old: Amplitude, new: Amplitude, before: Amplitud
     window : float32 (width + 1, LANES)
         Sorted; its last row is infinite.
     old, new : float32 (LANES,)
-    before : float32 (LANES,)
-        Workspace.
     """
-    before[:] = np.float32(-math.inf)
-    for k in range(len(window) - 1):
-        for lane in range(LANES):
-            here, above, put = window[k, lane], window[k + 1, lane], new[lane]
-            left = here if here < old[lane] else above
-            low = put if put > before[lane] else before[lane]
-            window[k, lane] = low if low < left else left
-            before[lane] = left
+    numbers, like = pointer(window), zeros(np.float32, LANES)
+    gone, put = load(pointer(old), 0, like), load(pointer(new), 0, like)
+    before, here = spread(np.float32(-math.inf), like), load(numbers, 0, like)
+    for at in range(0, (len(window) - 1) * LANES, LANES):
+        above = load(numbers, at + LANES, like)
+        left = where_below(here, gone, above)
+        store(numbers, at, between(before, put, left))
+        before, here = left, above
 
 
 @inner_function
@@ -110,14 +109,13 @@ def _slide(lanes: Amplitude, window: Amplitude, half: int, background: Amplitude
     """Move the window over the channels of some spectra."""
     n_chan = len(lanes)
     nothing = np.full(LANES, np.float32(math.inf), np.float32)
-    before = np.empty(LANES, np.float32)
     count = np.zeros(LANES, np.int32)
     window[:] = np.float32(math.inf)
     for enters in range(n_chan + half):
         new = lanes[enters] if enters < n_chan else nothing
         centre = enters - half
         old = lanes[centre - half - 1] if centre > half else nothing
-        _replace(window, old, new, before)
+        _replace(window, old, new)
         for lane in range(LANES):
             count[lane] += np.int32(new[lane] < math.inf) - np.int32(old[lane] < math.inf)
         if centre >= 0:

@@ -9,18 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function
-from rime_kernels.flagging.lines import (
-    MAD_NORMAL,
-    MIN_SAMPLES,
-    median_of_line,
-    rank_line,
-    sum_threshold_two_sided,
-)
+from rime_kernels.flagging.lines import median_of_line, rank_line, sum_threshold_two_sided
+from rime_kernels.flagging.noises import noise_of_line, share_noises
 from rime_kernels.flagging.smoothing import Work, fill_background
 
 Line = NDArray[np.float32]
 Waterfall = NDArray[np.float32]
 Codes = NDArray[np.uint8]
+Mask = NDArray[np.bool_]
 
 CLEAR, GIVEN, SPECTRUM, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = map(np.uint8, range(9))
 """Codes of `rime_kernels.flagging.waterfalls.CAUSES`."""
@@ -37,6 +33,7 @@ class Numbers(NamedTuple):
         First channels of the chunks, and the number of channels.
     scales : float64 (n_window,)
         Thresholds of windows of 1, 2, 4, ... samples, in units of the noise.
+    share_noise : bool
     reject : float
     half_time, half_channels : int
         By how many samples flags are extended to either side.
@@ -48,6 +45,7 @@ class Numbers(NamedTuple):
     nothing: Line
     chunks: NDArray[np.int64]
     scales: NDArray[np.float64]
+    share_noise: bool
     reject: float
     half_time: int
     half_channels: int
@@ -57,23 +55,10 @@ class Numbers(NamedTuple):
 
 
 @inner_function
-def _noise(deviation: Line, code: Codes, line: Line) -> float:
-    """Noise of the samples that are clear; NaN where they are too few or noise is 0."""
-    n = 0
-    for i in range(len(deviation)):
-        clear = code[i] == CLEAR
-        n += clear
-        line[i] = abs(deviation[i]) if clear else np.float32(math.inf)
-    if n < MIN_SAMPLES:
-        return math.nan
-    noise = MAD_NORMAL * median_of_line(line[: len(deviation)], n)
-    return noise if noise > 0.0 else math.nan
-
-
-@inner_function
 def noise_of_waterfall(deviation: Waterfall, code: Codes, line: Line) -> float:
     """Noise of all samples of a waterfall that are clear; NaN where they are too few."""
-    return _noise(deviation.reshape(deviation.size), code.reshape(code.size), line)
+    noise, _ = noise_of_line(deviation.reshape(deviation.size), code.reshape(code.size), line)
+    return noise
 
 
 @inner_function
@@ -124,13 +109,20 @@ def subtract_background(amplitude: Waterfall, numbers: Numbers, work: Work, code
 @inner_function
 def find_along_time(deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, code: Codes) -> None:
     """SumThreshold of each channel along time."""
-    n = len(deviation)
+    n, n_chan = deviation.shape
     high, low, held = work.high[:n], work.low[:n], work.held[:n]
     line, channel = np.empty(n, np.float32), np.empty(n, np.uint8)
-    for c in range(deviation.shape[1]):
+    noise, n_clear = np.empty(n_chan), np.empty(n_chan, np.int64)
+    for c in range(n_chan):
         for t in range(n):
             line[t], channel[t] = deviation[t, c], code[t, c]
-        thresholds = _thresholds(_noise(line, channel, work.line), of_all, numbers.scales)
+        noise[c], n_clear[c] = noise_of_line(line, channel, work.line)
+    if numbers.share_noise:
+        share_noises(noise, n_clear, work.line)
+    for c in range(n_chan):
+        for t in range(n):
+            line[t] = deviation[t, c]
+        thresholds = _thresholds(noise[c], of_all, numbers.scales)
         sum_threshold_two_sided(line, thresholds, high, low, held)
         for t in range(n):
             if (high[t] or low[t]) and code[t, c] == CLEAR:
@@ -145,38 +137,56 @@ def find_along_channels(
 
     Windows reach beyond the edges of a chunk, with its thresholds.
     """
-    n_chan, margin = deviation.shape[1], (1 << (len(numbers.scales) - 1)) - 1
-    for t in range(len(deviation)):
-        was = code[t].copy()
-        for chunk in range(len(numbers.chunks) - 1):
-            first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
-            noise = _noise(deviation[t, first:last], was[first:last], work.line)
-            begin, end = max(0, first - margin), min(n_chan, last + margin)
-            n = end - begin
-            high, low = work.high[:n], work.low[:n]
-            thresholds = _thresholds(noise, of_all, numbers.scales)
-            line = deviation[t, begin:end]
-            sum_threshold_two_sided(line, thresholds, high, low, work.held[:n])
-            for c in range(first, last):
-                if (high[c - begin] or low[c - begin]) and code[t, c] == CLEAR:
-                    code[t, c] = cause
+    n_time, n_chan = deviation.shape
+    n_chunk, margin = len(numbers.chunks) - 1, (1 << (len(numbers.scales) - 1)) - 1
+    noise, n_clear = np.empty(n_time * n_chunk), np.empty(n_time * n_chunk, np.int64)
+    for i in range(n_time * n_chunk):
+        t, chunk = i // n_chunk, i % n_chunk
+        first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
+        noise[i], n_clear[i] = noise_of_line(deviation[t, first:last], code[t, first:last], work.line)
+    if numbers.share_noise:
+        share_noises(noise, n_clear, work.line)
+    for i in range(n_time * n_chunk):
+        t, chunk = i // n_chunk, i % n_chunk
+        first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
+        begin, end = max(0, first - margin), min(n_chan, last + margin)
+        n = end - begin
+        high, low = work.high[:n], work.low[:n]
+        thresholds = _thresholds(noise[i], of_all, numbers.scales)
+        sum_threshold_two_sided(deviation[t, begin:end], thresholds, high, low, work.held[:n])
+        for c in range(first, last):
+            if (high[c - begin] or low[c - begin]) and code[t, c] == CLEAR:
+                code[t, c] = cause
+
+
+@inner_function
+def _add_found(codes: Codes, near: Mask) -> None:
+    for c in range(len(codes)):
+        near[c] |= codes[c] > GIVEN
+
+
+@inner_function
+def _add_mask(mask: Mask, near: Mask) -> None:
+    for c in range(len(mask)):
+        near[c] |= mask[c]
 
 
 @inner_function
 def extend(numbers: Numbers, work: Work, code: Codes) -> None:
     """Flag what is next to flags, in time and then in channels."""
     n_time, n_chan = code.shape
+    near = work.high[:n_chan]
+    work.masked[:] = False
     for t in range(n_time):
-        for c in range(n_chan):
-            work.masked[t, c] = False
-            for other in range(max(0, t - numbers.half_time), min(n_time, t + numbers.half_time + 1)):
-                work.masked[t, c] |= code[other, c] > GIVEN
+        for other in range(max(0, t - numbers.half_time), min(n_time, t + numbers.half_time + 1)):
+            _add_found(code[other], work.masked[t])
     for t in range(n_time):
+        near[:] = work.masked[t]
+        for k in range(1, min(numbers.half_channels + 1, n_chan)):
+            _add_mask(work.masked[t, k:], near[: n_chan - k])
+            _add_mask(work.masked[t, : n_chan - k], near[k:])
         for c in range(n_chan):
-            near = False
-            for other in range(max(0, c - numbers.half_channels), min(n_chan, c + numbers.half_channels + 1)):
-                near = near or work.masked[t, other]
-            if near and code[t, c] == CLEAR:
+            if near[c] and code[t, c] == CLEAR:
                 code[t, c] = EXTENSION
 
 

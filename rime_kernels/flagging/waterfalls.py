@@ -37,6 +37,7 @@ def _numbers(options: WaterfallOptions, n_chan: int) -> steps.Numbers:
         smoothing_kernel(0.0),
         np.linspace(0, n_chan, n_chunk + 1).astype(np.int64),
         options.n_sigma * window_scales(options.largest_window, options.falloff),
+        options.noise == "shared",
         options.reject,
         options.extend_time // 2,
         options.extend_channels // 2,

@@ -19,7 +19,7 @@ from biro.cli.app import app
 from biro.data_set.index import PartitionRows
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging.find import CAUSES, Samples, find_interference
-from biro.flagging.pictures import occupancy, waterfall
+from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
 from biro.measurement_set.opened import OpenedColumn
@@ -178,7 +178,7 @@ def test_spectra_are_judged_one_by_one() -> None:
 @pytest.fixture
 def strategy_file(tmp_path: Path) -> Path:
     file = tmp_path / "narrow.toml"
-    words = (f"{name} = {getattr(NARROW, name)}" for name in NARROW.__dataclass_fields__)
+    words = (f"{name} = {getattr(NARROW, name)!r}" for name in NARROW.__dataclass_fields__)
     file.write_text("\n".join(["[waterfalls]", *words]))
     return file
 
@@ -336,6 +336,12 @@ def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> Non
     by_channel = occupancy(report).axes[0].lines[0].get_ydata()
     assert by_channel[20] == pytest.approx(51, abs=2)  # one of two baselines, and a row
     assert report.by_antenna()["0"] > report.by_antenna()["2"]
+    panels = percentiles(part).axes
+    lines = [np.asarray(ax.lines[0].get_ydata()) for ax in panels]
+    # Of 49 amplitudes near 35 and 50 near 5, the median lies between or just above; afterwards it is near 5.
+    assert lines[0][20] > 6 > lines[1][20] > 4
+    upper = [ax.collections[0].get_paths()[0].vertices[:, 1].max() for ax in panels]
+    assert upper[0] > 30 > 10 > upper[1]
 
 
 def test_statistics(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
@@ -371,7 +377,7 @@ def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp
     assert (exit_code, found["written"], found["version"]) == (0, True, "before_biro_1")
     assert found["counts"]["spectrum"] > 0
     names = {file.name for file in (tmp_path / "p").iterdir()}
-    assert names == {"flags.json", "occupancy.png", "waterfall-0.png"}
+    assert names == {"flags.json", "occupancy.png", "percentiles-0.png", "waterfall-0.png"}
     exit_code, _, message = run(path, "--undo", "--dry-run")
     assert exit_code == 2
     assert "--undo brings all flags of the set back" in message

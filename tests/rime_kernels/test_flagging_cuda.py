@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 from scipy import ndimage
 
 from rime_kernels import BackendError, device
+from rime_kernels.flagging.noises import share_noises
 from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions, smoothing_weights
 from rime_kernels.flagging.rank import rank_operator
 from rime_kernels.flagging.spectra import (
@@ -237,6 +239,35 @@ def test_waterfalls_are_those_of_the_cpu(cuda_backend: str, shape: tuple[int, in
     found = flag_waterfalls(amplitude, flag, options, backend="cuda")
     assert np.array_equal(found, flag_waterfalls(amplitude, flag, options))
     assert len(np.unique(found)) >= 6
+
+
+def test_noises_are_shared_as_on_the_cpu(cuda_backend: str) -> None:
+    """Of two waterfalls of three lines in two chunks: too few samples, a noise far from others, none at all.
+
+    Noises and errors are float32 on the GPU, and 1e-6 is ten roundings.
+    """
+    from rime_kernels.flagging.cuda.noises import find_noises
+
+    rng = np.random.default_rng(11)
+    size = np.abs(rng.normal(size=(2, 3, 75))).astype(np.float32)
+    size[0, 1, 40:] *= 9
+    size[0, 2, :5], size[1, 0, 40:], size[1, 2, 44:] = np.inf, 0.0, np.inf
+    edges = np.array([0, 40, 75], np.int32)
+    parts = [part[np.isfinite(part)] for line in size.reshape(6, 75) for part in np.split(line, [40])]
+    own = np.array([1.4826 * float(np.median(part)) if part.size >= 32 else np.nan for part in parts])
+    own[own == 0.0] = np.nan
+    expected = own.reshape(2, 6).copy()
+    on_cpu = njit(lambda noise, n, line: share_noises(noise, n, line))
+    for noises, some in zip(expected, (parts[:6], parts[6:]), strict=True):
+        on_cpu(noises, np.array([part.size for part in some]), np.empty(6, np.float32))
+    own = own.reshape(2, 6)
+    ends = device.upload(np.array([0, 6], np.int32))
+    for end, noises in ((ends, expected), (None, own)):
+        found = find_noises(device.upload(size), device.upload(edges), end, device.Workspace())
+        known = np.where(np.isnan(noises), np.inf, noises)
+        assert found.copy_to_host().reshape(2, 6) == pytest.approx(known, rel=1e-6)
+    assert np.isnan(own).sum() == 2
+    assert (expected != own).sum() > 6
 
 
 @pytest.mark.on_device

@@ -13,7 +13,7 @@ from numba import float32, float64, int32, uint8
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.lane_sums import make_block_sum
-from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES, RANK_MARGIN
+from rime_kernels.flagging.lines import RANK_MARGIN
 
 cuda: Module = device.cuda
 CLEAR, GIVEN, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = 0, 1, 5, 6, 7, 8
@@ -76,41 +76,6 @@ def make_reject() -> Compiled:
                 total[line, c], weight[line, c] = float32(0.0), float32(0.0)
 
     return reject
-
-
-@functools.cache
-def make_thresholds() -> Compiled:
-    """Kernel of thresholds float32 (n_line, n_chunk, n_window) from medians of deviations.
-
-    Blocks along x are of lines, along y of chunks, with one thread for each window. `n_line` lines are of one
-    waterfall, whose own median stands in where a line has too few samples; infinite where that has, too.
-    """
-
-    @device.inline
-    def noise_of(n: Scalar, middle: Array, i: Scalar, j: Scalar) -> Scalar:
-        noise = 0.0
-        if n >= MIN_SAMPLES:
-            noise = MAD_NORMAL * (0.5 * (float64(middle[i, j, 0]) + float64(middle[i, j, 1])))
-        return noise
-
-    @device.kernel(0)
-    def thresholds(
-        n_found: Array,
-        middle: Array,
-        n_of_all: Array,
-        of_all: Array,
-        n_line: Scalar,
-        scales: Array,
-        out: Array,
-    ) -> None:
-        line, chunk, k = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
-        noise = noise_of(n_found[line, chunk], middle, line, chunk)
-        if not noise > 0.0:
-            noise = noise_of(n_of_all[line // n_line, 0], of_all, line // n_line, 0)
-        bound = scales[k] * noise if noise > 0.0 else float("inf")
-        out[line, chunk, k] = float32(bound)
-
-    return thresholds
 
 
 @functools.cache

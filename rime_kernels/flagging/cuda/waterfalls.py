@@ -12,6 +12,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Scalar
 from rime_kernels.flagging.cuda import marks, smoothing
 from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.noises import find_noises, make_thresholds
 from rime_kernels.flagging.cuda.sums import find_runs
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.lines import MAD_NORMAL
@@ -62,7 +63,10 @@ class _Lane:
         bounds = numbers.chunks.astype(np.int32)
         self._chunks, self._longest = device.upload(bounds), int(np.diff(bounds).max())
         self._chunk_of = device.upload(np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds)))
-        self._all_times, self._all_channels = (device.upload(np.array([0, n], np.int32)) for n in shape)
+        n_chunk = len(bounds) - 1
+        lengths = {*shape, n_chunk, shape[0] * n_chunk}
+        self._ends = {length: device.upload(np.array([0, length], np.int32)) for length in lengths}
+        self._all_times, self._all_channels = (self._ends[length] for length in shape)
 
     def start(self, value: Waterfalls, code: Codes) -> None:
         """Send a batch, and start the kernels and the way back, after what was under way before has ended."""
@@ -175,11 +179,12 @@ class _Lane:
         of_all: tuple[DeviceArray, DeviceArray],
     ) -> DeviceArray:  # fmt: skip
         """SumThreshold along the last axis, with a noise of each line between two edges."""
-        n, n_line, _ = deviation.shape
-        n_found, middle = self._middles(size, 1, edges, "lines")
-        bounds = self._array("bounds", (n * n_line, n_found.shape[1], self._scales.size), np.float32)
-        marks.make_thresholds()[n_found.shape, self._scales.size, self._stream](
-            n_found, middle, *of_all, n_line, self._scales, bounds
+        n_line = deviation.shape[1]
+        ends = self._ends[n_line * (len(edges) - 1)] if self._numbers.share_noise else None
+        noise = find_noises(size, edges, ends, self._work, self._stream)
+        bounds = self._array("bounds", (*noise.shape, self._scales.size), np.float32)
+        make_thresholds()[noise.shape, self._scales.size, self._stream](
+            noise, *of_all, n_line, self._scales, bounds
         )
         found = self._array("found", deviation.shape, np.uint8)
         find_runs(

@@ -1,0 +1,151 @@
+"""Noises of the lines of waterfalls on a GPU, what these have in common, and thresholds."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numba import float32, float64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
+from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
+from rime_kernels.flagging.noises import drawn, errors_from
+
+cuda: Module = device.cuda
+
+
+@device.inline
+def _noise_of(n: Scalar, middle: Array, i: Scalar, j: Scalar) -> Scalar:
+    """A noise from the middle two of deviations; 0 where they are of too few."""
+    noise = 0.0
+    if n >= MIN_SAMPLES:
+        noise = MAD_NORMAL * _median_of(middle, i, j)
+    return noise
+
+
+@device.inline
+def _median_of(middle: Array, i: Scalar, j: Scalar) -> Scalar:
+    return 0.5 * (float64(middle[i, j, 0]) + float64(middle[i, j, 1]))
+
+
+@functools.cache
+def make_noises() -> Compiled:
+    """Kernel of the noises float32 (n_line, n_chunk) of lines, infinite where they are not known.
+
+    Given are how many deviations count and their middle two, int32 (n_line, n_chunk) and float32
+    (n_line, n_chunk, 2).
+    """
+
+    @device.kernel(0)
+    def noises(noise: Array, n_found: Array, middle: Array) -> None:
+        line = cuda.blockIdx.x
+        for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
+            known = _noise_of(n_found[line, chunk], middle, line, chunk)
+            noise[line, chunk] = float32(known) if known > 0.0 else float32(float("inf"))
+
+    return noises
+
+
+@functools.cache
+def make_errors() -> Compiled:
+    """Kernel of how far noises are from the common one of `n_line` lines, in their errors.
+
+    Given and found is float32 (n_line, n_chunk), infinite where a noise is not known; the common noises are
+    given as the middle two float32 (n_waterfall, 1, 2).
+    """
+
+    @device.kernel(0)
+    def errors(noise: Array, n_found: Array, common: Array, n_line: Scalar, out: Array) -> None:
+        line = cuda.blockIdx.x
+        for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
+            own, far = float64(noise[line, chunk]), float("inf")
+            if own < far:
+                far = abs(errors_from(own, n_found[line, chunk], _median_of(common, line // n_line, 0)))
+            out[line, chunk] = float32(far)
+
+    return errors
+
+
+@functools.cache
+def make_share() -> Compiled:
+    """Kernel that draws noises to each other, in place, by `rime_kernels.flagging.noises.drawn`.
+
+    As of `make_errors`, and the middle two of the errors, float32 (n_waterfall, 1, 2).
+    """
+
+    @device.kernel(0)
+    def share(noise: Array, n_found: Array, common: Array, errors: Array, n_line: Scalar) -> None:
+        line, w = cuda.blockIdx.x, cuda.blockIdx.x // n_line
+        for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
+            own = float64(noise[line, chunk])
+            if own < float("inf"):
+                spread = MAD_NORMAL * _median_of(errors, w, 0)
+                shared = drawn(own, n_found[line, chunk], _median_of(common, w, 0), spread)
+                noise[line, chunk] = float32(shared)
+
+    return share
+
+
+@functools.cache
+def make_thresholds() -> Compiled:
+    """Kernel of thresholds float32 (n_line, n_chunk, n_window) from noises float32 (n_line, n_chunk).
+
+    Blocks along x are of lines, along y of chunks, with one thread for each window. `n_line` lines are of one
+    waterfall, whose own noise stands in where that of a line is not known; infinite where that is not, too.
+    """
+
+    @device.kernel(0)
+    def thresholds(
+        noise: Array, n_of_all: Array, of_all: Array, n_line: Scalar, scales: Array, out: Array
+    ) -> None:
+        line, chunk, k = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
+        known = float64(noise[line, chunk])
+        if not known < float("inf"):
+            known = _noise_of(n_of_all[line // n_line, 0], of_all, line // n_line, 0)
+        bound = scales[k] * known if known > 0.0 else float("inf")
+        out[line, chunk, k] = float32(bound)
+
+    return thresholds
+
+
+def find_noises(
+    size: DeviceArray,
+    edges: DeviceArray,
+    ends: DeviceArray | None,
+    work: device.Workspace,
+    stream: Stream = 0,
+) -> DeviceArray:
+    """Noises float32 (n_waterfall n_line, n_chunk) of lines between edges, infinite where they are not known.
+
+    Parameters
+    ----------
+    size : float32 (n_waterfall, n_line, n)
+        Of deviations, infinite where they do not count.
+    edges : int32 (n_chunk + 1,)
+    ends : int32 (2,), or None
+        0 and n_line n_chunk: noises are drawn to those of the same waterfall, as by
+        `rime_kernels.flagging.noises.share_noises`. Without it, each is taken as it is.
+    work : Workspace
+    stream : stream
+    """
+    n, n_line, m = size.shape
+    shape = n * n_line, len(edges) - 1
+    n_found, middle = work.array("n lines", shape, np.int32), work.array("lines", (*shape, 2), np.float32)
+    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream)
+    noise, block = work.array("noise", shape, np.float32), (shape[0], 4 if device.simulated() else 32, stream)
+    make_noises()[block](noise, n_found, middle)
+    if ends is not None:
+        errors = work.array("errors", shape, np.float32)
+        common, spread = (_middles_of_all(name, n, work) for name in ("common", "spread"))
+        find_middles(noise.reshape(n, n_line * shape[1]), 1, ends, common, stream)
+        make_errors()[block](noise, n_found, common[1], n_line, errors)
+        find_middles(errors.reshape(n, n_line * shape[1]), 1, ends, spread, stream)
+        make_share()[block](noise, n_found, common[1], spread[1], n_line)
+    return noise
+
+
+def _middles_of_all(name: str, n: int, work: device.Workspace) -> tuple[DeviceArray, DeviceArray]:
+    """What `find_middles` fills in for whole waterfalls."""
+    return work.array(f"n {name}", (n, 1), np.int32), work.array(name, (n, 1, 2), np.float32)
