@@ -1,11 +1,12 @@
 """Measure what ranks of MPI cost: the latency of a likelihood call, and ranks beside threads.
 
-    python benchmarks/ranks.py [--quick] [--output FILE]
+    python benchmarks/ranks.py [--device cpu|cuda] [--quick] [--output FILE]
 
 An empty call is chi2 of one source and a few rows, which takes as long as messages and calls of Python do:
 on 1, 2, 16 and 64 ranks of one machine, with more ranks than cores as well. Then chi2 of a larger case on two
 ranks of one thread, beside one process with two threads, and beside the same with the shards that ranks have.
-"Same bits" says whether chi2 is the same for any number of ranks. Without mpi4py nothing is measured.
+With GPUs a rank takes one, and chi2 is that of the table's case with more times, single precision. "Same
+bits" says whether chi2 is the same for any number of ranks. Without mpi4py nothing is measured.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import sys
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from chi2.cases import EXTENT, FULL, Case, field, sources
@@ -30,18 +32,24 @@ from common.types import Line
 from rime_kernels import Rime
 
 N_RANK = (1, 2, 16, 64)
-NAME = "27 antennas, 100 points"
+NAME = {"cpu": "27 antennas, 100 points", "cuda": "64 antennas, 100 points"}
+N_TIME = 400
+"""Times of the case for GPUs: so many that a call takes milliseconds."""
 WITHIN = 1.05
 """Two ranks of one thread should need at most so many times what one process with two threads needs."""
+GOAL = 1.93
+"""Times one GPU that two ranks with one each should be."""
 
 
-def case_of(name: str) -> Case:
-    """The empty call, or the case with which ranks and threads are compared."""
-    whole = next(case for case in FULL if case.name == NAME)
-    return replace(whole, n_antenna=3, n_time=4, n_chan=2, n_point=1) if name == "empty" else whole
+def case_of(name: str, backend: Literal["cpu", "cuda"]) -> Case:
+    """The empty call, or the case with which ranks and threads, or GPUs, are compared."""
+    whole = next(case for case in FULL if case.name == NAME[backend])
+    if name == "empty":
+        return replace(whole, n_antenna=3, n_time=4, n_chan=2, n_point=1)
+    return whole if backend == "cpu" else replace(whole, n_time=N_TIME)
 
 
-def worker(name: str, repeat: int, shared: bool) -> None:
+def worker(name: str, repeat: int, shared: bool, backend: Literal["cpu", "cuda"]) -> None:
     """Measure one case on as many ranks as there are, and print a line of JSON on rank 0."""
     ranks = None
     if shared:
@@ -50,13 +58,14 @@ def worker(name: str, repeat: int, shared: bool) -> None:
         from biro.ranks.start import start
 
         ranks = start(MPI.COMM_WORLD)
-    case = case_of(name)
+    case = case_of(name, backend)
     whole, sky = field(case), sources(case)
     rime = Rime(
         whole.rows,
         vis=whole.vis,
         weight=whole.weight,
-        backend="cpu",
+        backend=backend,
+        precision="double" if backend == "cpu" else "single",
         form=case.form,
         extent=EXTENT,
         ranks=ranks,
@@ -66,9 +75,9 @@ def worker(name: str, repeat: int, shared: bool) -> None:
     print(json.dumps({"ms": 1e3 * timing.median, "chi2": chi2.tolist()}))
 
 
-def measured(name: str, n_rank: int, n_thread: int, repeat: int) -> Line:
+def measured(name: str, n_rank: int, n_thread: int, repeat: int, backend: str) -> Line:
     """Measure one line: on ranks, or in one process without shards where there are none (0)."""
-    words = [sys.executable, __file__, "--worker", name, str(repeat), str(int(n_rank > 0))]
+    words = [sys.executable, __file__, "--worker", name, str(repeat), str(int(n_rank > 0)), backend]
     command = ["mpiexec", "-n", str(n_rank), *words] if n_rank else words
     done = subprocess.run(
         command,
@@ -89,13 +98,19 @@ def text(line: Line) -> str:
 
 def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
-        name, repeat, shared = sys.argv[2:]
-        worker(name, int(repeat), shared == "1")
+        name, repeat, shared, backend = sys.argv[2:]
+        worker(name, int(repeat), shared == "1", "cuda" if backend == "cuda" else "cpu")
         return 0
-    args = parse(make_parser(__doc__, repeat=200))
-    about, lines = machine("cpu"), list[Line]()
-    sizes = {name: asdict(case_of(name)) for name in ("empty", "whole")}
-    found: dict[str, object] = {"machine": about, "quick": args.quick, "sizes": sizes, "lines": lines}
+    args = parse(make_parser(__doc__, device=True, repeat=200))
+    about, lines = machine(args.device), list[Line]()
+    sizes = {name: asdict(case_of(name, args.device)) for name in ("empty", "whole")}
+    found: dict[str, object] = {
+        "device": args.device,
+        "machine": about,
+        "quick": args.quick,
+        "sizes": sizes,
+        "lines": lines,
+    }
     path = output_path(args, "ranks", f"{machine_slug(about)}.json")
     os.environ["PATH"] = (
         f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # of a virtual environment
@@ -106,12 +121,14 @@ def main() -> int:
         return 0
     print(f"{'case':10}{'shared by':>24}{'threads':>9}{'median, ms':>12}")
     runs = [("empty", 0, 1)] + [("empty", n, 1) for n in N_RANK[: 2 if args.quick else None]]
+    if args.device == "cuda":
+        runs = [("empty", 0, 1)] if args.quick else [("empty", n, 1) for n in (0, 1, 2)]
     if not args.quick:
         runs += [("whole", 0, 2), ("whole", 1, 2), ("whole", 2, 1)]
     for name, n_rank, n_thread in runs:
         is_long = name == "whole" or n_rank > (os.cpu_count() or 1)
         repeat = max(1, args.repeat // 10) if is_long else args.repeat
-        lines.append(measured(name, n_rank, n_thread, repeat))
+        lines.append(measured(name, n_rank, n_thread, repeat, args.device))
         print(text(lines[-1]), flush=True)
         write(path, found)
     same = [
@@ -122,8 +139,12 @@ def main() -> int:
     ]
     found["same bits"] = all(same)
     if not args.quick:
-        found["ranks over threads"] = lines[-1]["ms"] / lines[-3]["ms"]
-        print(f"two ranks over two threads: {found['ranks over threads']:.3f}; goal {WITHIN}")
+        if args.device == "cpu":
+            found["ranks over threads"] = lines[-1]["ms"] / lines[-3]["ms"]
+            print(f"two ranks over two threads: {found['ranks over threads']:.3f}; goal {WITHIN}")
+        else:
+            found["times one"] = lines[-3]["ms"] / lines[-1]["ms"]
+            print(f"two ranks with a GPU each, times one GPU: {found['times one']:.3f}; goal {GOAL}")
     print(f"same bits: {found['same bits']}")
     write(path, found)
     return 0

@@ -37,8 +37,9 @@ _W_CELLS = (0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0)
 # Shares of the accuracy: the phase that a kernel which is separable leaves out, at the largest distance from
 # a layer (its rms over w is 0.58 of that), and the polynomials.
 _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
-# Most gain of a taper: in float32, gridder and degridder are then adjoint to 1e-6.
-_MOST_GAIN = {True: 40.0, False: 1000.0}
+# Most gain of a taper, by which its rounding errors grow: in float32, gridder and degridder are then adjoint
+# to 2e-7, with some to spare for 1e-6.
+_MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
 class Costs(NamedTuple):
