@@ -150,6 +150,11 @@ class RowIndex:
         return [(spw, pol) for spw, pol in self.metadata["data_descriptions"]]
 
     @cached_property
+    def antenna_names(self) -> list[str]:
+        """A name for each antenna, unique among them."""
+        return unique_names(self.metadata["antenna_names"])
+
+    @cached_property
     def field_names(self) -> list[str]:
         """A name for each field, unique among them."""
         return unique_names([item["name"] for item in self.metadata["fields"]])

@@ -96,7 +96,7 @@ def flag_set(
         ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
     tally, masks = Tally(), cast(Masks, [])
     with opened_columns(path, table, (table.column,)) as (data,):
-        n_row, names = data.index.n_row, data.index.metadata["antenna_names"]
+        n_row, names = data.index.n_row, data.index.antenna_names
         for part, samples in _looked_at(data, selection, models):
             found = find_interference(samples, wanted, chosen)
             label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"

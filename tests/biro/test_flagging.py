@@ -326,6 +326,20 @@ def test_real_data(measurement_set: Callable[[str], Path], tmp_path: Path) -> No
     assert 0 < report.n_found < 0.01 * report.counts["total"]
 
 
+def test_antennas_of_one_name_are_told_apart(
+    made_set: tuple[Path, np.ndarray], strategy_file: Path
+) -> None:
+    """By their numbers, as everywhere; shares are those of antennas with names of their own."""
+    path, _ = made_set
+    expected = biro.flag(path, strategy_file, dry_run=True)
+    with table(str(path / "ANTENNA"), readonly=False, ack=False) as antennas:
+        antennas.putcol("NAME", ["ant"] * 3)
+    found = biro.flag(path, strategy_file, dry_run=True)
+    assert found.by_antenna() == dict(zip("012", expected.by_antenna().values(), strict=True))
+    (part,) = found.to_dict()["partitions"]
+    assert list(part["baselines"]) == ["0-1", "0-2"]
+
+
 def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
     """The waterfall after flagging has no line and no burst; shares are those of the truth."""
     path, _ = made_set
