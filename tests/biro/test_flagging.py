@@ -326,9 +326,7 @@ def test_real_data(measurement_set: Callable[[str], Path], tmp_path: Path) -> No
     assert 0 < report.n_found < 0.01 * report.counts["total"]
 
 
-def test_antennas_of_one_name_are_told_apart(
-    made_set: tuple[Path, np.ndarray], strategy_file: Path
-) -> None:
+def test_antennas_of_one_name_are_told_apart(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
     """By their numbers, as everywhere; shares are those of antennas with names of their own."""
     path, _ = made_set
     expected = biro.flag(path, strategy_file, dry_run=True)
