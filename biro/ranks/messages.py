@@ -94,10 +94,10 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rank has found, or why it could not."""
+    """What a rank has found, or why it could not: of another rank than 0 a `BiroError`."""
 
     value: Any = None
-    failure: BiroError | None = field(default=None)
+    failure: BaseException | None = field(default=None)
 
 
 def failure_of(error: Exception, where: str) -> BiroError:

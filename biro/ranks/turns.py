@@ -39,20 +39,11 @@ class Hand:
         self._link.send((argument,), rank, GIVE)
         self._n_busy += 1
 
-    def taken(self) -> list[tuple[int, Any]]:
-        """The results that have come, each with its rank.
-
-        Raises
-        ------
-        BiroError
-            An error of a rank.
-        """
+    def taken(self) -> list[tuple[int, Answer]]:
+        """The results and errors that have come, each with its rank."""
         found = []
         while self._n_busy and self._link.iprobe(tag=TAKE):
-            rank, answer = self._take()
-            if answer.failure is not None:
-                raise answer.failure
-            found.append((rank, answer.value))
+            found.append(self._take())
         return found
 
     def end(self) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from biro.ranks.held import on_own_device
+from biro.ranks.messages import Answer
 from biro.ranks.ranks import Ranks
 from biro.run.interrupt import StopFlag
 from biro.tasks.pool import sendable
@@ -27,7 +28,8 @@ def in_ranks(
 ) -> Iterator[T]:
     """See `run_tasks`; the task and its data are sent to each rank once, and rank 0 works on tasks, too.
 
-    When `stop` is set, tasks that ranks work on are finished, and no others are begun.
+    When `stop` is set, or a task has failed, tasks that ranks work on are finished, and no others are begun:
+    nothing that is done is lost. The first error is raised then.
     """
     if not todo:
         return
@@ -36,9 +38,9 @@ def in_ranks(
         packed = pickle.dumps(task, protocol=pickle.HIGHEST_PROTOCOL)
     with ranks.working(_unpacked, packed, backend) as hand, _Own(task, backend) as own:
         free, left = [own.rank, *range(1, ranks.n_rank)], list(todo.values())[::-1]
-        n_busy = 0
-        while n_busy or (left and not stop):
-            while free and left and not stop:
+        n_busy, failure = 0, None
+        while n_busy or (left and not stop and failure is None):
+            while free and left and not stop and failure is None:
                 rank, argument = free.pop(0), left.pop()
                 n_busy += 1
                 if rank == own.rank:
@@ -46,12 +48,16 @@ def in_ranks(
                 else:
                     hand.give(rank, argument)
             done = [*own.taken(), *hand.taken()]
-            for rank, result in done:
+            for rank, answer in done:
                 n_busy -= 1
                 free.append(rank)
-                yield result
+                if answer.failure is None:
+                    yield answer.value
+                failure = failure or answer.failure
             if not done:
                 time.sleep(_PAUSE)
+        if failure is not None:
+            raise failure
 
 
 def _unpacked(packed: bytes, backend: Backend) -> Callable[[Any], Any]:
@@ -68,7 +74,7 @@ class _Own:
     def __init__(self, task: Callable[[Any], Any], backend: Backend) -> None:
         self._task, self._backend = task, backend
         self._todo: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[bool, Any]] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[Answer] = queue.SimpleQueue()
 
     def __enter__(self) -> _Own:
         threading.Thread(target=self._work, daemon=True).start()
@@ -80,18 +86,14 @@ class _Own:
     def give(self, argument: object) -> None:
         self._todo.put((argument,))
 
-    def taken(self) -> list[tuple[int, Any]]:
-        """The result that has come, if one has; an error of the task is raised."""
-        if self._done.empty():
-            return []
-        is_good, value = self._done.get()
-        if not is_good:
-            raise value
-        return [(self.rank, value)]
+    def taken(self) -> list[tuple[int, Answer]]:
+        """The result or error that has come, if one has."""
+        return [] if self._done.empty() else [(self.rank, self._done.get())]
 
     def _work(self) -> None:
         while (given := self._todo.get()) is not None:
             try:
-                self._done.put((True, on_own_device(self._backend, functools.partial(self._task, *given))))
+                value = on_own_device(self._backend, functools.partial(self._task, *given))
+                self._done.put(Answer(value))
             except BaseException as error:
-                self._done.put((False, error))
+                self._done.put(Answer(failure=error))

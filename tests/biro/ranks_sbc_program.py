@@ -17,7 +17,7 @@ from biro.sbc.replicate import Replicates
 
 
 def main(file: str, what: str) -> None:
-    """Twelve replicates, and which process has worked on each."""
+    """Twelve replicates; where rank 1 fails, those of rank 0 are kept beside the file."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
@@ -25,7 +25,10 @@ def main(file: str, what: str) -> None:
         Replicates.__call__ = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
     likelihood = biro.Likelihood(made(), from_toml(MODEL), backend="cpu")
     options = {"replicates": 12, "draws": 7, "seed": 3, "progress": False}
-    result = biro.sbc.run(likelihood, "none", comm=comm if comm.size > 1 else None, **options)
+    run_dir = Path(file).with_suffix(".run") if what == "raises" else None
+    result = biro.sbc.run(
+        likelihood, "none", comm=comm if comm.size > 1 else None, run_dir=run_dir, **options
+    )
     rows = [{name: value for name, value in row.items() if name != "seconds"} for row in result.rows]
     Path(file).write_text(json.dumps(rows))
 

@@ -16,6 +16,8 @@ from astropy.io import fits
 from casacore.tables import table
 from started_ranks import mpiexec
 
+from biro.sbc.procedure import load
+
 SBC_PROGRAM = Path(__file__).with_name("ranks_sbc_program.py")
 SKY = """
 [[source]]
@@ -143,10 +145,12 @@ def test_replicates_of_sbc_by_ranks(tmp_path: Path) -> None:
 
 
 def test_an_error_in_a_replicate_of_a_rank_is_that_of_the_run(tmp_path: Path) -> None:
+    """What rank 0 works on meanwhile is finished and kept."""
     done = mpiexec(2, "-m", "mpi4py", SBC_PROGRAM, tmp_path / "rows.json", "raises")
     assert done.returncode != 0
     assert re.search(r"rank 1 \(.+\): ZeroDivisionError: division by zero", done.stderr), done.stderr
     assert not (tmp_path / "rows.json").exists()
+    assert load(tmp_path / "rows.run").rows
 
 
 def test_simulate_by_ranks(tmp_path: Path) -> None:
