@@ -191,6 +191,7 @@ def test_many_batches_and_calls_repeat_to_the_bit(cuda_backend: str) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 def test_visibilities_that_stay_on_the_device(cuda_backend: str) -> None:
     from rime_kernels import device
 
