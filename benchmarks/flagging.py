@@ -123,8 +123,9 @@ def area(points: list[tuple[float, float]]) -> float:
     return float(np.trapezoid(np.maximum.accumulate(y), x))
 
 
-def waterfall_flags(amplitude: Amplitude, n_sigma: float, eta: float = 0.0) -> Mask:
-    return flag_waterfalls(amplitude, options=replace(NARROW, n_sigma=n_sigma, rank_eta=eta)) > 1
+def waterfall_flags(amplitude: Amplitude, n_sigma: float, eta: float = 0.0, largest: int = 8) -> Mask:
+    options = replace(NARROW, n_sigma=n_sigma, rank_eta=eta, largest_window=largest)
+    return flag_waterfalls(amplitude, options=options) > 1
 
 
 def spectrum_flags(amplitude: Amplitude, n_sigma: float) -> Mask:
@@ -135,6 +136,7 @@ def spectrum_flags(amplitude: Amplitude, n_sigma: float) -> Mask:
 METHODS = {
     "waterfalls": waterfall_flags,
     "with rank": lambda amplitude, n: waterfall_flags(amplitude, n, 0.2),
+    "rank, 128": lambda amplitude, n: waterfall_flags(amplitude, n, 0.2, 128),
     "spectra": spectrum_flags,
 }
 
