@@ -60,7 +60,7 @@ def make_gridder(
     shared: dict[str, Any] = {"accuracy": accuracy, "backend": backend, "memory_limit": memory_limit}
     if engine != "auto":
         return Idg(rows, grid, **shared) if engine == "idg" else WProjection(rows, grid, **shared)
-    if device.resolve(backend)[0] == "cuda":  # it predicts faster there
+    if device.resolve(backend)[0] == "cuda":  # where estimates do not tell them apart
         return Idg(rows, grid, **shared)
     one = Idg(rows, grid, **shared)
     try:

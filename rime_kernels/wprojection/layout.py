@@ -45,8 +45,9 @@ _MOST_GAIN = {True: 10.0, False: 1000.0}
 class Costs(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
 
-    Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. They were measured by
-    `benchmarks/wprojection.py`, in float32.
+    Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. Those of the CPU were
+    measured by `benchmarks/wprojection.py`, in float32; those of a GPU are of kernels of 7 to 63 cells, and rank
+    layouts.
 
     Attributes
     ----------
