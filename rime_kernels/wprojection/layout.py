@@ -46,7 +46,7 @@ class Costs(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
 
     Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. Those of the CPU were
-    measured by `benchmarks/wprojection.py`, in float32; those of a GPU are of kernels of 7 to 63 cells, and rank
+    measured by `benchmarks/wprojection.py`, in float32; those of a GPU, of kernels of 7 to 63 cells, rank
     layouts.
 
     Attributes
