@@ -51,10 +51,10 @@ NOWHERE = -(1 << 29)
 _FAR = 1 << 30
 # Visibilities whose kernels a thread evaluates together: each term that it reads serves all of them.
 _TOGETHER = 4
-# Batches that are kept: what is located serves until the last step of a batch is done.
-N_KEPT = 4
 # Numbers of its own that a thread needs for that.
 N_OWN = 6 * _TOGETHER
+# Batches that are kept: what is located serves until the last step of a batch is done.
+N_KEPT = 4
 
 
 @dataclass(frozen=True)
