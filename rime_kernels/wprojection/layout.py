@@ -64,7 +64,7 @@ class Costs(NamedTuple):
     double : float
         Times as long in float64, without the last.
     lanes : tuple of int
-        Lanes of the vectors that hold a row of a kernel: the least of these that do. None where there are no
+        Lanes of the vectors that hold a row of a kernel: the least of these that do. Empty where there are no
         vectors.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from types import ModuleType
 from typing import Any
 
@@ -74,6 +75,30 @@ def test_sums_over_pixels_and_the_adjoint(
     assert abs(there - back) < ADJOINT[precision] * size
 
 
+def test_many_batches_that_end_within_rows_and_planes_of_w(cuda_backend: str, reference: ModuleType) -> None:
+    """Of 22 visibilities four are staged at a time: more batches than are kept, the last of them not full.
+
+    Two rows of 11 channels, of other planes of w, are in one of them.
+    """
+    rows, grid = make_rows(["I"], n_row=2, n_chan=11), small()
+    uvw = np.array([[*rows.uvw[0, :2], 20.0], [*rows.uvw[1, :2], 12.0]])
+    rows = dataclasses.replace(rows, uvw=uvw)
+    gridder = WProjection(rows, grid, accuracy=1e-3, backend="cuda")
+    engine: Any = gridder._engine
+    engine.shape = Shape(2, 1, 4)
+    assert engine._plan.n_item == 1
+    assert gridder._layout.tables.n_plane > 1
+    image = np.random.default_rng(3).normal(size=(1, 16, 16))
+    predicted = gridder.predict(image)
+    assert relative(predicted, reference.direct_image(rows, ["I"], image, grid)) < 1e-3
+    vis, weight = random_data(rows)
+    there = np.sum((np.conj(predicted) * weight * vis).real)
+    back = np.sum(image * gridder.grid(vis, weight))
+    assert abs(there - back) < ADJOINT[gridder.precision] * np.linalg.norm(predicted) * np.linalg.norm(
+        weight * vis
+    )
+
+
 def test_results_repeat_to_the_bit_and_what_has_no_weight_may_be_anything(cuda_backend: str) -> None:
     rows = make_rows(["I"])
     gridder = WProjection(rows, small(), accuracy=1e-3, backend="cuda")
@@ -111,5 +136,6 @@ def test_a_bin_holds_a_kernel_wherever_it_begins(support: int, n_plane: int, sin
     assert kernel.bin_x >= support + shape.m_x - 1
     assert kernel.bin_y >= support + shape.m_y - 1
     assert kernel.n_x * kernel.n_y <= kernel.n_thread <= 1024
+    assert shape.m_x * shape.m_y <= 16
     assert kernel.max_register * kernel.n_thread * shape.n_block <= 65536
     assert shape.n_stage % 4 == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 from numba import int32, int64, uint32, uint64
 
@@ -171,7 +172,7 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
     if cell == n_own:
         return device.inline(lambda x, y, n_grid, fixed, sums, total: None)
     b, a = divmod(cell, kernel.shape.m_x)
-    rest = _make_flush_from(kernel, cell + 1)
+    rest, whole = _make_flush_from(kernel, cell + 1), _make_whole(kernel.single)
 
     @device.inline
     def flush_from(
@@ -183,11 +184,19 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
         at = uint64(row) * uint64(n_grid) + uint64(column)
         for s in range(2 * n_plane):
             k = cell * 2 * n_plane + s
-            cuda.atomic.add(total, (at, s), int64(sums[k] * fixed))
+            cuda.atomic.add(total, (at, s), whole(sums[k] * fixed))
             sums[k] = real(0)
         rest(x, y, n_grid, fixed, sums, total)
 
     return flush_from
+
+
+@functools.cache
+def _make_whole(single: bool) -> Compiled:
+    """Function that makes a number whole; roundings of float32 are far larger than what is cut off there."""
+    if single:
+        return device.inline(lambda number: int64(number))
+    return device.inline(lambda number: int64(math.floor(number + 0.5)))
 
 
 @functools.cache
