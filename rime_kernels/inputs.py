@@ -63,6 +63,9 @@ class Variant:
         Feeds are turned by `JonesBeam.turn`, whose derivatives a GPU's kernels sum, too.
     given : bool
         A GPU's kernels find V - D in place of the data, for derivatives: `Output.GIVEN`.
+    stokes : tuple of int, or None
+        The two of four Stokes parameters (0 for I) that matrix units sum, where the observed correlations
+        have no others in them; None for all.
     """
 
     single: bool
@@ -77,6 +80,7 @@ class Variant:
     jones_beam: bool = False
     turned: bool = False
     given: bool = False
+    stokes: tuple[int, ...] | None = None
 
     @property
     def staged(self) -> bool:
@@ -85,6 +89,9 @@ class Variant:
 
     @property
     def n_stokes(self) -> int:
+        """Stokes parameters that are summed."""
+        if self.stokes is not None:
+            return len(self.stokes)
         return 4 if self.polarised else 1
 
     @property

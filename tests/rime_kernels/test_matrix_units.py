@@ -3,6 +3,7 @@
 The simulator has no matrix units: there their operands are multiplied one by one.
 """
 
+import dataclasses
 import itertools
 from typing import Any
 
@@ -25,6 +26,7 @@ VARIANTS = [
     pytest.param(*each, marks=() if each in SIMULATED else pytest.mark.on_device)
     for each in itertools.product(SMALL, ["double", "single"], [True, False], ["none", "pointing"])
 ]
+# A block has all tiles of one or two rows of bundles; of many antennas, several blocks share an item.
 LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96, 8, 2)]
 
 
@@ -73,6 +75,38 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precis
         assert "matrix units" in rime.plan(sources)
         assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
         np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=TOLERANCE[precision])
+
+
+@pytest.mark.cuda
+@pytest.mark.usefixtures("_units")
+@pytest.mark.parametrize(
+    ("correlations", "precision", "tail"),
+    [
+        (["XX", "YY"], "single", None),
+        pytest.param(["RR", "LL"], "double", 3.0, marks=pytest.mark.on_device),
+        pytest.param(["XY", "YX"], "single", 3.0, marks=pytest.mark.on_device),
+    ],
+)
+def test_correlations_of_two_stokes_parameters(
+    problem, sky, reference, error_of, correlations, precision, tail
+) -> None:
+    """I and Q, I and V, U and V: the two that are observed are summed, also for Student's t."""
+    rows = dataclasses.replace(
+        problem(n_antenna=4, n_time=1, n_chan=1), stokes_to_corr=stokes_to_corr(correlations)
+    )
+    sources = points(sky, rows, 3)
+    expected = reference.visibilities(rows, correlations, sources)
+    with forced_units(SMALL[1]):
+        rime = with_data(rows, form="factored", precision=precision)
+        assert "matrix units" in rime.plan(sources)
+        assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
+        np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=TOLERANCE[precision])
+        if tail is not None:
+            given = data_for(rows)
+            square = given["weight"] * np.abs(expected - given["vis"]) ** 2
+            log = np.log1p(square / tail).sum(axis=(1, 2, 3))
+            found = rime.chi2(sources, scaled_dof=tail)
+            np.testing.assert_allclose(found, log, rtol=TOLERANCE[precision])
 
 
 @pytest.mark.cuda
@@ -137,7 +171,7 @@ def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypat
 def test_blocks_as_devices_have_them(
     problem, sky, reference, error_of, precision, shape_of, n_antenna, n
 ) -> None:
-    """One item and several in a block, several blocks of an item, chunks that are full and that are not."""
+    """One block and several for an item, chunks that are full and that are not, an odd number of antennas."""
     rows = problem(n_antenna=n_antenna, n_time=2, n_chan=2)
     sources = points(sky, rows, n)
     expected = reference.visibilities(rows, LINEAR, sources)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.cuda import jones
@@ -48,18 +49,22 @@ class Layouts:
     ) -> None:
         self._fixed, self._table = fixed, table
         self._may_use_units, self._even = may_use_units, even
+        self._two_stokes = two_of_four(fixed.matrix)
         self._known: dict[tuple[Variant, bool, bool], Layout] = {}
 
     def of(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
         """The layout for calls with such sources."""
         n_shape, may = sources.n_shape, self._may_use_units and not for_adjoint
-        units = may and units_pay(variant, sources.n_source - n_shape, n_shape)
+        summed = variant
+        if variant.polarised and not variant.jones:
+            summed = dataclasses.replace(variant, stokes=self._two_stokes)
+        units = may and units_pay(summed, sources.n_source - n_shape, n_shape)
         key = variant, n_shape > 0, units
         if key not in self._known and variant.log:
             plain = self.of(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
             self._known[key] = plain.of(variant)
         if key not in self._known and units:
-            in_units = self._in_units(variant)
+            in_units = self._in_units(summed)
             self._known[key] = in_units or self.of(variant, sources, for_adjoint=True)
         if key not in self._known:
             rows = self._fixed
@@ -111,6 +116,12 @@ class Layouts:
             rows.antenna1, rows.antenna2, rows.time_index,
             shape.side, max_tile, shape.n_slot, least_fill, bundle, most_splits,
         )  # fmt: skip
+
+
+def two_of_four(matrix: NDArray[np.complexfloating]) -> tuple[int, int] | None:
+    """The two Stokes parameters that correlations have in them, of (n_corr, 4); None where there are more."""
+    found = np.flatnonzero(np.any(matrix != 0, axis=0)).tolist()
+    return (found[0], found[1]) if len(found) == 2 else None
 
 
 def _bundle_of_warp(shape: TileShape) -> Bundle:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import NamedTuple
 
 import numpy as np
@@ -112,7 +113,9 @@ class Tiles:
         self, fixed: Constants, table: RowTable, tiles: TileTable, variant: Variant, shape: TileShape
     ) -> None:
         self.shape, self.variant, self.n_template = shape, variant, len(fixed.template)
-        self.matrix, self.tiles = tuple(fixed.matrix.ravel().tolist()), tiles
+        # The Stokes parameters that are summed come first.
+        order = np.argsort([k not in (variant.stokes or range(4)) for k in range(4)], kind="stable")
+        self.matrix, self.tiles = tuple(fixed.matrix[:, order].ravel().tolist()), tiles
         fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
         self.n_item = max(1, fitting)
         # Asked of the device that the layout is for: another one of the process may be older.
@@ -138,7 +141,7 @@ class Tiles:
     def of(self, variant: Variant) -> Tiles:
         """The same layout for a variant that is cut alike."""
         other = copy.copy(self)
-        other.variant = variant
+        other.variant = dataclasses.replace(variant, stokes=self.variant.stokes)
         return other
 
     @property

@@ -14,21 +14,25 @@ from rime_kernels.physics.beam import NO_BEAM
 
 # Antennas on each side of a tile.
 _SIDE = 2
-# Tiles that rows fill by less than this lose to other kernels (H200: 0.46, 27 antennas, by 1.3 to 1.8).
-LEAST_UNIT_FILL = 0.65
-# Fewer points are summed faster by other kernels, by precision (single or not) and polarisation.
-_LEAST_POINTS = {(True, True): 200, (True, False): 60, (False, True): 200, (False, False): 12}
+# Tiles that rows fill by less than this lose to other kernels (H100: 0.25, 20 antennas, by 1.1).
+LEAST_UNIT_FILL = 0.35
+# Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100).
+_LEAST_POINTS = {
+    (True, 4): 120, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
+}  # fmt: skip
 # Devices with instructions for both precisions.
 _CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
-# Threads, registers of each, units and tiles of a thread, by precision (single or not) and polarisation: the
-# fastest of those tried on an H200.
+# Threads, registers of each, units and tiles of a thread, by precision (single or not) and Stokes parameters:
+# the fastest of those tried on an H100.
 _SHAPES = {
-    (True, True): (640, 96, 16, 1),
-    (True, False): (320, 64, 16, 2),
-    (False, True): (640, 96, 16, 1),
-    (False, False): (320, 64, 8, 2),
+    (True, 4): (640, 96, 16, 1),
+    (True, 2): (320, 96, 16, 2),
+    (True, 1): (320, 64, 16, 2),
+    (False, 4): (640, 96, 16, 1),
+    (False, 2): (320, 96, 16, 2),
+    (False, 1): (320, 64, 8, 2),
 }
 
 _forced: list[TileShape | None] = []
@@ -43,7 +47,7 @@ def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
     # Halves of float16 have no digits left for what the voltage beam of an antenna leaves of a bright source.
     if variant.single and variant.beam != NO_BEAM:
         return False
-    least = _LEAST_POINTS[variant.single, variant.polarised]
+    least = _LEAST_POINTS[variant.single, variant.n_stokes]
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 
@@ -56,7 +60,7 @@ def unit_shape(variant: Variant) -> TileShape:
     """The most that a block may have; half as long chunks where shared memory is small."""
     if _forced and _forced[-1] is not None:
         return _forced[-1]
-    n_thread, register, units, n_own = _SHAPES[variant.single, variant.polarised]
+    n_thread, register, units, n_own = _SHAPES[variant.single, variant.n_stokes]
     room = device.shared_bytes() - _REST_BYTES
     per_slot = 2 * 16 * (1 + variant.n_stokes)
     if room // (per_slot * units) < 64:
@@ -66,10 +70,8 @@ def unit_shape(variant: Variant) -> TileShape:
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
-    """The shape of a kernel whose splits have so many tiles and slots."""
-    n_lane = n_tile // shape.n_own
-    n_item = max(1, min(shape.n_thread // n_lane, shape.n_slot // n_slot))
-    return dataclasses.replace(shape, n_thread=n_item * n_lane, n_slot=n_item * n_slot, n_item=n_item)
+    """The shape of a kernel whose splits have so many tiles and slots; a block has one item."""
+    return dataclasses.replace(shape, n_thread=n_tile // shape.n_own, n_slot=n_slot, n_item=1)
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         # Brightness, beams of formulas and adjoints have nothing here.
         none = cuda.shared.array(1, real)
         nothing = cuda.shared.array(1, float64)
-        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing, at, at)
+        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing)
         units = Operands(uint32(0), none, none, nothing)
         return Shared(staged, slots, bright_at, partial, none, none, nothing, units)
 

@@ -47,13 +47,18 @@ def make_index_block(kernel: TileKernel) -> Compiled:
         n_copy = n_split
         if has_adjoint:
             n_copy = uint32(n_split * uint32(work.n_part))
-        copy, rest = uint32(number % n_copy), uint32(number // n_copy)
+        # Divisions take tens of instructions, and most layouts have one split and one entry.
+        copy, rest = uint32(0), uint32(number)
+        if n_copy > 1:
+            copy, rest = uint32(number % n_copy), uint32(number // n_copy)
         split = copy
         if has_adjoint:
             split = uint32(copy // uint32(work.n_part))
         # Entries of the batch follow one another, and read the same data.
-        b = uint32(rest % uint32(work.n_batch))
-        first_item = uint32(uint32(rest // uint32(work.n_batch)) * uint32(work.n_item))
+        b = uint32(0)
+        if work.n_batch > 1:
+            b, rest = uint32(rest % uint32(work.n_batch)), uint32(rest // uint32(work.n_batch))
+        first_item = uint32(rest * uint32(work.n_item))
         n_here = min(int32(work.n_item), int32(work.n_total) - int32(first_item))
         n_used = uint32(work.n_used)
         return Block(
@@ -72,7 +77,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
         kernel.shape.n_thread,
         kernel.shape.side,
     )
-    step, per_source, units = sizes.step, sizes.per_source, kernel.uses_units
+    step, per_source = sizes.step, sizes.per_source
 
     @device.part
     def place_antennas(block: Block, work: TileWork, tables: TileTables, sky: Sky, shared: Shared) -> None:
@@ -95,8 +100,6 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
                 antenna_uvw[t, a, 2] * scale,
             )
             slots.at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
-            if units:
-                slots.place[x], slots.item[x] = uint32(uint32(j * n_slot) + slot), j
             if has_beam:
                 # Pointing errors that do not change have a single time.
                 time = min(t, sky.pointing.shape[1] - 1)
@@ -160,22 +163,21 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
     """
     has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
     has_profile, n_own = kernel.variant.profiles is not None, kernel.shape.n_own
-    units = kernel.uses_units
+    units, n_item = kernel.uses_units, kernel.shape.n_item
 
     @device.inline
     def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
         n_split, n_tile = uint32(tables.place.shape[1]), uint32(tables.place.shape[3])
         thread = block.thread
-        local, tile = int32(uint32(thread) // n_tile), int32(uint32(thread) % n_tile)
-        active = local < block.n_here
-        n_mine, mine = int32(n_tile), tile
-        if units:
-            # Those of a warp lie one behind the other, first tile by first tile: `tile_table.Bundle`.
-            n_mine = int32(uint32(n_tile) // uint32(n_own))
+        n_mine, local, mine = int32(uint32(n_tile) // uint32(n_own)), int32(0), int32(thread)
+        if n_item > 1:
             local = int32(uint32(thread) // uint32(n_mine))
             mine = int32(uint32(thread) - uint32(local * n_mine))
-            tile = (mine >> int32(5)) * int32(32 * n_own) + (mine & int32(31))
-            active = local < block.n_here
+        active = local < block.n_here and mine < n_mine
+        tile = mine if active else int32(0)
+        if units:
+            # Those of a warp lie one behind the other, first tile by first tile: `tile_table.Bundle`.
+            tile = (tile >> int32(5)) * int32(32 * n_own) + (tile & int32(31))
         if has_adjoint:
             per_part = int32(uint32(n_tile + uint32(work.n_part - 1)) // uint32(work.n_part))
             first_tile = int32(uint32(block.copy - block.split * uint32(work.n_part))) * per_part

@@ -23,10 +23,10 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
-from rime_kernels.cuda.kernels.tiles import adjoint, index, operands, staging, sums, units
+from rime_kernels.cuda.kernels.tiles import adjoint, index, operands, products, staging, sums, units
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
+from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
 from rime_kernels.cuda.kernels.tiles.parts import (
     Block,
     Operands,
@@ -131,12 +131,13 @@ def _make_shared(kernel: TileKernel) -> Compiled:
     bright_type, n_pointing = cplx if sizes.per_source == 2 else real, sizes.n_pointing
     n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
     n_gathered, n_shown, n_by_slot = sizes.n_gathered, sizes.n_shown, sizes.n_by_slot
-    uses_units, n_operand_bright, n_place = kernel.uses_units, sizes.n_operand_bright, sizes.n_place
+    uses_units, n_operand_bright = kernel.uses_units, sizes.n_operand_bright
     n_operand_place, n_inverse, element = (
         sizes.n_operand_place,
-        4 * n_item if uses_units else 1,
+        4 if uses_units else 1,
         cplx if device.simulated() or not single else uint64,
     )
+    bright_word = uint64 if single and not device.simulated() else real
     address = (lambda array: array) if device.simulated() else units.make_address()
 
     @device.inline
@@ -158,12 +159,10 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         gathered = cuda.shared.array(n_gathered, real)
         shown = cuda.shared.array(n_shown, real)
         by_slot = cuda.shared.array(n_by_slot, float64)
-        place = cuda.shared.array(n_place, uint32)
-        item = cuda.shared.array(n_place, uint32)
-        scaled = cuda.shared.array(n_operand_bright, real)
+        scaled = cuda.shared.array(n_operand_bright, bright_word)
         direction = cuda.shared.array(n_operand_place, float64)
         inverse = cuda.shared.array(n_inverse, real)
-        staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm, place, item)
+        staged, slots = Staged(term, high, low, bright), Slots(u, v, w, at, nu, dl, dm)
         of_units = Operands(uint32(0), scaled, inverse, direction)
         if uses_units:
             # As much as the launch asks for.
@@ -240,9 +239,10 @@ def _make_sweep_points(kernel: TileKernel) -> Compiled:
     """Function in which matrix units sum the point sources, chunk by chunk."""
     if not kernel.uses_units:
         return _no_points
-    points_of, chunk = operands.make_points(), sizes_of(kernel).n_operand_source
+    chunk = sizes_of(kernel).n_operand_source
+    points_of = operands.make_points(chunk)
     stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
-    clear, add = operands.make_clear_operands(kernel), operands.make_add_operands(kernel)
+    clear, add = operands.make_clear_operands(kernel), products.make_add_operands(kernel)
     find_operands = index.make_find_operands(kernel)
 
     @device.part
@@ -256,23 +256,22 @@ def _make_sweep_points(kernel: TileKernel) -> Compiled:
         late = (uint32(block.thread) >> uint32(5)) & uint32(1)
         clear(block, uint32(tables.antenna.shape[1]), at)
         # Brightness is one chunk ahead of the operands, and these are one ahead of the sums.
-        now = points_of(0, chunk, n_point)
-        before, after = points_of(-1, chunk, n_point), points_of(1, chunk, n_point)
-        stage_bright(now, block, sky, shared)
+        stage_bright(points_of(0, n_point), block, sky, shared)
         cuda.syncthreads()
-        while before.start < n_point:
-            if after.n_source > 0:
-                stage_bright(after, block, sky, shared)
+        number, stop = int32(0), int32(int32(n_point + (chunk - 1)) // int32(chunk))
+        while number <= stop:
+            before = points_of(int32(number - 1), n_point)
+            if number + 1 < stop:
+                stage_bright(points_of(int32(number + 1), n_point), block, sky, shared)
             # All threads of a warp have tiles, or none.
-            if late != 0 and before.n_source > 0 and tile.active:
-                add(before, corner, tile.local, lane, at, sums)
-            if now.n_source > 0:
-                fill(now, at, block, shared.slots, sky)
-            if late == 0 and before.n_source > 0 and tile.active:
-                add(before, corner, tile.local, lane, at, sums)
+            if late != 0 and number > 0 and tile.active:
+                add(before, corner, lane, at, sums)
+            if number < stop:
+                fill(points_of(number, n_point), at, block, shared.slots, sky)
+            if late == 0 and number > 0 and tile.active:
+                add(before, corner, lane, at, sums)
             cuda.syncthreads()
-            before, now = now, after
-            after = points_of(after.number + 1, chunk, n_point)
+            number = int32(number + 1)
 
     return sweep_points
 
@@ -406,7 +405,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
     sizes, n_kind, has_adjoint = sizes_of(kernel), kernel.n_kind, kernel.has_adjoint
     n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
-    fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), _make_sum_tree(kernel)
+    fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), make_item_sums(kernel)
     next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.shape.n_own
 
     @device.part
@@ -439,36 +438,3 @@ def make_finish(kernel: TileKernel) -> Compiled:
         sum_tree(block, tile, work, uint32(tables.chan_freq.size), of_kind, shared.partial, results)
 
     return finish_chi2
-
-
-def _make_sum_tree(kernel: TileKernel) -> Compiled:
-    """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
-    n_kind, wait = kernel.n_kind, meet()
-
-    @device.part
-    def sum_tree(
-        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
-        results: Array,
-    ) -> None:  # fmt: skip
-        thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
-        for k in range(n_kind):
-            # One sum after the other in the same memory.
-            partial[thread] = of_kind[k]
-            wait()
-            width = int32(1)
-            while width < n_mine:
-                width *= 2
-            while width > 1:
-                width //= 2
-                if active and mine < width and mine + width < n_mine:
-                    partial[thread] += partial[thread + width]
-                wait()
-            if active and mine == 0:
-                into = int64(work.first_layer) * int64(n_chan) + int64(tile.item)
-                into = into * int64(block.n_copy) + int64(block.copy)
-                results[int64(block.b) * n_kind + k, into] = partial[thread]
-            # The next sum is written to the same memory only after the first thread has read this one.
-            if k + 1 < n_kind:
-                wait()
-
-    return sum_tree

@@ -1,4 +1,4 @@
-"""Point sources summed by matrix units: what a block puts into shared memory for them, and the products.
+"""Point sources summed by matrix units: what a block puts into shared memory for them.
 
 For each Stokes parameter S and antennas p, q with terms a + i b,
 
@@ -17,8 +17,8 @@ Units lie in an order that differs from antenna to antenna, so that the threads 
 from different banks.
 
 In single precision the brightness of a chunk is scaled by a power of two, for half precision reaches from
-6e-8 to 65504 only, and the sums of eight sources are added to those of the others outside the matrix units,
-which round towards 0.
+6e-8 to 65504 only. Brightness is split as terms are, and the products of both are split sums of products in
+half precision, with the rounding of the largest one added (a fused multiply-add gives it exactly).
 """
 
 from __future__ import annotations
@@ -28,13 +28,12 @@ import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import float32, float64, int32, int64, uint32
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, scalars
 from rime_kernels.cuda.kernels.arguments import Sky
-from rime_kernels.cuda.kernels.baseline import Corner
 from rime_kernels.cuda.kernels.lane_sums import exchange
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.parts import Block, Operands, Shared, Slots, TileKernel, sizes_of
@@ -53,66 +52,113 @@ class Points(NamedTuple):
 
 
 @functools.cache
-def make_points() -> Compiled:
+def make_points(chunk: int) -> Compiled:
     """Function that says which sources a chunk has."""
 
     @device.inline
-    def points_of(number: Scalar, chunk: int, n_point: Scalar) -> Points:
-        start, n_source = int32(int32(number) * int32(chunk)), int32(0)
-        if start >= 0:
-            n_source = int32(max(int32(0), min(int32(chunk), int32(int32(n_point) - start))))
-        return Points(int32(number), start, n_source)
+    def points_of(number: Scalar, n_point: Scalar) -> Points:
+        start = int32(int32(number) * int32(chunk))
+        return Points(int32(number), start, min(int32(chunk), int32(int32(n_point) - start)))
 
     return points_of
 
 
 @functools.cache
-def make_write(kernel: TileKernel) -> Compiled:
-    """Function that writes the term of source s of a chunk to one of the matrices of a buffer.
+def make_put(kernel: TileKernel) -> Compiled:
+    """Function that writes what the sources of a unit are to two antennas, into all matrices of a buffer.
 
-    Matrix 0 is that of first antennas; `at` is where the buffer begins.
+    `terms` has the real and imaginary parts of both antennas for the first source, then, in single precision,
+    for the second; `bright` is the brightness of each as `stage_bright` leaves it. `at` is where the buffer
+    begins, `slot` that of the first antenna, an even number.
     """
-    single, n_unit, n_slot = kernel.variant.single, kernel.shape.units, kernel.shape.n_slot
+    single, n_stokes, n_slot = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.n_slot
     if device.simulated():
-        chunk = sizes_of(kernel).n_operand_source
+        return _simulated_put(single, n_stokes, n_slot, sizes_of(kernel).n_operand_source)
+    n_row = 16 * kernel.shape.units
+    return (_single_put if single else _double_put)(n_stokes, n_row, n_row * n_slot)
 
-        def simulated(array: Any, at: Any, matrix: int, slot: Any, s: Any, re: Any, im: Any) -> None:
-            array[int(at) + (matrix * n_slot + int(slot)) * chunk + int(s)] = complex(re, im)
 
-        return simulated
-    store, split = units.make_store(single), units.make_split()
-    n_row, n_matrix, shift = 16 * n_unit, 16 * n_unit * n_slot, 1 if single else 0
+def _simulated_put(single: bool, n_stokes: int, n_slot: int, chunk: int) -> Compiled:
+    """The same for the simulator, where matrices lie number by number."""
+    per_unit = 2 if single else 1
+
+    def put(array: Any, at: Any, slot: Any, unit: Any, terms: Any, bright: Any) -> None:
+        for s, antenna in itertools.product(range(per_unit), range(2)):
+            k = 4 * s + 2 * antenna
+            term = complex(terms[k], terms[k + 1])
+            into = int(at) + (int(slot) + antenna) * chunk + per_unit * int(unit) + s
+            array[into] = term
+            for j in range(n_stokes):
+                array[into + (1 + j) * n_slot * chunk] = bright[s][j] * term
+
+    return put
+
+
+def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
+    """The same in single precision: the products of terms and brightness are those of their halves."""
+    split, store, weigh = (
+        units.make_split(),
+        units.make_store(True),
+        (units.make_weigh(0), units.make_weigh(1)),
+    )
+    weigh_even, weigh_odd = weigh
 
     @device.inline
-    def write(
-        start: Scalar, at: Scalar, matrix: int, slot: Scalar, s: Scalar, re: Scalar, im: Scalar
-    ) -> None:
-        first, second = start, start
-        if matrix == 0:
-            pair = uint32(slot >> uint32(1))
-            unit = uint32(s >> uint32(shift)) ^ uint32(uint32(4) * uint32(pair & uint32(1)))
-            first = uint32(start + at + uint32(n_row) * pair + uint32(16) * unit)
-            if single:
-                first = uint32(first + uint32(8) * (s & uint32(1)) + uint32(4) * (slot & uint32(1)))
-            else:
-                first = uint32(first + uint32(8) * (slot & uint32(1)))
-            second = uint32(first + uint32(n_matrix // 2))
-        else:
-            unit = uint32(s >> uint32(shift)) ^ uint32(uint32(4) * uint32(slot & uint32(1)))
-            first = uint32(start + at + uint32(n_row) * slot + uint32(16) * unit)
-            if single:
-                first = uint32(first + uint32(4) * (s & uint32(1)))
-            first = uint32(first + uint32(n_matrix) * uint32(matrix))
-            second = uint32(first + uint32(8))
-        if single:
-            high, low = split(re, im)
-            store(first, high)
-            store(second, low)
-        else:
-            store(first, re)
-            store(second, im)
+    def put_second(at: Scalar, x: Any, y: Any, bright: Any) -> None:
+        a, b = weigh_even(x[0], x[1], bright[0][0]), weigh_even(y[0], y[1], bright[1][0])
+        store(at, a[0], b[0], a[1], b[1])
+        if n_stokes > 1:
+            a, b = weigh_odd(x[0], x[1], bright[0][0]), weigh_odd(y[0], y[1], bright[1][0])
+            store(uint32(at + uint32(n_matrix)), a[0], b[0], a[1], b[1])
+        if n_stokes == 4:
+            a, b = weigh_even(x[0], x[1], bright[0][1]), weigh_even(y[0], y[1], bright[1][1])
+            store(uint32(at + uint32(2 * n_matrix)), a[0], b[0], a[1], b[1])
+            a, b = weigh_odd(x[0], x[1], bright[0][1]), weigh_odd(y[0], y[1], bright[1][1])
+            store(uint32(at + uint32(3 * n_matrix)), a[0], b[0], a[1], b[1])
 
-    return write
+    @device.inline
+    def put(start: Scalar, at: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+        a, b = split(terms[0], terms[1]), split(terms[2], terms[3])
+        c, d = split(terms[4], terms[5]), split(terms[6], terms[7])
+        pair, start = uint32(slot >> uint32(1)), uint32(start + at)
+        of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
+        first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
+        store(first, a[0], b[0], c[0], d[0])
+        store(uint32(first + uint32(n_matrix // 2)), a[1], b[1], c[1], d[1])
+        second = uint32(start + uint32(n_matrix) + uint32(n_row) * slot)
+        put_second(uint32(second + uint32(16) * unit), a, c, bright)
+        second = uint32(second + uint32(n_row))
+        put_second(uint32(second + uint32(16) * uint32(unit ^ uint32(4))), b, d, bright)
+
+    return put
+
+
+def _double_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
+    """The same in double precision."""
+    store = units.make_store(False)
+
+    @device.inline
+    def put_second(at: Scalar, re: Scalar, im: Scalar, bright: Any) -> None:
+        store(at, bright[0] * re, bright[0] * im)
+        if n_stokes > 1:
+            store(uint32(at + uint32(n_matrix)), bright[1] * re, bright[1] * im)
+        if n_stokes == 4:
+            store(uint32(at + uint32(2 * n_matrix)), bright[2] * re, bright[2] * im)
+            store(uint32(at + uint32(3 * n_matrix)), bright[3] * re, bright[3] * im)
+
+    @device.inline
+    def put(start: Scalar, at: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+        pair, start = uint32(slot >> uint32(1)), uint32(start + at)
+        of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
+        first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
+        store(first, terms[0], terms[2])
+        store(uint32(first + uint32(n_matrix // 2)), terms[1], terms[3])
+        second = uint32(start + uint32(n_matrix) + uint32(n_row) * slot)
+        put_second(uint32(second + uint32(16) * unit), terms[0], terms[1], bright[0])
+        second = uint32(second + uint32(n_row))
+        put_second(uint32(second + uint32(16) * uint32(unit ^ uint32(4))), terms[2], terms[3], bright[0])
+
+    return put
 
 
 @functools.cache
@@ -144,30 +190,33 @@ def make_scale(single: bool) -> Compiled:
 
 @functools.cache
 def make_stage_bright(kernel: TileKernel) -> Compiled:
-    """Function that puts brightness, scaled, of all items and directions of a chunk into shared memory.
+    """Function that puts brightness, scaled, and directions of a chunk into shared memory.
 
-    0 for sources that are not there. All threads of a block call it, and those of a warp together.
+    0 for sources that are not there. All threads of a block call it, and those of a warp together. In single
+    precision the brightness is split into halves: I and Q rounded and what is left of both, then U and V.
     """
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
-    chunk, n_item, per_source = sizes.n_operand_source, kernel.shape.n_item, sizes.per_source
+    in_halves, n_word, split = single and not device.simulated(), sizes.n_bright_word, units.make_split()
+    chunk, per_source = sizes.n_operand_source, sizes.per_source
     real, swapped, scale = float32 if single else float64, exchange(), make_scale(single)
-    read_stokes, meets = baseline.make_read_stokes(single, n_stokes, int64), device.simulated()
+    read_stokes = baseline.make_read_stokes(single, 4 if kernel.variant.polarised else 1, int64)
+    meets, chosen = device.simulated(), kernel.variant.stokes
+    one, other = chosen if chosen is not None else (0, 1)
 
     @device.part
     def stage_bright(points: Points, block: Block, sky: Sky, shared: Shared) -> None:
-        thread = uint32(block.thread)
-        j, s = uint32(thread // uint32(chunk)), uint32(thread % uint32(chunk))
-        if not meets and int32(uint32(thread & uint32(0xFFFFFFE0)) // uint32(chunk)) >= block.n_here:
-            return  # a warp without items
+        s = uint32(block.thread)
+        if not meets and s >= 32:
+            return  # no more than one warp has work
         i, q, u, v = real(0), real(0), real(0), real(0)
-        is_one = int32(j) < block.n_here
-        if is_one and int32(s) < points.n_source:
-            at = shared.bright_at[j] + int64(points.start + int32(s)) * int64(per_source)
+        if int32(s) < points.n_source:
+            at = shared.bright_at[0] + int64(points.start + int32(s)) * int64(per_source)
             stokes = read_stokes(sky.bright, at)
             i, q, u, v = stokes.i, stokes.q, stokes.u, stokes.v
+            if chosen is not None:
+                i, q, u, v = stokes[one], stokes[other], real(0), real(0)
         by, inverse = real(1), real(1)
         if single:
-            # Over the threads of an item: neighbours.
             most = max(max(abs(i), abs(q)), max(abs(u), abs(v)))
             most = max(most, swapped(most, 1))
             most = max(most, swapped(most, 2))
@@ -176,71 +225,127 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             if chunk == 32:
                 most = max(most, swapped(most, 16))
             by, inverse = scale(most)
-        if j == 0 and int32(s) < points.n_source:
-            into, k = uint32(uint32(points.number & int32(1)) * uint32(chunk) + s), points.start + int32(s)
-            shared.operands.direction[uint32(3) * into] = sky.direction[block.b, k, 0]
-            shared.operands.direction[uint32(3) * into + uint32(1)] = sky.direction[block.b, k, 1]
-            shared.operands.direction[uint32(3) * into + uint32(2)] = sky.direction[block.b, k, 2]
-        if is_one:
-            # The terms of a chunk are made after its brightness and before its sum: two and four in turn.
-            turn = uint32(uint32(points.number & int32(1)) * uint32(n_item) + j)
-            into = uint32(uint32(n_stokes) * uint32(turn * uint32(chunk) + s))
-            shared.operands.bright[into] = by * i
-            if n_stokes == 4:
-                shared.operands.bright[into + uint32(1)] = by * q
-                shared.operands.bright[into + uint32(2)] = by * u
-                shared.operands.bright[into + uint32(3)] = by * v
+        if s < chunk:
+            l, m, n_minus_1 = 0.0, 0.0, 0.0
+            if int32(s) < points.n_source:
+                k = points.start + int32(s)
+                direction = sky.direction
+                l, m, n_minus_1 = direction[block.b, k, 0], direction[block.b, k, 1], direction[block.b, k, 2]
+            into = uint32(uint32(points.number & int32(1)) * uint32(chunk) + s)
+            shared.operands.direction[uint32(3) * into] = l
+            shared.operands.direction[uint32(3) * into + uint32(1)] = m
+            shared.operands.direction[uint32(3) * into + uint32(2)] = n_minus_1
+            into = uint32(uint32(n_word) * into)
+            if in_halves:
+                high, low = split(by * i, by * q)
+                shared.operands.bright[into] = uint64(high) | uint64(uint64(low) << uint64(32))
+                if n_stokes == 4:
+                    high, low = split(by * u, by * v)
+                    shared.operands.bright[into + uint32(1)] = uint64(high) | uint64(
+                        uint64(low) << uint64(32)
+                    )
+            else:
+                shared.operands.bright[into] = by * i
+                if n_stokes > 1:
+                    shared.operands.bright[into + uint32(1)] = by * q
+                if n_stokes == 4:
+                    shared.operands.bright[into + uint32(2)] = by * u
+                    shared.operands.bright[into + uint32(3)] = by * v
             if s == 0:
-                turn = uint32(uint32(points.number & int32(3)) * uint32(n_item) + j)
-                shared.operands.inverse[turn] = inverse
+                # The terms of a chunk are made after its brightness and before its sum: four in turn.
+                shared.operands.inverse[uint32(points.number & int32(3))] = inverse
 
     return stage_bright
 
 
 @functools.cache
+def _make_read_bright(n_word: int) -> Compiled:
+    """Function that reads what `stage_bright` has left of a source, from `at` on."""
+
+    @device.inline
+    def read_one(bright: Array, at: Scalar) -> Any:
+        return (bright[at],)
+
+    @device.inline
+    def read_two(bright: Array, at: Scalar) -> Any:
+        return bright[at], bright[at + uint32(1)]
+
+    @device.inline
+    def read_four(bright: Array, at: Scalar) -> Any:
+        return bright[at], bright[at + uint32(1)], bright[at + uint32(2)], bright[at + uint32(3)]
+
+    return {1: read_one, 2: read_two, 4: read_four}[n_word]
+
+
+@functools.cache
+def _make_term(kernel: TileKernel) -> Compiled:
+    """Function that gives the term of the antenna of slot x for one source, real and imaginary part."""
+    single, code = kernel.variant.single, kernel.variant.beam
+    real, cos_sin = float32 if single else float64, scalars.make_cos_sin(single)
+
+    @device.inline
+    def term(
+        slots: Slots, x: Scalar, scale: Scalar, l: Scalar, m: Scalar, n_minus_1: Scalar
+    ) -> tuple[Scalar, Scalar]:
+        cos, sin = cos_sin(_turns(slots.u[x], slots.v[x], slots.w[x], l, m, n_minus_1))
+        if code != _NO_BEAM:
+            e = real(_voltage(code, _argument(scale, slots.nu[x], l - slots.dl[x], m - slots.dm[x])))
+            cos, sin = e * cos, e * sin
+        return cos, sin
+
+    return term
+
+
+@functools.cache
 def make_fill_operands(kernel: TileKernel) -> Compiled:
-    """Function that makes the operands of a chunk of point sources, in one of the two buffers."""
-    variant, sizes = kernel.variant, sizes_of(kernel)
-    single, code, n_stokes, chunk = variant.single, variant.beam, variant.n_stokes, sizes.n_operand_source
-    n_item, n_thread, n_buffer = kernel.shape.n_item, kernel.shape.n_thread, sizes.n_buffer
-    real, cos_sin, write = float32 if single else float64, scalars.make_cos_sin(single), make_write(kernel)
-    polarised = n_stokes == 4
+    """Function that makes the operands of a chunk of point sources, in one of the two buffers.
+
+    A thread makes those of two antennas and the sources of a unit at a time, which are a write for each
+    matrix. Where an item has an odd number of antennas, the last one takes the place of its neighbour:
+    data there have no weight.
+    """
+    single, sizes, chunk = kernel.variant.single, sizes_of(kernel), sizes_of(kernel).n_operand_source
+    n_thread, n_buffer = kernel.shape.n_thread, sizes.n_buffer
+    per_unit, n_word, most = 2 if single else 1, sizes.n_bright_word, kernel.shape.units.bit_length() - 1
+    put, term, read_bright = make_put(kernel), _make_term(kernel), _make_read_bright(n_word)
 
     @device.part
     def fill_operands(points: Points, at: Operands, block: Block, slots: Slots, sky: Sky) -> None:
-        # As few threads for an antenna as there are sources: a power of two.
-        shift = uint32(3)
-        while int32(int32(1) << int32(shift)) < points.n_source:
-            shift = uint32(shift + uint32(1))
+        # As few threads for a pair as a multiple of a step has units: a power of two.
+        shift = uint32(most)
+        while shift > 2 and int32(int32(per_unit) << int32(shift - uint32(1))) >= points.n_source:
+            shift = uint32(shift - uint32(1))
         thread, n_step = uint32(block.thread), uint32(uint32(n_thread) >> shift)
-        x = uint32(thread >> shift)
-        s = uint32(thread - uint32(x << shift))
-        there = int32(s) < points.n_source
+        y = uint32(thread >> shift)
+        unit = uint32(thread - uint32(y << shift))
         odd, scale = uint32(points.number & int32(1)), sky.beam_scale[block.b]
-        k = uint32(uint32(3) * uint32(odd * uint32(chunk) + (s if there else uint32(0))))
+        s = uint32(odd * uint32(chunk) + uint32(per_unit) * unit)
+        k, bright = uint32(uint32(3) * s), uint32(uint32(n_word) * s)
         l, m, n_minus_1 = at.direction[k], at.direction[k + uint32(1)], at.direction[k + uint32(2)]
-        into, first = uint32(odd * uint32(n_buffer)), uint32(uint32(odd * uint32(n_item)) * uint32(chunk) + s)
-        while x < block.n_x:
-            cos, sin = cos_sin(_turns(slots.u[x], slots.v[x], slots.w[x], l, m, n_minus_1))
-            if code != _NO_BEAM:
-                e = real(_voltage(code, _argument(scale, slots.nu[x], l - slots.dl[x], m - slots.dm[x])))
-                cos, sin = e * cos, e * sin
-            if not there:
-                cos, sin = real(0), real(0)
-            slot, j = slots.place[x], slots.item[x]
-            write(at.at, into, 0, slot, s, cos, sin)
-            bright = uint32(uint32(n_stokes) * uint32(first + uint32(j * uint32(chunk))))
-            # One line for each matrix: their places are constants then.
-            value = at.bright[bright]
-            write(at.at, into, 1, slot, s, value * cos, value * sin)
-            if polarised:
-                value = at.bright[bright + uint32(1)]
-                write(at.at, into, 2, slot, s, value * cos, value * sin)
-                value = at.bright[bright + uint32(2)]
-                write(at.at, into, 3, slot, s, value * cos, value * sin)
-                value = at.bright[bright + uint32(3)]
-                write(at.at, into, 4, slot, s, value * cos, value * sin)
-            x = uint32(x + n_step)
+        if single:
+            l_1, m_1 = at.direction[k + uint32(3)], at.direction[k + uint32(4)]
+            n_minus_1_1 = at.direction[k + uint32(5)]
+        into, n_used = uint32(odd * uint32(n_buffer)), block.n_used
+        n_pair = uint32(uint32(n_used + uint32(1)) >> uint32(1))
+        while y < n_pair:
+            x = uint32(uint32(2) * y)
+            z = x if uint32(x + uint32(1)) == n_used else uint32(x + uint32(1))
+            a, b = term(slots, x, scale, l, m, n_minus_1), term(slots, z, scale, l, m, n_minus_1)
+            if single:
+                c, d = (
+                    term(slots, x, scale, l_1, m_1, n_minus_1_1),
+                    term(slots, z, scale, l_1, m_1, n_minus_1_1),
+                )
+                put(
+                    at.at, into, x, unit, (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]),
+                    (read_bright(at.bright, bright), read_bright(at.bright, uint32(bright + uint32(n_word)))),
+                )  # fmt: skip
+            else:
+                put(
+                    at.at, into, x, unit, (a[0], a[1], b[0], b[1]),
+                    (read_bright(at.bright, bright),),
+                )  # fmt: skip
+            y = uint32(y + n_step)
 
     return fill_operands
 
@@ -248,155 +353,21 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
 @functools.cache
 def make_clear_operands(kernel: TileKernel) -> Compiled:
     """Function that puts 0 where no antenna is, in both buffers: products of it would not be 0 times NaN."""
-    sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
-    chunk, n_thread, real = sizes.n_operand_source, kernel.shape.n_thread, float32 if single else float64
-    write, n_buffer, polarised = make_write(kernel), sizes.n_buffer, n_stokes == 4
+    sizes, single, n_unit = sizes_of(kernel), kernel.variant.single, kernel.shape.units
+    n_thread, n_buffer, put = kernel.shape.n_thread, sizes.n_buffer, make_put(kernel)
+    number = (uint64 if single and not device.simulated() else float32 if single else float64)(0)
+    zero, no_bright = (float32 if single else float64)(0), (number,) * sizes.n_bright_word
+    terms, brights = (zero,) * (8 if single else 4), (no_bright,) * (2 if single else 1)
 
     @device.part
     def clear_operands(block: Block, n_slot: Scalar, at: Operands) -> None:
-        n_gap, zero = uint32(uint32(n_slot) - block.n_used), real(0)
+        n_pair = uint32(uint32(block.n_used + uint32(1)) >> uint32(1))
+        n_gap = uint32(uint32(uint32(n_slot) >> uint32(1)) - n_pair)
         e = uint32(block.thread)
-        while e < uint32(uint32(block.n_here) * n_gap) * uint32(2 * chunk):
-            s, rest = uint32(e % uint32(chunk)), uint32(e // uint32(chunk))
+        while e < uint32(n_gap * uint32(2 * n_unit)):
+            unit, rest = uint32(e % uint32(n_unit)), uint32(e // uint32(n_unit))
             into, gap = uint32(uint32(rest & uint32(1)) * uint32(n_buffer)), uint32(rest // uint32(2))
-            j = uint32(gap // n_gap)
-            slot = uint32(j * uint32(n_slot) + block.n_used + uint32(gap - j * n_gap))
-            write(at.at, into, 0, slot, s, zero, zero)
-            write(at.at, into, 1, slot, s, zero, zero)
-            if polarised:
-                write(at.at, into, 2, slot, s, zero, zero)
-                write(at.at, into, 3, slot, s, zero, zero)
-                write(at.at, into, 4, slot, s, zero, zero)
+            put(at.at, into, uint32(uint32(2) * uint32(n_pair + gap)), unit, terms, brights)
             e = uint32(e + uint32(n_thread))
 
     return clear_operands
-
-
-@functools.cache
-def make_add_operands(kernel: TileKernel) -> Compiled:
-    """Function that adds the products of a chunk to the sums of a thread; a warp calls it together."""
-    if device.simulated():
-        return _simulated_products(kernel)
-    single, n_item, n_row = kernel.variant.single, kernel.shape.n_item, 16 * kernel.shape.units
-    n_buffer, n_matrix = sizes_of(kernel).n_buffer, n_row * kernel.shape.n_slot
-    # A step takes four units, 64 bytes: of so many sources.
-    per_step, add_step = 8 if single else 4, (_make_single_step if single else _make_double_step)(kernel)
-
-    @device.part
-    def add_operands(
-        points: Points, corner: Corner, local: Scalar, lane: Scalar, at: Operands, sums: Array
-    ) -> None:
-        odd, inverse = uint32(points.number & int32(1)), at.inverse[0]
-        if single:
-            turn = uint32(uint32(points.number & int32(3)) * uint32(n_item) + uint32(local))
-            inverse = at.inverse[turn]
-        first = uint32(at.at + odd * uint32(n_buffer) + uint32(16) * uint32(lane & uint32(3)))
-        pair = uint32(corner.p >> uint32(1))
-        p = uint32(first + uint32(n_row) * pair)
-        q = uint32(first + uint32(n_matrix) + uint32(n_row) * corner.q)
-        by_p = uint32(uint32(64) * uint32(pair & uint32(1)))
-        by_q = uint32(uint32(64) * uint32(corner.q & uint32(1)))
-        left, half = points.n_source, uint32(0)
-        while left > 0:
-            add_step(uint32(p + (by_p ^ half)), uint32(q + (by_q ^ half)), inverse, sums)
-            left -= per_step
-            if half != 0:
-                p, q = uint32(p + uint32(128)), uint32(q + uint32(128))
-            half = uint32(half ^ uint32(64))
-
-    return add_operands
-
-
-@functools.cache
-def _make_single_step(kernel: TileKernel) -> Compiled:
-    """Function that adds the products of eight sources; `p`, `q` are the addresses of their units."""
-    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, product, turn = units.make_load(True), units.make_product(True, False), units.make_turn(True)
-    n_row = 16 * kernel.shape.units
-    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
-    second_half = n_matrix // 2
-
-    @device.inline
-    def turned(a: Any) -> Any:
-        return turn(a[0]), turn(a[1]), turn(a[2]), turn(a[3])
-
-    @device.inline
-    def three_products(high: Any, low: Any, b: Any) -> Any:
-        # Small ones first: an addition rounds by the size of the sum.
-        zero = float32(0)
-        c = product(low[0], low[1], low[2], low[3], b[0], b[1], zero, zero, zero, zero)
-        c = product(high[0], high[1], high[2], high[3], b[2], b[3], c[0], c[1], c[2], c[3])
-        return product(high[0], high[1], high[2], high[3], b[0], b[1], c[0], c[1], c[2], c[3])
-
-    @device.inline
-    def add(sums: Array, at: int, inverse: Scalar, c: Any) -> None:
-        sums[at] += inverse * c[0]
-        sums[at + 1] += inverse * c[1]
-        sums[at + 2] += inverse * c[2]
-        sums[at + 3] += inverse * c[3]
-
-    @device.part
-    def add_step(p: Scalar, q: Scalar, inverse: Scalar, sums: Array) -> None:
-        high, low = load(p), load(uint32(p + uint32(second_half)))
-        high_im, low_im = turned(high), turned(low)
-        for k in range(n_tile * n_stokes):
-            tile, parameter = k // n_stokes, k % n_stokes
-            b = load(uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block)))
-            first = 2 * n_own * n_stokes * tile + n_own * parameter
-            add(sums, first, inverse, three_products(high, low, b))
-            add(sums, first + n_own * n_stokes, inverse, three_products(high_im, low_im, b))
-
-    return add_step
-
-
-@functools.cache
-def _make_double_step(kernel: TileKernel) -> Compiled:
-    """The same in double precision, of four sources; `inverse` is 1."""
-    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, turn = units.make_load(False), units.make_turn(False)
-    product = units.make_product(False, kernel.all_rows)
-    n_row = 16 * kernel.shape.units
-    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
-    second_half = n_matrix // 2
-
-    @device.inline
-    def add(sums: Array, at: int, a: Any, b: Any) -> None:
-        c = product(a[0], a[1], a[2], a[3], b[0], b[1], sums[at], sums[at + 1], sums[at + 2], sums[at + 3])
-        sums[at], sums[at + 1], sums[at + 2], sums[at + 3] = c[0], c[1], c[2], c[3]
-
-    @device.part
-    def add_step(p: Scalar, q: Scalar, inverse: Scalar, sums: Array) -> None:
-        a, b = load(p), load(uint32(p + uint32(second_half)))
-        re, im = (a[0], a[1], b[0], b[1]), (b[0], b[1], turn(a[0]), turn(a[1]))
-        for k in range(n_tile * n_stokes):
-            tile, parameter = k // n_stokes, k % n_stokes
-            other = load(uint32(q + uint32(parameter) * uint32(n_matrix) + uint32(tile) * uint32(n_block)))
-            first = 2 * n_own * n_stokes * tile + n_own * parameter
-            add(sums, first, re, other)
-            add(sums, first + n_own * n_stokes, im, other)
-
-    return add_step
-
-
-def _simulated_products(kernel: TileKernel) -> Compiled:
-    """The same sums one by one, for the simulator: it has no matrix units."""
-    sizes, n_stokes, side = sizes_of(kernel), kernel.variant.n_stokes, kernel.shape.side
-    chunk, n_slot, n_item = sizes.n_operand_source, kernel.shape.n_slot, kernel.shape.n_item
-    single, n_buffer = kernel.variant.single, sizes.n_buffer
-
-    def add_operands(points: Any, corner: Any, local: Any, lane: Any, at: Any, sums: Any) -> None:
-        first = int(points.number & 1) * n_buffer
-        inverse = at.inverse[(points.number & 3) * n_item + local] if single else 1.0
-        # Column g of the second matrix is what a thread reads; its own sums are of columns 2 t, 2 t + 1.
-        second = int(corner.q) - (int(lane) >> 2) + side * (int(lane) & 3)
-        for s, tile, n, k in itertools.product(
-            range(int(points.n_source)), range(kernel.shape.n_own), range(side * side), range(n_stokes)
-        ):
-            p, q = int(corner.p) + n // side, second + units.N_COLUMN * tile + n % side
-            a = complex(at.at[first + p * chunk + s])
-            b = complex(at.at[first + ((1 + k) * n_slot + q) * chunk + s])
-            product, into = inverse * a * b.conjugate(), 2 * n_stokes * side * side * tile
-            sums[into + k * side * side + n] += product.real
-            sums[into + (n_stokes + k) * side * side + n] += product.imag
-
-    return add_operands

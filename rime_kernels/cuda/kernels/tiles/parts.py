@@ -142,9 +142,9 @@ class Sizes(NamedTuple):
     line: int  # data in a line of the device's memory, 128 bytes
     n_glance: int  # lines of the data of a thread's tiles
     n_operand_source: int  # sources of a chunk for matrix units
-    n_operand_bright: int  # numbers of the brightness of both chunks
+    n_bright_word: int  # elements of the brightness of a source for them
+    n_operand_bright: int  # of both chunks
     n_operand_place: int  # numbers of the directions of both chunks
-    n_place: int  # slots that `operands` asks for
     n_buffer: int  # bytes of a buffer of operands; complex elements in the simulator
 
 
@@ -154,6 +154,8 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     n_baseline, n_stokes = shape.side**2, kernel.variant.n_stokes
     units, n_operand_source = kernel.uses_units, shape.units * (2 if single else 1)
     n_buffer = kernel.dynamic_bytes // 2
+    in_halves = single and not device.simulated()
+    n_bright_word = n_stokes // 2 or 1 if in_halves else n_stokes
     if device.simulated():  # elements instead of bytes
         n_buffer //= 8 if single else 16
     # One element more than a group's terms: groups then begin in different banks.
@@ -161,7 +163,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     n_term = shape.n_slot // shape.side * step
     if units:
         n_term = shape.n_slot if kernel.end.staged else 1  # gains lie there
-    per_source = 2 if n_stokes == 4 else 1
+    per_source = 2 if kernel.variant.polarised else 1
     bright_step = (shape.chunk + 1) * per_source
     partial_step, line = shape.n_thread // kernel.n_lane * record.most_size, 16 if single else 8
     return Sizes(
@@ -184,9 +186,9 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         line=line,
         n_glance=-(-shape.n_own * n_baseline * kernel.end.n_corr // line),
         n_operand_source=n_operand_source,
-        n_operand_bright=2 * shape.n_item * n_operand_source * n_stokes if units else 1,
+        n_bright_word=n_bright_word,
+        n_operand_bright=2 * n_operand_source * n_bright_word if units else 1,
         n_operand_place=6 * n_operand_source if units else 1,
-        n_place=shape.n_slot if units else 1,
         n_buffer=n_buffer,
     )
 
@@ -242,16 +244,14 @@ class Slots(NamedTuple):
     nu: Array  # float64, Hz; this and the next are there for antennas with voltages alone
     dl: Array  # float64, rad: pointing errors
     dm: Array
-    place: Array  # uint32: slot of the block, and the next its item; there for matrix units alone
-    item: Array
 
 
 class Operands(NamedTuple):
     """What matrix units are fed from, in shared memory; one element each without them."""
 
     at: Any  # the address of the operands; the array in the simulator
-    bright: Array  # working precision: two chunks of the brightness, scaled
-    inverse: Array  # working precision (4 n_item,): one over the scale of four chunks
+    bright: Array  # two chunks of the brightness, scaled: `operands.make_stage_bright`
+    inverse: Array  # working precision (4,): one over the scale of four chunks
     direction: Array  # float64: l, m, n - 1 of the sources of two chunks
 
 

@@ -198,14 +198,46 @@ def make_split() -> Compiled:
 
 
 @functools.cache
-def make_store(single: bool) -> Compiled:
-    """Function that writes a packed pair, or a number of double precision, to shared memory."""
-    letter, real = ("r", types.uint32) if single else ("d", types.float64)
-    code = f"st.shared.{'b32' if single else 'f64'} [$0], $1;"
-    build = _instruction(code, "", f"r{letter}", "~{memory}")
+def make_weigh(half: int) -> Compiled:
+    """Function that multiplies a number that is split by a pair that is: rounded, and what is left.
+
+    (high, low, by): packed pairs of half precision; `by` has four numbers of half precision, two rounded and
+    what is left of them, of which the first or the second are taken. With h = high by_high, the result is h
+    rounded, and (h - this) + low by_high + high by_low.
+    """
+    register = "ab"[half]
+    code = (
+        "{.reg .b32 r, q, s, t; .reg .b16 a, b; mov.b64 {r, q}, $4; mov.b32 {a, b}, r; "
+        f"mov.b32 s, {{{register}, {register}}}; mov.b32 {{a, b}}, q; mov.b32 t, {{{register}, {register}}}; "
+        "mul.rn.f16x2 $0, $2, s; neg.f16x2 r, $0; fma.rn.f16x2 q, $2, s, r; fma.rn.f16x2 q, $3, s, q; "
+        "fma.rn.f16x2 $1, $2, t, q;}"
+    )
+    build = _instruction(code, "rr", "rrl", "&")
+    u32 = types.uint32
 
     @device.intrinsic
-    def store(context: Any, at: Scalar, value: Scalar) -> Any:
-        return types.void(types.uint32, real), build
+    def weigh(context: Any, high: Scalar, low: Scalar, by: Scalar) -> Any:
+        return types.UniTuple(u32, 2)(u32, u32, types.uint64), build
+
+    return weigh
+
+
+@functools.cache
+def make_store(single: bool) -> Compiled:
+    """Function that writes 16 bytes of shared memory: four packed pairs, or two numbers."""
+    if single:
+        build = _instruction("st.shared.v4.b32 [$0], {$1, $2, $3, $4};", "", "rrrrr", "~{memory}")
+        u32 = types.uint32
+
+        @device.intrinsic
+        def store_pairs(context: Any, at: Scalar, a: Scalar, b: Scalar, c: Scalar, d: Scalar) -> Any:
+            return types.void(u32, u32, u32, u32, u32), build
+
+        return store_pairs
+    build_two = _instruction("st.shared.v2.f64 [$0], {$1, $2};", "", "rdd", "~{memory}")
+
+    @device.intrinsic
+    def store(context: Any, at: Scalar, x: Scalar, y: Scalar) -> Any:
+        return types.void(types.uint32, types.float64, types.float64), build_two
 
     return store
