@@ -340,6 +340,13 @@ class Far:
         return total
 
 
+def pieces_of(observation: Observation, stokes: str, stages: Stages, backend: Backend) -> Pieces:
+    """All visibilities of an observation, where they are."""
+    if observation.is_held:
+        return Far(observation, stokes, stages, backend)
+    return Here([Piece(part, stokes) for part in observation.partitions], stages, is_shown=True)
+
+
 OfShard = DataOf | NDArray[np.complexfloating] | None
 """The model of a shard, or what gives it in the process that holds it."""
 

@@ -135,6 +135,17 @@ class HeldByRanks:
         self.ranks.do(_made, self._number, made._number, self.folder, function, arguments, given=given)
         return made
 
+    def together(
+        self,
+        function: Callable[..., Sequence[tuple[Any, ...]]],
+        *arguments: object,
+        each: Sequence[Any],
+    ) -> HeldByRanks:
+        """What a function makes of items of all shards of a rank in one call; see `biro.held.Held`."""
+        made, given = self._alike(), self._own(each)
+        self.ranks.do(_made_together, made._number, self.folder, function, arguments, given=given)
+        return made
+
     def kept(self, run: Callable[[End], None]) -> HeldByRanks:
         """What a computation finds for each shard; see `biro.held.Held`."""
         made = self._alike()
@@ -215,6 +226,18 @@ def _made(
 ) -> None:
     made = _each(items, number, function, arguments)
     STORE.shards[to] = {shard: kept_in(folder, found) for shard, found in made}
+
+
+def _made_together(
+    items: Items,
+    to: int,
+    folder: str | None,
+    function: Callable[..., Sequence[tuple[Any, ...]]],
+    arguments: Sequence[object],
+) -> None:
+    own = [item for (item,) in items.values()]
+    found = function(own, *arguments) if own else ()
+    STORE.shards[to] = {shard: kept_in(folder, each) for shard, each in zip(items, found, strict=True)}
 
 
 def _summed(

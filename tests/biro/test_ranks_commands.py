@@ -154,12 +154,13 @@ def test_an_error_in_a_replicate_of_a_rank_is_that_of_the_run(tmp_path: Path) ->
 
 
 def test_simulate_by_ranks(tmp_path: Path) -> None:
-    """The same set, to the bit, with gains and noise."""
+    """The same set, to the bit, with gains, noise and interference."""
     sky = tmp_path / "sky.toml"
     sky.write_text(SKY)
     options = (
         "--telescope KAT-7 --start 2026-03-01 --duration 5min --integration 30s --freq 1.4GHz "
-        "--chan-width 1MHz --n-chan 3 --noise 50mJy --seed 4 --gain-amplitude 0.1 --backend cpu"
+        "--chan-width 1MHz --n-chan 3 --noise 50mJy --seed 4 --gain-amplitude 0.1 --backend cpu "
+        "--rfi line,burst --rfi-strength 2Jy"
     )
     found = {}
     for n in (0, 2, 3):
@@ -170,6 +171,10 @@ def test_simulate_by_ranks(tmp_path: Path) -> None:
         with table(str(path), ack=False) as main:
             names = ("DATA", "WEIGHT_SPECTRUM", "WEIGHT", "FLAG", "UVW", "TIME", "ANTENNA2")
             found[n] = {name: np.asarray(main.getcol(name)) for name in names}
+        with np.load(tmp_path / f"{n}.rfi.npz") as file:
+            found[n]["interference"] = file["interference"]
+        assert "gathers" not in said
+    assert 0 < found[0]["interference"].mean() < 1
     for n in (2, 3):
         for name, values in found[0].items():
             np.testing.assert_array_equal(found[n][name], values, err_msg=name)
