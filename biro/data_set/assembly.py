@@ -14,7 +14,6 @@ from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
-from biro.files.memory import check_memory, free_memory
 from biro.flagging.find import Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
@@ -26,6 +25,8 @@ from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typ
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
+from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_memory
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ class Assembly:
         ]
         described = self.described(selected)
         if self._fill is None:
-            self.check_memory(described)
+            self.check_memory([BYTES_AS_READ * sum(like.vis.size for _, like in described)])
             partitions = [self.read(part, like) for part, like in described]
         else:
             partitions = self._fill(self, described)
@@ -252,21 +253,30 @@ class Assembly:
             notes=(*notes, *(hands.notes if hands else ())),
         )
 
-    def check_memory(self, described: Described, remedy: str = "") -> None:
-        """Refuse to read more than there is memory for; `remedy` says what to do, where that is not usual.
+    def check_memory(self, needed: Sequence[float], ranks: Ranks | None = None, remedy: str = "") -> None:
+        """Refuse to read more than there is memory for.
+
+        Parameters
+        ----------
+        needed : sequence of float
+            Bytes that each rank is to hold; of this process alone, one number.
+        ranks : Ranks, optional
+        remedy : str
+            What to do, where that is not usual.
 
         Raises
         ------
         InputError
         """
-        needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
-        n_machine = -(-needed // max(1, free_memory()))
         check_memory(
+            ranks,
             needed,
             f"{self.index.source}: reading it",
-            remedy
-            or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
-            f"{max(2, n_machine)} such machines (mpiexec biro), or select less",
+            lambda _, n_machine: (
+                remedy
+                or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
+                f"{n_machine} such machines (mpiexec biro), or select less"
+            ),
         )
 
     def _field_notes(self, selected: list[PartitionRows]) -> Iterator[str]:

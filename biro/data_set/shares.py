@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
-from biro.data_set.cache import Cache, KeptShard, check_room, open_cache
+from biro.data_set.cache import Cache, KeptShard, open_cache
 from biro.data_set.index import PartitionRows
 from biro.data_set.options import SetOptions
 from biro.errors import DataError, InputError
+from biro.files.memory import byte_text
 from biro.observation.averaging import shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
@@ -26,6 +27,7 @@ from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
 from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_disk
 from rime_kernels.engine.shards import shared_out
 
 log = logging.getLogger(__name__)
@@ -101,12 +103,7 @@ def read_by_ranks(
             rows = [shards_to_average(like, request.averaging) for _, like in described]
             work = [like.n_chan * like.n_corr for _, like in described]
             shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
-            if cache is not None:
-                lacking = [
-                    sum(own.size for k, own in enumerate(each) if not cache.has(i, k)) * work[i]
-                    for i, each in enumerate(rows)
-                ]
-                check_room(cache, BYTES_AS_READ * sum(lacking))
+            _check_room(assembly, ranks, cache, rows, work, shares)
             wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place)))
             own = _read_own(assembly, described, numbers, rows, shares, place)
             read: list[_Read] = [own, *wait()]
@@ -124,6 +121,61 @@ def read_by_ranks(
             return partitions
 
         return assemble(data, request, fill=fill)
+
+
+def _check_room(
+    assembly: Assembly,
+    ranks: Ranks,
+    cache: Cache | None,
+    rows: Sequence[Sequence[NDArray[np.int64]]],
+    work: Sequence[int],
+    shares: Sequence[Sequence[Sequence[int]]],
+) -> None:
+    """Refuse to read what some rank has no room for, in memory or in its files.
+
+    Of data in files, one shard at a time is in memory.
+
+    Raises
+    ------
+    InputError
+    """
+    sizes = [[BYTES_AS_READ * n * own.size for own in each] for each, n in zip(rows, work, strict=True)]
+    if cache is None:
+        assembly.check_memory(of_ranks(sizes, shares, sum), ranks)
+        return
+    assembly.check_memory(of_ranks(sizes, shares, max), ranks)
+    lacking = [
+        [0 if cache.has(i, k) else size for k, size in enumerate(each)] for i, each in enumerate(sizes)
+    ]
+    needed = of_ranks(lacking, shares, sum)
+    remedy = "give another folder, or select less"
+    check_disk(ranks, cache.folder, needed, "visibilities and weights", remedy)
+    if any(needed):
+        text = byte_text(sum(needed))
+        log.warning("%s: %s of visibilities and weights are written", cache.folder, text)
+
+
+def of_ranks(
+    sizes: Sequence[Sequence[float]],
+    shares: Sequence[Sequence[Sequence[int]]],
+    total: Callable[[Sequence[float]], float],
+) -> list[float]:
+    """The sum, or the largest, of the sizes of all shards that each rank has.
+
+    Parameters
+    ----------
+    sizes : sequence of sequence of float
+        Of each shard of each partition.
+    shares : sequence of sequence of sequence of int
+        The shards of each partition that each rank has.
+    total : sum or max
+    """
+    pairs = list(zip(sizes, shares, strict=True))
+    n_rank = len(shares[0]) if shares else 0
+    return [
+        total([0.0, *(of_part[shard] for of_part, share in pairs for shard in share[rank])])
+        for rank in range(n_rank)
+    ]
 
 
 def shares_of(part: Partition, n_rank: int) -> list[list[int]]:

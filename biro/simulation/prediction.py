@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
 from biro.data_set.models_of_rows import gathered
+from biro.data_set.shares import of_ranks
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.held import Elsewhere
@@ -26,7 +27,8 @@ from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.ranks.held import on_own_device
+from biro.ranks.held import HeldByRanks, on_own_device
+from biro.ranks.room import check_disk
 from biro.smearing import Choice, Mode, Rings, choose, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
@@ -41,6 +43,8 @@ Vis = NDArray[np.complexfloating] | Elsewhere
 
 PRECISIONS = {"double": np.complex128, "single": np.complex64}
 """Types of predicted visibilities."""
+LARGEST = 16
+"""Bytes of a visibility of an image at most."""
 # Parameters that a message names: gains are hundreds.
 _MOST_NAMES = 8
 
@@ -132,6 +136,7 @@ def predict(
         choices = [
             choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
         ]
+        _check_disk(observation, LARGEST)
         return _predict_image(observation, image, None, choices, one_image)
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
@@ -153,12 +158,26 @@ def predict(
         )
         for i, part in enumerate(observation.partitions)
     ]
+    # With an image, the two and their sum are there at a time.
+    of_sky = np.dtype(PRECISIONS[sums.precision]).itemsize
+    _check_disk(observation, of_sky if image is None else of_sky + 2 * LARGEST)
     components = _predict_sky(observation, bound, theta, templates, choices, sums, place)
     if image is None:
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, choices, one_image)
     return _added_up(observation, components, images)
+
+
+def _check_disk(observation: Observation, n_byte: int) -> None:
+    """Refuse models of so many bytes for a visibility that a disk with files has no room for."""
+    folder, parts = observation.cache_folder, observation.partitions
+    held = [part.held for part in parts if isinstance(part.held, HeldByRanks)]
+    if folder is None or not held:
+        return
+    sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
+    needed = of_ranks(sizes, [each.shares for each in held], sum)
+    check_disk(held[0].ranks, folder, needed, "model visibilities", "give another folder, or select less")
 
 
 def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
