@@ -16,9 +16,14 @@ from astropy.io import fits
 from casacore.tables import table
 from started_ranks import mpiexec
 
+from biro.errors import MeasurementSetError
+from biro.measurement_set import read_ms, write_column
+from biro.models.files.toml import from_toml
 from biro.sbc.procedure import load
+from biro.simulation.prediction import predict
 
 SBC_PROGRAM = Path(__file__).with_name("ranks_sbc_program.py")
+KILLED_PROGRAM = Path(__file__).with_name("ranks_killed_program.py")
 SKY = """
 [[source]]
 name = "a"
@@ -94,6 +99,44 @@ def test_predict_by_ranks(
     for n in ranks:
         for found, alone in zip(columns[n], columns[0], strict=n < 3):
             np.testing.assert_array_equal(found, alone)
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
+def test_a_rank_that_is_killed_while_it_writes(
+    tmp_path: Path, measurement_set: Callable[[str], Path], rank: int
+) -> None:
+    """The set can be read, its other columns are as before, and the same command gives the whole column."""
+    sky = tmp_path / "sky.toml"
+    sky.write_text(SKY)
+    killed, whole = (
+        Path(shutil.copytree(measurement_set("wsrt_3c343.1"), tmp_path / name)) for name in ("a.ms", "b.ms")
+    )
+    options = (sky, "--backend", "cpu", "--column", "LEFT", "--subtract", "--from", "DATA")
+    observation = read_ms(whole, column="DATA", autocorrelations=True, allow_unusable=True)
+    models = predict(observation, from_toml(SKY), backend="cpu")
+    write_column(whole, "LEFT", observation, models, mode="subtract", source_column="DATA")
+    done = mpiexec(2, KILLED_PROGRAM, str(rank), "3", "predict", killed, *options)
+    assert done.returncode != 0
+    before = columns_but("LEFT", whole)
+    after = columns_but("LEFT", killed)
+    assert before.keys() == after.keys()
+    for name, values in before.items():
+        np.testing.assert_array_equal(after[name], values, err_msg=name)
+    with table(str(killed), ack=False) as main:
+        assert main.getcolkeyword("LEFT", "BIRO_COMPLETE") is False
+    assert read_ms(killed, column="DATA").digest() == read_ms(whole, column="DATA").digest()
+    with pytest.raises(MeasurementSetError, match="LEFT is half-written"):
+        read_ms(killed, column="LEFT")
+    biro(2, "predict", killed, *options)
+    np.testing.assert_array_equal(column(killed, "LEFT"), column(whole, "LEFT"))
+    assert np.abs(column(killed, "LEFT") - column_of_data(killed)).max() > 1.0
+
+
+def columns_but(name: str, path: Path) -> dict[str, np.ndarray]:
+    """Every other column of the main table that has values, as casacore reads it."""
+    with table(str(path), ack=False) as main:
+        names = [each for each in main.colnames() if each != name and main.iscelldefined(each, 0)]
+        return {each: np.asarray(main.getcol(each)) for each in names}
 
 
 def column_of_data(path: Path) -> np.ndarray:
