@@ -6,16 +6,17 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
+from biro.data_set.assembly import Assembly, Described, assemble
 from biro.data_set.cache import Cache, KeptShard, open_cache
 from biro.data_set.index import PartitionRows
+from biro.data_set.interference import find_by_ranks, unpacked
+from biro.data_set.open_set import OpenSet, Place
 from biro.data_set.options import SetOptions
 from biro.errors import DataError, InputError
 from biro.files.memory import byte_text
@@ -31,9 +32,10 @@ from biro.ranks.room import check_disk
 from rime_kernels.engine.shards import shared_out
 
 log = logging.getLogger(__name__)
-Place = str | os.PathLike[str]
-OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Request]]]
-"""A function of a module: opens a set of one format, and sorts the options with which it is read."""
+
+
+Flags = dict[tuple[int, int], NDArray[np.uint8]]
+"""Where interference is in shards, by the numbers of partition and shard; see `find_by_ranks`."""
 
 
 class _Read(NamedTuple):
@@ -51,10 +53,9 @@ def folder_for(cache: Place, options: SetOptions) -> str:
     InputError
         There is none, or an option needs all data in memory.
     """
-    needing = Request.of("read", options, ("time_limit", "column", "weight_column", "scans")).needs_all_rows
-    if needing:
+    if options.get("flagger") is not None:
         raise InputError(
-            f"cache= reads data in parts, and {needing} needs all of them: leave one of the two out "
+            "cache= reads data in parts, and flagger needs all of them: leave one of the two out "
             "(biro flag finds interference once and for all)"
         )
     folder = os.path.abspath(cache)
@@ -68,7 +69,7 @@ def read_by_ranks(
 ) -> Observation:
     """An observation whose visibilities and weights lie with the ranks that have read them.
 
-    Rank 0 has what else is known of all rows. Where an option needs all rows at once, it reads and holds all.
+    Rank 0 has what else is known of all rows.
 
     Parameters
     ----------
@@ -91,10 +92,6 @@ def read_by_ranks(
         As `biro.read`; or shards that have their weights in different columns.
     """
     with open_set(path, options) as (data, request):
-        if request.needs_all_rows:
-            log.warning("%s: rank 0 reads and holds all data, because of %s", path, request.needs_all_rows)
-            return assemble(data, request)
-
         cache = None if folder is None else open_cache(folder, path, options)
         place = None if cache is None else cache.folder
 
@@ -104,8 +101,18 @@ def read_by_ranks(
             work = [like.n_chan * like.n_corr for _, like in described]
             shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
             _check_room(assembly, ranks, cache, rows, work, shares)
-            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place)))
-            own = _read_own(assembly, described, numbers, rows, shares, place)
+            flags = _flags_of_ranks(
+                find_by_ranks(open_set, path, options, ranks, assembly, described)
+                if request.treatment.flagger is not None
+                else [],
+                rows,
+                shares,
+                ranks.n_rank,
+            )
+            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place), True))
+            for rank in range(1, ranks.n_rank):
+                ranks.send(rank, flags[rank])
+            own = _read_own(flags[0], assembly, described, numbers, rows, shares, place)
             read: list[_Read] = [own, *wait()]
             for other in read[1:]:
                 for cause, n in other.counts.items():
@@ -209,7 +216,25 @@ def shares_of_all(sizes: Sequence[Sequence[int]], work: Sequence[int], n_rank: i
     return found
 
 
+def _flags_of_ranks(
+    bits: Sequence[NDArray[np.uint8]],
+    rows: Sequence[Sequence[NDArray[np.int64]]],
+    shares: Sequence[Sequence[Sequence[int]]],
+    n_rank: int,
+) -> list[Flags]:
+    """The flags of each rank's shards, from those of all rows of each partition; empty without flags."""
+    return [
+        {
+            (i, shard): bits[i][rows[i][shard]]
+            for i, of_ranks_shards in enumerate(shares if bits else ())
+            for shard in of_ranks_shards[rank]
+        }
+        for rank in range(n_rank)
+    ]
+
+
 def _read_share(
+    flags: Flags,
     open_set: OpenSet,
     path: Place,
     options: SetOptions,
@@ -223,10 +248,11 @@ def _read_share(
         described = assembly.described()
         assembly.counts = empty_counts()  # rank 0 has counted what is not read
         rows = [shards_to_average(like, request.averaging) for _, like in described]
-        return _read_own(assembly, described, numbers, rows, shares, folder)
+        return _read_own(flags, assembly, described, numbers, rows, shares, folder)
 
 
 def _read_own(
+    flags: Flags,
     assembly: Assembly,
     described: Described,
     numbers: Sequence[int],
@@ -244,7 +270,9 @@ def _read_own(
             kept = None if cache is None else cache.find(len(origins), shard, shape)
             if kept is None:
                 before = Counter(assembly.counts)
-                read = assembly.read(_some(part, of_shards[shard]), like)
+                bits = flags.get((len(origins), shard))
+                flag = None if bits is None else unpacked(bits, like)
+                read = assembly.read(_some(part, of_shards[shard]), like, flag)
                 counts = {cause: n - before[cause] for cause, n in assembly.counts.items()}
                 kept = KeptShard(read.vis, read.weight, counts, read.weight_origin)
                 kept = kept if cache is None else cache.keep(len(origins), shard, kept)
