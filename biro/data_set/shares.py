@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, Described, assemble
+from biro.data_set.assembly import Assembly, Described, Request, assemble
 from biro.data_set.cache import Cache, KeptShard, open_cache
 from biro.data_set.index import PartitionRows
 from biro.data_set.interference import find_by_ranks, unpacked
@@ -20,10 +20,11 @@ from biro.data_set.open_set import OpenSet, Place
 from biro.data_set.options import SetOptions
 from biro.errors import DataError, InputError
 from biro.files.memory import byte_text
-from biro.observation.averaging import shards_to_average
+from biro.observation.averaging import n_averaged_row, shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Partition
+from biro.observation.stokes import PSEUDO_I, parse_stokes
 from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
 from biro.ranks.place import PLACE
@@ -100,7 +101,8 @@ def read_by_ranks(
             rows = [shards_to_average(like, request.averaging) for _, like in described]
             work = [like.n_chan * like.n_corr for _, like in described]
             shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
-            _check_room(assembly, ranks, cache, rows, work, shares)
+            made = [_bytes_made(like, request) for _, like in described]
+            _check_room(assembly, ranks, cache, rows, work, made, shares)
             flags = _flags_of_ranks(
                 find_by_ranks(open_set, path, options, ranks, assembly, described)
                 if request.treatment.flagger is not None
@@ -136,11 +138,13 @@ def _check_room(
     cache: Cache | None,
     rows: Sequence[Sequence[NDArray[np.int64]]],
     work: Sequence[int],
+    made: Sequence[float],
     shares: Sequence[Sequence[Sequence[int]]],
 ) -> None:
     """Refuse to read what some rank has no room for, in memory or in its files.
 
-    Of data in files, one shard at a time is in memory.
+    Of data in files, one shard at a time is in memory; `made` are bytes for each visibility of a partition
+    that are written besides.
 
     Raises
     ------
@@ -155,11 +159,32 @@ def _check_room(
         [0 if cache.has(i, k) else size for k, size in enumerate(each)] for i, each in enumerate(sizes)
     ]
     needed = of_ranks(lacking, shares, sum)
+    of_made = [
+        [size * each / BYTES_AS_READ for size in of_part] for of_part, each in zip(sizes, made, strict=True)
+    ]
+    also = of_ranks(of_made, shares, sum)
+    all_needed = [one + other for one, other in zip(needed, also, strict=True)]
     remedy = "give another folder, or select less"
-    check_disk(ranks, cache.folder, needed, "visibilities and weights", remedy)
+    check_disk(ranks, cache.folder, all_needed, "visibilities and weights", remedy)
     if any(needed):
         text = byte_text(sum(needed))
         log.warning("%s: %s of visibilities and weights are written", cache.folder, text)
+
+
+def _bytes_made(like: Partition, request: Request) -> float:
+    """Bytes that weighting, forming Stokes parameters and averaging make of each visibility as it is read."""
+    weighting, averaging = request.weighting, request.averaging
+    total = 4.0 * ((weighting.weights != "stated") + (weighting.taper is not None))
+    left, stokes = 1.0, request.selection.stokes
+    if stokes is not None and not request.treatment.allow_unusable:
+        left *= (1 if parse_stokes(stokes) == PSEUDO_I else len(parse_stokes(stokes))) / like.n_corr
+        total += BYTES_AS_READ * left
+    if averaging.average_channels > 1:
+        left *= -(-like.n_chan // int(averaging.average_channels)) / like.n_chan
+        total += BYTES_AS_READ * left
+    if averaging.seconds:
+        total += BYTES_AS_READ * left * n_averaged_row(like, averaging) / max(1, like.n_row)
+    return total
 
 
 def of_ranks(

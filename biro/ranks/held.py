@@ -43,9 +43,14 @@ class _Store:
 STORE = _Store()
 
 
-def kept_in(folder: str | None, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is held of a shard, its arrays in files of a folder where one is given."""
-    return tuple(in_folder(each, folder) if isinstance(each, np.ndarray) else each for each in arrays)
+def kept_in(folder: str | None, arrays: tuple[Any, ...], there: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """What is held of a shard, its arrays in files of a folder where one is given, if not `there` already."""
+    return tuple(
+        in_folder(each, folder)
+        if isinstance(each, np.ndarray) and not any(each is own for own in there)
+        else each
+        for each in arrays
+    )
 
 
 class HeldShard(NamedTuple):
@@ -211,7 +216,8 @@ def _replaced(
 ) -> dict[int, T]:
     also, made = dict[int, T](), Shards()
     for shard, (vis, weight, more) in _each(items, number, function, arguments):
-        made[shard], also[shard] = kept_in(folder, (vis, weight)), more
+        made[shard] = kept_in(folder, (vis, weight), STORE.shards[number][shard])
+        also[shard] = more
     STORE.shards[to] = made
     return also
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -118,3 +119,22 @@ def test_weights_of_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "free_now", lambda: Free(PLENTY, needed - 1))
     with pytest.raises(InputError, match="an image has weights in double precision, which needs"):
         biro.image(observation, stokes="I", backend="cpu", n_pixel=32)
+
+
+def test_room_for_what_is_made_of_data(
+    tmp_path: Path, measurement_set: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """16 channels, 4 correlations: as read, weights, I of these, 4 channels of I, averages of these in time."""
+    path = measurement_set("wsrt_3c343.1")
+    options: dict[str, Any] = {
+        "weights": "equal", "stokes": "I", "average_channels": 4, "average_time": "120 s", "cache": tmp_path
+    }  # fmt: skip
+    n_vis = biro.read(path).partitions[0].vis.size
+    n_averaged = biro.read(path, average_time="120 s").partitions[0].vis.size
+    needed = n_vis * (12 + 4 + 12 / 4 + 12 / 16) + 12 * n_averaged / 16
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) - 1))
+    with pytest.raises(InputError, match=r"visibilities and weights take .* are free: give another"):
+        biro.read(path, **options)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) + 1))
+    biro.read(path, **options)
