@@ -124,7 +124,7 @@ def test_weights_of_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_room_for_what_is_made_of_data(
     tmp_path: Path, measurement_set: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """16 channels, 4 correlations: as read, weights, I of these, 4 channels of I, averages of these in time."""
+    """16 channels, 4 correlations: as read, weights, I, 4 channels of I, averages of these in time."""
     path = measurement_set("wsrt_3c343.1")
     options: dict[str, Any] = {
         "weights": "equal", "stokes": "I", "average_channels": 4, "average_time": "120 s", "cache": tmp_path
