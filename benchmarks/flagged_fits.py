@@ -95,7 +95,7 @@ def observed(strength: float, seed: int, n_time: int, n_chan: int) -> tuple[biro
     if not strength:
         return observation, 0.0
     observation, truth = Interference(KINDS, strength).add(observation, seed)
-    return observation, float(np.mean(truth[0]))
+    return observation, float(np.mean(truth[0][observation.partitions[0].time_index]))
 
 
 def without_interference(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -56,6 +56,18 @@ class Held(HeldData, Protocol):
         """Any tuple that a function makes of what is held of each shard, held in the same way."""
         ...
 
+    def together(
+        self,
+        function: Callable[..., Sequence[tuple[Any, ...]]],
+        *arguments: object,
+        each: Sequence[Any],
+    ) -> Held:
+        """As `made`, of the items of `each` alone, by a function that has those of a whole process in a list.
+
+        It gives a tuple for each, in their order. That saves work which shards share.
+        """
+        ...
+
     def kept(self, run: Callable[[End], None]) -> Held:
         """What a computation finds for each shard, held in the same way as visibilities without weights.
 
@@ -103,3 +115,52 @@ class Elsewhere:
             "these values are held by ranks: ask by_shard, taken or whole of the partition; hand a model to "
             "write_column or image as it is"
         )
+
+
+Rows = NDArray[np.int64]
+Channels = slice | Rows
+
+
+def taken(
+    held: Held, shards: Sequence[Rows], likes: Mapping[int, Any], rows: Rows, channels: Channels
+) -> list[NDArray[Any]]:
+    """Some rows and channels of arrays that lie elsewhere, in the memory of this process.
+
+    Parameters
+    ----------
+    held : Held
+    shards : sequence of int64 (n_row of the shard,)
+        Rows of each.
+    likes : mapping of int
+        The arrays that are wanted, by their place among those of a shard, as shapes and types of all rows.
+    rows : int64 (n_taken,)
+        Each once, in any order.
+    channels : slice or int64 (n_chan taken,)
+
+    Returns
+    -------
+    list of array (n_taken, n_chan taken, n_corr)
+    """
+    _, n_chan, n_corr = next(iter(likes.values())).shape
+    shape = rows.size, np.arange(n_chan)[channels].size, n_corr
+    found = [np.empty(shape, like.dtype) for like in likes.values()]
+    place = np.full(sum(own.size for own in shards), -1)
+    place[rows] = np.arange(rows.size)
+    wanted = [np.flatnonzero(place[own] >= 0) for own in shards]
+    parts = held.by_shard(_some_of, channels, tuple(likes), each=wanted)
+    for own, which, part in zip(shards, wanted, parts, strict=True):
+        for whole, values in zip(found, part, strict=True):
+            whole[place[own[which]]] = values
+    return found
+
+
+def some_of(values: NDArray[Any], rows: Rows, channels: Channels) -> NDArray[Any]:
+    """A copy of some rows and channels of an array (n_row, n_chan, n_corr)."""
+    if isinstance(channels, slice):
+        return np.asarray(values[:, channels][rows])
+    return np.asarray(values[np.ix_(rows, channels)])
+
+
+def _some_of(*given: Any) -> list[NDArray[Any]]:
+    *arrays, rows, channels, numbers = given
+    return [some_of(arrays[i], rows, channels) for i in numbers]

@@ -181,7 +181,10 @@ EngineOption = Annotated[
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(metavar="BYTES", help="Memory to use on a GPU, as '8 GB'. Default: most of what is free."),
+    typer.Option(
+        metavar="BYTES",
+        help="Memory to use on a GPU, or, data included, on the CPU for a fit, as '8 GB'. Default: most.",
+    ),
 ]
 DevicesOption = Annotated[
     str | None,

@@ -73,12 +73,10 @@ def simulate(
     import secrets
     from dataclasses import replace
 
-    import numpy as np
-
-    from biro.files.atomic import atomic_path
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
     from biro.ranks.world import world
+    from biro.simulation.npz import write_truth
     from biro.simulation.simulator import Channels, Track, radiometer_noise
     from biro.simulation.simulator import simulate as simulate_sky
 
@@ -114,11 +112,9 @@ def simulate(
         comm=comm,
     )
     if interference is not None:
-        observation, truth = interference.add(observation.whole("interference"), seed)
-        (mask,) = truth
-        with atomic_path(truth_file) as draft, open(draft, "wb") as file:
-            np.savez_compressed(file, interference=mask)
-        say(f"{truth_file}: which visibilities have interference, {100 * mask.mean():.3g} %")
+        observation, (truth,) = interference.add(observation, seed)
+        share = write_truth(truth_file, observation.partitions[0], truth)
+        say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
     create_ms(out, observation, overwrite=overwrite)
     if scatter is not None:
         write_gains(beside, scatter.draw(observation, seed))

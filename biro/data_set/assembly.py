@@ -14,8 +14,7 @@ from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
-from biro.files.memory import check_memory, free_memory
-from biro.flagging.find import Samples, causes_text, find_interference
+from biro.flagging.find import Found, Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
 from biro.held import Elsewhere
@@ -26,6 +25,8 @@ from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typ
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
+from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_memory
 
 
 @dataclass(frozen=True)
@@ -62,15 +63,6 @@ class Request:
     weighting: Weighting
     averaging: Averaging
     treatment: Treatment
-
-    @property
-    def needs_all_rows(self) -> str:
-        """The option that a process which reads some of the rows cannot follow; "" where there is none."""
-        needing = {
-            "flagger": self.treatment.flagger is not None,
-            "weights": self.weighting.weights == "scatter",
-        }
-        return next((name for name, is_needing in needing.items() if is_needing), "")
 
     @classmethod
     def of(cls, caller: str, options: DataOptions | SetOptions, also: Sequence[str] = ()) -> Request:
@@ -209,7 +201,7 @@ class Assembly:
         ]
         described = self.described(selected)
         if self._fill is None:
-            self.check_memory(described)
+            self.check_memory([BYTES_AS_READ * sum(like.vis.size for _, like in described)])
             partitions = [self.read(part, like) for part, like in described]
         else:
             partitions = self._fill(self, described)
@@ -252,21 +244,30 @@ class Assembly:
             notes=(*notes, *(hands.notes if hands else ())),
         )
 
-    def check_memory(self, described: Described, remedy: str = "") -> None:
-        """Refuse to read more than there is memory for; `remedy` says what to do, where that is not usual.
+    def check_memory(self, needed: Sequence[float], ranks: Ranks | None = None, remedy: str = "") -> None:
+        """Refuse to read more than there is memory for.
+
+        Parameters
+        ----------
+        needed : sequence of float
+            Bytes that each rank is to hold; of this process alone, one number.
+        ranks : Ranks, optional
+        remedy : str
+            What to do, where that is not usual.
 
         Raises
         ------
         InputError
         """
-        needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
-        n_machine = -(-needed // max(1, free_memory()))
         check_memory(
+            ranks,
             needed,
             f"{self.index.source}: reading it",
-            remedy
-            or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
-            f"{max(2, n_machine)} such machines (mpiexec biro), or select less",
+            lambda _, n_machine: (
+                remedy
+                or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
+                f"{n_machine} such machines (mpiexec biro), or select less"
+            ),
         )
 
     def _field_notes(self, selected: list[PartitionRows]) -> Iterator[str]:
@@ -289,14 +290,36 @@ class Assembly:
             found.append((own, self._described(own)))
         return found
 
-    def read(self, part: PartitionRows, like: Partition) -> Partition:
-        """A partition, or some of its rows: what is described as `like`, with visibilities and weights."""
-        return self.applied(part, like, self.data.visibilities(part))
+    def read(self, part: PartitionRows, like: Partition, flag: NDArray[np.bool_] | None = None) -> Partition:
+        """A partition, or some of its rows: what is described as `like`, with visibilities and weights.
 
-    def applied(self, part: PartitionRows, like: Partition, read: Visibilities) -> Partition:
+        `flag` says where interference was found, where that was looked for before.
+        """
+        return self.applied(part, like, self.data.visibilities(part), flag)
+
+    def found_in(self, part: PartitionRows, rows: NDArray[np.int64]) -> Found:
+        """The interference in some rows of a partition, all those of some of its baselines."""
+        strategy = self.request.treatment.flagger
+        assert strategy is not None, "interference is looked for"
+        some = replace(part, rows=part.rows[rows], inside=part.inside[rows])
+        read = self.data.visibilities(some)
+        self._leave_out(some, read)
+        interval = typical_interval(np.unique(self.index.columns.time[part.rows]))
+        samples = samples_of(self.index, some, read.vis, read.weight > 0)._replace(interval=interval)
+        return find_interference(samples, read_strategy(strategy))
+
+    def applied(
+        self,
+        part: PartitionRows,
+        like: Partition,
+        read: Visibilities,
+        flag: NDArray[np.bool_] | None = None,
+    ) -> Partition:
         """As `read`, of visibilities that were read; they become 0 where they do not count."""
         self._leave_out(part, read)
-        if self.request.treatment.flagger is not None:
+        if flag is not None:
+            self._flag_found(flag, read.vis, read.weight)
+        elif self.request.treatment.flagger is not None:
             self._flag(part, read.vis, read.weight, read_strategy(self.request.treatment.flagger))
         return replace(like, vis=read.vis, weight=read.weight, weight_origin=read.weight_origin)
 
@@ -379,12 +402,21 @@ class Assembly:
     ) -> None:
         """Set what interference is found in to 0, and count it."""
         found = find_interference(samples_of(self.index, part, vis, weight > 0), strategy)
-        n_found = int(np.count_nonzero(found.flag))
+        self.note_causes(found)
+        self._flag_found(found.flag, vis, weight)
+
+    def note_causes(self, found: Found) -> None:
+        """Remember why interference was found, to say it."""
+        self.interference.update(found.counts | {"not judged": found.n_unjudged})
+
+    def _flag_found(
+        self, flag: NDArray[np.bool_], vis: NDArray[np.complexfloating], weight: NDArray[np.floating]
+    ) -> None:
+        n_found = int(np.count_nonzero(flag))
         self.counts["interference"] += n_found
         self.counts["usable"] -= n_found
-        self.interference.update(found.counts | {"not judged": found.n_unjudged})
-        vis[found.flag] = 0
-        weight[found.flag] = 0
+        vis[flag] = 0
+        weight[flag] = 0
 
     def _interference_notes(self) -> Iterator[str]:
         """What a flagger found."""

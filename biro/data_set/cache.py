@@ -11,7 +11,6 @@ import hashlib
 import json
 import logging
 import os
-import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
@@ -24,7 +23,6 @@ from biro._version import __version__
 from biro.data_set.options import SetOptions
 from biro.errors import InputError
 from biro.files.atomic import atomic_path, write_atomic
-from biro.files.memory import byte_text
 
 log = logging.getLogger(__name__)
 ABOUT = "about.json"
@@ -154,23 +152,6 @@ def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -
     except OSError as error:
         raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
     return cache
-
-
-def check_room(cache: Cache, n_byte: int) -> None:
-    """Say how much a cache will take, and refuse what has no room.
-
-    Raises
-    ------
-    InputError
-    """
-    free = shutil.disk_usage(cache.folder).free
-    if n_byte > free:
-        raise InputError(
-            f"{cache.folder}: visibilities and weights take {byte_text(n_byte)}, {byte_text(free)} are free: "
-            "give another folder, or select less"
-        )
-    if n_byte:
-        log.warning("%s: %s of visibilities and weights are written", cache.folder, byte_text(n_byte))
 
 
 def _content(value: Any) -> Any:

@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.held import Elsewhere, Held
+from biro.held import Channels, Elsewhere, Held, some_of, taken
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
+BLOCK_VISIBILITIES = 1 << 21
+"""Visibilities that are written at a time."""
 Mode = Literal["replace", "add", "subtract"]
 Model = NDArray[np.complexfloating] | Elsewhere
 """Model visibilities of a partition; `Elsewhere` where ranks have predicted and hold those of their rows."""
@@ -91,6 +93,22 @@ def gathered(part: Partition, model: Model) -> NDArray[np.complexfloating]:
 def all_gathered(observation: Observation, models: Iterable[Model]) -> Iterator[NDArray[np.complexfloating]]:
     """The models of all partitions in the memory of this process, one after the other."""
     return (gathered(part, model) for part, model in zip(observation.partitions, models, strict=True))
+
+
+def taken_model(
+    part: Partition, model: Model, rows: NDArray[np.int64], channels: Channels = slice(None)
+) -> NDArray[np.complexfloating]:
+    """The model of some rows and channels of a partition, in the memory of this process."""
+    if not isinstance(model, Elsewhere):
+        return some_of(model, rows, channels)
+    return taken(_held(model), part.shards, {0: model}, rows, channels)[0]
+
+
+def blocks_of_rows(part: Partition) -> Iterator[NDArray[np.int64]]:
+    """Rows of a partition, in their order, a block of visibilities at a time."""
+    step = max(1, BLOCK_VISIBILITIES // max(1, part.n_chan * part.n_corr))
+    for start in range(0, part.n_row, step):
+        yield np.arange(start, min(start + step, part.n_row))
 
 
 def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: int) -> Model:

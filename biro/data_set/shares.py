@@ -6,32 +6,37 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, DataSet, Described, Request, assemble
-from biro.data_set.cache import Cache, KeptShard, check_room, open_cache
+from biro.data_set.assembly import Assembly, Described, Request, assemble
+from biro.data_set.cache import Cache, KeptShard, open_cache
 from biro.data_set.index import PartitionRows
+from biro.data_set.interference import find_by_ranks, unpacked
+from biro.data_set.open_set import OpenSet, Place
 from biro.data_set.options import SetOptions
 from biro.errors import DataError, InputError
-from biro.observation.averaging import shards_to_average
+from biro.files.memory import byte_text
+from biro.observation.averaging import n_averaged_row, shards_to_average
 from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Partition
+from biro.observation.stokes import PSEUDO_I, parse_stokes
 from biro.ranks.held import STORE, HeldByRanks, Shards
 from biro.ranks.messages import Do
 from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_disk
 from rime_kernels.engine.shards import shared_out
 
 log = logging.getLogger(__name__)
-Place = str | os.PathLike[str]
-OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Request]]]
-"""A function of a module: opens a set of one format, and sorts the options with which it is read."""
+
+
+Flags = dict[tuple[int, int], NDArray[np.uint8]]
+"""Where interference is in shards, by the numbers of partition and shard; see `find_by_ranks`."""
 
 
 class _Read(NamedTuple):
@@ -49,10 +54,9 @@ def folder_for(cache: Place, options: SetOptions) -> str:
     InputError
         There is none, or an option needs all data in memory.
     """
-    needing = Request.of("read", options, ("time_limit", "column", "weight_column", "scans")).needs_all_rows
-    if needing:
+    if options.get("flagger") is not None:
         raise InputError(
-            f"cache= reads data in parts, and {needing} needs all of them: leave one of the two out "
+            "cache= reads data in parts, and flagger needs all of them: leave one of the two out "
             "(biro flag finds interference once and for all)"
         )
     folder = os.path.abspath(cache)
@@ -66,7 +70,7 @@ def read_by_ranks(
 ) -> Observation:
     """An observation whose visibilities and weights lie with the ranks that have read them.
 
-    Rank 0 has what else is known of all rows. Where an option needs all rows at once, it reads and holds all.
+    Rank 0 has what else is known of all rows.
 
     Parameters
     ----------
@@ -89,10 +93,6 @@ def read_by_ranks(
         As `biro.read`; or shards that have their weights in different columns.
     """
     with open_set(path, options) as (data, request):
-        if request.needs_all_rows:
-            log.warning("%s: rank 0 reads and holds all data, because of %s", path, request.needs_all_rows)
-            return assemble(data, request)
-
         cache = None if folder is None else open_cache(folder, path, options)
         place = None if cache is None else cache.folder
 
@@ -101,14 +101,20 @@ def read_by_ranks(
             rows = [shards_to_average(like, request.averaging) for _, like in described]
             work = [like.n_chan * like.n_corr for _, like in described]
             shares = shares_of_all([[own.size for own in each] for each in rows], work, ranks.n_rank)
-            if cache is not None:
-                lacking = [
-                    sum(own.size for k, own in enumerate(each) if not cache.has(i, k)) * work[i]
-                    for i, each in enumerate(rows)
-                ]
-                check_room(cache, BYTES_AS_READ * sum(lacking))
-            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place)))
-            own = _read_own(assembly, described, numbers, rows, shares, place)
+            made = [_bytes_made(like, request) for _, like in described]
+            _check_room(assembly, ranks, cache, rows, work, made, shares)
+            flags = _flags_of_ranks(
+                find_by_ranks(open_set, path, options, ranks, assembly, described)
+                if request.treatment.flagger is not None
+                else [],
+                rows,
+                shares,
+                ranks.n_rank,
+            )
+            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place), True))
+            for rank in range(1, ranks.n_rank):
+                ranks.send(rank, flags[rank])
+            own = _read_own(flags[0], assembly, described, numbers, rows, shares, place)
             read: list[_Read] = [own, *wait()]
             for other in read[1:]:
                 for cause, n in other.counts.items():
@@ -124,6 +130,84 @@ def read_by_ranks(
             return partitions
 
         return assemble(data, request, fill=fill)
+
+
+def _check_room(
+    assembly: Assembly,
+    ranks: Ranks,
+    cache: Cache | None,
+    rows: Sequence[Sequence[NDArray[np.int64]]],
+    work: Sequence[int],
+    made: Sequence[float],
+    shares: Sequence[Sequence[Sequence[int]]],
+) -> None:
+    """Refuse to read what some rank has no room for, in memory or in its files.
+
+    Of data in files, one shard at a time is in memory; `made` are bytes for each visibility of a partition
+    that are written besides.
+
+    Raises
+    ------
+    InputError
+    """
+    sizes = [[BYTES_AS_READ * n * own.size for own in each] for each, n in zip(rows, work, strict=True)]
+    if cache is None:
+        assembly.check_memory(of_ranks(sizes, shares, sum), ranks)
+        return
+    assembly.check_memory(of_ranks(sizes, shares, max), ranks)
+    lacking = [
+        [0 if cache.has(i, k) else size for k, size in enumerate(each)] for i, each in enumerate(sizes)
+    ]
+    needed = of_ranks(lacking, shares, sum)
+    of_made = [
+        [size * each / BYTES_AS_READ for size in of_part] for of_part, each in zip(sizes, made, strict=True)
+    ]
+    also = of_ranks(of_made, shares, sum)
+    all_needed = [one + other for one, other in zip(needed, also, strict=True)]
+    remedy = "give another folder, or select less"
+    check_disk(ranks, cache.folder, all_needed, "visibilities and weights", remedy)
+    if any(needed):
+        text = byte_text(sum(needed))
+        log.warning("%s: %s of visibilities and weights are written", cache.folder, text)
+
+
+def _bytes_made(like: Partition, request: Request) -> float:
+    """Bytes that weighting, forming Stokes parameters and averaging make of each visibility as it is read."""
+    weighting, averaging = request.weighting, request.averaging
+    total = 4.0 * ((weighting.weights != "stated") + (weighting.taper is not None))
+    left, stokes = 1.0, request.selection.stokes
+    if stokes is not None and not request.treatment.allow_unusable:
+        left *= (1 if parse_stokes(stokes) == PSEUDO_I else len(parse_stokes(stokes))) / like.n_corr
+        total += BYTES_AS_READ * left
+    if averaging.average_channels > 1:
+        left *= -(-like.n_chan // int(averaging.average_channels)) / like.n_chan
+        total += BYTES_AS_READ * left
+    if averaging.seconds:
+        total += BYTES_AS_READ * left * n_averaged_row(like, averaging) / max(1, like.n_row)
+    return total
+
+
+def of_ranks(
+    sizes: Sequence[Sequence[float]],
+    shares: Sequence[Sequence[Sequence[int]]],
+    total: Callable[[Sequence[float]], float],
+) -> list[float]:
+    """The sum, or the largest, of the sizes of all shards that each rank has.
+
+    Parameters
+    ----------
+    sizes : sequence of sequence of float
+        Of each shard of each partition.
+    shares : sequence of sequence of sequence of int
+        The shards of each partition that each rank has.
+    total : sum or max
+    """
+    pairs = list(zip(sizes, shares, strict=True))
+    n_rank = len(shares[0]) if shares else 0
+    return [
+        total([0.0, *(of_part[shard] for of_part, share in pairs for shard in share[rank])])
+        for rank in range(n_rank)
+    ]
 
 
 def shares_of(part: Partition, n_rank: int) -> list[list[int]]:
@@ -157,7 +241,25 @@ def shares_of_all(sizes: Sequence[Sequence[int]], work: Sequence[int], n_rank: i
     return found
 
 
+def _flags_of_ranks(
+    bits: Sequence[NDArray[np.uint8]],
+    rows: Sequence[Sequence[NDArray[np.int64]]],
+    shares: Sequence[Sequence[Sequence[int]]],
+    n_rank: int,
+) -> list[Flags]:
+    """The flags of each rank's shards, from those of all rows of each partition; empty without flags."""
+    return [
+        {
+            (i, shard): bits[i][rows[i][shard]]
+            for i, of_ranks_shards in enumerate(shares if bits else ())
+            for shard in of_ranks_shards[rank]
+        }
+        for rank in range(n_rank)
+    ]
+
+
 def _read_share(
+    flags: Flags,
     open_set: OpenSet,
     path: Place,
     options: SetOptions,
@@ -171,10 +273,11 @@ def _read_share(
         described = assembly.described()
         assembly.counts = empty_counts()  # rank 0 has counted what is not read
         rows = [shards_to_average(like, request.averaging) for _, like in described]
-        return _read_own(assembly, described, numbers, rows, shares, folder)
+        return _read_own(flags, assembly, described, numbers, rows, shares, folder)
 
 
 def _read_own(
+    flags: Flags,
     assembly: Assembly,
     described: Described,
     numbers: Sequence[int],
@@ -192,7 +295,9 @@ def _read_own(
             kept = None if cache is None else cache.find(len(origins), shard, shape)
             if kept is None:
                 before = Counter(assembly.counts)
-                read = assembly.read(_some(part, of_shards[shard]), like)
+                bits = flags.get((len(origins), shard))
+                flag = None if bits is None else unpacked(bits, like)
+                read = assembly.read(_some(part, of_shards[shard]), like, flag)
                 counts = {cause: n - before[cause] for cause, n in assembly.counts.items()}
                 kept = KeptShard(read.vis, read.weight, counts, read.weight_origin)
                 kept = kept if cache is None else cache.keep(len(origins), shard, kept)

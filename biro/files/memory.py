@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import resource
 from pathlib import Path
+from typing import NamedTuple
 
 from biro.errors import InputError
 
@@ -13,13 +14,29 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 62
 
 
-def free_memory() -> int:
-    """Bytes that can be taken without swapping, within the limits of this process.
+class Free(NamedTuple):
+    """Bytes that can be taken without swapping; without limit where the system does not say.
 
-    These are its own (`ulimit -v`) and those of its control groups. Without limit where the system does not
-    say.
+    Attributes
+    ----------
+    own : int
+        Within the limit of this process (`ulimit -v`).
+    shared : int
+        Of the system, within its control groups: other processes take from the same.
     """
-    return min(_free_in_system(), _free_in_limit(), _free_in_groups())
+
+    own: int
+    shared: int
+
+
+def free_now() -> Free:
+    """What is free for this process."""
+    return Free(_free_in_limit(), min(_free_in_system(), _free_in_groups()))
+
+
+def free_memory() -> int:
+    """Bytes that this process can take without swapping."""
+    return min(free_now())
 
 
 def byte_text(n_byte: float) -> str:

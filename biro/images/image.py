@@ -55,7 +55,7 @@ def image(
     ----------
     observation : Observation
         Of one phase centre. Where ranks hold its data (`comm` of `biro.read`), each makes images of its
-        shards, whose sum is the same to the bit for any number of ranks. For a cube, rank 0 gathers the data.
+        shards, whose sum is the same to the bit for any number of ranks; of a cube each makes whole planes.
     what : "data", "model" or "residual"
         The last is data - model.
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional

@@ -16,7 +16,7 @@ from biro.errors import InputError
 from biro.formatting import check_names
 from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
-from biro.images.pieces import Far, Gridding, Here, Piece, Pieces, Weighted, What
+from biro.images.pieces import Gridding, Here, Piece, Pieces, Weighted, What, pieces_of
 from biro.images.pixels import (
     UvMoments,
     check_memory,
@@ -234,14 +234,11 @@ class Imager:
 
     def _pieces_of(self, samples: Samples | None) -> Pieces:
         """The visibilities where they are."""
-        if self.observation.is_held and samples is None:
-            return Far(self.observation, self._wanted, self._stages, self._imaging.backend)
         if samples is None:
-            pieces = [Piece(part, self._wanted) for part in self._parts]
-        else:
-            triples = zip(samples.parts, samples.noise, samples.natural, strict=True)
-            pieces = [Piece(part, self._wanted, noise, natural) for part, noise, natural in triples]
-        return Here(pieces, self._stages, is_shown=not self._is_plane)  # a cube has a bar of its own
+            return pieces_of(self.observation, self._wanted, self._stages, self._imaging.backend)
+        triples = zip(samples.parts, samples.noise, samples.natural, strict=True)
+        pieces = [Piece(part, self._wanted, noise, natural) for part, noise, natural in triples]
+        return Here(pieces, self._stages, is_shown=False)  # a cube has a bar of its own
 
     def _plan(self) -> None:
         """Have gridders made, of pixels that are fine enough."""

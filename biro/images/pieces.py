@@ -12,15 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model, gathered
+from biro.data_set.shares import of_ranks
 from biro.errors import InputError
 from biro.held import Elsewhere, Held
 from biro.images.pixels import Coarse, UvMoments
 from biro.images.weights import UvDensity, Weighting, image_weights
 from biro.observation.observation import Observation
 from biro.observation.partition import STOKES_NAMES, Partition
-from biro.observation.stokes import stokes_visibilities
+from biro.observation.stokes import stokes_planes, stokes_visibilities
 from biro.progress import counted
-from biro.ranks.held import on_own_device
+from biro.ranks.held import HeldByRanks, on_own_device
+from biro.ranks.room import check_memory
 from biro.stages import Stages
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
 What = Literal["data", "model", "residual"]
+WEIGHT_BYTES = 16
+"""Of each row and channel: the weights by the noise and in the image, which stay in memory."""
 _MARGIN = 2.0
 """How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
 
@@ -338,6 +342,46 @@ class Far:
             total += held.total(_image, name, self._backend, arguments, most=[_MARGIN * most], each=each)[0]
         self._stages.add("gridding", time.perf_counter() - began, sum(self.each("n_gridded")))
         return total
+
+
+def pieces_of(observation: Observation, stokes: str, stages: Stages, backend: Backend) -> Pieces:
+    """All visibilities of an observation, where they are.
+
+    Raises
+    ------
+    InputError
+        Memory has no room for their weights, or ranks hold some of the data alone.
+    """
+    _check_memory(observation, len(stokes_planes(stokes)))
+    if observation.is_held:
+        return Far(observation, stokes, stages, backend)
+    return Here([Piece(part, stokes) for part in observation.partitions], stages, is_shown=True)
+
+
+def _check_memory(observation: Observation, n_stokes: int) -> None:
+    """Refuse weights in double precision, and the work on a piece at a time, that memory has no room for."""
+    parts = observation.partitions
+    held = [part.held for part in parts if isinstance(part.held, HeldByRanks)]
+    if len(held) == len(parts):
+        ranks, shares = held[0].ranks, [each.shares for each in held]
+        rows = [[own.size for own in part.shards] for part in parts]
+    else:
+        ranks, shares, rows = None, [[[0]] for _ in parts], [[part.n_row] for part in parts]
+    kept = [[WEIGHT_BYTES * part.n_chan * n for n in each] for part, each in zip(parts, rows, strict=True)]
+    work = [
+        [(8 * part.n_corr + 40 * n_stokes) * part.n_chan * n for n in each]
+        for part, each in zip(parts, rows, strict=True)
+    ]
+    pairs = zip(of_ranks(kept, shares, sum), of_ranks(work, shares, max), strict=True)
+    check_memory(
+        ranks,
+        [one + other for one, other in pairs],
+        "an image has weights in double precision, which",
+        lambda times, n_machine: (
+            f"share the data among ranks of MPI on {n_machine} such machines (mpiexec biro image), average "
+            f"{times} times more, or select less"
+        ),
+    )
 
 
 OfShard = DataOf | NDArray[np.complexfloating] | None

@@ -55,8 +55,9 @@ def predict_image(
     backend: Backend = "auto",
     memory_limit: int | str | None = None,
     smearing: Smearing | None = None,
+    rows: NDArray[np.int64] | None = None,
 ) -> Vis:
-    """Model visibilities of an image for one partition.
+    """Model visibilities of an image for one partition, or for some of its rows.
 
     The image may have any centre: uvw are turned into its axes, u', and
 
@@ -87,6 +88,9 @@ def predict_image(
         Bytes, or text such as "8 GB", that the work may take on the device.
     smearing : Smearing, optional
         What visibilities are averages over.
+    rows : int64 (n_wanted,), optional
+        Rows that are wanted, by default all. Their visibilities are the same to the bit as among those of all
+        rows, from which everything is planned.
 
     Returns
     -------
@@ -102,7 +106,8 @@ def predict_image(
     """
     warn_where_empty(part, image)
     seen = SeenImage(part, image, beam)
-    vis: Vis = np.zeros((part.n_row, part.n_chan, part.n_corr), np.complex64)
+    n_row = part.n_row if rows is None else rows.size
+    vis: Vis = np.zeros((n_row, part.n_chan, part.n_corr), np.complex64)
     if not seen.nonzero.size:
         return vis
     bands = image.bands(part.chan_freq)
@@ -114,7 +119,7 @@ def predict_image(
             for nodes in choose_nodes(
                 seen.apparent_brightness, channels, at.chan_freq, NODE_SHARE * accuracy
             ):
-                band = gridder.predict(nodes, beam)
+                band = gridder.predict(nodes, beam, rows)
                 vis = vis.astype(np.result_type(vis, band), copy=False)
                 vis[:, nodes.channels] += band.real.dtype.type(weight) * band
     return vis
@@ -177,8 +182,10 @@ class _Gridder:
         self._grid = _grid(image)
         refuse_coarse([Coarse.of(self._rows, self._grid)], self._grid, REMEDY)
 
-    def predict(self, nodes: Nodes, beam: Beam | PartitionBeam | None) -> Vis:
-        """Visibilities of the channels of some nodes, complex (n_row, n_chan of these, n_corr)."""
+    def predict(
+        self, nodes: Nodes, beam: Beam | PartitionBeam | None, wanted: NDArray[np.int64] | None
+    ) -> Vis:
+        """Visibilities of wanted rows and the channels of some nodes, complex (n_row, n_chan, n_corr)."""
         seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]
         rows = dataclasses.replace(self._rows, chan_freq=chan_freq)
         gridder: Gridder
@@ -187,11 +194,14 @@ class _Gridder:
         else:
             gridder = self._without_aterms(rows)
         log.info("image, %d channels, %d frequencies: %s", len(chan_freq), len(nodes.freq), gridder.plan)
+        if wanted is not None:
+            gridder = gridder.of_rows(wanted)
         terms = (
             self._node_term(gridder, freq, coefficient)
             for freq, coefficient in zip(nodes.freq.tolist(), nodes.coefficient.T, strict=True)
         )
-        return self._shifted(functools.reduce(operator.add, terms), chan_freq, slice(None))
+        vis = functools.reduce(operator.add, terms)
+        return self._shifted(vis, chan_freq, slice(None) if wanted is None else wanted)
 
     def _node_term(self, gridder: Gridder, freq: float, coefficient: Array) -> Vis:
         """Visibilities of the image at the frequency of a node, times the node's coefficient by channel."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,16 +10,20 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.shares import of_ranks, shares_of
 from biro.errors import InputError
-from biro.files.memory import byte_text, check_memory, free_memory
+from biro.files.memory import byte_text
 from biro.images.templates import Templates
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.observation.partition import BYTES_AS_READ
 from biro.ranks.alone import ranks_of
+from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_disk, check_memory
 from biro.smearing import Choice, Mode, choose, modes_of
-from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together
+from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
@@ -68,7 +71,8 @@ class EngineOptions:
     comm: MPI.Intracomm | None = None
 
     def __post_init__(self) -> None:
-        self.memory_shares([1])
+        if self.memory_limit is not None:
+            n_byte("memory_limit", self.memory_limit)
         if self.devices is not None:
             check_devices(self.devices)
 
@@ -76,11 +80,18 @@ class EngineOptions:
         """The same as arguments of a likelihood, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def memory_shares(self, sizes: Sequence[int]) -> list[int | None]:
-        """Bytes for each partition, in proportion to the size of its data; None without a limit."""
+    def memory_shares(self, sizes: Sequence[int], taken: int) -> list[int | None]:
+        """Bytes for each partition, in proportion to the size of its data; None without a limit.
+
+        Parameters
+        ----------
+        sizes : sequence of int
+        taken : int
+            Bytes of the limit that data take.
+        """
         if self.memory_limit is None:
             return [None] * len(sizes)
-        limit, total = n_byte("memory_limit", self.memory_limit), sum(sizes)
+        limit, total = n_byte("memory_limit", self.memory_limit) - taken, sum(sizes)
         return [max(1, limit * size // total) for size in sizes]
 
 
@@ -136,8 +147,8 @@ class PartitionEngines:
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
         ranks = ranks_of(observation, options.comm)
-        self.memory = _memory_for(observation, options, self.smearing, ranks)
-        limits = options.memory_shares([part.vis.size for part in observation.partitions])
+        self.memory, taken = _memory_for(observation, options, self.smearing, ranks)
+        limits = options.memory_shares([part.vis.size for part in observation.partitions], taken)
         self.rimes = [
             Rime(
                 part.rows,
@@ -238,40 +249,92 @@ class PartitionEngines:
         return np.stack([chi2 for chi2, _ in both], axis=1) + self._left_out, gradients
 
 
+@dataclass(frozen=True)
+class _Memory:
+    """What each rank is to hold, bytes, of this process alone where there are no ranks.
+
+    Attributes
+    ----------
+    read : list of float
+        Data as they are read, which are there already.
+    kept : list of float
+        Data as they are computed with.
+    work : list of float
+        Arrays that are gone once data are as they are computed with: of a shard at a time where rows are in
+        shards, else of all.
+    """
+
+    read: list[float]
+    kept: list[float]
+    work: list[float]
+
+    @classmethod
+    def of(
+        cls, observation: Observation, precision: Precision, smearing: Sequence[Choice], ranks: Ranks | None
+    ) -> _Memory:
+        """That of all partitions."""
+        parts, n_rank = observation.partitions, 1 if ranks is None else ranks.n_rank
+        shares = [
+            part.held.shares if isinstance(part.held, HeldByRanks) else shares_of(part, n_rank)
+            for part in parts
+        ]
+        sizes = [[rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
+        copies = [1 if choice.smearing is None else SMEARED_COPIES for choice in smearing]
+        of_each = [
+            [COMPUTED[precision] * n * size for size in of_part]
+            for of_part, n in zip(sizes, copies, strict=True)
+        ]
+        read = [BYTES_AS_READ * number for number in of_ranks(sizes, shares, sum)]
+        if not observation.is_held:
+            read = [float(sum(part.vis.nbytes + part.weight.nbytes for part in parts)), *read[1:]]
+        if ranks is None:
+            return cls(
+                read, [float(sum(map(sum, of_each)))], [ON_THE_WAY[precision] * float(sum(map(sum, sizes)))]
+            )
+        work = [ON_THE_WAY[precision] * number for number in of_ranks(sizes, shares, max)]
+        return cls(read, of_ranks(of_each, shares, sum), work)
+
+
 def _memory_for(
     observation: Observation, options: EngineOptions, smearing: Sequence[Choice], ranks: Ranks | None
-) -> str:
-    """What data take as they are computed with on this machine, in words; what has no room is refused."""
-    of_each = COMPUTED[options.precision]
-    size = sum(
-        part.vis.size * of_each * (SMEARED_COPIES if choice.smearing is not None else 1)
-        for part, choice in zip(observation.partitions, smearing, strict=True)
-    )
-    here = size * (1.0 if ranks is None else ranks.share_of_host)
-    folder = observation.cache_folder
+) -> tuple[str, int]:
+    """What data take as they are computed with on this machine, in words; and bytes of a memory limit.
+
+    What has no room in the memory of a host, on a disk, or in a memory limit of the CPU, is refused. The
+    bytes are those that data take of the limit.
+    """
+    memory, folder = _Memory.of(observation, options.precision, smearing, ranks), observation.cache_folder
+    hosts = [""] if ranks is None else ranks.hosts
+    here = sum(kept for kept, host in zip(memory.kept, hosts, strict=True) if host == hosts[0])
+    text = f"{byte_text(here)} of data as they are computed with, in "
+    needed = memory.work
+    if folder is None:
+        needed = [kept + work for kept, work in zip(memory.kept, memory.work, strict=True)]
+    check_memory(ranks, needed, "to compute with these data", _remedy)
     if folder is not None:
-        free = shutil.disk_usage(folder).free
-        if here > free:
-            raise InputError(
-                f"{folder}: data as they are computed with take {byte_text(here)}, {byte_text(free)} are "
-                'free: give another folder, average, or precision="single"'
-            )
-        return f"{byte_text(here)} of data as they are computed with, in files of {folder}"
-    # Arrays on the way, where rows are in no shards.
-    needed = (
-        here
-        if observation.is_held
-        else here + sum(part.vis.size * ON_THE_WAY[options.precision] for part in observation.partitions)
+        assert ranks is not None, "this process is one"
+        remedy = 'give another folder, average, or precision="single"'
+        check_disk(ranks, folder, memory.kept, "data as they are computed with", remedy)
+        return f"{text}files of {folder}", 0
+    if options.memory_limit is None or device.resolve(options.backend)[0] != "cpu":
+        return f"{text}memory", 0
+    limit = n_byte("memory_limit", options.memory_limit)
+    taken = [read + more for read, more in zip(memory.read, needed, strict=True)]
+    if max(taken) > limit:
+        times = int(-(-max(taken) // limit))
+        raise InputError(
+            f"these data need {byte_text(max(taken))} of memory in a process, as they are read and as they "
+            f"are computed with, memory_limit allows {byte_text(limit)}; {_remedy(times, times * len(taken))}"
+        )
+    return f"{text}memory", int(max(taken))
+
+
+def _remedy(times: int, n_machine: int) -> str:
+    return (
+        f"average {max(2, times)} times more (average_time=, average_channels=), keep data in files "
+        f"(cache=), share them among ranks of MPI on {max(2, n_machine)} such machines, or take "
+        'precision="single"'
     )
-    times = -(-needed // max(1, free_memory()))
-    check_memory(
-        needed,
-        "to compute with these data",
-        f"average {max(2, times):.0f} times more (average_time=, average_channels=), keep data in files "
-        f"(cache=), share them among ranks of MPI on {max(2, times):.0f} such machines, or take "
-        'precision="single"',
-    )
-    return f"{byte_text(here)} of data as they are computed with, in memory"
 
 
 def _choices(

@@ -89,9 +89,10 @@ class Likelihood(Residuals, Closing):
     gaussian_frame : "tangent" or "uv"
         In which plane elliptical Gaussians lie (physics: section 5).
     memory_limit : int or str, optional
-        Bytes, or text such as "8 GB", that data and work may take on the device, or the work on the CPU;
-        shared out over the partitions by the size of their data. What does not fit is streamed from
-        the host's memory. No result depends on it. With several devices it is that of each.
+        Bytes, or text such as "8 GB", that data and work may take on the device, or in this process on the
+        CPU; shared out over the partitions by the size of their data. What does not fit on a GPU is streamed
+        from the host's memory, data that do not fit on the CPU are refused. No result depends on it. With
+        several devices, or ranks, it is that of each.
     devices : "all", int or sequence of int, optional
         GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
         shards of whole time slots, which follow from the data alone, so that results are the same to the bit

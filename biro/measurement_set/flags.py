@@ -24,7 +24,7 @@ from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition
+from biro.observation.partition import BYTES_AS_READ, Partition
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting
 from rime_kernels import device
@@ -149,7 +149,8 @@ def _looked_at(
 
     def keep(assembly: Assembly, described: Described) -> list[Partition]:
         """Partitions with their weights: models need no visibilities, which are kept for flagging."""
-        assembly.check_memory(described, "select a part of it at a time, or flag it without a model")
+        needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
+        assembly.check_memory([needed], remedy="select a part of it at a time, or flag it without a model")
         filled = []
         for part, like in described:
             read = data.visibilities(part)

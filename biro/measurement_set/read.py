@@ -195,7 +195,7 @@ def read_columns(
 
 @contextmanager
 def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, Request]]:
-    """A set that is open, and its options sorted; see `biro.data_set.shares.OpenSet`."""
+    """A set that is open, and its options sorted; see `biro.data_set.open_set.OpenSet`."""
     request, table = _sorted_options("read", options)
     with opened_columns(path, table, (table.column,)) as (data,):
         yield data, request

@@ -257,6 +257,11 @@ class _Groups:
         return shards_of(self.time_index, int(self.time_index.max(initial=-1)) + 1)
 
 
+def n_averaged_row(part: Partition, averaging: Averaging) -> int:
+    """How many rows a partition has once it is averaged."""
+    return _Groups.of(part, averaging.seconds).first.size if averaging.seconds and part.n_row else part.n_row
+
+
 def shards_to_average(part: Partition, averaging: Averaging) -> tuple[NDArray[np.int64], ...]:
     """Rows of a partition in shards, of which averages in time do not mix two.
 

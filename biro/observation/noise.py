@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,8 @@ MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""
 MAX_SAMPLES = 1 << 20
 """Visibilities that a measurement takes at most; more would be no better, only slower."""
+BLOCK_VISIBILITIES = 1 << 22
+"""Visibilities of baselines that are taken at a time, of which one has more at most."""
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""
 
@@ -87,6 +89,7 @@ def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np
     Parameters
     ----------
     part : Partition
+        Where its data lie elsewhere, those of some baselines at a time are taken.
 
     Returns
     -------
@@ -100,12 +103,32 @@ def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np
     order = np.argsort(baseline, kind="stable")
     rows_of = np.split(order, np.cumsum(np.bincount(baseline))[:-1])
     ratio = np.full((len(rows_of), part.n_corr), np.nan)
-    for i, rows in enumerate(rows_of):
-        for k in range(part.n_corr):
-            _, scaled = _differences(neighbours(part, rows), part.vis[:, :, k], part.weight[:, :, k])
-            if len(scaled) >= MIN_DIFFERENCES:
-                ratio[i, k] = sigma_of(scaled)
+    first = 0
+    for last in _blocks(
+        [rows.size for rows in rows_of], BLOCK_VISIBILITIES // max(1, part.n_chan * part.n_corr)
+    ):
+        taken = np.sort(np.concatenate(rows_of[first:last]))
+        vis, weight = part.taken(taken, slice(None))
+        for i, rows in enumerate(rows_of[first:last], first):
+            pairs = places(taken, neighbours(part, rows))
+            for k in range(part.n_corr):
+                _, scaled = _differences(pairs, vis[:, :, k], weight[:, :, k])
+                if len(scaled) >= MIN_DIFFERENCES:
+                    ratio[i, k] = sigma_of(scaled)
+        first = last
     return baseline, ratio
+
+
+def _blocks(sizes: Sequence[int], most: int) -> Iterator[int]:
+    """Where blocks of neighbours end whose sizes have a sum of at most `most`, or that have one alone."""
+    total = 0
+    for i, size in enumerate(sizes):
+        if total and total + size > most:
+            yield i
+            total = 0
+        total += size
+    if sizes:
+        yield len(sizes)
 
 
 def residual_scatter(

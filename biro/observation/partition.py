@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
-from biro.held import Elsewhere, Held, Vis, Weight
+from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice
@@ -182,21 +182,25 @@ class Partition:
             found[rows] = values
         return found
 
-    def taken(self, rows: NDArray[np.int64], channels: slice) -> tuple[Vis, Weight]:
-        """Visibilities and weights of some rows and channels, (n_taken, n_chan taken, n_corr)."""
+    def taken(self, rows: NDArray[np.int64], channels: Channels) -> tuple[Vis, Weight]:
+        """Visibilities and weights of some rows and channels, (n_taken, n_chan taken, n_corr).
+
+        Parameters
+        ----------
+        rows : int64 (n_taken,)
+            Each once, in any order.
+        channels : slice or int64 (n_chan taken,)
+        """
         if self.held is None:
-            return self.vis[:, channels][rows], self.weight[:, channels][rows]
-        n_chan = len(range(self.n_chan)[channels])
-        vis = np.empty((rows.size, n_chan, self.n_corr), self.vis.dtype)
-        weight = np.empty(vis.shape, self.weight.dtype)
-        place = np.full(self.n_row, -1)
-        place[rows] = np.arange(rows.size)
-        wanted = [np.flatnonzero(place[own] >= 0) for own in self.shards]
-        parts = self.by_shard(_some_of, channels, each=wanted)
-        for own, which, part in zip(self.shards, wanted, parts, strict=True):
-            to = place[own[which]]
-            vis[to], weight[to] = part
+            return some_of(self.vis, rows, channels), some_of(self.weight, rows, channels)
+        vis, weight = taken(self.held, self.shards, {0: self.vis, 1: self.weight}, rows, channels)
         return vis, weight
+
+    def taken_weight(self, rows: NDArray[np.int64]) -> Weight:
+        """Weights of some rows, (n_taken, n_chan, n_corr); see `taken`."""
+        if self.held is None:
+            return some_of(self.weight, rows, slice(None))
+        return taken(self.held, self.shards, {1: self.weight}, rows, slice(None))[0]
 
     def replaced(
         self,
@@ -345,12 +349,6 @@ class Partition:
             n_antenna=self.n_antenna,
             n_time=len(self.times),
         )
-
-
-def _some_of(
-    vis: Vis, weight: Weight, rows: NDArray[np.int64], channels: slice
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    return vis[:, channels][rows], weight[:, channels][rows]
 
 
 def _like(vis: Vis, weight: Weight) -> tuple[tuple[int, ...], np.dtype[Any], np.dtype[Any]]:

@@ -71,8 +71,8 @@ class Weighting:
             part, origin = part.replaced(_equal)[0], "nowhere (all are equal)"
         elif self.weights == "scatter":
             factor, n_own, n_baseline = _factors(part)
-            weight = (part.weight * factor[:, None, :]).astype(part.weight.dtype)
-            part, origin = replace(part, weight=weight), f"{origin}, scaled to the scatter of each baseline"
+            part, _ = part.replaced(_scaled, each=[factor[rows] for rows in part.shards])
+            origin = f"{origin}, scaled to the scatter of each baseline"
             if n_own < n_baseline:
                 remark = (
                     f"{part.field}/spw{part.spw_id}: {n_baseline - n_own} of {n_baseline} baselines have too "
@@ -106,6 +106,11 @@ class Weighting:
 def _equal(vis: Vis, weight: Weight) -> tuple[Vis, Weight, None]:
     """Weights of 1/Jy^2 of what counts."""
     return vis, np.where(weight > 0, 1.0, 0.0).astype(np.float32), None
+
+
+def _scaled(vis: Vis, weight: Weight, factor: NDArray[np.float64]) -> tuple[Vis, Weight, None]:
+    """Weights times a factor (n_row, n_corr) of each row and correlation."""
+    return vis, (weight * factor[:, None, :]).astype(weight.dtype), None
 
 
 def _taper(

@@ -43,9 +43,14 @@ class _Store:
 STORE = _Store()
 
 
-def kept_in(folder: str | None, arrays: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is held of a shard, its arrays in files of a folder where one is given."""
-    return tuple(in_folder(each, folder) if isinstance(each, np.ndarray) else each for each in arrays)
+def kept_in(folder: str | None, arrays: tuple[Any, ...], there: tuple[Any, ...] = ()) -> tuple[Any, ...]:
+    """What is held of a shard, its arrays in files of a folder where one is given, if not `there` already."""
+    return tuple(
+        in_folder(each, folder)
+        if isinstance(each, np.ndarray) and not any(each is own for own in there)
+        else each
+        for each in arrays
+    )
 
 
 class HeldShard(NamedTuple):
@@ -135,6 +140,17 @@ class HeldByRanks:
         self.ranks.do(_made, self._number, made._number, self.folder, function, arguments, given=given)
         return made
 
+    def together(
+        self,
+        function: Callable[..., Sequence[tuple[Any, ...]]],
+        *arguments: object,
+        each: Sequence[Any],
+    ) -> HeldByRanks:
+        """What a function makes of items of all shards of a rank in one call; see `biro.held.Held`."""
+        made, given = self._alike(), self._own(each)
+        self.ranks.do(_made_together, made._number, self.folder, function, arguments, given=given)
+        return made
+
     def kept(self, run: Callable[[End], None]) -> HeldByRanks:
         """What a computation finds for each shard; see `biro.held.Held`."""
         made = self._alike()
@@ -200,7 +216,8 @@ def _replaced(
 ) -> dict[int, T]:
     also, made = dict[int, T](), Shards()
     for shard, (vis, weight, more) in _each(items, number, function, arguments):
-        made[shard], also[shard] = kept_in(folder, (vis, weight)), more
+        made[shard] = kept_in(folder, (vis, weight), STORE.shards[number][shard])
+        also[shard] = more
     STORE.shards[to] = made
     return also
 
@@ -215,6 +232,18 @@ def _made(
 ) -> None:
     made = _each(items, number, function, arguments)
     STORE.shards[to] = {shard: kept_in(folder, found) for shard, found in made}
+
+
+def _made_together(
+    items: Items,
+    to: int,
+    folder: str | None,
+    function: Callable[..., Sequence[tuple[Any, ...]]],
+    arguments: Sequence[object],
+) -> None:
+    own = [item for (item,) in items.values()]
+    found = function(own, *arguments) if own else ()
+    STORE.shards[to] = {shard: kept_in(folder, each) for shard, each in zip(items, found, strict=True)}
 
 
 def _summed(

@@ -63,9 +63,9 @@ class Ranks:
         return len(self._hosts)
 
     @property
-    def share_of_host(self) -> float:
-        """Which part of all ranks is on the host of this one."""
-        return self._hosts.count(self._hosts[0]) / len(self._hosts)
+    def hosts(self) -> Sequence[str]:
+        """Name of the host of each rank."""
+        return self._hosts
 
     def where(self, rank: int) -> str:
         """A rank and its host, for messages."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.held import Vis, Weight
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -147,21 +148,22 @@ class Interference:
     def add(
         self, observation: Observation, seed: int | None = None
     ) -> tuple[Observation, tuple[NDArray[np.bool_], ...]]:
-        """The observation with interference, and which visibilities have it.
+        """The observation with interference, and at which times and channels it is.
 
         Parameters
         ----------
         observation : Observation
+            Where ranks hold its data, each adds the interference of its own rows.
         seed : int, optional
             The same seed gives the same interference.
 
         Returns
         -------
         Observation
-        tuple of bool (n_row, n_chan, n_corr)
-            Of each partition: where interference was added.
+        tuple of bool (n_time, n_chan)
+            Of each partition: at which of its times, and in which channels, interference was added; it is
+            there in all baselines and correlations.
         """
-        observation = observation.whole("interference")
         rng = np.random.default_rng(None if seed is None else [seed, STREAM])
         both = [self._to_partition(part, rng) for part in observation.partitions]
         changed = replace(observation, partitions=tuple(part for part, _ in both))
@@ -170,13 +172,28 @@ class Interference:
     def _to_partition(self, part: Partition, rng: np.random.Generator) -> tuple[Partition, NDArray[np.bool_]]:
         pairs = np.stack([part.antenna1, part.antenna2])
         baselines, index = np.unique(pairs, axis=1, return_inverse=True)
-        added = np.zeros(part.vis.shape[:2], np.complex128)
-        truth = np.zeros(part.vis.shape[:2], bool)
+        profiles, turns = [], []
         for kind in self.kinds:
-            profile = KINDS[kind](rng, len(part.times), part.n_chan)[part.time_index]
+            profiles.append(KINDS[kind](rng, len(part.times), part.n_chan))
             start, rate = rng.uniform([[0.0], [-FASTEST]], [[1.0], [FASTEST]], (2, baselines.shape[1]))
-            turns = start[index.ravel()] + rate[index.ravel()] * part.time_index
-            added += self.strength * profile * np.exp(2j * np.pi * turns)[:, None]
-            truth |= profile > 0.0
-        vis = np.where(part.weight > 0, part.vis + added[:, :, None], 0.0).astype(part.vis.dtype)
-        return replace(part, vis=vis), np.repeat(truth[:, :, None], part.n_corr, axis=2)
+            turns.append(start[index.ravel()] + rate[index.ravel()] * part.time_index)
+        of_shards = []
+        for rows in part.shards:
+            times, time_index = np.unique(part.time_index[rows], return_inverse=True)
+            of_shards.append((time_index, [each[times] for each in profiles], [each[rows] for each in turns]))
+        changed, _ = part.replaced(_interfered, self.strength, each=of_shards)
+        return changed, np.any(np.stack(profiles) > 0.0, axis=0)
+
+
+def _interfered(
+    vis: Vis,
+    weight: Weight,
+    of_shard: tuple[NDArray[np.int64], Sequence[Array], Sequence[Array]],
+    strength: float,
+) -> tuple[Vis, Weight, None]:
+    """A shard with interference: the time of each row, strengths by time and channel, turns of each row."""
+    time_index, profiles, turns = of_shard
+    added = np.zeros(vis.shape[:2], np.complex128)
+    for profile, turn in zip(profiles, turns, strict=True):
+        added += strength * profile[time_index] * np.exp(2j * np.pi * turn)[:, None]
+    return np.where(weight > 0, vis + added[:, :, None], 0.0).astype(vis.dtype), weight, None

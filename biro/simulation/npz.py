@@ -1,4 +1,4 @@
-"""Write model visibilities into a file of numpy arrays."""
+"""Files of numpy arrays: model visibilities, and where a simulation has interference."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import checked_models, gathered
+from biro.data_set.models_of_rows import blocks_of_rows, checked_models, taken_model
 from biro.files.atomic import atomic_path
 from biro.held import Elsewhere
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
-OF_ROWS = ("row_id", "antenna1", "antenna2", "time", "uvw", "weight", "chan_freq")
-"""Arrays of a partition that stand beside its visibilities."""
+OF_ROWS = ("row_id", "antenna1", "antenna2", "time", "uvw", "chan_freq")
+"""Arrays of a partition that stand beside its visibilities and weights."""
 
 
 def write_npz(
@@ -36,8 +37,8 @@ def write_npz(
         Replaced where it exists.
     observation : Observation
     models : iterable of complex (n_row, n_chan, n_corr), Jy
-        One for each partition, in its order; may be a generator. Those that ranks hold are gathered,
-        partition by partition.
+        One for each partition, in its order; may be a generator. Of those that ranks hold, a block of rows
+        at a time is gathered.
 
     Returns
     -------
@@ -54,11 +55,41 @@ def write_npz(
         _write(archive, "labels", np.array(observation.labels))
         _write(archive, "antenna_names", np.array(observation.antenna_names))
         for i, (part, model) in enumerate(checked_models(observation.partitions, models)):
-            _write(archive, f"vis_{i}", gathered(part, model))
+            blocks = (taken_model(part, model, rows) for rows in blocks_of_rows(part))
+            write_blocks(archive, f"vis_{i}", model.shape, model.dtype, blocks)
             n_written += model.size
-            for name, array in _arrays(part.whole()):
+            weights = (part.taken_weight(rows) for rows in blocks_of_rows(part))
+            write_blocks(archive, f"weight_{i}", part.weight.shape, part.weight.dtype, weights)
+            for name, array in _arrays(part):
                 _write(archive, f"{name}_{i}", array)
     return n_written
+
+
+def write_truth(out: str | os.PathLike[str], part: Partition, truth: NDArray[np.bool_]) -> float:
+    """Write which visibilities have interference, as a whole or not at all.
+
+    Parameters
+    ----------
+    out : path
+        Gets one array, `interference`, bool (n_row, n_chan, n_corr). Replaced where it exists.
+    part : Partition
+    truth : bool (n_time, n_chan)
+        As `biro.simulation.interference.Interference.add` gives it.
+
+    Returns
+    -------
+    float
+        Their share among all visibilities.
+    """
+    blocks = (
+        np.repeat(truth[part.time_index[rows], :, None], part.n_corr, axis=2) for rows in blocks_of_rows(part)
+    )
+    with (
+        atomic_path(Path(out)) as draft,
+        zipfile.ZipFile(draft, "w", zipfile.ZIP_DEFLATED) as archive,
+    ):
+        write_blocks(archive, "interference", part.vis.shape, truth.dtype, blocks)
+    return float(truth.mean(axis=1)[part.time_index].mean())
 
 
 def _arrays(part: Partition) -> Iterator[tuple[str, NDArray[np.generic]]]:
@@ -66,6 +97,21 @@ def _arrays(part: Partition) -> Iterator[tuple[str, NDArray[np.generic]]]:
         yield name, np.asarray(getattr(part, name))
     yield "corr_type", np.array(part.corr_type)
     yield "phase_centre", np.array(part.phase_centre)
+
+
+def write_blocks(
+    archive: zipfile.ZipFile,
+    name: str,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    blocks: Iterable[NDArray[Any]],
+) -> None:
+    """Write an array that comes in blocks along its first axis, as `numpy.savez` writes a whole one."""
+    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block).data)
 
 
 def _write(archive: zipfile.ZipFile, name: str, array: NDArray[np.generic]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
-from biro.data_set.models_of_rows import all_gathered
+from biro.data_set.models_of_rows import gathered
+from biro.data_set.shares import of_ranks
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
 from biro.held import Elsewhere
@@ -26,11 +27,13 @@ from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.ranks.held import HeldByRanks, on_own_device
+from biro.ranks.room import check_disk
 from biro.smearing import Choice, Mode, Rings, choose, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
-from rime_kernels.engine.sharded import Shares
+from rime_kernels.engine.sharded import DataOf, Shares
 from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
@@ -40,6 +43,8 @@ Vis = NDArray[np.complexfloating] | Elsewhere
 
 PRECISIONS = {"double": np.complex128, "single": np.complex64}
 """Types of predicted visibilities."""
+LARGEST = 16
+"""Bytes of a visibility of an image at most."""
 # Parameters that a message names: gains are hundreds.
 _MOST_NAMES = 8
 
@@ -106,7 +111,7 @@ def predict(
     -------
     iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
         Where ranks hold a partition, each predicts its own rows and holds their model: what stands for it
-        is taken by `biro.measurement_set.write_column` and `biro.image`. With an image, rank 0 has all.
+        is taken by `biro.measurement_set.write_column` and `biro.image`.
 
     Raises
     ------
@@ -131,6 +136,7 @@ def predict(
         choices = [
             choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
         ]
+        _check_disk(observation, LARGEST)
         return _predict_image(observation, image, None, choices, one_image)
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
@@ -152,13 +158,26 @@ def predict(
         )
         for i, part in enumerate(observation.partitions)
     ]
+    # With an image, the two and their sum are there at a time.
+    of_sky = np.dtype(PRECISIONS[sums.precision]).itemsize
+    _check_disk(observation, of_sky if image is None else of_sky + 2 * LARGEST)
     components = _predict_sky(observation, bound, theta, templates, choices, sums, place)
     if image is None:
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, choices, one_image)
-    gathered = all_gathered(observation, components)
-    return (one + other for one, other in zip(gathered, images, strict=True))
+    return _added_up(observation, components, images)
+
+
+def _check_disk(observation: Observation, n_byte: int) -> None:
+    """Refuse models of so many bytes for a visibility that a disk with files has no room for."""
+    folder, parts = observation.cache_folder, observation.partitions
+    held = [part.held for part in parts if isinstance(part.held, HeldByRanks)]
+    if folder is None or not held:
+        return
+    sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
+    needed = of_ranks(sizes, [each.shares for each in held], sum)
+    check_disk(held[0].ranks, folder, needed, "model visibilities", "give another folder, or select less")
 
 
 def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
@@ -266,9 +285,51 @@ def _predict_image(
     image: ImageModel,
     beams: Sequence[Beam | PartitionBeam | None] | None,
     choices: Sequence[Choice],
-    one_image: Callable[..., Vis],
+    one_image: functools.partial[NDArray[np.complexfloating]],
 ) -> Iterator[Vis]:
     """Visibilities of an image through the beam of each partition, partition by partition."""
     for i, part in enumerate(observation.partitions):
         beam = beams[i] if beams is not None else None
-        yield one_image(part, image, beam=beam, smearing=choices[i].smearing)
+        of_all = functools.partial(one_image, image=image, beam=beam, smearing=choices[i].smearing)
+        if part.held is None:
+            yield of_all(part)
+            continue
+        part.held.ranks.check_alike(of_all.keywords["backend"])
+        kept = part.held.together(
+            _image_of_shards, dataclasses.replace(part, held=None), of_all, each=part.shards
+        )
+        yield Elsewhere(part.vis.shape, kept.by_shard(_type_of)[0], kept)
+
+
+def _image_of_shards(
+    shards: Sequence[NDArray[np.int64]],
+    part: Partition,
+    of_all: functools.partial[NDArray[np.complexfloating]],
+) -> list[tuple[NDArray[np.complexfloating]]]:
+    """Visibilities of an image in the shards of this process; `part` has the rows of all."""
+    rows = np.concatenate(shards)
+    vis = on_own_device(of_all.keywords["backend"], functools.partial(of_all, part, rows=rows))
+    ends = np.cumsum([own.size for own in shards])[:-1]
+    return [(own,) for own in np.split(vis, ends)]
+
+
+def _added_up(observation: Observation, components: Iterator[Vis], images: Iterator[Vis]) -> Iterator[Vis]:
+    """Sums of models, partition by partition, where these are."""
+    for part, one, other in zip(observation.partitions, components, images, strict=True):
+        if isinstance(one, Elsewhere) and isinstance(other, Elsewhere):
+            assert one.held is not None, "models say who holds them"
+            assert other.held is not None, "models say who holds them"
+            of_other = [other.held.of(shard) for shard in range(len(part.shards))]
+            yield Elsewhere(
+                one.shape, np.result_type(one.dtype, other.dtype), one.held.made(_added, each=of_other)
+            )
+        else:
+            yield gathered(part, one) + gathered(part, other)
+
+
+def _added(vis: NDArray[np.complexfloating], other: DataOf) -> tuple[NDArray[np.complexfloating]]:
+    return (vis + other()[0],)
+
+
+def _type_of(vis: NDArray[np.complexfloating]) -> np.dtype[np.complexfloating]:
+    return vis.dtype

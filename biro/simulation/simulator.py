@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.data_set.shares import shares_of
 from biro.errors import InputError
-from biro.files.memory import check_memory
 from biro.held import Elsewhere, Vis, Weight
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
@@ -20,6 +19,7 @@ from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
+from biro.ranks.room import check_memory
 from biro.ranks.start import start
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
@@ -209,7 +209,7 @@ def simulate(
         telescope = telescope_by_name(telescope)
     centre = parse_direction(phase_centre)
     ranks = None if comm is None else start(comm)
-    _check_size(telescope, times, channels, 1.0 if ranks is None else ranks.share_of_host)
+    _check_size(telescope, times, channels, ranks)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
@@ -323,19 +323,26 @@ class DrawnNoise(NamedTuple):
         return np.asarray(self.sigma * (real + 1j * imaginary), np.complex128)
 
 
-def _check_size(telescope: Telescope, times: Track, channels: Channels, share: float) -> None:
-    """Refuse an observation of which this machine holds a share that its memory does not hold.
+def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: Ranks | None) -> None:
+    """Refuse an observation that the memory of this process, or of ranks that share it, has no room for.
 
     This is known before any time is worked out.
     """
     n_antenna = len(telescope.antenna_names)
     n_baseline = n_antenna * (n_antenna - 1) // 2
+    n_rank = 1 if ranks is None else ranks.n_rank
     n_vis = float(times.n_time) * n_baseline * channels.number * 4
+    needed = [n_vis * BYTES_PER_VISIBILITY / n_rank] * n_rank
+    needed[0] += float(times.n_time) * n_antenna * 100
     check_memory(
-        share * n_vis * BYTES_PER_VISIBILITY + float(times.n_time) * n_antenna * 100,
+        ranks,
+        needed,
         f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
         f"{channels.number:.3g} channels",
-        "take a shorter track, longer integrations or fewer channels",
+        lambda _, n_machine: (
+            "take a shorter track, longer integrations or fewer channels"
+            + (f", or ranks on {n_machine} such machines" if n_rank > 1 else "")
+        ),
     )
 
 

@@ -82,7 +82,7 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
 def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
     """A file whose groups are read when they are asked for, and its options sorted.
 
-    See `biro.data_set.shares.OpenSet`.
+    See `biro.data_set.open_set.OpenSet`.
     """
     request = Request.of("read_uvfits", options)
     with naming(visible(str(path))), opened(Path(path)) as (file, hdus):

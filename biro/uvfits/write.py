@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,7 +13,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models, gathered
+from biro.data_set.models_of_rows import Mode, Model, check_as_stored, check_mode, checked_models, taken_model
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.foreign_text import visible
@@ -127,35 +127,38 @@ class _Copy:
     def __init__(self, file: BinaryIO, start: int, groups: Groups, mode: Mode) -> None:
         self.file, self.start, self.header, self.mode = file, start, groups.header, mode
         self.block = groups.block
-        shape = (axis.length for axis in map(self.header.axis, ("IF", "FREQ", "STOKES")))
-        self.written = np.zeros((self.header.n_group, *shape), bool)
 
     def write(
         self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic] | Elsewhere]
     ) -> CopyReport:
         for part, model in checked_models(partitions, models):
-            self._write_partition(part, gathered(part, model))
-        n_flagged = self._flag_others()
+            self._write_partition(part, model)
+        n_flagged = self._flag_others(partitions)
         self.file.flush()
-        return CopyReport(int(np.count_nonzero(self.written)), n_flagged)
+        return CopyReport(sum(part.vis.size for part in partitions), n_flagged)
 
-    def _write_partition(self, part: Partition, model: NDArray[np.complexfloating]) -> None:
-        n_if = self.header.axis("IF").length
-        stored, ordered = self.header.correlations, self.header.ordered_correlations
-        which = np.array([stored.index(ordered[i]) for i in _all(part.corr_id, part.n_corr)])
-        chan, i_if = _all(part.chan_id, part.n_chan), np.array([part.spw_id % n_if])
-        groups = part.row_id // n_if
+    def _write_partition(self, part: Partition, model: Model) -> None:
         for first in range(0, self.header.n_group, self.block):
-            rows = np.flatnonzero((groups >= first) & (groups < first + self.block))
+            rows, place = self._place(part, first)
             if not rows.size:
                 continue
             numbers = self._read(first)
             view = turned(numbers[:, len(self.header.parameters) :], self.header)
-            for k, values in enumerate((model[rows].real, model[rows].imag)):
-                place = np.ix_(groups[rows] - first, i_if, chan, which, np.array([k]))
-                view[place] = self._stored(values[:, None, :, :, None], view[place])
+            vis = taken_model(part, model, rows)
+            for k, values in enumerate((vis.real, vis.imag)):
+                complete = np.ix_(*place, np.array([k]))
+                view[complete] = self._stored(values[:, None, :, :, None], view[complete])
             self._write(first, numbers)
-            self.written[np.ix_(groups[rows], i_if, chan, which)] = True
+
+    def _place(self, part: Partition, first: int) -> tuple[NDArray[np.int64], tuple[NDArray[np.int64], ...]]:
+        """Rows of a partition in a block of groups, and their indices (group of it, IF, FREQ, STOKES)."""
+        n_if = self.header.axis("IF").length
+        stored, ordered = self.header.correlations, self.header.ordered_correlations
+        which = np.array([stored.index(ordered[i]) for i in _all(part.corr_id, part.n_corr)])
+        groups = part.row_id // n_if
+        rows = np.flatnonzero((groups >= first) & (groups < first + self.block))
+        chan = _all(part.chan_id, part.n_chan)
+        return rows, (groups[rows] - first, np.array([part.spw_id % n_if]), chan, which)
 
     def _stored(self, model: NDArray[np.floating], there: NDArray[np.floating]) -> NDArray[np.floating]:
         """Numbers as the file stores them: value = stored * scale + zero."""
@@ -165,11 +168,14 @@ class _Copy:
         change = model.astype(np.float64) / header.scale
         return there + change if self.mode == "add" else there - change
 
-    def _flag_others(self) -> int:
+    def _flag_others(self, partitions: Sequence[Partition]) -> int:
         """Make the weights of what is not written negative; how many were positive."""
         n_flagged = 0
+        shape = [self.header.axis(name).length for name in ("IF", "FREQ", "STOKES")]
         for first in range(0, self.header.n_group, self.block):
-            others = ~self.written[first : first + self.block]
+            others = np.ones((min(self.block, self.header.n_group - first), *shape), bool)
+            for part in partitions:
+                others[np.ix_(*self._place(part, first)[1])] = False
             if not others.any():
                 continue
             numbers = self._read(first)

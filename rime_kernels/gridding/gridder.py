@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
 from rime_kernels.gridding.facets import Facet, TooLargeError, quarters
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.plan import SortedRows, sort_rows
+from rime_kernels.gridding.plan import Plan, SortedRows, only, sort_rows
 from rime_kernels.gridding.screens import Screens
 
 # A-terms: at `Idg.lm`, or a function of l and m that gives them there (None where there are none).
@@ -67,6 +68,9 @@ class Gridder(ABC):
     engine: str
     precision: Precision
     cost: float
+    _rows: SortedRows
+    _wanted: NDArray[np.int64] | None = None
+    _place: NDArray[np.int64] | None = None
 
     def __init__(
         self,
@@ -96,6 +100,10 @@ class Gridder(ABC):
 
     @property
     @abstractmethod
+    def _plan(self) -> Plan: ...
+
+    @property
+    @abstractmethod
     def _engine(self) -> Engine: ...
 
     @abstractmethod
@@ -109,6 +117,21 @@ class Gridder(ABC):
     @property
     def transform_seconds(self) -> float:
         return self._engine.transform_seconds + self._facet_seconds
+
+    def of_rows(self, wanted: NDArray[np.int64]) -> Self:
+        """The same gridder for some of its rows: it predicts these alone, to the bit as with all others.
+
+        Parameters
+        ----------
+        wanted : int64 (n_wanted,)
+            Row numbers, at least one. Its `predict` gives visibilities of these, in this order.
+        """
+        one = copy.copy(self)
+        one._rows, plan, kept = only(self._rows, self._plan, wanted)
+        one._wanted, one._place = wanted, np.searchsorted(kept, wanted)
+        one.__dict__.pop("_engine", None)
+        one.__dict__["_plan"] = plan
+        return one
 
     def predict(self, image: ArrayLike, screens: ScreensLike | None = None) -> NDArray[np.complexfloating]:
         """Visibilities of an image.
@@ -138,11 +161,14 @@ class Gridder(ABC):
         aterms = self._screens(screens, stokes_image.shape[0])
         try:
             with CALL_LOCK:
-                return self._engine.predict(stokes_image, aterms)
+                vis = self._engine.predict(stokes_image, aterms)
+            return vis if self._place is None else vis[self._place]
         except TooLargeError as error:
             total: NDArray[np.complexfloating] | int = 0
             for facet in self._facets(screens, error):
-                total = total + self._of(facet).predict(facet.cut(stokes_image), screens)
+                part = self._of(facet)
+                part = part if self._wanted is None else part.of_rows(self._wanted)
+                total = total + part.predict(facet.cut(stokes_image), screens)
             return np.asarray(total)
 
     def grid(
@@ -173,9 +199,12 @@ class Gridder(ABC):
         Raises
         ------
         InputError
-            Another shape, weights below 0, visibilities that are not finite where the weight is above 0.
+            Another shape, weights below 0, visibilities that are not finite where the weight is above 0; or
+            this is a gridder of some rows (`of_rows`).
         """
         rows = self.rows
+        if self._wanted is not None:
+            raise InputError("a gridder of some rows predicts, and does not grid: take that of all rows")
         _n_stokes("n_stokes must be", n_stokes)
         sizes = {"row": rows.n_row, "chan": rows.n_chan, "corr": rows.n_corr}
         axes, is_single = ("row", "chan", "corr"), getattr(vis, "dtype", None) == np.complex64

@@ -194,6 +194,51 @@ def make_plan(rows: SortedRows, limits: Limits) -> Plan:
     )  # fmt: skip
 
 
+def only(
+    rows: SortedRows, plan: Plan, wanted: NDArray[np.int64]
+) -> tuple[SortedRows, Plan, NDArray[np.int64]]:
+    """The items of a plan that have visibilities of some rows, with all of their own rows.
+
+    Parameters
+    ----------
+    rows : SortedRows
+    plan : Plan
+    wanted : int64 (n_wanted,)
+        Row numbers.
+
+    Returns
+    -------
+    SortedRows, Plan
+        Of these items alone; their rows are numbered anew, in the order of their numbers.
+    int64 (n_kept,)
+        Those numbers, which rise.
+    """
+    is_wanted = np.zeros(rows.order.size, bool)
+    is_wanted[wanted] = True
+    n_before = np.concatenate([[0], np.cumsum(is_wanted[rows.order])])
+    stop = plan.first_row + plan.n_row
+    items = np.flatnonzero(n_before[stop] > n_before[plan.first_row])
+    steps = np.zeros(rows.order.size + 1, np.int64)
+    np.add.at(steps, plan.first_row[items], 1)
+    np.add.at(steps, stop[items], -1)
+    is_kept = np.cumsum(steps)[:-1] > 0
+    kept = np.sort(rows.order[is_kept]).astype(np.int64)
+    of_rows = ("uvw", "shift", "antenna1", "antenna2", "slot", "is_flipped")
+    own = {name: np.ascontiguousarray(getattr(rows, name)[is_kept]) for name in of_rows}
+    order = np.searchsorted(kept, rows.order[is_kept]).astype(np.int32)
+    of_items = {name: getattr(plan, name)[items] for name in Plan._fields if not name.startswith("layer_")}
+    used, layer = np.unique(of_items.pop("layer"), return_inverse=True)
+    first_row = (np.cumsum(is_kept) - 1)[of_items.pop("first_row")].astype(np.int32)
+    some = Plan(
+        **of_items,
+        first_row=first_row,
+        layer=layer.astype(np.int32),
+        layer_start=np.searchsorted(layer, np.arange(used.size + 1)).astype(np.int32),
+        layer_w=np.ascontiguousarray(plan.layer_w[used]),
+    )
+    return rows._replace(order=order, **own), some, kept
+
+
 def _room(n_item: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
     """Room for items: first row, rows, first channel, channels, x, y, layer; and w."""
     return np.empty((n_item, 7), np.int32), np.empty(n_item)

@@ -22,6 +22,7 @@ from biro.data_set.cache import open_cache
 from biro.errors import InputError
 from biro.files import memory
 from biro.models.files.toml import from_toml
+from biro.observation import noise
 from biro.observation.selection import Selection
 from biro.ranks.held import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
@@ -109,9 +110,9 @@ def test_the_next_call_finds_what_was_read(
     sorted(cache.glob("*-shard1.json"))[0].unlink()
     read, whole = [], Assembly.read
 
-    def counted(self: Assembly, part: Any, like: Any) -> Any:
+    def counted(self: Assembly, part: Any, *more: Any) -> Any:
         read.append(part)
-        return whole(self, part, like)
+        return whole(self, part, *more)
 
     with monkeypatch.context() as patched:
         patched.setattr(Assembly, "read", counted)
@@ -127,6 +128,18 @@ def test_the_next_call_finds_what_was_read(
     biro.read(path, cache=folder, correlations="RR")
     assert f"{cache}: what was read of {path} before it changed; delete it" in caplog.text
     assert len(list(folder.iterdir())) == 2
+
+
+def test_weights_from_the_scatter_are_those_of_data_in_memory(
+    measurement_set: Callable[[str], Path], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where baselines are taken by and by: 18 times of 16 channels and four correlations each."""
+    path = measurement_set("wsrt_3c343.1")
+    alone = biro.read(path, weights="scatter")
+    monkeypatch.setattr(noise, "BLOCK_VISIBILITIES", 2 * 18 * 16 * 4)
+    kept = biro.read(path, weights="scatter", cache=folder)
+    assert kept.is_held
+    assert kept.digest() == alone.digest() != biro.read(path).digest()
 
 
 def test_selections_that_look_alike_have_caches_of_their_own(
@@ -153,8 +166,6 @@ def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytes
         biro.read(path, cache=folder / "none")
     with pytest.raises(InputError, match="cache= reads data in parts, and flagger needs all of them"):
         biro.read(path, cache=folder, flagger="meerkat")
-    with pytest.raises(InputError, match="cache= reads data in parts, and weights needs all of them"):
-        biro.read(path, cache=folder, weights="scatter")
     usage = shutil.disk_usage(folder)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     with pytest.raises(InputError, match=r"visibilities and weights take \S+ [MG]B, 0.001 MB are free: give"):

@@ -270,14 +270,14 @@ def test_the_file_has_axes_beams_and_units_as_casa_writes_them(tmp_path):
 
 def test_a_cube_is_written_as_a_whole_or_not_at_all(tmp_path, monkeypatch):
     cube = biro.image(observe(n_chan=4), cube=True, **OPTIONS)
-    plane = cube.plane
+    visibilities = cube._visibilities
 
     def interrupted(i):
         if i == 2:
             raise KeyboardInterrupt
-        return plane(i)
+        return visibilities(i)
 
-    monkeypatch.setattr(cube, "plane", interrupted)
+    monkeypatch.setattr(cube, "_visibilities", interrupted)
     with pytest.raises(KeyboardInterrupt):
         cube.save(tmp_path / "cube")
     assert not [*tmp_path.iterdir()]

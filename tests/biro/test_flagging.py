@@ -18,7 +18,7 @@ import biro
 from biro.cli.app import app
 from biro.data_set.index import PartitionRows
 from biro.errors import InputError, MeasurementSetError
-from biro.flagging.find import CAUSES, Samples, find_interference
+from biro.flagging.find import CAUSES, Samples, _reach, _waterfalls, find_interference
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
@@ -83,6 +83,25 @@ def test_interference_is_found_on_its_baseline() -> None:
     assert found.counts["spectrum"] == N_TIME
     assert sum(found.counts.values()) == truth.size
     assert found.n_unjudged == 0
+
+
+def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
+    """One has every 12th time alone: gaps for the partition, whose interval is 8 s, not for itself."""
+    samples, _ = made()
+    at = np.rint((samples.time - 5e9) / INTERVAL).astype(int)
+    is_second = (samples.antenna1 == 2) | (samples.antenna2 == 2)
+
+    def some(which: np.ndarray) -> Samples:
+        return Samples(*(item[which] for item in samples[:6]), *samples[6:8])  # type: ignore[arg-type]
+
+    kept = ~is_second | (at % 12 == 0)
+    whole, second = find_interference(some(kept), STRATEGY), some(kept & is_second)
+    by_itself = find_interference(second._replace(interval=INTERVAL), STRATEGY)
+    assert np.array_equal(by_itself.code, whole.code[is_second[kept]])
+    reach = _reach(STRATEGY)
+    (padded,) = _waterfalls(second._replace(interval=INTERVAL), reach)
+    assert padded.shape[1] == 5 + 4 * reach
+    assert next(_waterfalls(second, reach)).shape[1] == 5
 
 
 @pytest.mark.cuda

@@ -248,20 +248,25 @@ def test_the_memory_limit_is_shared_out_by_size(tmp_path, monkeypatch) -> None:
         lambda *rows, memory_limit, **more: (given.append(memory_limit), Rime(*rows, **more))[1],
     )
     both = joined(observation(1, n_row=40, field="A"), observation(2, n_row=120, field="B"))
-    for limit in ("2 GB", 2_000_000_000, None, 1):
-        biro.Likelihood(both, sky(ONE_SOURCE, tmp_path), memory_limit=limit)
-    assert given == [5e8, 1.5e9, 5e8, 1.5e9, None, None, 1, 1]
+    for limit in ("2 GB", 2_000_000_000, None):
+        biro.Likelihood(both, sky(ONE_SOURCE, tmp_path), memory_limit=limit, backend="cpu")
+    # On the CPU, of what the data leave, a millionth here.
+    assert given[4:] == [None, None]
+    assert given[:4] == pytest.approx([5e8, 1.5e9, 5e8, 1.5e9], rel=1e-3)
+    assert max(given[:4]) < 1.5e9
 
 
 def test_no_result_depends_on_the_memory_limit(tmp_path) -> None:
     obs = observation()
     likelihood = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path))
-    limited = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path), memory_limit="10 kB")
+    (part,) = obs.partitions
+    limit = part.vis.size * 87 + 10_000  # 10 kB more than the data take (docs/scale.md)
+    limited = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path), memory_limit=limit)
     theta = likelihood.prior_transform(np.random.default_rng(5).random((50, 3)))
     # The promise for whatever the budget.
     np.testing.assert_allclose(limited.log_likelihood(theta), likelihood.log_likelihood(theta), rtol=1e-12)
     assert limited.digest() == likelihood.digest()
-    assert limited.description()["memory_limit"] == "10 kB"
+    assert limited.description()["memory_limit"] == limit
 
 
 @pytest.mark.parametrize("limit", ["8 parsec", "GB", 0, -1, True])

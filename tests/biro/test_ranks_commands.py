@@ -16,9 +16,14 @@ from astropy.io import fits
 from casacore.tables import table
 from started_ranks import mpiexec
 
+from biro.errors import MeasurementSetError
+from biro.measurement_set import read_ms, write_column
+from biro.models.files.toml import from_toml
 from biro.sbc.procedure import load
+from biro.simulation.prediction import predict
 
 SBC_PROGRAM = Path(__file__).with_name("ranks_sbc_program.py")
+KILLED_PROGRAM = Path(__file__).with_name("ranks_killed_program.py")
 SKY = """
 [[source]]
 name = "a"
@@ -96,6 +101,44 @@ def test_predict_by_ranks(
             np.testing.assert_array_equal(found, alone)
 
 
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.thorough), 1])
+def test_a_rank_that_is_killed_while_it_writes(
+    tmp_path: Path, measurement_set: Callable[[str], Path], rank: int
+) -> None:
+    """The set can be read, its other columns are as before, and the same command gives the whole column."""
+    sky = tmp_path / "sky.toml"
+    sky.write_text(SKY)
+    killed, whole = (
+        Path(shutil.copytree(measurement_set("wsrt_3c343.1"), tmp_path / name)) for name in ("a.ms", "b.ms")
+    )
+    options = (sky, "--backend", "cpu", "--column", "LEFT", "--subtract", "--from", "DATA")
+    observation = read_ms(whole, column="DATA", autocorrelations=True, allow_unusable=True)
+    models = predict(observation, from_toml(SKY), backend="cpu")
+    write_column(whole, "LEFT", observation, models, mode="subtract", source_column="DATA")
+    done = mpiexec(2, KILLED_PROGRAM, str(rank), "3", "predict", killed, *options)
+    assert done.returncode != 0
+    before = columns_but("LEFT", whole)
+    after = columns_but("LEFT", killed)
+    assert before.keys() == after.keys()
+    for name, values in before.items():
+        np.testing.assert_array_equal(after[name], values, err_msg=name)
+    with table(str(killed), ack=False) as main:
+        assert main.getcolkeyword("LEFT", "BIRO_COMPLETE") is False
+    assert read_ms(killed, column="DATA").digest() == read_ms(whole, column="DATA").digest()
+    with pytest.raises(MeasurementSetError, match="LEFT is half-written"):
+        read_ms(killed, column="LEFT")
+    biro(2, "predict", killed, *options)
+    np.testing.assert_array_equal(column(killed, "LEFT"), column(whole, "LEFT"))
+    assert np.abs(column(killed, "LEFT") - column_of_data(killed)).max() > 1.0
+
+
+def columns_but(name: str, path: Path) -> dict[str, np.ndarray]:
+    """Every other column of the main table that has values, as casacore reads it."""
+    with table(str(path), ack=False) as main:
+        names = [each for each in main.colnames() if each != name and main.iscelldefined(each, 0)]
+        return {each: np.asarray(main.getcol(each)) for each in names}
+
+
 def column_of_data(path: Path) -> np.ndarray:
     with table(str(path), ack=False) as main:
         return np.asarray(main.getcol("DATA"))
@@ -154,12 +197,13 @@ def test_an_error_in_a_replicate_of_a_rank_is_that_of_the_run(tmp_path: Path) ->
 
 
 def test_simulate_by_ranks(tmp_path: Path) -> None:
-    """The same set, to the bit, with gains and noise."""
+    """The same set, to the bit, with gains, noise and interference."""
     sky = tmp_path / "sky.toml"
     sky.write_text(SKY)
     options = (
         "--telescope KAT-7 --start 2026-03-01 --duration 5min --integration 30s --freq 1.4GHz "
-        "--chan-width 1MHz --n-chan 3 --noise 50mJy --seed 4 --gain-amplitude 0.1 --backend cpu"
+        "--chan-width 1MHz --n-chan 3 --noise 50mJy --seed 4 --gain-amplitude 0.1 --backend cpu "
+        "--rfi line,burst --rfi-strength 2Jy"
     )
     found = {}
     for n in (0, 2, 3):
@@ -170,6 +214,10 @@ def test_simulate_by_ranks(tmp_path: Path) -> None:
         with table(str(path), ack=False) as main:
             names = ("DATA", "WEIGHT_SPECTRUM", "WEIGHT", "FLAG", "UVW", "TIME", "ANTENNA2")
             found[n] = {name: np.asarray(main.getcol(name)) for name in names}
+        with np.load(tmp_path / f"{n}.rfi.npz") as file:
+            found[n]["interference"] = file["interference"]
+        assert "gathers" not in said
+    assert 0 < found[0]["interference"].mean() < 1
     for n in (2, 3):
         for name, values in found[0].items():
             np.testing.assert_array_equal(found[n][name], values, err_msg=name)

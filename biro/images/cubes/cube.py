@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
-from biro.data_set.models_of_rows import Model, gathered
+from biro.data_set.models_of_rows import BLOCK_VISIBILITIES, Model, taken_model
 from biro.errors import InputError
 from biro.feeds.parallactic import HIGHEST, LOWEST
 from biro.formatting import check_names
@@ -22,7 +23,7 @@ from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.doppler import SpectralFrame
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
-from biro.images.cubes.interpolation import Interpolation
+from biro.images.cubes.interpolation import Interpolation, cut_out
 from biro.images.dirty_image import DirtyImage, image_files
 from biro.images.fits_header import Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.imager import (
@@ -30,6 +31,7 @@ from biro.images.imager import (
     Imager,
     Imaging,
     ImagingOptions,
+    Samples,
     checked_model,
     choose_pixels,
     default_stokes,
@@ -37,13 +39,15 @@ from biro.images.imager import (
     no_visibility,
     origin_of,
 )
-from biro.images.pieces import Piece, What
+from biro.images.pieces import What, pieces_of
 from biro.images.pixels import check_memory, refuse_coarse, single_phase_centre
 from biro.images.psf import RestoringBeam
 from biro.images.weights import UvDensity
 from biro.observation.observation import Observation
-from biro.observation.stokes import stokes_planes
+from biro.observation.partition import Partition
+from biro.observation.stokes import stokes_planes, stokes_visibilities
 from biro.progress import counted
+from biro.ranks.held import HeldByRanks, on_own_device
 from biro.stages import Stages
 
 Array = NDArray[np.float64]
@@ -97,28 +101,24 @@ class Cube:
         check_names(given, [*(item.name for item in fields(Imaging)), *of_planes], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
-        models = checked_model(model, observation.partitions) if what != "data" else None
-        pairs = zip(observation.partitions, models or (), strict=models is not None)
-        self._model = None if models is None else [gathered(part, each) for part, each in pairs]
-        observation = observation.whole("a spectral cube")
+        self._model = checked_model(model, observation.partitions) if what != "data" else None
         self._observation, parts = observation, observation.partitions
         centre, wanted = single_phase_centre(observation), imaging.stokes or default_stokes(parts)
-        stokes, pieces = stokes_planes(wanted), [Piece(part, wanted) for part in parts]
-        moments = [piece.moments() for piece in pieces]
+        stokes, pieces = stokes_planes(wanted), pieces_of(observation, wanted, Stages(), imaging.backend)
+        moments = pieces.each("moments")
         if not any(each.total for each in moments):
             raise no_visibility(wanted)
         cell, n_pixel = choose_pixels(observation, moments, imaging)
         check_memory(n_pixel, len(stokes))
         grid = ImageGrid(n_pixel, cell)
-        refuse_coarse([piece.coarse(grid) for piece in pieces], grid, FINER)
-        noise = [piece.noise for piece in pieces]
+        refuse_coarse(pieces.each("coarse", grid), grid, FINER)
         frame = planes.frame or parts[0].freq_frame
         factors = factors_of(observation, frame)
         axis = make_axis(parts, factors, planes, frame)
         self.layout = CubeLayout(what, stokes, imaging.weighting_text, cell, n_pixel, centre, axis)
-        self._interpolation = Interpolation(parts, noise, factors, axis)
+        self._interpolation = Interpolation(parts, wanted, factors, axis)
         is_shared = planes.density == "cube" and imaging.weighting != "natural"
-        self._density = UvDensity.of(parts, noise, n_pixel * cell) if is_shared else None
+        self._density = _density_of(parts, wanted, n_pixel * cell) if is_shared else None
 
     def __repr__(self) -> str:
         return f"<Cube {self.layout}; save() writes it>"
@@ -136,17 +136,10 @@ class Cube:
         InputError
             There is no such plane.
         """
-        layout, axis = self.layout, self.layout.axis
+        axis = self.layout.axis
         if not 0 <= i_plane < axis.n_plane:
             raise InputError(f"planes are numbered 0 to {axis.n_plane - 1}, got {i_plane}")
-        samples, cuts = self._interpolation.of_plane(i_plane)
-        if not cuts:
-            return None
-        options = vars(self._imaging) | {"cell": layout.cell, "n_pixel": layout.n_pixel}
-        imager = Imager(self._observation, samples=samples, density=self._density, **options)
-        model = None if self._model is None else [self._model[cut.i_partition][cut.inside] for cut in cuts]
-        made = imager.image(layout.what, model)
-        return replace(made, freq=float(axis.freq[i_plane]), bandwidth=axis.width, freq_frame=axis.frame)
+        return next(self._made([i_plane]))
 
     def save(self, prefix: str | os.PathLike[str], *, overwrite: bool = False) -> SavedCube:
         """Make all planes, and write PREFIX.fits with its beams and PREFIX-psf.fits.
@@ -180,7 +173,52 @@ class Cube:
 
     def _planes(self) -> Iterator[DirtyImage | None]:
         n_plane = self.layout.axis.n_plane
-        return (self.plane(i) for i in counted(range(n_plane), "imaging", "planes", n_plane))
+        return counted(self._made(range(n_plane)), "imaging", "planes", n_plane)
+
+    def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
+        """Planes of these numbers; where ranks hold the data, each rank makes one at a time."""
+        held = self._observation.partitions[0].held
+        assert held is None or isinstance(held, HeldByRanks), "ranks hold all data or none"
+        ranks = None if held is None else held.ranks
+        # So many that what is gathered for them is no more than what a rank holds.
+        step = 1 if ranks is None else max(1, min(ranks.n_rank, self.layout.axis.n_plane // ranks.n_rank))
+        for first in range(0, len(planes), step):
+            numbers = planes[first : first + step]
+            asked = [self._visibilities(i) for i in numbers]
+            imaging = replace(self._imaging, cell=self.layout.cell, n_pixel=self.layout.n_pixel)
+            arguments = self.layout.what, self._density, imaging
+            if ranks is None:
+                found = [_image_of(each, *arguments) for each in asked]
+            else:
+                given = [*asked, *[None] * (ranks.n_rank - len(asked))]
+                found = ranks.do(_image_on_rank, *arguments, given=given)[: len(asked)]
+            for i, made in zip(numbers, found, strict=True):
+                yield None if made is None else self._described(i, made)
+
+    def _visibilities(self, i_plane: int) -> _Plane | None:
+        """What a plane is made of; None where it is blank."""
+        samples, cuts = self._interpolation.of_plane(i_plane)
+        if not cuts:
+            return None
+        observation, model = self._observation, self._model
+        models = None
+        if model is not None:
+            models = [
+                taken_model(observation.partitions[i], model[i], rows, channels) for i, rows, channels in cuts
+            ]
+        # Without what else there is; a partition may be cut into several parts.
+        one_of_each = {i: part for part, (i, _, _) in zip(samples.parts, cuts, strict=True)}
+        return _Plane(replace(observation, partitions=tuple(one_of_each.values())), samples, models)
+
+    def _described(self, i_plane: int, made: DirtyImage) -> DirtyImage:
+        axis = self.layout.axis
+        return replace(
+            made,
+            freq=float(axis.freq[i_plane]),
+            bandwidth=axis.width,
+            freq_frame=axis.frame,
+            date=first_date(self._observation),
+        )
 
     def _cards(self, unit: str) -> Cards:
         """Cards of the FITS header: axes RA, DEC (SIN), STOKES, FREQ or VRAD, and the place of the array."""
@@ -207,6 +245,42 @@ class Cube:
             f"{self.layout.weighting} weights",
             f"{self.layout.axis}",
         ]
+
+
+class _Plane(NamedTuple):
+    """What a plane is made of: an observation of some of its visibilities, all with weights, their model."""
+
+    observation: Observation
+    samples: Samples
+    model: Sequence[Model] | None
+
+
+def _image_of(
+    plane: _Plane | None, what: What, density: UvDensity | None, imaging: Imaging
+) -> DirtyImage | None:
+    if plane is None:
+        return None
+    imager = Imager(plane.observation, samples=plane.samples, density=density, **vars(imaging))
+    return imager.image(what, plane.model)
+
+
+def _image_on_rank(
+    plane: _Plane | None, what: What, density: UvDensity | None, imaging: Imaging
+) -> DirtyImage | None:
+    return on_own_device(imaging.backend, functools.partial(_image_of, plane, what, density, imaging))
+
+
+def _density_of(parts: Sequence[Partition], stokes: str, field: float) -> UvDensity:
+    """The density of all visibilities, of which some channels at a time are taken."""
+    density, total = UvDensity.empty(parts, field), 0.0
+    for part in parts:
+        rows, step = np.arange(part.n_row), max(1, BLOCK_VISIBILITIES // max(1, part.n_row * part.n_corr))
+        for first in range(0, part.n_chan, step):
+            own = cut_out(part, rows, np.arange(part.n_chan)[first : first + step])
+            noise = stokes_visibilities(own, own.vis, stokes)[1]
+            density.add(own, noise)
+            total += float(noise.sum())
+    return replace(density, total=total)
 
 
 def cube_files(prefix: str | os.PathLike[str]) -> list[Path]:

@@ -9,9 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.held import Vis, Weight
 from biro.images.cubes.axis import SpectralAxis, spacing
 from biro.images.imager import Samples
 from biro.observation.partition import Partition
+from biro.observation.stokes import stokes_visibilities
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -28,12 +30,6 @@ class Cut(NamedTuple):
     i_partition: int
     rows: Index
     channels: Index
-
-    @property
-    def inside(self) -> tuple[Index, Index]:
-        """These rows and channels as an index of arrays (n_row, n_chan, ...)."""
-        rows, channels = np.ix_(self.rows, self.channels)
-        return rows, channels
 
 
 @dataclass(frozen=True)
@@ -70,65 +66,106 @@ class Interpolation:
     Parameters
     ----------
     parts : sequence of Partition
-    noise : sequence of float64 (n_row, n_chan), 1/Jy^2
-        Weights of Stokes visibilities by their noise.
+        Visibilities of a plane are taken when it is made, also where ranks hold them.
+    stokes : str
+        As `biro.observation.stokes.stokes_visibilities` takes it.
     factors : sequence of float64 (n_time,)
         Frequencies in the frame of the cube over those of each partition, at its distinct times.
     axis : SpectralAxis
     """
 
     def __init__(
-        self, parts: Sequence[Partition], noise: Sequence[Array], factors: Sequence[Array], axis: SpectralAxis
+        self, parts: Sequence[Partition], stokes: str, factors: Sequence[Array], axis: SpectralAxis
     ) -> None:
-        self._parts, self._noise, self._factors, self._axis = parts, noise, factors, axis
-        self._used = [np.zeros(weight.shape, bool) for weight in noise]
+        self._parts, self._stokes, self._factors, self._axis = parts, stokes, factors, axis
+        self._made = set[int]()
 
     def of_plane(self, i_plane: int) -> tuple[Samples, list[Cut]]:
         """The visibilities of a plane, and what these are of the partitions; none where it is blank."""
+        self._made.add(i_plane)
         freq = self._axis.channels(i_plane)
-        found = [each for i in range(len(self._parts)) for each in self._of_partition(i, freq)]
-        for cut, natural in found:
-            self._used[cut.i_partition][cut.inside] |= natural > 0.0
-        cuts = [cut for cut, _ in found]
-        parts = [_cut_out(self._parts[cut.i_partition], cut) for cut in cuts]
-        noise = [self._noise[cut.i_partition][cut.inside] for cut in cuts]
-        return Samples(parts, noise, [natural for _, natural in found]), cuts
+        parts, noise, natural, cuts = list[Partition](), list[Array](), list[Array](), list[Cut]()
+        for i, (part, factor) in enumerate(zip(self._parts, self._factors, strict=True)):
+            for needed in _needed(part, factor, freq):
+                own = cut_out(part, needed.rows, needed.channels)
+                by_noise = stokes_visibilities(own, own.vis, self._stokes)[1]
+                weight = _weights(by_noise, needed.places, needed.first)
+                rows = np.flatnonzero(weight.any(axis=1))
+                if rows.size:
+                    parts.append(_rows_of(own, rows))
+                    noise.append(by_noise[rows])
+                    natural.append(weight[rows])
+                    cuts.append(Cut(i, needed.rows[rows], needed.channels))
+        return Samples(parts, noise, natural), cuts
 
     def unused(self) -> Unused:
         """What none of the planes made so far took."""
-        outside = beside_gap = 0
-        low, high = self._axis.channels(0)[0], self._axis.channels(self._axis.n_plane - 1)[-1]
-        for part, weight, factor, used in zip(
-            self._parts, self._noise, self._factors, self._used, strict=True
-        ):
-            left = (weight > 0.0) & ~used
-            if left.any():
-                freq = factor[part.time_index][:, None] * part.chan_freq
-                beyond = (freq < low) | (freq > high)
-                outside += int(np.count_nonzero(left & beyond))
-                beside_gap += int(np.count_nonzero(left & ~beyond))
-        return Unused(outside, beside_gap)
+        found = []
+        for part, factor in zip(self._parts, self._factors, strict=True):
+            each = [
+                (replace(part, **part.row_arrays(rows), held=None), factor[np.unique(part.time_index[rows])])
+                for rows in part.shards
+            ]
+            found += part.by_shard(_unused, self._stokes, self._axis, sorted(self._made), each=each)
+        return Unused(sum(each.outside for each in found), sum(each.beside_gap for each in found))
 
-    def _of_partition(self, i: int, freq: Array) -> Iterator[tuple[Cut, Array]]:
-        """Cuts of a partition with their weights, for channels of the cube.
 
-        Where the channels of the data change with time, times that share few channels are cuts of their own.
-        """
-        part = self._parts[i]
-        order = np.argsort(part.chan_freq)
-        places = _locate(part, freq[:, None] / self._factors[i])
-        lowest = np.where(places.inside, places.channel, part.n_chan).min(axis=0)
-        block = (lowest - lowest.min()) // (len(freq) + 1)
-        for number in np.unique(block[places.inside.any(axis=0)]):
-            at_times = (block == number) & places.inside.any(axis=0)
-            first = int(lowest[at_times].min())
-            last = int((places.channel + (places.fraction > 0.0))[places.inside & at_times].max())
-            rows = np.flatnonzero(at_times[part.time_index])
-            cut = Cut(i, rows, order[first : last + 1])
-            natural = _weights(self._noise[i][cut.inside], places.of_rows(part.time_index[rows]), first)
-            counts = natural.any(axis=1)
-            if counts.any():
-                yield Cut(i, rows[counts], cut.channels), natural[counts]
+class _Needed(NamedTuple):
+    """What channels of the cube need of a partition.
+
+    Attributes
+    ----------
+    rows, channels : int64
+    places : _Places
+        Of the rows.
+    first : int
+        Number of the first of the channels, counted in the order of frequencies.
+    """
+
+    rows: Index
+    channels: Index
+    places: _Places
+    first: int
+
+
+def _needed(part: Partition, factor: Array, freq: Array) -> Iterator[_Needed]:
+    """What channels of the cube need of a partition, whatever its weights are.
+
+    Where the channels of the data change with time, times that share few channels come apart.
+    """
+    order = np.argsort(part.chan_freq)
+    places = _locate(part, freq[:, None] / factor)
+    lowest = np.where(places.inside, places.channel, part.n_chan).min(axis=0)
+    block = (lowest - lowest.min()) // (len(freq) + 1)
+    for number in np.unique(block[places.inside.any(axis=0)]):
+        at_times = (block == number) & places.inside.any(axis=0)
+        first = int(lowest[at_times].min())
+        last = int((places.channel + (places.fraction > 0.0))[places.inside & at_times].max())
+        rows = np.flatnonzero(at_times[part.time_index])
+        yield _Needed(rows, order[first : last + 1], places.of_rows(part.time_index[rows]), first)
+
+
+def _unused(
+    vis: Vis,
+    weight: Weight,
+    of_shard: tuple[Partition, Array],
+    stokes: str,
+    axis: SpectralAxis,
+    planes: Sequence[int],
+) -> Unused:
+    """What planes did not take of a shard: its rows, and its frequencies in the frame of the cube."""
+    part, factor = replace(of_shard[0], vis=vis, weight=weight), of_shard[1]
+    noise = stokes_visibilities(part, vis, stokes)[1]
+    used = np.zeros(noise.shape, bool)
+    for i_plane in planes:
+        for needed in _needed(part, factor, axis.channels(i_plane)):
+            inside = np.ix_(needed.rows, needed.channels)
+            used[inside] |= _weights(noise[inside], needed.places, needed.first) > 0.0
+    left = (noise > 0.0) & ~used
+    freq = factor[part.time_index][:, None] * part.chan_freq
+    low, high = axis.channels(0)[0], axis.channels(axis.n_plane - 1)[-1]
+    n_outside = int(np.count_nonzero(left & ((freq < low) | (freq > high))))
+    return Unused(n_outside, int(np.count_nonzero(left)) - n_outside)
 
 
 class _Places(NamedTuple):
@@ -186,15 +223,22 @@ def _weights(noise: Array, places: _Places, first: int) -> Array:
     return natural
 
 
-def _cut_out(part: Partition, cut: Cut) -> Partition:
-    """A partition of some rows and channels of another."""
-    rows, channels = cut.rows, cut.channels
+def cut_out(part: Partition, rows: Index, channels: Index) -> Partition:
+    """A partition of some rows and channels of another, in the memory of this process."""
+    vis, weight = part.taken(rows, channels)
     return replace(
         part,
         **part.row_arrays(rows),
         chan_freq=part.chan_freq[channels],
         chan_width=part.chan_width[channels],
         chan_id=channels if part.chan_id is None else part.chan_id[channels],
-        vis=part.vis[cut.inside],
-        weight=part.weight[cut.inside],
+        vis=vis,
+        weight=weight,
+        held=None,
     )
+
+
+def _rows_of(part: Partition, rows: Index) -> Partition:
+    if rows.size == part.n_row:
+        return part
+    return replace(part, **part.row_arrays(rows), vis=part.vis[rows], weight=part.weight[rows])
