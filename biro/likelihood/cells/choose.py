@@ -14,7 +14,8 @@ from biro.errors import BiroError, InputError
 from biro.formatting import first_few
 from biro.likelihood.cells.about import About, highest
 from biro.likelihood.cells.axis import cut
-from biro.likelihood.cells.compress import Cells, baselines, cells_of, compress
+from biro.likelihood.cells.compress import Cells, cells_of, compress
+from biro.likelihood.cells.turning import TURN, turned, turns_of
 from biro.likelihood.cells.variation import Variation, Varying, variations
 from biro.likelihood.precision import N_VISIBILITY, largest_difference, points_within, thinned
 from biro.models import BoundModel
@@ -25,8 +26,7 @@ from biro.observation.partition import Partition
 from biro.smearing import smearing_of
 from biro.target.protocol import DifferentiableLikelihood, solves_gains
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smearing.rotation import EARTH_RATE, rates, turn_about_pole
-from rime_kernels.smearing.smearing import Smearing
+from rime_kernels.smearing.rotation import EARTH_RATE, rates
 
 log = logging.getLogger(__name__)
 
@@ -46,8 +46,6 @@ N_POINT = 32
 """Points within 3 sigma at which ln L is compared."""
 LONG_GAP = 3.0
 """Times and channels share no cell over a gap of more than this, in units of their median spacing."""
-AT_POLE = 0.01
-"""A baseline that is shorter across the pole, in units of its length, has no angle to go by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -225,7 +223,11 @@ def cells_for(observation: Observation, varying: Sequence[Variation], limit: flo
 
 
 def _cells_of_one(part: Partition, varying: Variation, limit: float) -> Cells:
-    """Cells of one partition; times and channels have the limit each."""
+    """Cells of one partition; times and channels have the limit each.
+
+    Where nothing but the turning baselines varies with time, cells may go over scans, and hold the times of
+    all days at which baselines are where they are, if that needs fewer nodes.
+    """
     weight, smearing = part.weight.sum(axis=(1, 2), dtype=np.float64), smearing_of(part)
     u, v, w = part.uvw.T
     du, dv, dw = rates(u, v, w, smearing.declination, smearing.pole_angle)
@@ -237,38 +239,27 @@ def _cells_of_one(part: Partition, varying: Variation, limit: float) -> Cells:
     used = part.weight.any(axis=(0, 2))
     channels = np.flatnonzero(used if used.any() else ~used)
     channels = channels[np.argsort(part.chan_freq[channels])]
-    of_time = _runs(part.times, np.arange(len(part.times)), part.scan_of_time, varying.times)
     of_freq = _runs(part.chan_freq, channels, varying.channels)
     by_time, by_freq = (
         _quantiles(each, weight) for each in (per_second + varying.per_second, per_hertz + varying.per_hertz)
     )
-    return cells_of(
-        part,
-        cut(part.times - part.times[0], of_time, by_time, limit),
-        cut(part.chan_freq, of_freq, by_freq, limit),
-        _turned(part, smearing),
-    )
-
-
-def _turned(part: Partition, smearing: Smearing) -> Array:
-    """How far each baseline has turned about the pole since the first time, rad, by its uvw.
-
-    By its time where the baseline is along the pole.
-    """
-    u, v, w = part.uvw.T
-    angle, across = turn_about_pole(u, v, w, smearing.declination, smearing.pole_angle)
-    by_time = EARTH_RATE * (part.time - part.times[0])
-    _, first, baseline = np.unique(baselines(part), return_index=True, return_inverse=True)
-    offset = angle - by_time
-    offset -= offset[first][baseline]
-    has_angle = across > AT_POLE * np.linalg.norm(part.uvw, axis=1)
-    return np.asarray(by_time + np.where(has_angle, np.arctan2(np.sin(offset), np.cos(offset)), 0.0))
+    by_channel, angle = cut(part.chan_freq, of_freq, by_freq, limit), turned(part, smearing)
+    since = part.times - part.times[0]
+    of_time = _runs(since, np.arange(len(since)), part.scan_of_time, varying.times)
+    within = cells_of(part, cut(since, of_time, by_time, limit), by_channel, angle)
+    if varying.in_time:
+        return within
+    turns = turns_of(part.times)
+    since, n_turn = since - TURN * turns, len(np.unique(turns))
+    of_all = cut(since, _runs(since, np.argsort(since, kind="stable")), by_time, limit, n_turn)
+    over = cells_of(part, of_all, by_channel, angle - EARTH_RATE * TURN * turns[part.time_index])
+    return over if over.n_kept < within.n_kept else within
 
 
 def _runs(points: Array, among: Index, *numbers: NDArray[np.integer] | None) -> list[Index]:
     """Points that may share cells: up to a long gap, or to another number (of scans, or between steps)."""
-    step = np.diff(points[among])
-    ends = step > LONG_GAP * np.median(step) if step.size else np.zeros(0, bool)
+    step, spacing = np.diff(points[among]), np.abs(np.diff(points[np.sort(among)]))
+    ends = step > LONG_GAP * np.median(spacing) if step.size else np.zeros(0, bool)
     for number in numbers:
         if number is not None:
             ends |= np.diff(number[among]) != 0

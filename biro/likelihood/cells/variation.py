@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from biro.models import BoundModel
 from biro.models.components.partition_view import Samples
+from rime_kernels.arrays import Sources
+from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -46,6 +48,8 @@ class Variation:
         Numbers between which there is a step (`BoundModel.steps`); None: there are none.
     per_second, per_hertz : float, rad/s, rad/Hz
         How fast phases of gains turn on a baseline between steps.
+    in_time : bool
+        Whether anything varies with time but where baselines are.
     """
 
     distance: float
@@ -53,6 +57,7 @@ class Variation:
     channels: Index | None = None
     per_second: float = 0.0
     per_hertz: float = 0.0
+    in_time: bool = True
 
 
 def variations(likelihood: Varying) -> list[Variation]:
@@ -60,11 +65,29 @@ def variations(likelihood: Varying) -> list[Variation]:
     model = likelihood.full_model
     steps = [model.steps(i) for i in range(len(model.partitions))]
     return [
-        Variation(distance, *numbers, *turn)
-        for distance, numbers, turn in zip(
-            _distances(likelihood), steps, _turns_of_gains(model, steps), strict=True
+        Variation(distance, *numbers, *turn, in_time=_in_time(sources))
+        for distance, numbers, turn, sources in zip(
+            _distances(likelihood), steps, _turns_of_gains(model, steps), _typical(model), strict=True
         )
     ]
+
+
+def _typical(model: BoundModel) -> Iterator[Sources]:
+    """The sources of each partition in the middle of the prior."""
+    return model.at(model.prior_transform(np.full((1, model.n_param), 0.5))).sources()
+
+
+def _in_time(sources: Sources) -> bool:
+    """Whether brightness, beams or matrices of antennas have times."""
+    terms, beam = sources.antenna_terms, sources.beam
+    n_time = [sources.stokes.shape[1]]
+    if terms is not None:
+        n_time.append(terms.jones.shape[1])
+    if beam is not None and beam.pointing is not None:
+        n_time.append(beam.pointing.shape[1])
+    if isinstance(beam, JonesBeam):
+        n_time += [len(beam.angle), len(beam.feed_angle), len(np.atleast_2d(beam.antenna_class))]
+    return bool(max(n_time) > 1)
 
 
 def _distances(likelihood: Varying) -> list[float]:
