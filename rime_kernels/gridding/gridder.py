@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
-from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import device_lock
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
@@ -137,7 +137,7 @@ class Gridder(ABC):
         check.finite("image", stokes_image)
         aterms = self._screens(screens, stokes_image.shape[0])
         try:
-            with CALL_LOCK:
+            with device_lock(self.backend):
                 return self._engine.predict(stokes_image, aterms)
         except TooLargeError as error:
             total: NDArray[np.complexfloating] | int = 0
@@ -190,7 +190,7 @@ class Gridder(ABC):
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         aterms = self._screens(screens, n_stokes)
         try:
-            with CALL_LOCK:
+            with device_lock(self.backend):
                 image = self._engine.grid(data, weights, aterms)
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))

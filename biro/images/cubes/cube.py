@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Unpack
 
@@ -22,7 +24,7 @@ from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.doppler import SpectralFrame
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
-from biro.images.cubes.interpolation import Interpolation
+from biro.images.cubes.interpolation import Cut, Interpolation
 from biro.images.dirty_image import DirtyImage, image_files
 from biro.images.fits_header import Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.imager import (
@@ -30,6 +32,7 @@ from biro.images.imager import (
     Imager,
     Imaging,
     ImagingOptions,
+    Samples,
     checked_model,
     choose_pixels,
     default_stokes,
@@ -45,6 +48,9 @@ from biro.observation.observation import Observation
 from biro.observation.stokes import stokes_planes
 from biro.progress import counted
 from biro.stages import Stages
+from rime_kernels import device
+from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
+from rime_kernels.engine.local_shards import Worker
 
 Array = NDArray[np.float64]
 
@@ -57,6 +63,7 @@ class CubeOptions(ImagingOptions, total=False):
     axis: AxisKind
     rest_freq: float | str | None
     density: Literal["plane", "cube"]
+    devices: Devices | None
 
 
 class Cube:
@@ -70,7 +77,9 @@ class Cube:
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         Model visibilities of each partition.
     **options
-        Fields of `biro.images.imager.Imaging` and of `biro.images.cubes.axis.Planes`.
+        Fields of `biro.images.imager.Imaging` and of `biro.images.cubes.axis.Planes`; and devices, GPUs of
+        one kind that `save` shares planes out to: "all", how many, or their numbers. A plane is made by one
+        of them, so that results are the same to the bit for any number. Default: one GPU, or the CPU.
 
     Attributes
     ----------
@@ -80,7 +89,9 @@ class Cube:
     Raises
     ------
     InputError
-        As `biro.image`.
+        As `biro.image`; or what names no devices.
+    BackendError
+        Devices that are not there, or of different kinds.
     """
 
     def __init__(
@@ -93,10 +104,16 @@ class Cube:
         from rime_kernels.idg import ImageGrid
 
         given: dict[str, Any] = dict(options)
+        devices = given.pop("devices", None)
         of_planes = [item.name for item in fields(Planes)]
-        check_names(given, [*(item.name for item in fields(Imaging)), *of_planes], "image")
+        check_names(given, [*(item.name for item in fields(Imaging)), *of_planes, "devices"], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
+        self._workers: Sequence[Worker] = [HostCPU()]
+        self._n_ahead = 0
+        if devices is not None:
+            self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
+            self._n_ahead = len(self._workers)
         models = checked_model(model, observation.partitions) if what != "data" else None
         pairs = zip(observation.partitions, models or (), strict=models is not None)
         self._model = None if models is None else [gathered(part, each) for part, each in pairs]
@@ -136,12 +153,16 @@ class Cube:
         InputError
             There is no such plane.
         """
-        layout, axis = self.layout, self.layout.axis
-        if not 0 <= i_plane < axis.n_plane:
-            raise InputError(f"planes are numbered 0 to {axis.n_plane - 1}, got {i_plane}")
-        samples, cuts = self._interpolation.of_plane(i_plane)
+        n_plane = self.layout.axis.n_plane
+        if not 0 <= i_plane < n_plane:
+            raise InputError(f"planes are numbered 0 to {n_plane - 1}, got {i_plane}")
+        return self._made(i_plane, *self._interpolation.of_plane(i_plane))
+
+    def _made(self, i_plane: int, samples: Samples, cuts: Sequence[Cut]) -> DirtyImage | None:
+        """A plane of these visibilities, by what computes for this thread."""
         if not cuts:
             return None
+        layout, axis = self.layout, self.layout.axis
         options = vars(self._imaging) | {"cell": layout.cell, "n_pixel": layout.n_pixel}
         imager = Imager(self._observation, samples=samples, density=self._density, **options)
         model = None if self._model is None else [self._model[cut.i_partition][cut.inside] for cut in cuts]
@@ -166,12 +187,13 @@ class Cube:
                 raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         n_plane, n_stokes, n_pixel = layout.axis.n_plane, len(layout.stokes), layout.n_pixel
         stages, figures = Stages(), list[PlaneFigures]()
+        planes = counted(self._planes(), "imaging", "planes", n_plane)
         cards, history = self._cards("Jy/beam") | {"CASAMBM": True}, self._history()
         with (
             cube_file(files[0], cards, history, (n_plane, n_stokes, n_pixel)) as image,
             cube_file(files[1], self._cards(""), history, (n_plane, 1, n_pixel)) as psf,
         ):
-            for plane in _written(self._planes(), image, psf, layout, stages):
+            for plane in _written(planes, image, psf, layout, stages):
                 figures.append(PlaneFigures.of(plane))
             if not any(each.n_vis for each in figures):
                 raise InputError(f"all planes are blank: {self._interpolation.unused()}")
@@ -179,8 +201,14 @@ class Cube:
         return SavedCube(layout, files, figures, self._interpolation.unused(), stages)
 
     def _planes(self) -> Iterator[DirtyImage | None]:
-        n_plane = self.layout.axis.n_plane
-        return (self.plane(i) for i in counted(range(n_plane), "imaging", "planes", n_plane))
+        """All planes in their order; devices take them in turn, and one waits for the next device."""
+        n_plane, begun = self.layout.axis.n_plane, deque[Future[DirtyImage | None]]()
+        for i in range(n_plane):
+            work = partial(self._made, i, *self._interpolation.of_plane(i))
+            begun.append(self._workers[i % len(self._workers)].submit(work))
+            if len(begun) > self._n_ahead:
+                yield begun.popleft().result()
+        yield from (plane.result() for plane in begun)
 
     def _cards(self, unit: str) -> Cards:
         """Cards of the FITS header: axes RA, DEC (SIN), STOKES, FREQ or VRAD, and the place of the array."""
@@ -226,7 +254,7 @@ def _beams(figures: Sequence[PlaneFigures]) -> list[RestoringBeam | None]:
 def _written(
     planes: Iterator[DirtyImage | None], image: CubeFile, psf: CubeFile, layout: CubeLayout, stages: Stages
 ) -> Iterator[DirtyImage | None]:
-    """The planes, each written in a thread while the next is made; at most two are held."""
+    """The planes, each written in a thread while the next is made; two are held beside those under way."""
     blank = np.full((1, layout.n_pixel, layout.n_pixel), np.nan)
     n_byte = 4 * blank.size * (len(layout.stokes) + 1)
 
