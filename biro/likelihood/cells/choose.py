@@ -204,7 +204,7 @@ def _start(whole: Compared, few: Compared) -> Array:
     theta = whole.prior_transform(np.full((1, whole.n_param), 0.5))
     for i, name in enumerate(whole.parameter_names):
         if not is_gain(name):
-            theta[0, i] = found[name]
+            theta[0, i] = found.get(name, theta[0, i])  # of an antenna that is at none of these times
     return np.asarray((whole.with_best_gains(theta) if solves_gains(whole) else theta)[0])
 
 
