@@ -4,9 +4,9 @@
 
 W-projection with a small and a large support, and image-domain gridding, of one and of four correlations;
 image and visibilities lie on the GPU. Energy is what the driver's counter says (NVML) over at least so many
-seconds of calls, less what the GPU takes when idle. Operations are those of the kernels alone: for W-projection
-8 for each cell, correlation and visibility (a complex product and its sum); for image-domain gridding the same
-for each pixel of a subgrid, and 4 for its phase, sine and cosine. On a CPU nothing is measured.
+seconds of calls, less what the GPU takes when idle. Operations are those of the kernels alone: 8 for each
+visibility, correlation and cell of W-projection (a complex product and its sum); 8 for each pixel of a
+subgrid of image-domain gridding, and 4 for its phase, sine and cosine. On a CPU nothing is measured.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ def main() -> int:
     parser = make_parser(__doc__, device=True)
     parser.add_argument("--seconds", type=float, default=10.0, help="least time of the calls (default 10)")
     args = parse(parser)
-    if args.device == "cpu" or device.simulated():
-        print("energy is measured on a GPU: nothing was measured")
-        return 0
     device.resolve(args.device)
     about = machine(args.device)
     print_machine(about)
+    output = output_path(args, "energy", f"{args.device}_{machine_slug(about)}.json")
     try:
+        if args.device == "cpu" or device.simulated():
+            raise NoMeterError("energy is measured on a GPU")
         meter = Meter()
     except NoMeterError as error:
         print(f"nothing was measured: {error}")
+        write(output, {"quick": args.quick, "machine": about, "skipped": str(error), "lines": []})
         return 0
     seconds = 0.1 if args.quick else args.seconds
     print(f"idle {meter.idle_watt:.0f} W\n{'':34}{'nJ/vis.':>10}{'W':>8}{'GFLOP/J':>10}")
     lines: list[Line] = []
-    output = output_path(args, "energy", f"{args.device}_{machine_slug(about)}.json")
     for n_corr in (1, 4):
         case = Case(SIMULATED if args.quick else WHOLE, n_corr, "none", 1e-3, args.device)
         for name, gridder, operations in _gridders(case, n_corr):

@@ -44,7 +44,7 @@ class Meter:
         self.idle_watt = self._watt(lambda: time.sleep(idle_seconds))
 
     def joules(self, call: Callable[[], object], least_seconds: float) -> tuple[float, float, int]:
-        """Repeat a call for at least so long: joules above idle and seconds of all calls, and their number."""
+        """Repeat a call for at least so long: joules above idle, seconds, and how many there were."""
         call()
         device.cuda.synchronize()
         n, before, start = 0, self._millijoules(), time.perf_counter()

@@ -26,6 +26,7 @@ from biro.cli.options import (
     JsonFlag,
     MemoryOption,
     ObservedSets,
+    PlaneDevicesOption,
     ReadingOptions,
     RestFreqOption,
     RobustOption,
@@ -35,6 +36,7 @@ from biro.cli.options import (
     Weighting,
     WeightingOption,
     What,
+    devices_of,
     takes_reading_options,
 )
 from biro.cli.sky import read_sky_or_run
@@ -79,6 +81,7 @@ def image(
     rest_freq: RestFreqOption = None,
     axis: AxisOption = None,
     density: DensityOption = None,
+    devices: PlaneDevicesOption = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files.")] = False,
     as_json: JsonFlag = False,
     *,
@@ -105,7 +108,12 @@ def image(
     if chosen is What.data and model is not None:
         raise InputError("--model is not used for an image of the data; give --what model or --what residual")
     planes = _stated(
-        frame=frame, channels_per_plane=channels_per_plane, rest_freq=rest_freq, axis=axis, density=density
+        frame=frame,
+        channels_per_plane=channels_per_plane,
+        rest_freq=rest_freq,
+        axis=axis,
+        density=density,
+        devices=devices,
     )
     if planes and not cube:
         names = ", ".join("--" + name.replace("_", "-") for name in planes)
@@ -142,6 +150,8 @@ def image(
         "memory_limit": memory_limit,
     }
     if cube:
+        if devices is not None:
+            planes["devices"] = devices_of(devices)
         saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **planes).save(
             output, overwrite=overwrite
         )

@@ -193,6 +193,15 @@ DevicesOption = Annotated[
         help="GPUs that share the data: all, how many of them, or their numbers as 0,1. Default: one.",
     ),
 ]
+PlaneDevicesOption = Annotated[
+    str | None,
+    typer.Option(
+        "--devices",
+        metavar="GPUS",
+        help="Of --cube: GPUs that share the planes: all, how many of them, or their numbers as 0,1. "
+        "Default: one.",
+    ),
+]
 FrameOption = Annotated[
     Frame, typer.Option(help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3.")
 ]

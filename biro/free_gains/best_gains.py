@@ -50,11 +50,11 @@ class FreeGains:
     ----------
     partitions : sequence of Partition
     gains : LogGains
+    left_out : float64 (n_partition,), optional
+        Parts of chi-squared that no model changes, which the data of the partitions lack.
 
     Attributes
     ----------
-    partitions : tuple of Partition
-    gains : LogGains
     layout : GainLayout
 
     Raises
@@ -63,8 +63,11 @@ class FreeGains:
         An amplitude that neither its prior nor the data determine.
     """
 
-    def __init__(self, partitions: Sequence[Partition], gains: LogGains) -> None:
+    def __init__(
+        self, partitions: Sequence[Partition], gains: LogGains, left_out: Array | None = None
+    ) -> None:
         self.partitions, self.gains = tuple(partitions), gains
+        self.left_out: Array = np.zeros(len(self.partitions)) if left_out is None else left_out
         self.layout = gain_layout(self.partitions, gains)
         self._last: Array | None = None
         self._solver: GroupSolver | None = None
@@ -259,7 +262,7 @@ class BestGains:
         return self._chi2_with(self._gains_at(x))
 
     def _chi2_with(self, gain: Complex) -> Array:
-        return np.array([model.chi2(own.own(gain)) for own, model, _ in self._each()])
+        return self.free.left_out + [model.chi2(own.own(gain)) for own, model, _ in self._each()]
 
     @property
     def log_prior(self) -> float:
@@ -447,7 +450,7 @@ class DeviceGains(BestGains):
         square = self.free.square_of_data(self._model)
         if square * _ROUNDING > _MATTERS:
             return self._chi2_with(self.gain)
-        return square + 2.0 * self.factor**2 * self._found.of_cells
+        return self.free.left_out + square + 2.0 * self.factor**2 * self._found.of_cells
 
     @property
     def of_normal_priors(self) -> float:

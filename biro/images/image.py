@@ -64,7 +64,8 @@ def image(
         A plane for each channel, or for each group of channels.
     **options
         Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit. Of a
-        cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density.
+        cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density; and devices, GPUs
+        that share its planes, as of `biro.Likelihood`.
 
     Returns
     -------

@@ -38,9 +38,21 @@ class Density:
         Of the parameters of theta.
     """
 
-    def _evaluate(self, model: BoundModel, treatment: Treatment, hint: str = "") -> None:
-        """Take the model whose parameters theta has, what gives ln L, and a word about vectors of others."""
-        self.model, self._treatment, self._hint = model, treatment, hint
+    def _evaluate(self, model: BoundModel, seen: BoundModel, treatment: Treatment, hint: str = "") -> None:
+        """Take what gives ln L of theta.
+
+        Parameters
+        ----------
+        model : BoundModel
+            Whose parameters theta has.
+        seen : BoundModel
+            The same at the times and channels of the visibilities that are computed.
+        treatment : Treatment
+            Bound to `seen`.
+        hint : str
+            A word about vectors of other parameters.
+        """
+        self.model, self._seen, self._treatment, self._hint = model, seen, treatment, hint
         self._count = EvaluationCount(model.parameter_names)
 
     @property
@@ -182,7 +194,7 @@ class Density:
             and isinstance(self._treatment, Visibilities | VisibilitiesWithNoiseTerms)
         ):
             return None
-        space = ArrowSpace.of(self.model.reach)
+        space = ArrowSpace.of(self._seen.reach)
         return space if len(space.layout.index) > 1 else None
 
     def fisher_by_segments(self, theta: ArrayLike) -> Arrow:
@@ -275,7 +287,7 @@ class Density:
     def _batch(self, theta: ArrayLike) -> tuple[ThetaBatch, bool]:
         """theta as a batch, and whether it is one vector."""
         vectors, is_single = self._vectors(theta)
-        return self.model.at(vectors), is_single
+        return self._seen.at(vectors), is_single
 
     def _one(self, theta: ArrayLike) -> ThetaBatch:
         """One vector theta as a batch of one."""

@@ -108,6 +108,8 @@ class PartitionEngines:
 
     Attributes
     ----------
+    partitions : tuple of Partition
+    left_out : float64 (n_partition,)
     rimes : list of Rime
         Of each partition.
     shifts : Shifts
@@ -134,7 +136,8 @@ class PartitionEngines:
         options: EngineOptions,
         left_out: Array | None = None,
     ) -> None:
-        self._left_out = np.zeros(len(observation.partitions)) if left_out is None else left_out
+        self.partitions = observation.partitions
+        self.left_out: Array = np.zeros(len(observation.partitions)) if left_out is None else left_out
         templates = Templates(
             observation,
             model,
@@ -206,7 +209,7 @@ class PartitionEngines:
         columns = chi2_together(self.rimes, self.sources(batch), scaled_dofs)
         chi2 = np.empty((len(batch), len(columns)))
         for i, column in enumerate(columns):
-            chi2[:, i] = column + self._left_out[i]
+            chi2[:, i] = column + self.left_out[i]
         return chi2
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
@@ -246,7 +249,7 @@ class PartitionEngines:
         sources = list(batch.sources())
         both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
         gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
-        return np.stack([chi2 for chi2, _ in both], axis=1) + self._left_out, gradients
+        return np.stack([chi2 for chi2, _ in both], axis=1) + self.left_out, gradients
 
 
 @dataclass(frozen=True)

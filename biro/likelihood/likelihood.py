@@ -29,7 +29,7 @@ from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
 from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, check_gains, data_digest
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
 from biro.models import ModelError, SkyModel
@@ -117,9 +117,9 @@ class Likelihood(Residuals, Closing):
         they fit best, a profile likelihood for `biro.maximise`; theta then has none of them (`marginalised`).
     average : "none" or "cells"
         "cells": few visibilities stand for those of each cell in time and frequency, with all of chi-squared
-        (`biro.likelihood.cells`). Cells are as large as leaves the result alone, which is measured here,
-        about the maximum of the posterior; `average_lines` says what was found. Data that would become hardly
-        fewer stay as they are. Predictions and residuals are of all data.
+        (`biro.likelihood.cells`), within segments of gains. Cells are as large as leaves the result alone,
+        which is measured here, about the maximum of the posterior; `average_lines` says what was found. Data
+        that would become hardly fewer stay as they are. Predictions and residuals are of all data.
 
     Attributes
     ----------
@@ -198,19 +198,19 @@ class Likelihood(Residuals, Closing):
         if precision == "auto":
             options, self.precision_reason = with_chosen_precision(observation, options, self._like)
         self._reduced, self.average_lines = reduced_data(average, observation, options, self._like)
-        seen = observation if self._reduced is None else self._reduced.observation
-        if seen is not observation:
-            of_sky = self._bind(seen)
+        data = observation if self._reduced is None else self._reduced.observation
+        of_sky = self._at_samples(of_sky)
         self.precision = options.precision
         self.gaussian_frame = gaussian_frame
         self.memory_limit, self.devices = memory_limit, devices
         self.image_accuracy, self.image_engine = image_accuracy, image_engine
         left_out = None if self._reduced is None else self._reduced.left_out
-        self._engines = PartitionEngines(seen, of_sky, options, left_out)
+        self._engines = PartitionEngines(data, of_sky, options, left_out)
         self._options = replace(options, smearing=self.smearing)
         self.image_outlines = self._engines.image_outlines
-        treatment = treatment_of(gains, observation, self.model, self._engines, self.full_model, of_sky)
-        self._evaluate(self.model, treatment, _HINT if self.full_model is not self.model else "")
+        seen, full = self._at_samples(self.model), self._at_samples(self.full_model)
+        treatment = treatment_of(gains, observation, seen, self._engines, full, of_sky)
+        self._evaluate(self.model, seen, treatment, _HINT if self.full_model is not self.model else "")
 
     def _bind(self, observation: Observation) -> BoundModel:
         """Bind `full_model` and `model` to this observation; gives the one that visibilities are made of."""
@@ -222,6 +222,10 @@ class Likelihood(Residuals, Closing):
         if outer is not sky:
             self.model = outer.bind(views, self._beam, without_gains=inner)
         return of_sky
+
+    def _at_samples(self, model: BoundModel) -> BoundModel:
+        """The model at the times and channels whose visibilities stand for all data."""
+        return model if self._reduced is None else model.taken(self._reduced.samples)
 
     def __repr__(self) -> str:
         return (
@@ -252,9 +256,9 @@ class Likelihood(Residuals, Closing):
         for cached in ("undetermined", "lone_gains", "segments", "_gain_solver"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
-        model = self.full_model
+        model = self._at_samples(self.full_model)
         of_full = treatment_of(full.gains, self.observation, model, self._engines, model, model)
-        full._evaluate(self.full_model, of_full)
+        full._evaluate(self.full_model, model, of_full)
         return full
 
     def inner_draws(self, theta: ArrayLike, rng: np.random.Generator) -> InnerDraws:
@@ -352,7 +356,7 @@ class Likelihood(Residuals, Closing):
         """
         if n_batch < 1:
             raise InputError(f"n_batch must be at least 1, got {n_batch}")
-        batch = self.model.at(self.model.prior_transform(np.full((n_batch, self.n_param), 0.5)))
+        batch, _ = self._batch(self.model.prior_transform(np.full((n_batch, self.n_param), 0.5)))
         noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
         return "\n".join([*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory])
@@ -452,6 +456,11 @@ class Likelihood(Residuals, Closing):
         """Hash of the data: equal for models whose evidences compare."""
         return data_digest(self.described, self.gains)
 
+    def _fisher(self, theta: ArrayLike) -> Information:
+        # What gains take of what the data say of the noise is counted by visibilities, not by cells.
+        whole = self._of_all_data
+        return super()._fisher(theta) if whole is self or self._inner is None else whole._fisher(theta)
+
     @property
     def _of_all_data(self) -> Likelihood:
         return self if self._reduced is None else self._without_cells
@@ -467,7 +476,8 @@ class Likelihood(Residuals, Closing):
             return None
         outer = self._sky.bind(self.observation.partition_views, self._beam, without_gains=True)
         try:
-            return InnerGains(self.observation, outer, self._engines, self.model, integrate=False)
+            seen = self._at_samples(outer)
+            return InnerGains(self.observation, seen, self._engines, self._seen, integrate=False)
         except BiroError as error:
             log.info("gains are not solved for where a climb begins: %s", error)
             return None

@@ -68,6 +68,8 @@ class Residuals(Density):
         """
         if self.observation.is_held:  # which no gains are taken out of
             return self.observation
+        if self._of_all_data is not self:
+            return self._of_all_data.corrected(theta)
         return self._treatment.corrected(self.predict(theta), self._one(theta))
 
     def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, antenna_term_slots
+from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, TermSlots, antenna_term_slots
 from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
-from biro.models.components.partition_view import PartitionView
+from biro.models.components.partition_view import PartitionView, Samples
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.models.quantities.units import ANGLE, NUMBER
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 class InstrumentLayout:
@@ -82,6 +84,22 @@ class InstrumentLayout:
         is_student = noise.distribution == "student-t"
         self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
 
+    def taken(self, samples: Sequence[Samples]) -> InstrumentLayout:
+        """The tables of some times and channels of each partition; one object where they are alike."""
+        found = copy.copy(self)
+        terms: dict[tuple[object, ...], TermSlots] = {}
+        each = map(TermSlots.taken, self.terms, samples)
+        found.terms = [terms.setdefault(one.key, one) for one in each]
+        pointing: dict[tuple[bytes, bytes], PointingSlots] = {}
+        moved = map(PointingSlots.taken, self.pointing, (own.times for own in samples))
+        found.pointing = [pointing.setdefault(one.key, one) for one in moved]
+        return found
+
+    def steps(self, i_partition: int, view: PartitionView, nearest: bool) -> tuple[list[Index], list[Index]]:
+        """See `TermSlots.steps`, with numbers of a partition that has no such terms, too."""
+        none = [np.zeros(view.time.size, np.int64)], [np.zeros(view.chan_freq.size, np.int64)]
+        return self.terms[i_partition].steps(nearest) if self.terms else none
+
     def beam_rotations(self, resolved: ResolvedSlots, n_partition: int) -> list[BeamRotation]:
         """What turns the feeds in the beam of each partition, where the beam is one of Jones matrices."""
         if not self.terms:
@@ -115,6 +133,15 @@ class PointingSlots:
 
     table: NDArray[np.int64]
     powers: Array
+
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        """Equal for the same pointing."""
+        return self.table.tobytes(), self.powers.tobytes()
+
+    def taken(self, times: Index) -> PointingSlots:
+        """The pointing at some of the times."""
+        return replace(self, powers=self.powers if len(self.powers) == 1 else self.powers[times])
 
 
 def _pointing(
@@ -152,5 +179,6 @@ def _pointing(
                 table[power, i, axis] = slot
         moment = (partition.time - middle) / half if half > 0 else 0 * partition.time
         powers = moment[:, None] ** np.arange(n_power) if n_power > 1 else np.ones((1, 1))
-        each.append(made.setdefault((table.tobytes(), powers.tobytes()), PointingSlots(table, powers)))
+        one = PointingSlots(table, powers)
+        each.append(made.setdefault(one.key, one))
     return each

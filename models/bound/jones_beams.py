@@ -17,7 +17,7 @@ from biro.models.components.antenna_terms.feeds import Basis, rotation_of
 from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.jones_beam import GridBeam
-from biro.models.components.partition_view import PartitionView
+from biro.models.components.partition_view import PartitionView, Samples
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from rime_kernels.jones_beam import JonesBeam
@@ -123,6 +123,19 @@ class PartitionBeam:
         """The same with the numbers of one parameter vector."""
         return replace(self, width=width, pointing=pointing, turn=turn)
 
+    def taken(self, samples: Samples) -> PartitionBeam:
+        """The beam at some times and channels."""
+        times = samples.times
+        return replace(
+            self,
+            which=_some(self.which, times),
+            angle=_some(self.angle, times),
+            feed_angle=_some(self.feed_angle, times),
+            pointing=None if self.pointing is None else _some(self.pointing, times),
+            rm=None if self.rm is None else _some(self.rm, times),
+            chan_freq=self.chan_freq[samples.channels],
+        )
+
     @property
     def stretch(self) -> float:
         """By how much directions are stretched on the grid, at the frequency farthest out."""
@@ -173,6 +186,11 @@ class PartitionBeam:
         cube = self.cubes[self.which[min(slot, len(self.which) - 1), antenna]]
         found = cube(x / self.width, y / self.width, freq)
         return np.asarray(found @ rotation(phi, self.basis))
+
+
+def _some(of_times: NDArray[T], times: NDArray[np.int64]) -> NDArray[T]:
+    """Some of the times of an array (n_time or 1, ...)."""
+    return of_times if len(of_times) == 1 else of_times[times]
 
 
 def partition_beams(

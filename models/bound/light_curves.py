@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -47,9 +48,13 @@ class KnotTable:
         What the value is of that after, the rest of that before.
     """
 
+    before: Index
+    after: Index
+    share: Array
+
     def __init__(self, stokes: Index, curves: Sequence[Curve], time: Array, start: float) -> None:
         shape = time.size, *stokes.shape[1:]
-        self.before: Index = np.broadcast_to(stokes, shape).copy()
+        self.before = np.broadcast_to(stokes, shape).copy()
         self.after, self.share = self.before.copy(), np.zeros((*shape[:2], 1))
         for curve in curves:
             knots = seconds(curve.times, start)
@@ -61,6 +66,13 @@ class KnotTable:
                 width = np.where(following > last, knots[following] - knots[last], 1.0)
                 share = np.clip((time - knots[last]) / width, 0.0, 1.0)
                 self.share[:, curve.source, 0] = np.where(following > last, share, 0.0)
+
+    def taken(self, times: Index) -> KnotTable:
+        """The knots about some of the times."""
+        found = copy.copy(self)
+        found.before, found.after = self.before[times], self.after[times]
+        found.share = self.share[times]
+        return found
 
 
 def knot_tables(
@@ -78,6 +90,15 @@ def knot_tables(
             made[key] = KnotTable(stokes, curves, partition.time, start)
         found.append(made[key])
     return found
+
+
+def brightness_tables(
+    stokes: Index, knots: Sequence[KnotTable | None], partitions: Sequence[PartitionView]
+) -> list[KnotTable | None]:
+    """The same, and tables where brightness is a list `stokes` (n_time, n_source, 4), of an item a time."""
+    if len(stokes) == 1:
+        return list(knots)
+    return [KnotTable(stokes, (), partition.time, 0.0) for partition in partitions]
 
 
 class Interpolated:

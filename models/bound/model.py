@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -16,7 +18,7 @@ from biro.models.bound.antenna_terms.reach import Reach, reach_of
 from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
-from biro.models.bound.light_curves import knot_tables
+from biro.models.bound.light_curves import KnotTable, brightness_tables, knot_tables
 from biro.models.bound.marginalised import check_alone
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.positions.checks import largest_displacement
@@ -27,12 +29,12 @@ from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.shapes.checks import check_functions
-from biro.models.bound.slots import Slots
+from biro.models.bound.slots import Slots, numbers_of
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Condition
-from biro.models.components.partition_view import PartitionView
+from biro.models.components.partition_view import PartitionView, Samples
 from biro.models.components.sky import SkyDescription
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
@@ -42,6 +44,7 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 # A beam on a grid must hold sources for all but this of their priors, on either side.
 _TAIL_OF_BEAM = 1e-3
 # A prior that reaches this far from the phase centre may cross the horizon.
@@ -106,6 +109,8 @@ class BoundModel:
         self._range = PriorRange(self._layout, self._resolved, self.origin)
         extents = [self._range.extent(partition) for partition in partitions]
         self._extent = [min(1.0, extent + by) for extent, by in zip(extents, moved, strict=True)]
+        self._frames = [self._frame(partition) for partition in partitions]
+        self._start = min(float(partition.time.min()) for partition in partitions)
         self._assembly = self._assemble(range(len(partitions)))
         # Of one partition each, made when asked for.
         self._single = {0: self._assembly} if len(partitions) == 1 else {}
@@ -286,6 +291,43 @@ class BoundModel:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
         return float(self._extent[i_partition])
 
+    def taken(self, samples: Sequence[Samples]) -> BoundModel:
+        """The same parameters, and the sources as some times and channels of each partition see them.
+
+        Segments of gains, references, knots and all else that the data decide are those of all times.
+        """
+        found = copy.copy(self)
+        for cached in ("log_gains", "reach"):
+            found.__dict__.pop(cached, None)
+        found.partitions = tuple(map(PartitionView.taken, self.partitions, samples))
+        found._instrument = self._instrument.taken(samples)
+        found._beams = list(map(PartitionBeam.taken, self._beams, samples))
+        tables = zip(self._brightness, samples, strict=True)
+        found._knots = [None if knots is None else knots.taken(own.times) for knots, own in tables]
+        found._assembly = found._assemble(range(len(samples)))
+        found._single = {0: found._assembly} if len(samples) == 1 else {}
+        found._parts = replace(self._parts, assembly=found._assembly)
+        return found
+
+    def steps(self, i_partition: int) -> tuple[Index, Index]:
+        """Numbers of the times, int64 (n_time,), and channels (n_chan,) that tell steps of a model.
+
+        Neighbours with one number are in one segment of fitted gains and block of leakages, between the same
+        knots, and have the same beams, and the same known gains where these are not interpolated.
+        """
+        nearest = any(gain.interpolation == "nearest" for gain in self.model.gains)
+        of_times, of_chans = self._instrument.steps(i_partition, self.partitions[i_partition], nearest)
+        knots = self._brightness[i_partition]
+        if knots is not None:
+            of_times.append(knots.before)
+        if self._beams and len(self._beams[i_partition].which) > 1:
+            of_times.append(self._beams[i_partition].which.astype(np.int64))
+        return numbers_of(of_times), numbers_of(of_chans)
+
+    @property
+    def _brightness(self) -> list[KnotTable | None]:
+        return brightness_tables(self._layout.stokes, self._knots, self.partitions)
+
     @property
     def has_antenna_terms(self) -> bool:
         """Whether rotation of feeds, leakage or gains change anything."""
@@ -401,7 +443,7 @@ class BoundModel:
         pointing, terms = self._instrument.pointing, self._instrument.terms
         each = [
             OfPartition(
-                self._frame(self.partitions[i]),
+                self._frames[i],
                 pointing[i] if pointing else None,
                 terms[i] if terms else None,
                 self._beams[i] if self._beams else None,
@@ -409,8 +451,7 @@ class BoundModel:
             )
             for i in i_partitions
         ]
-        start = min(float(partition.time.min()) for partition in self.partitions)
-        return Assembly(self._layout, self._instrument, self._resolved, self.origin, start, each)
+        return Assembly(self._layout, self._instrument, self._resolved, self.origin, self._start, each)
 
     def _frame(self, partition: PartitionView) -> Frame:
         time = float(partition.time.mean()) if self._layout.moving.size else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -323,3 +324,9 @@ def _parameter(entry: _Entry, prior: Prior) -> Parameter:
         if abs((prior.high - prior.low) / whole - 1) < 1e-12:
             period = float(prior.high - prior.low)
     return Parameter(entry.name, prior.unit, prior, period, latex(entry.owner, entry.key, entry.index))
+
+
+def numbers_of(tables: Sequence[NDArray[Any]]) -> NDArray[np.int64]:
+    """A number for each row of some tables (n, ...), the same for rows that are alike; int64 (n,)."""
+    flat = np.concatenate([table.reshape(len(table), -1) for table in tables], axis=1)
+    return np.unique(flat, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)

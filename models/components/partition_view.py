@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,13 @@ class FeedAngles(Protocol):
     def frame_angle(self, mounts: Mapping[str, str] | None = None) -> NDArray[np.float64]:
         """How far the dish is turned, float64 (n_time, n_antenna), rad: without elevation and receptors."""
         ...
+
+
+class Samples(NamedTuple):
+    """Some of the times and channels of a partition, int64 each, ascending times."""
+
+    times: NDArray[np.int64]
+    channels: NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,3 +104,18 @@ class PartitionView:
         if self.used is None:
             return self.antenna_names
         return tuple(name for name, used in zip(self.antenna_names, self.used, strict=True) if used)
+
+    def taken(self, samples: Samples) -> PartitionView:
+        """The view of some times and channels."""
+        times, channels = samples
+        return replace(
+            self,
+            time=self.time[times],
+            chan_freq=self.chan_freq[channels],
+            weights=None if self.weights is None else partial(_taken, self.weights, times),
+            scan=None if self.scan is None else self.scan[times],
+        )
+
+
+def _taken(weights: Callable[[], NDArray[np.float64]], times: NDArray[np.int64]) -> NDArray[np.float64]:
+    return weights()[times]

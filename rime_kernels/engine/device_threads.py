@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from rime_kernels import device
+from rime_kernels.compile.call_lock import take_device
 from rime_kernels.errors import BackendError, InputError
 
 T = TypeVar("T")
@@ -45,6 +46,7 @@ class DeviceThread:
             try:
                 if not is_selected:
                     device.select(self._number)
+                    take_device()
                     is_selected = True
                 future.set_result(work())
             except BaseException as error:

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import check, device
 from rime_kernels.arrays import Rows
-from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import device_lock
 from rime_kernels.device import Backend
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
@@ -160,7 +160,7 @@ class Gridder(ABC):
         check.finite("image", stokes_image)
         aterms = self._screens(screens, stokes_image.shape[0])
         try:
-            with CALL_LOCK:
+            with device_lock(self.backend):
                 vis = self._engine.predict(stokes_image, aterms)
             return vis if self._place is None else vis[self._place]
         except TooLargeError as error:
@@ -219,7 +219,7 @@ class Gridder(ABC):
                 raise InputError(f"weight must be at least 0 and no NaN, got {weights.min():g}")
         aterms = self._screens(screens, n_stokes)
         try:
-            with CALL_LOCK:
+            with device_lock(self.backend):
                 image = self._engine.grid(data, weights, aterms)
         except TooLargeError as error:
             image = np.empty((n_stokes, self.grid_of_image.n_pixel, self.grid_of_image.n_pixel))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import shutil
+import threading
 from types import SimpleNamespace
 from typing import get_type_hints
 
@@ -21,11 +22,14 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
+from biro.images.cubes import cube as cubes
 from biro.images.cubes.axis import Planes
 from biro.images.cubes.cube import CubeOptions
 from biro.images.cubes.doppler import doppler_factors
-from biro.images.imager import Imaging
+from biro.images.imager import Imager, Imaging
 from biro.observation.observation import Observation
+from rime_kernels import device
+from rime_kernels.engine.device_threads import Devices, DeviceThread
 
 VLA = np.array([-1601185.4, -5041977.5, 3554875.9])
 CENTRE = (1.4628, -0.0942)  # Orion
@@ -237,6 +241,62 @@ def test_windows_share_a_cube_with_blank_planes_between_them():
     assert seen[0].peak.value == pytest.approx(1.0, abs=1e-3)
 
 
+def test_devices_share_planes_and_write_the_same_bits(tmp_path, monkeypatch):
+    """Of 1, 2 and 3 threads of pretended devices; blank planes, and stages of all planes."""
+    monkeypatch.setattr(device, "select", lambda _: None)
+    monkeypatch.setattr(cubes, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
+    made_by, made = [], Imager.image
+
+    def image(self, *arguments):
+        made_by.append(threading.current_thread().name)
+        return made(self, *arguments)
+
+    monkeypatch.setattr(Imager, "image", image)
+    given = observe(sigma=1.0, n_chan=7)
+    part = given.partitions[0]
+    weight = part.weight.copy()
+    weight[:, 2] = 0.0
+    given = dataclasses.replace(given, partitions=(dataclasses.replace(part, weight=weight),))
+    plain = biro.image(given, cube=True, **OPTIONS).save(tmp_path / "plain")
+    assert len(set(made_by)) == 1
+    for n in (1, 2, 3):
+        made_by.clear()
+        saved = biro.image(given, cube=True, devices=n, **OPTIONS).save(tmp_path / f"by{n}")
+        # Planes in turn, of which the third from the end is blank.
+        assert len(set(made_by)) == n
+        assert len(made_by) == 6
+        for name in ("{}.fits", "{}-psf.fits"):
+            one, other = (fits.getdata(tmp_path / name.format(prefix)) for prefix in ("plain", f"by{n}"))
+            np.testing.assert_array_equal(one, other)
+        ours, theirs = saved.stages.to_dict(), plain.stages.to_dict()
+        assert {key: stage["amount"] for key, stage in ours.items()} == {
+            key: stage["amount"] for key, stage in theirs.items()
+        }
+
+
+def test_a_device_that_fails_ends_the_cube(tmp_path, monkeypatch):
+    monkeypatch.setattr(device, "select", lambda _: None)
+    monkeypatch.setattr(cubes, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
+
+    def lost(*_):
+        raise biro.errors.BackendError("the device is lost")
+
+    monkeypatch.setattr(Imager, "image", lost)
+    with pytest.raises(biro.errors.BackendError, match="the device is lost"):
+        biro.image(observe(), cube=True, devices=2, **OPTIONS).save(tmp_path / "cube")
+    assert not list(tmp_path.glob("*.fits"))
+
+
+def test_devices_that_are_none_are_refused():
+    for devices in (0, "some", [0, 0]):
+        with pytest.raises(BiroError, match="devices must be"):
+            biro.image(observe(), cube=True, devices=devices, **OPTIONS)
+    with pytest.raises(BiroError, match="are GPUs: they need"):
+        biro.image(observe(), cube=True, devices=2, backend="cpu", **OPTIONS)
+    with pytest.raises(BiroError, match="devices"):
+        biro.image(observe(), devices=2, **OPTIONS)
+
+
 def test_the_file_has_axes_beams_and_units_as_casa_writes_them(tmp_path):
     given = observe(flux=lambda freq: 1.0 + 0 * freq, n_chan=8, corr=("RR", "RL", "LR", "LL"))
     saved = biro.image(given, cube=True, stokes="IQUV", **OPTIONS).save(tmp_path / "cube.fits")
@@ -399,4 +459,5 @@ def test_the_command_makes_cubes_and_says_what_each_stage_took(measurement_set, 
 
 
 def test_keyword_arguments_are_the_fields_of_the_settings() -> None:
-    assert get_type_hints(CubeOptions) == get_type_hints(Imaging) | get_type_hints(Planes)
+    expected = get_type_hints(Imaging) | get_type_hints(Planes) | {"devices": Devices | None}
+    assert get_type_hints(CubeOptions) == expected

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Thread
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
+from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
@@ -172,6 +174,27 @@ def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch)
     for thread in threads:
         thread.join(60.0)  # milliseconds, but for a busy machine
         assert not thread.is_alive()
+
+
+def test_a_thread_with_a_gpu_of_its_own_waits_for_nobody_there() -> None:
+    """But on the CPU, where Numba's loops run one at a time."""
+
+    def is_free() -> bool:
+        taken = CALL_LOCK.acquire(timeout=0.05)
+        if taken:
+            CALL_LOCK.release()
+        return taken
+
+    def leaves_others_free(backend: str) -> bool:
+        with ThreadPoolExecutor(1) as other, device_lock(backend):
+            return other.submit(is_free).result()
+
+    with ThreadPoolExecutor(1) as own:
+        assert not own.submit(leaves_others_free, "cuda").result()
+        own.submit(take_device).result()
+        assert own.submit(leaves_others_free, "cuda").result()
+        assert not own.submit(leaves_others_free, "cpu").result()
+    assert not leaves_others_free("cuda")
 
 
 # ---- what names devices

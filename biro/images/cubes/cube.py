@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Unpack
 
@@ -48,7 +49,11 @@ from biro.observation.partition import Partition
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from biro.progress import counted
 from biro.ranks.held import HeldByRanks, on_own_device
+from biro.ranks.ranks import Ranks
 from biro.stages import Stages
+from rime_kernels import device
+from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
+from rime_kernels.engine.local_shards import Worker
 
 Array = NDArray[np.float64]
 
@@ -61,6 +66,7 @@ class CubeOptions(ImagingOptions, total=False):
     axis: AxisKind
     rest_freq: float | str | None
     density: Literal["plane", "cube"]
+    devices: Devices | None
 
 
 class Cube:
@@ -74,7 +80,9 @@ class Cube:
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         Model visibilities of each partition.
     **options
-        Fields of `biro.images.imager.Imaging` and of `biro.images.cubes.axis.Planes`.
+        Fields of `biro.images.imager.Imaging` and of `biro.images.cubes.axis.Planes`; and devices, GPUs of
+        one kind that `save` shares planes out to: "all", how many, or their numbers. A plane is made by one
+        of them, so that results are the same to the bit for any number. Default: one GPU, or the CPU.
 
     Attributes
     ----------
@@ -84,7 +92,9 @@ class Cube:
     Raises
     ------
     InputError
-        As `biro.image`.
+        As `biro.image`; or what names no devices.
+    BackendError
+        Devices that are not there, or of different kinds.
     """
 
     def __init__(
@@ -97,10 +107,20 @@ class Cube:
         from rime_kernels.idg import ImageGrid
 
         given: dict[str, Any] = dict(options)
+        devices = given.pop("devices", None)
         of_planes = [item.name for item in fields(Planes)]
-        check_names(given, [*(item.name for item in fields(Imaging)), *of_planes], "image")
+        check_names(given, [*(item.name for item in fields(Imaging)), *of_planes, "devices"], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
+        self._workers: Sequence[Worker] = [HostCPU()]
+        self._n_ahead = 0
+        if devices is not None:
+            if observation.partitions[0].held is not None:
+                raise InputError(
+                    "devices: each rank has a GPU of its own; leave devices out where ranks hold data"
+                )
+            self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
+            self._n_ahead = len(self._workers)
         self._model = checked_model(model, observation.partitions) if what != "data" else None
         self._observation, parts = observation, observation.partitions
         centre, wanted = single_phase_centre(observation), imaging.stokes or default_stokes(parts)
@@ -159,12 +179,13 @@ class Cube:
                 raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         n_plane, n_stokes, n_pixel = layout.axis.n_plane, len(layout.stokes), layout.n_pixel
         stages, figures = Stages(), list[PlaneFigures]()
+        planes = counted(self._planes(), "imaging", "planes", n_plane)
         cards, history = self._cards("Jy/beam") | {"CASAMBM": True}, self._history()
         with (
             cube_file(files[0], cards, history, (n_plane, n_stokes, n_pixel)) as image,
             cube_file(files[1], self._cards(""), history, (n_plane, 1, n_pixel)) as psf,
         ):
-            for plane in _written(self._planes(), image, psf, layout, stages):
+            for plane in _written(planes, image, psf, layout, stages):
                 figures.append(PlaneFigures.of(plane))
             if not any(each.n_vis for each in figures):
                 raise InputError(f"all planes are blank: {self._interpolation.unused()}")
@@ -172,28 +193,43 @@ class Cube:
         return SavedCube(layout, files, figures, self._interpolation.unused(), stages)
 
     def _planes(self) -> Iterator[DirtyImage | None]:
-        n_plane = self.layout.axis.n_plane
-        return counted(self._made(range(n_plane)), "imaging", "planes", n_plane)
+        """All planes in their order."""
+        return self._made(range(self.layout.axis.n_plane))
 
     def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
-        """Planes of these numbers; where ranks hold the data, each rank makes one at a time."""
+        """Planes of these numbers, in their order."""
+        imaging = replace(self._imaging, cell=self.layout.cell, n_pixel=self.layout.n_pixel)
         held = self._observation.partitions[0].held
         assert held is None or isinstance(held, HeldByRanks), "ranks hold all data or none"
-        ranks = None if held is None else held.ranks
+        make = (
+            self._by_devices(planes, imaging) if held is None else self._by_ranks(planes, imaging, held.ranks)
+        )
+        for i, made in make:
+            yield None if made is None else self._described(i, made)
+
+    def _by_devices(self, planes: Sequence[int], imaging: Imaging) -> Iterator[tuple[int, DirtyImage | None]]:
+        """Devices take planes in turn, and one waits for the next device."""
+        begun = deque[tuple[int, Future[DirtyImage | None]]]()
+        for n, i in enumerate(planes):
+            work = partial(_image_of, self._visibilities(i), self.layout.what, self._density, imaging)
+            begun.append((i, self._workers[n % len(self._workers)].submit(work)))
+            if len(begun) > self._n_ahead:
+                first, plane = begun.popleft()
+                yield first, plane.result()
+        yield from ((i, plane.result()) for i, plane in begun)
+
+    def _by_ranks(
+        self, planes: Sequence[int], imaging: Imaging, ranks: Ranks
+    ) -> Iterator[tuple[int, DirtyImage | None]]:
+        """Each rank makes one plane at a time."""
         # So many that what is gathered for them is no more than what a rank holds.
-        step = 1 if ranks is None else max(1, min(ranks.n_rank, self.layout.axis.n_plane // ranks.n_rank))
+        step = max(1, min(ranks.n_rank, self.layout.axis.n_plane // ranks.n_rank))
         for first in range(0, len(planes), step):
             numbers = planes[first : first + step]
             asked = [self._visibilities(i) for i in numbers]
-            imaging = replace(self._imaging, cell=self.layout.cell, n_pixel=self.layout.n_pixel)
-            arguments = self.layout.what, self._density, imaging
-            if ranks is None:
-                found = [_image_of(each, *arguments) for each in asked]
-            else:
-                given = [*asked, *[None] * (ranks.n_rank - len(asked))]
-                found = ranks.do(_image_on_rank, *arguments, given=given)[: len(asked)]
-            for i, made in zip(numbers, found, strict=True):
-                yield None if made is None else self._described(i, made)
+            given = [*asked, *[None] * (ranks.n_rank - len(asked))]
+            found = ranks.do(_image_on_rank, self.layout.what, self._density, imaging, given=given)
+            yield from zip(numbers, found[: len(asked)], strict=True)
 
     def _visibilities(self, i_plane: int) -> _Plane | None:
         """What a plane is made of; None where it is blank."""
@@ -267,7 +303,7 @@ def _image_of(
 def _image_on_rank(
     plane: _Plane | None, what: What, density: UvDensity | None, imaging: Imaging
 ) -> DirtyImage | None:
-    return on_own_device(imaging.backend, functools.partial(_image_of, plane, what, density, imaging))
+    return on_own_device(imaging.backend, partial(_image_of, plane, what, density, imaging))
 
 
 def _density_of(parts: Sequence[Partition], stokes: str, field: float) -> UvDensity:
@@ -300,7 +336,7 @@ def _beams(figures: Sequence[PlaneFigures]) -> list[RestoringBeam | None]:
 def _written(
     planes: Iterator[DirtyImage | None], image: CubeFile, psf: CubeFile, layout: CubeLayout, stages: Stages
 ) -> Iterator[DirtyImage | None]:
-    """The planes, each written in a thread while the next is made; at most two are held."""
+    """The planes, each written in a thread while the next is made; two are held beside those under way."""
     blank = np.full((1, layout.n_pixel, layout.n_pixel), np.nan)
     n_byte = 4 * blank.size * (len(layout.stokes) + 1)
 

@@ -13,6 +13,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 MOST_POINTS, MOST_NODES = 64, 8
 """Of one cell. Polynomials of higher degree would need hardly fewer nodes for a turn of phase."""
+MOST_WEIGHT = 3.0
+"""Of a node in the value at a sample: polynomials with larger ones are not taken."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +61,7 @@ class CellAxis:
         return result
 
 
-def cut(points: Array, runs: Sequence[Index], rates: Array, limit: float) -> CellAxis:
+def cut(points: Array, runs: Sequence[Index], rates: Array, limit: float, together: int = 1) -> CellAxis:
     """The cells with the fewest nodes that give exp(i rate x) back to a limit, rms over points and rates.
 
     Cells of a run have the same number of points, or one less. In each the fewest nodes are taken that are
@@ -74,6 +76,8 @@ def cut(points: Array, runs: Sequence[Index], rates: Array, limit: float) -> Cel
         How fast phases turn, each for as much of the data as the others.
     limit : float
         Of the error of exp(i rate x).
+    together : int
+        So many points lie about where one would: numbers of points of cells that are tried are its multiples.
     """
     spacing = float(np.median(np.abs(np.diff(points)))) if len(points) > 1 else 1.0
     scaled, turns = points / spacing, rates * spacing
@@ -87,8 +91,8 @@ def cut(points: Array, runs: Sequence[Index], rates: Array, limit: float) -> Cel
         # Rounded, so that cells with the same spacings are looked at once.
         return [(part, enough(tuple(np.round(scaled[part] - scaled[part[0]], 2)))) for part in parts]
 
-    longest = min(MOST_POINTS, max(map(len, runs)))
-    choices = [cells(size) for size in range(1, longest + 1)]
+    longest = min(MOST_POINTS, -(-max(map(len, runs)) // together))
+    choices = [cells(size * together) for size in range(1, longest + 1)]
     best = min(choices, key=lambda choice: sum(len(nodes) for _, nodes in choice))
     cell_of_point = np.full(len(points), -1, np.int64)
     for number, (part, _) in enumerate(best):
@@ -121,7 +125,12 @@ def _enough_nodes(points: Array, rates: Array, limit: float) -> list[int]:
     phases = np.exp(1j * np.outer(points - points.mean(), rates))
     for n in range(1, min(MOST_NODES, len(points) - 1) + 1):
         nodes = _near_legendre(len(points), n)
-        missed = phases - lagrange(points, points[nodes]) @ phases[nodes]
+        if n > 1 and np.diff(points[nodes]).min() <= 0.0:
+            continue
+        weights = lagrange(points, points[nodes])
+        if np.abs(weights).max() > MOST_WEIGHT:
+            continue
+        missed = phases - weights @ phases[nodes]
         if np.sqrt(np.mean(np.abs(missed) ** 2)) <= limit:
             return nodes
     return list(range(len(points)))

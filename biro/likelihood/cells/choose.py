@@ -11,25 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import BiroError, InputError
+from biro.formatting import first_few
+from biro.likelihood.cells.about import About, highest
 from biro.likelihood.cells.axis import cut
-from biro.likelihood.cells.compress import Cells, baselines, cells_of, compress
-from biro.likelihood.precision import (
-    N_VISIBILITY,
-    about_maximum,
-    largest_difference,
-    points_within,
-    thinned,
-)
-from biro.maximum.ascent import Ascent
-from biro.maximum.newton import newton
+from biro.likelihood.cells.compress import Cells, cells_of, compress
+from biro.likelihood.cells.turning import TURN, turned, turns_of
+from biro.likelihood.cells.variation import Variation, Varying, variations
+from biro.likelihood.precision import N_VISIBILITY, largest_difference, points_within, thinned
 from biro.models import BoundModel
+from biro.models.components.antenna_terms.gain import is_gain
+from biro.models.components.partition_view import Samples
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.smearing import smearing_of
-from biro.target.protocol import DifferentiableLikelihood
+from biro.target.protocol import DifferentiableLikelihood, solves_gains
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.smearing.rotation import EARTH_RATE, rates, turn_about_pole
-from rime_kernels.smearing.smearing import Smearing
+from rime_kernels.smearing.rotation import EARTH_RATE, rates
 
 log = logging.getLogger(__name__)
 
@@ -45,14 +42,10 @@ LEAST = 1.25
 """Data of which cells would make less than this times fewer are left as they are."""
 N_RATE = 32
 """So many rates of phase stand for those of all rows."""
-N_DRAW = 256
-"""Draws of the prior, which tell how far from the phase centre there may be brightness."""
 N_POINT = 32
 """Points within 3 sigma at which ln L is compared."""
 LONG_GAP = 3.0
 """Times and channels share no cell over a gap of more than this, in units of their median spacing."""
-AT_POLE = 0.01
-"""A baseline that is shorter across the pole, in units of its length, has no angle to go by."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +60,8 @@ class Reduced:
         What chi-squared of each partition lacks, whatever the model.
     cells : list of Cells
         Of each partition.
+    samples : list of Samples
+        The times and channels of each partition that its nodes are at.
     statement : str
         How much fewer visibilities there are, and what was measured.
     """
@@ -74,10 +69,11 @@ class Reduced:
     observation: Observation
     left_out: Array
     cells: list[Cells]
+    samples: list[Samples]
     statement: str = ""
 
 
-class Compared(DifferentiableLikelihood, Protocol):
+class Compared(DifferentiableLikelihood, Varying, Protocol):
     """What is asked of a likelihood, beside what the climb to its maximum asks."""
 
     @property
@@ -85,16 +81,18 @@ class Compared(DifferentiableLikelihood, Protocol):
         """How gains are treated."""
 
     @property
-    def image_outlines(self) -> list[dict[str, Array]]:
-        """Corners of the images about each phase centre, direction cosines (4, 2)."""
-
-    @property
     def model(self) -> BoundModel:
         """The model of the parameters of theta."""
 
     @property
-    def marginalised(self) -> tuple[str, ...]:
-        """Names of parameters that theta lacks."""
+    def full(self) -> Compared:
+        """The likelihood with parameters in place of what is integrated over or solved for."""
+
+    def completed(self, theta: Array) -> Array:
+        """theta of `full`, with what is integrated over or solved for at its best values."""
+
+    def fisher(self, theta: Array) -> Array:
+        """The Fisher information, (n_param, n_param)."""
 
     def predict(self, theta: Array) -> list[NDArray[np.complexfloating]]:
         """Model visibilities of each partition, for one theta."""
@@ -119,8 +117,9 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     The maximum of the posterior is found on some of the visibilities first, and then on what stands for all
     near it. There, cells that give back phase factors of all brightness which the prior allows are compared
     with all data: F^-1 times the difference of the slopes of ln L, in units of the errors, and ln L at points
-    within 3 sigma against that at the maximum, where it is exact. Where `SHIFT` or `LIMIT` is exceeded,
-    smaller cells are tried. The same data and model always give the same cells: no times are measured.
+    within 3 sigma against that at the maximum, where it is exact. Gains that are integrated over or solved
+    for are compared as parameters, too. Where `SHIFT` or `LIMIT` is exceeded, smaller cells are tried. The
+    same data and model always give the same cells: no times are measured.
 
     Parameters
     ----------
@@ -135,28 +134,31 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     """
     whole = likelihood_of(observation)
     refuse(whole)
-    distances = _distances(whole)
-    cells = cells_for(observation, distances, FIRST)
+    varying = variations(whole)
+    cells = cells_for(observation, varying, FIRST)
     if times_fewer(observation, cells) < LEAST:
         return f"they would hold {_in_words(observation, cells)}"
     try:
-        start = about_maximum(likelihood_of(thinned(observation, N_VISIBILITY)))[1].theta
-        ascent = Ascent(likelihood_of(observation, reduced_near(observation, cells, whole.predict(start))))
-        laplace = newton(ascent, start).laplace
+        start = _start(whole, likelihood_of(thinned(observation, N_VISIBILITY)))
+        first = likelihood_of(observation, reduced_near(observation, cells, _models(whole, start)))
+        ascent, laplace = highest(first, start)
     except BiroError as error:
         return f"they could not be compared with all data ({error})"
     points = np.concatenate([laplace.theta[None], points_within(laplace, N_POINT)])
     points = np.clip(points, ascent.low, ascent.high)
-    models, exact = whole.predict(laplace.theta), whole.log_likelihood(points)
-    slope, said = whole.log_likelihood_and_gradient(laplace.theta)[1], ""
+    models, exact = _models(whole, laplace.theta), whole.log_likelihood(points)
+    abouts = [About(whole, laplace)]
+    if whole.full is not whole:
+        abouts.append(About.of_information(whole.full, whole.completed(laplace.theta)))
+    said = ""
     for k in range(N_TRY):
-        cells = cells_for(observation, distances, FIRST / STEP**k)
+        cells = cells_for(observation, varying, FIRST / STEP**k)
         if times_fewer(observation, cells) < LEAST:
             return f"smaller ones would hold {_in_words(observation, cells)}{said}"
         reduced = reduced_near(observation, cells, models)
         found = likelihood_of(observation, reduced)
-        difference = found.log_likelihood_and_gradient(laplace.theta)[1] - slope
-        shift = _in_sigma(laplace.covariance, difference)
+        pairs = zip(abouts, dict.fromkeys((found, found.full)), strict=True)
+        shift = max(about.shift(other) for about, other in pairs)
         change = largest_difference(found.log_likelihood(points), exact)
         measured = f"parameters move by {shift:.2g} sigma, ln L within 3 sigma by {change:.2g}, at most"
         log.info("cells of %s: %s", _in_words(observation, cells), measured)
@@ -173,61 +175,63 @@ def refuse(likelihood: Compared) -> None:
     ------
     InputError
     """
-    model, problem = likelihood.model, ""
+    model, full, problem = likelihood.model, likelihood.full_model, ""
+    marginal = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
     if model.model.noise.distribution != "gaussian":
         problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
     elif model.noise_terms is not None:
         problem = "noise as one factor of all baselines, and a systematic error that is fixed"
-    elif likelihood.gains != "sample" or model.has_fitted_gains:
-        problem = "no gains that are fitted: they may change within a cell"
-    elif likelihood.marginalised:
-        problem = "quantities that are sampled: take marginalise = true out, and they are"
+    elif likelihood.gains == "closures":
+        problem = "visibilities: closures are made of those of each time and channel"
+    elif marginal:
+        problem = f"quantities that are sampled: take marginalise = true out of {first_few(marginal)}"
     if problem:
         raise InputError(f'average="cells" takes {problem}; leave average out, and all visibilities are used')
 
 
-def _in_sigma(covariance: Array, difference: Array) -> float:
-    """The largest shift of a parameter that a difference of slopes makes, in units of its error."""
-    known = np.flatnonzero(np.diag(covariance) > 0.0)
-    inner = covariance[np.ix_(known, known)]
-    return float(np.max(np.abs(inner @ difference[known]) / np.sqrt(np.diag(inner)), initial=0.0))
+def _models(likelihood: Compared, theta: Array) -> list[NDArray[np.complexfloating]]:
+    """Model visibilities of each partition, with the gains that are best where theta has none."""
+    return likelihood.full.predict(likelihood.completed(theta))
 
 
-def _distances(likelihood: Compared) -> list[float]:
-    """How far from the phase centre of each partition there may be brightness, in direction cosines."""
-    model, draws = likelihood.model, np.random.default_rng(0).random((N_DRAW, likelihood.n_param))
-    all_sources, farthest = model.at(model.prior_transform(draws)).sources(), []
-    for sources, outlines in zip(all_sources, likelihood.image_outlines, strict=True):
-        moved = 0.0 if sources.template_shift is None else _farthest(sources.template_shift)
-        of_images = max(map(_farthest, outlines.values()), default=0.0) + moved
-        farthest.append(max(_farthest(sources.lm), of_images))
-    return farthest
+def _start(whole: Compared, few: Compared) -> Array:
+    """theta near the maximum, from that of the likelihood of some times and channels.
+
+    These have other segments: gains of all segments are those that are best beside the sky found.
+    """
+    _, laplace = highest(few)
+    found = dict(zip(few.parameter_names, laplace.theta.tolist(), strict=True))
+    theta = whole.prior_transform(np.full((1, whole.n_param), 0.5))
+    for i, name in enumerate(whole.parameter_names):
+        if not is_gain(name):
+            theta[0, i] = found.get(name, theta[0, i])  # of an antenna that is at none of these times
+    return np.asarray((whole.with_best_gains(theta) if solves_gains(whole) else theta)[0])
 
 
-def _farthest(places: Array) -> float:
-    """The largest distance from the origin of some places (..., 2)."""
-    return float(np.hypot(places[..., 0], places[..., 1]).max(initial=0.0))
-
-
-def cells_for(observation: Observation, distances: Sequence[float], limit: float) -> list[Cells]:
+def cells_for(observation: Observation, varying: Sequence[Variation], limit: float) -> list[Cells]:
     """Cells of each partition that give phase factors back to a limit, rms over the data.
 
     Parameters
     ----------
     observation : Observation
-    distances : sequence of float, direction cosines
-        Of the farthest brightness from the phase centre of each partition.
+    varying : sequence of Variation
+        How visibilities of each partition vary.
     limit : float
     """
-    pairs = zip(observation.partitions, distances, strict=True)
-    return [_cells_of_one(part, distance, limit / np.sqrt(2.0)) for part, distance in pairs]
+    pairs = zip(observation.partitions, varying, strict=True)
+    return [_cells_of_one(part, own, limit / np.sqrt(2.0)) for part, own in pairs]
 
 
-def _cells_of_one(part: Partition, distance: float, limit: float) -> Cells:
-    """Cells of one partition; times and channels have the limit each."""
+def _cells_of_one(part: Partition, varying: Variation, limit: float) -> Cells:
+    """Cells of one partition; times and channels have the limit each.
+
+    Where nothing but the turning baselines varies with time, cells may go over scans, and hold the times of
+    all days at which baselines are where they are, if that needs fewer nodes.
+    """
     weight, smearing = part.weight.sum(axis=(1, 2), dtype=np.float64), smearing_of(part)
     u, v, w = part.uvw.T
     du, dv, dw = rates(u, v, w, smearing.declination, smearing.pole_angle)
+    distance = varying.distance
     inwards = 0.5 * distance**2  # 1 - n, nearly
     turn = 2.0 * np.pi / SPEED_OF_LIGHT
     per_second = turn * part.chan_freq.max() * (np.hypot(du, dv) * distance + np.abs(dw) * inwards)
@@ -235,38 +239,30 @@ def _cells_of_one(part: Partition, distance: float, limit: float) -> Cells:
     used = part.weight.any(axis=(0, 2))
     channels = np.flatnonzero(used if used.any() else ~used)
     channels = channels[np.argsort(part.chan_freq[channels])]
-    of_time = _runs(part.times, np.arange(len(part.times)), part.scan_of_time)
-    times = cut(part.times - part.times[0], of_time, _quantiles(per_second, weight), limit)
-    of_freq = _runs(part.chan_freq, channels)
-    return cells_of(
-        part,
-        times,
-        cut(part.chan_freq, of_freq, _quantiles(per_hertz, weight), limit),
-        _turned(part, smearing),
+    of_freq = _runs(part.chan_freq, channels, varying.channels)
+    by_time, by_freq = (
+        _quantiles(each, weight) for each in (per_second + varying.per_second, per_hertz + varying.per_hertz)
     )
+    by_channel, angle = cut(part.chan_freq, of_freq, by_freq, limit), turned(part, smearing)
+    since = part.times - part.times[0]
+    of_time = _runs(since, np.arange(len(since)), part.scan_of_time, varying.times)
+    within = cells_of(part, cut(since, of_time, by_time, limit), by_channel, angle)
+    if varying.in_time:
+        return within
+    turns = turns_of(part.times)
+    since, n_turn = since - TURN * turns, len(np.unique(turns))
+    of_all = cut(since, _runs(since, np.argsort(since, kind="stable")), by_time, limit, n_turn)
+    over = cells_of(part, of_all, by_channel, angle - EARTH_RATE * TURN * turns[part.time_index])
+    return over if over.n_kept < within.n_kept else within
 
 
-def _turned(part: Partition, smearing: Smearing) -> Array:
-    """How far each baseline has turned about the pole since the first time, rad, by its uvw.
-
-    By its time where the baseline is along the pole.
-    """
-    u, v, w = part.uvw.T
-    angle, across = turn_about_pole(u, v, w, smearing.declination, smearing.pole_angle)
-    by_time = EARTH_RATE * (part.time - part.times[0])
-    _, first, baseline = np.unique(baselines(part), return_index=True, return_inverse=True)
-    offset = angle - by_time
-    offset -= offset[first][baseline]
-    has_angle = across > AT_POLE * np.linalg.norm(part.uvw, axis=1)
-    return np.asarray(by_time + np.where(has_angle, np.arctan2(np.sin(offset), np.cos(offset)), 0.0))
-
-
-def _runs(points: Array, among: Index, number: NDArray[np.int32] | None = None) -> list[Index]:
-    """Points that may share cells: up to a long gap, or to another number (of scans)."""
-    step = np.diff(points[among])
-    ends = step > LONG_GAP * np.median(step) if step.size else np.zeros(0, bool)
-    if number is not None:
-        ends |= np.diff(number[among]) != 0
+def _runs(points: Array, among: Index, *numbers: NDArray[np.integer] | None) -> list[Index]:
+    """Points that may share cells: up to a long gap, or to another number (of scans, or between steps)."""
+    step, spacing = np.diff(points[among]), np.abs(np.diff(points[np.sort(among)]))
+    ends = step > LONG_GAP * np.median(spacing) if step.size else np.zeros(0, bool)
+    for number in numbers:
+        if number is not None:
+            ends |= np.diff(number[among]) != 0
     return np.split(among, np.flatnonzero(ends) + 1)
 
 
@@ -284,7 +280,11 @@ def reduced_near(
     """Data that stand for an observation near model visibilities of each partition."""
     found = [compress(*each) for each in zip(observation.partitions, cells, models, strict=True)]
     parts, left_out = zip(*found, strict=True)
-    return Reduced(replace(observation, partitions=parts), np.array(left_out), cells)
+    samples = [
+        Samples(np.searchsorted(whole.times, part.times), own.channels.nodes)
+        for whole, part, own in zip(observation.partitions, parts, cells, strict=True)
+    ]
+    return Reduced(replace(observation, partitions=parts), np.array(left_out), cells, samples)
 
 
 def times_fewer(observation: Observation, cells: Sequence[Cells]) -> float:

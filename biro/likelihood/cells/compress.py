@@ -1,4 +1,4 @@
-"""What stands for the visibilities of cells: of a baseline in a run of times and a block of channels.
+"""What stands for the visibilities of cells: of a baseline in runs of times and a block of channels.
 
 Near a model M0 of the data D, with r = D - M0, another model is M0 + d. Where d is smooth within a cell, it
 follows at every sample i from that at the nodes k, by the Lagrange polynomials L of the nodes:
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from biro.likelihood.cells.axis import CellAxis, lagrange
+from biro.likelihood.cells.axis import MOST_WEIGHT, CellAxis, lagrange
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
@@ -33,8 +33,6 @@ Index = NDArray[np.int64]
 Matrix: TypeAlias = Any  # of scipy.sparse, which has no types
 LEAST_SHARE = 0.1
 """Of the mean weight of the nodes of a cell: where one has less, they share it in another way."""
-MOST_WEIGHT = 3.0
-"""Of a node in the value at a sample: cells with larger ones are left as they are."""
 BLOCK_VISIBILITIES = 1 << 22
 """Visibilities that are multiplied at a time."""
 OF_ROWS = ("uvw", "antenna1", "antenna2", "time", "row_id", "row_interval", "exposure", "scan_number")

@@ -94,7 +94,7 @@ class InnerGains:
         self._order = np.array([order[name] for name in self.inner.names], np.int64)
         self._observation, self._integrate = observation, integrate
         self._model, self._engines = model, engines
-        self.free = FreeGains(observation.partitions, gains)
+        self.free = FreeGains(engines.partitions, gains, engines.left_out)
         self._priors, names = gains.priors, list(model.parameter_names)
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)

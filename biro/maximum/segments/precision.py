@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.arrow.matrix import Arrow
 from biro.arrow.space import ArrowPrecision, ArrowSpace
-from biro.target.protocol import SampledLikelihood, SegmentedLikelihood, segmented
+from biro.target.protocol import SampledLikelihood, SegmentedLikelihood, SegmentedModel, segmented
 
 Array = NDArray[np.float64]
 MANY = 300
@@ -51,12 +51,17 @@ def posterior_arrow(likelihood: SegmentedLikelihood, theta: Array, width: Array)
     width : float64 (n_param,)
         Of the priors.
     """
-    low, high = likelihood.model.box
-    ends = np.clip([theta - _STEP * width, theta + _STEP * width], low, high)
-    below, above = likelihood.model.log_prior_slope(ends)
-    # A prior that falls less and less steeply has no precision.
-    of_prior = np.maximum(np.nan_to_num((below - above) / (ends[1] - ends[0])), 0.0)
+    of_prior = prior_precision(likelihood.model, theta, width)
     return likelihood.fisher_by_segments(theta) + space_of(likelihood).of_diagonal(of_prior)
+
+
+def prior_precision(model: SegmentedModel, theta: Array, width: Array) -> Array:
+    """Minus the second derivatives of ln prior at theta by each parameter, 0 or above, float64 (n_param,)."""
+    low, high = model.box
+    ends = np.clip([theta - _STEP * width, theta + _STEP * width], low, high)
+    below, above = model.log_prior_slope(ends)
+    # A prior that falls less and less steeply has no precision.
+    return np.asarray(np.maximum(np.nan_to_num((below - above) / (ends[1] - ends[0])), 0.0))
 
 
 def unconstrained_precision(likelihood: SegmentedLikelihood, y: Array, width: Array) -> ArrowPrecision:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.gain_layout import Factor, GainLayout
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
-from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
+from biro.models.bound.slots import ZERO, ResolvedSlots, Slots, numbers_of
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import grouped
-from biro.models.components.partition_view import PartitionView
+from biro.models.components.partition_view import PartitionView, Samples
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.units import ANGLE, NUMBER
@@ -108,6 +108,39 @@ class TermSlots:
             if name != "factors"
         )
         return *arrays, *(factor.identity for factor in self.factors)
+
+    def taken(self, samples: Samples) -> TermSlots:
+        """The matrices of some times and channels, in the blocks of these alone."""
+        times, of_time = np.unique(self.time_block[samples.times].astype(np.int64), return_inverse=True)
+        chans, of_chan = np.unique(self.chan_block[samples.channels].astype(np.int64), return_inverse=True)
+        gain = self.gain if len(self.gain) == 1 else self.gain[times]
+        return replace(
+            self,
+            angle=self.angle[times],
+            gain=gain if gain.shape[2] == 1 else gain[:, :, chans],
+            factors=tuple(factor.at(times, chans) for factor in self.factors),
+            leakage_block=self.leakage_block[chans],
+            time_block=of_time.reshape(-1).astype(np.int32),
+            chan_block=of_chan.reshape(-1).astype(np.int32),
+            known=None if self.known is None else self.known[:, times],
+            freq=self.freq[chans],
+        )
+
+    def steps(self, nearest: bool) -> tuple[list[Index], list[Index]]:
+        """What changes in steps: numbers of times (n_time, ...), and of channels (n_chan, ...).
+
+        These are segments and blocks of fitted gains, blocks of leakages, and `nearest` known gains, which
+        stay as they are to the middle between two solutions.
+        """
+        of_times = [np.zeros(self.time_block.size, np.int64)]
+        of_times += [factor.segment[self.time_block] for factor in self.factors]
+        of_chans = [self.leakage_block[self.chan_block]]
+        of_chans += [factor.block[self.chan_block] for factor in self.factors]
+        if nearest and len(self.gain) > 1:
+            of_times.append(numbers_of([self.gain])[self.time_block])
+        if nearest and self.gain.shape[2] > 1:
+            of_chans.append(numbers_of([np.moveaxis(self.gain, 2, 0)])[self.chan_block])
+        return of_times, of_chans
 
     def rotation_in_beam(self, resolved: ResolvedSlots) -> BeamRotation:
         """What turns the feeds in a beam of Jones matrices, beyond what the data state of them."""

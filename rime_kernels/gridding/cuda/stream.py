@@ -7,6 +7,7 @@ from numba import prange
 from numpy.typing import DTypeLike, NDArray
 
 from rime_kernels import device
+from rime_kernels.compile.call_lock import locked
 from rime_kernels.compile.jit import loop
 from rime_kernels.compile.types import Array, DeviceArray, Stream
 from rime_kernels.errors import BackendError
@@ -136,6 +137,7 @@ class Buffers:
         self._moved[i % N_BUFFER].synchronize()
 
 
+@locked
 @loop
 def copy(source: Array, into: Array) -> None:
     """Copy the numbers of one flat array to the beginning of another, converting them."""
@@ -143,6 +145,7 @@ def copy(source: Array, into: Array) -> None:
         into[i] = source[i]
 
 
+@locked
 @loop
 def touch(values: Array) -> None:
     """Write to each page of a flat array: all threads in order get memory faster than in no order."""
@@ -151,6 +154,7 @@ def touch(values: Array) -> None:
         values[i * step] = 0
 
 
+@locked
 @loop
 def scatter(
     found: Array, items: Array, start: Array, order: Array, first: int, stop: int, n_each: int, vis: Array
@@ -169,6 +173,7 @@ def scatter(
                 there[j] = here[j]
 
 
+@locked
 @loop
 def gather(
     vis: Array, weight: Array, has_weight: bool, items: Array, start: Array, order: Array, first: int,
@@ -201,6 +206,7 @@ def largest(vis: NDArray[np.floating], weight: NDArray[np.floating], has_weight:
     return float(found.max())
 
 
+@locked
 @loop
 def _fill_largest(vis: Array, weight: Array, has_weight: bool, found: Array) -> None:
     for row in prange(vis.shape[0]):

@@ -1,0 +1,94 @@
+"""The maximum near which cells are chosen, and how far other slopes of ln L move it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.precision import about_maximum
+from biro.maximum.ascent import Ascent, width_of_priors
+from biro.maximum.laplace import Laplace
+from biro.maximum.newton import newton, room_at
+from biro.maximum.segments.climb import N_START, SegmentClimb
+from biro.maximum.segments.laplace import Ends, SegmentLaplace
+from biro.maximum.segments.precision import many_segments, posterior_arrow, prior_precision, space_of
+from biro.maximum.starts import starting_points
+from biro.maximum.stationary_point import StationaryPoint
+from biro.target.protocol import DifferentiableLikelihood, SegmentedModel, segmented
+
+Array = NDArray[np.float64]
+
+
+class Informed(DifferentiableLikelihood, Protocol):
+    """What is asked of a likelihood, beside what the climb to its maximum asks."""
+
+    @property
+    def model(self) -> SegmentedModel:
+        """The model of its parameters."""
+
+    def fisher(self, theta: Array) -> Array:
+        """The Fisher information, (n_param, n_param)."""
+
+    def log_likelihood_and_gradient(self, theta: Array) -> tuple[Any, Array]:
+        """ln L and its derivatives, for one theta."""
+
+
+def highest(
+    likelihood: DifferentiableLikelihood, start: Array | None = None
+) -> tuple[Ascent, Laplace | SegmentLaplace]:
+    """What was climbed, and the normal approximation at the maximum near a start, or the highest of a few.
+
+    Raises
+    ------
+    BiroError
+        The model has no free parameters.
+    """
+    segments, ascent = many_segments(likelihood), Ascent(likelihood)
+    if segments is None:
+        return about_maximum(likelihood) if start is None else (ascent, newton(ascent, start).laplace)
+    rng = np.random.default_rng(0)
+    starts = starting_points(ascent, N_START, rng) if start is None else start[None]
+    return ascent, SegmentClimb(ascent, segments, starts).rest.laplace
+
+
+class About:
+    """A maximum of the posterior, and its normal approximation there.
+
+    Parameters
+    ----------
+    likelihood : Informed
+    laplace : Laplace or SegmentLaplace
+    """
+
+    def __init__(self, likelihood: Informed, laplace: Laplace | SegmentLaplace) -> None:
+        self._laplace = laplace
+        self._slope = likelihood.log_likelihood_and_gradient(laplace.theta)[1]
+
+    @classmethod
+    def of_information(cls, likelihood: Informed, theta: Array) -> About:
+        """About theta (n_param,), with the Fisher information for the second derivatives."""
+        ascent, side, none = Ascent(likelihood), np.zeros(theta.size, np.int64), np.zeros(theta.size)
+        width, by_segments = width_of_priors(likelihood), segmented(likelihood)
+        theta, room = np.clip(theta, ascent.low, ascent.high), room_at(ascent, theta)
+        if by_segments is not None:
+            arrow = posterior_arrow(by_segments, theta, width)
+            ends, space = Ends(side, none, room), space_of(by_segments)
+            return cls(likelihood, SegmentLaplace.about(theta, space, arrow, ends, width))
+        matrix = likelihood.fisher(theta) + np.diag(prior_precision(likelihood.model, theta, width))
+        point = StationaryPoint(theta, 0.0, none, side, matrix)
+        return cls(likelihood, Laplace.about(point, width, room, likelihood.precision))
+
+    def shift(self, other: Informed) -> float:
+        """How far slopes of another ln L move a parameter at most, in units of its error."""
+        laplace = self._laplace
+        difference = other.log_likelihood_and_gradient(laplace.theta)[1] - self._slope
+        if isinstance(laplace, SegmentLaplace):
+            inside = laplace.side == 0
+            moved = laplace.precision.solve(np.where(inside, difference, 0.0)[:, None])[:, 0]
+            known = inside & np.isfinite(laplace.error)
+            return float(np.max(np.abs(moved / laplace.error)[known], initial=0.0))
+        known = np.flatnonzero(np.diag(laplace.covariance) > 0.0)
+        inner = laplace.covariance[np.ix_(known, known)]
+        return float(np.max(np.abs(inner @ difference[known]) / np.sqrt(np.diag(inner)), initial=0.0))
