@@ -15,7 +15,7 @@ from rime_kernels.device import Backend
 from rime_kernels.flagging.options import smoothing_weights
 
 CAUSES = (
-    *("clear", "given", "spectrum", "time", "channels", "extension", "rank operator"),
+    *("clear", "given", "spectrum", "integration", "time", "channels", "extension", "rank operator"),
     *("whole channel", "whole time", "static mask", "zero", "not finite"),
 )
 """What a code means; those up to "whole time" are of `rime_kernels.flagging.waterfalls.CAUSES`."""

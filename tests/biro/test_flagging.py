@@ -287,7 +287,7 @@ def test_a_run_that_was_interrupted_is_undone_first(
 def test_sets_without_interference_are_left_alone(made_set: tuple[Path, np.ndarray]) -> None:
     path, _ = made_set
     before = contents(path)
-    quiet = Strategy("quiet", waterfalls=WaterfallOptions(n_sigma=1e6))
+    quiet = Strategy("quiet", waterfalls=WaterfallOptions(n_sigma=1e6, integration_sigma=0.0))
     assert not biro.flag(path, quiet).written
     assert contents(path) == before
 

@@ -287,16 +287,38 @@ def noises_of(deviation: np.ndarray, clear: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(own), sigma_of(deviation, clear), own)
 
 
+def stand_out(
+    line: np.ndarray, there: np.ndarray, sigma: float, smoothing: float, least: float
+) -> np.ndarray:
+    """Which numbers of a line are far from their smooth background, in noises of `least` or more."""
+    along, value = replace(OPTIONS, smoothing_channels=smoothing, n_sigma=sigma), line[None]
+    deviation = np.where(there, value - background_of(value, ~there[None], along), 0)
+    return two_sided(deviation[0], max(least, sigma_of(deviation[0], there)), along)
+
+
+def noises_that_stand_out(deviation: np.ndarray, clear: np.ndarray, options: WaterfallOptions) -> np.ndarray:
+    """Of integrations, where there are 32 at least."""
+    n, line = clear.sum(axis=1), np.zeros(len(deviation))
+    there = n >= 32
+    if there.sum() < 32:
+        return there & False
+    line[there] = [math.log(sigma_of(d, c)) for d, c in zip(deviation[there], clear[there], strict=True)]
+    least = float(np.median(np.sqrt(1.36 / n[there])))
+    return stand_out(line, there, options.integration_sigma, options.smoothing_time, least)
+
+
 def first_steps(amplitude: np.ndarray, given: np.ndarray, options: WaterfallOptions) -> np.ndarray:
-    """Codes of the spectrum, of time and of channels."""
+    """Codes of the spectrum, of integrations, of time and of channels."""
     value = amplitude.astype(np.float64)
     code = given.astype(np.uint8)
-    spectrum = np.array([[np.median(v[~g]) for v, g in zip(value.T, given.T, strict=True)]])
-    spectrum -= background_of(spectrum, np.zeros(spectrum.shape, bool), options)
-    found = two_sided(spectrum[0], sigma_of(spectrum, np.ones(spectrum.shape, bool)), options)
+    spectrum = np.array([np.median(v[~g]) for v, g in zip(value.T, given.T, strict=True)])
+    everywhere = np.ones(spectrum.size, bool)
+    found = stand_out(spectrum, everywhere, options.n_sigma, options.smoothing_channels, 0.0)
     code[(code == 0) & found] = CODE["spectrum"]
     deviation = value - background_of(np.where(given, 0, value), code > 0, options)
     deviation[given] = 0
+    found = noises_that_stand_out(deviation, code == 0, options)
+    code[(code == 0) & found[:, None]] = CODE["integration"]
     clear = code == 0
     noise = noises_of(deviation.T, clear.T)
     for c in range(value.shape[1]):
@@ -322,7 +344,7 @@ def waterfall_with_interference(n_time: int, n_chan: int, seed: int = 8) -> np.n
 
 OPTIONS = WaterfallOptions(
     smoothing_time=6.0, smoothing_channels=5.0, n_chunk=1, extend_time=1, extend_channels=1,
-    whole_channel=1.0, whole_time=1.0,
+    whole_channel=1.0, whole_time=1.0, integration_sigma=2.0,
 )  # fmt: skip
 
 
@@ -337,7 +359,8 @@ def test_waterfalls_are_flagged_step_by_step(n_time: int) -> None:
     expected = first_steps(amplitude, given, OPTIONS)
     found = flag_waterfalls(amplitude[None], given, OPTIONS)[0]
     assert np.array_equal(found, expected)
-    assert np.unique(found).tolist() == [0, 1, CODE["spectrum"], CODE["time"], CODE["channels"]]
+    causes = ["spectrum", *["integration"] * (n_time >= 32), "time", "channels"]
+    assert np.unique(found).tolist() == [0, 1, *map(CODE.get, causes)]
 
 
 @njit
@@ -397,12 +420,16 @@ def test_whole_channels_and_times() -> None:
     given[20:, 100] = True
     amplitude[[1, 5, 8, 13, 18], 100] += 1000
     amplitude[30, :170] += 1000
-    code = flag_waterfalls(amplitude[None], given, _with(whole_channel=0.24, whole_time=0.8))[0]
+    code = flag_waterfalls(
+        amplitude[None], given, _with(integration_sigma=0.0, whole_channel=0.24, whole_time=0.8)
+    )[0]
     assert sorted(set(code[:20, 100])) == [CODE["time"], CODE["whole channel"]]
     assert (code[20:, 100] == 1).all()
     assert (code[30] != 0).all()
     assert CODE["whole time"] in code[30]
-    less = flag_waterfalls(amplitude[None], given, _with(whole_channel=0.26, whole_time=0.9))[0]
+    less = flag_waterfalls(
+        amplitude[None], given, _with(integration_sigma=0.0, whole_channel=0.26, whole_time=0.9)
+    )[0]
     assert np.count_nonzero(less[:20, 100]) == 5
     assert np.count_nonzero(less[30]) < 180
 
@@ -445,6 +472,28 @@ def test_false_alarms_of_waterfalls() -> None:
     assert found == pytest.approx(stats.rayleigh().sf(mean + 4.0 * noise_from(mean)), rel=0.12)
 
 
+@pytest.mark.parametrize("threshold", [4.5, 0.0])
+def test_integrations_that_are_noisier_are_found(threshold: float) -> None:
+    """1.5 times the noise, which no sample shows, is ten errors of a noise of 900 channels."""
+    amplitude = noise_amplitudes(1, 60, 900, seed=16)
+    amplitude[0, [20, 21, 45]] *= 1.5
+    found = flag_waterfalls(amplitude, options=_with(integration_sigma=threshold, n_sigma=8.0))[0] > 1
+    expected = [20, 21, 45] if threshold > 0.0 else []
+    assert np.flatnonzero(found.mean(axis=1) > 0.01).tolist() == expected
+    assert found[expected].all()
+
+
+def test_false_alarms_of_integrations() -> None:
+    """Logarithms of noises of 200 amplitudes scatter by sqrt(1.24/200), and are judged by sqrt(1.36/200).
+
+    80 of 9000 are expected, which scatter by 11 %, and are nearly normal.
+    """
+    options = _with(integration_sigma=2.5, reject=1e3, largest_window=1, smoothing_time=40.0)
+    code = flag_waterfalls(noise_amplitudes(6, 1500, 200, seed=17), options=options)
+    found = (code == CODE["integration"]).any(axis=2).mean()
+    assert found == pytest.approx(2 * stats.norm.sf(2.5 * math.sqrt(1.36 / 1.24)), rel=0.35)
+
+
 @pytest.mark.parametrize(("shape", "seed"), [((4, 64, 640), 14), ((10, 40, 200), 15)])
 def test_false_alarms_of_the_default_strategy(shape: tuple[int, int, int], seed: int) -> None:
     """Single samples by Rayleigh's law, above a mean without what is 2 noises above that of all.
@@ -479,6 +528,7 @@ def test_false_alarms_of_the_default_strategy(shape: tuple[int, int, int], seed:
         (lambda: WaterfallOptions(extend_time=2), "extend_time must be an odd number of samples, got 2"),
         (lambda: WaterfallOptions(whole_time=0.0), "whole_time must be a share above 0"),
         (lambda: WaterfallOptions(smoothing_time=-1.0), "smoothing_time must lie in 0"),
+        (lambda: WaterfallOptions(integration_sigma=-1.0), "integration_sigma must be 0 or more, got -1.0"),
         (lambda: WaterfallOptions(noise="each"), "noise must be one of 'shared', 'own'; got 'each'"),  # type: ignore[arg-type]
         (lambda: WaterfallOptions(rank_eta=1.0), "rank_eta must be at least 0 and below 1"),
         (lambda: sum_threshold(np.full((1, 9), np.nan), [1.0]), "deviation must be finite"),

@@ -270,6 +270,28 @@ def test_noises_are_shared_as_on_the_cpu(cuda_backend: str) -> None:
     assert (expected != own).sum() > 6
 
 
+def test_noisy_integrations_are_found(cuda_backend: str) -> None:
+    """Of two waterfalls: a noisy integration, three of them, and one that is left out."""
+    from rime_kernels.flagging.cuda.waterfalls import _Lane
+    from rime_kernels.flagging.steps import INTEGRATION
+    from rime_kernels.flagging.waterfalls import _numbers
+
+    deviation = np.random.default_rng(12).normal(size=(2, 36, 34)).astype(np.float32)
+    deviation[0, 9] *= 9
+    deviation[1, 20:23] *= 9
+    code = np.zeros(deviation.shape, np.uint8)
+    code[1, 4], code[0, :, 7] = 1, 1
+    options = WaterfallOptions(smoothing_time=2.0, smoothing_channels=0.0, largest_window=2)
+    lane, there = _Lane(2, _numbers(options, 34), (36, 34)), device.upload(code)
+    size = device.upload(np.where(code == 0, np.abs(deviation), np.float32(np.inf)))
+    lane._find_in_integrations(device.upload(deviation), size, there)
+    expected = code.copy()
+    for w, t in ((0, 9), (1, 20), (1, 21), (1, 22)):
+        expected[w, t] = np.where(code[w, t] == 0, INTEGRATION, code[w, t])
+    assert np.array_equal(there.copy_to_host(), expected)
+    assert np.array_equal(np.isinf(size.copy_to_host()), expected > 0)
+
+
 @pytest.mark.on_device
 def test_batches_of_waterfalls_are_streamed(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More batches than lanes, the last of them smaller: each waterfall is flagged as it is alone."""
