@@ -6,7 +6,7 @@ import functools
 import math
 
 import numpy as np
-from numba import float32, float64, uint8
+from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
@@ -147,6 +147,33 @@ def make_thresholds() -> Compiled:
             known = _noise_of(n_of_all[line // n_line, 0], of_all, line // n_line, 0)
         bound = scales[k] * known if known > 0.0 else float("inf")
         out[line, chunk, k] = float32(bound)
+
+    return thresholds
+
+
+@functools.cache
+def make_spectrum_thresholds() -> Compiled:
+    """Kernel of thresholds float32 (n_spectrum, 1, n_window) of spectra; a thread for each.
+
+    Given are amplitudes float32 (n_chan, n_spectrum), infinite where they are left out, how many deviations
+    are not zero and their middle two, int32 (n_spectrum, 1) and float32 (n_spectrum, 1, 2), and the
+    thresholds of windows in those of one sample. Infinite where a noise is not known.
+    """
+
+    @device.kernel(0)
+    def thresholds(
+        amplitude: Array, n_found: Array, middle: Array, n_sigma: Scalar, scales: Array, out: Array
+    ) -> None:
+        s = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        if s >= amplitude.shape[1]:
+            return
+        n_there = 0
+        for c in range(amplitude.shape[0]):
+            n_there += int32(amplitude[c, s] < float32(float("inf")))
+        is_known = n_there >= MIN_SAMPLES and n_found[s, 0] > 0
+        noise = MAD_NORMAL * _median_of(middle, s, 0)
+        for k in range(scales.shape[0]):
+            out[s, 0, k] = float32(n_sigma * noise * scales[k] if is_known else float("inf"))
 
     return thresholds
 
