@@ -99,7 +99,8 @@ def test_transposed(cuda_backend: str) -> None:
 
 def test_matrices_transposed_one_by_one(cuda_backend: str) -> None:
     """Of bytes, with squares that are and are not padded, and threads that move one number or several."""
-    from rime_kernels.flagging.cuda.transposition import TransposeShape, transpose_into
+    from rime_kernels.cuda.shapes.transposition import TransposeShape
+    from rime_kernels.flagging.cuda.transposition import transpose_into
 
     given = np.arange(2 * 6 * 9, dtype=np.uint8).reshape(2, 6, 9)
     for shape in (TransposeShape(4, 0, 1), TransposeShape(4, 1, 2)):
