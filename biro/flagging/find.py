@@ -41,6 +41,8 @@ class Samples(NamedTuple):
     chan_freq, chan_width : float64 (n_chan,), Hz
     model : as vis, or None
         What is subtracted before amplitudes are looked at.
+    times : float64 (n_time,), s, or None
+        Distinct times of the partition, where these are the rows of some of its baselines.
     """
 
     vis: NDArray[np.complexfloating]
@@ -52,6 +54,12 @@ class Samples(NamedTuple):
     chan_freq: NDArray[np.float64]
     chan_width: NDArray[np.float64]
     model: NDArray[np.complexfloating] | None = None
+    times: NDArray[np.float64] | None = None
+
+    @property
+    def all_times(self) -> NDArray[np.float64]:
+        """Distinct times of the partition."""
+        return np.unique(self.time) if self.times is None else self.times
 
 
 @dataclass(frozen=True)
@@ -159,7 +167,7 @@ def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
     first = np.minimum(samples.antenna1, samples.antenna2).astype(np.int64)
     baseline = first * n_antenna + np.maximum(samples.antenna1, samples.antenna2)
     order = np.lexsort((samples.time, baseline))
-    interval = typical_interval(np.unique(samples.time))
+    interval = typical_interval(samples.all_times)
     is_gap = np.diff(samples.time[order]) > GAP * interval
     parts = np.split(order, np.flatnonzero(np.diff(baseline[order])) + 1) if len(order) else []
     gaps = np.split(np.append(False, is_gap), np.cumsum([len(part) for part in parts])[:-1])
