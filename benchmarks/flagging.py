@@ -5,9 +5,11 @@
     python benchmarks/flagging.py --device cuda            speed alone, transfers included
 
 Receiver operating curves: waterfalls of noise and the fringes of two sources, with interference of one kind
-and strength; thresholds go from low to high, and the area under each curve (AUC) is stated. Lines join its
-points, and its ends at (0, 0) and (1, 1). Shares are of samples, without what extension adds. False alarms
-are counted on noise alone, beside Rayleigh's law. Peers get the same arrays, in a process of theirs.
+and strength; thresholds go from low to high, and the area under each curve (AUC) is stated, as the mean of
+24 draws. Lines join its points, and its ends at (0, 0) and (1, 1). Shares are of samples, without what
+extension adds. Kind by kind, the mean of all strengths is compared with the best peer, draw by draw, which
+gives the error of the difference. False alarms are counted on noise alone, beside Rayleigh's law. Peers get
+the same arrays, in a process of theirs; AOFlagger as it comes, and with its base threshold from low to high.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ deviation from the mean, 0.4604."""
 # How each peer is called, given names of files; a peer that is not installed prints nothing.
 PEER = """
 import sys, time
+import re, tempfile
 import numpy as np
 given = np.load(sys.argv[1])
 a, thresholds, out = given["amplitude"], given["thresholds"], {}
@@ -73,14 +76,20 @@ except ImportError:
     pass
 try:
     import aoflagger
-    def run(x):
-        flagger = aoflagger.AOFlagger()
+    flagger = aoflagger.AOFlagger()
+    generic = open(flagger.find_strategy_file(aoflagger.TelescopeId.Generic)).read()
+    def run(x, base):
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as file:
+            file.write(re.sub("base_threshold = 1.0", f"base_threshold = {base}", generic, count=1))
+            file.flush()
+            strategy = flagger.load_strategy_file(file.name)
         data = flagger.make_image_set(x.shape[0], x.shape[1], 1)
         data.set_image_buffer(0, x.T)
-        strategy = flagger.load_strategy_file(flagger.find_strategy_file(aoflagger.TelescopeId.Generic))
         return strategy.run(data).get_buffer().T
-    start = time.perf_counter(); out["aoflagger"] = np.array([run(x) for x in a])[None]
+    bases = (0.55, 0.6, 0.65, 0.7, 0.8, 0.9, 1.0, 1.2, 1.5, 2.0, 3.0)
+    start = time.perf_counter(); out["aoflagger"] = np.array([run(x, 1.0) for x in a])[None]
     out["aoflagger_s"] = time.perf_counter() - start
+    out["aoflagger, any"] = np.array([[run(x, base) for x in a] for base in bases])
 except (ImportError, AttributeError):
     pass
 np.savez(sys.argv[2], **out)
@@ -112,14 +121,15 @@ def with_interference(
     return np.abs(vis).astype(np.float32), truth
 
 
-def rates(found: Mask, truth: Mask) -> tuple[float, float]:
-    """Shares of clear samples and of interference that are flagged."""
-    return float(found[~truth].mean()), float(found[truth].mean())
+def rates(found: Mask, truth: Mask) -> NDArray[np.float64]:
+    """Shares of clear samples and of interference that are flagged, by draw: (n_draw, 2)."""
+    shares = [(found & of).sum(axis=(1, 2)) / of.sum(axis=(1, 2)) for of in (~truth, truth)]
+    return np.stack(shares, axis=1)
 
 
-def area(points: list[tuple[float, float]]) -> float:
+def area(points: NDArray[np.float64]) -> float:
     """Area under the curve through these points, (0, 0) and (1, 1)."""
-    x, y = np.array(sorted([(0.0, 0.0), *points, (1.0, 1.0)])).T
+    x, y = np.array(sorted([(0.0, 0.0), *map(tuple, points), (1.0, 1.0)])).T
     return float(np.trapezoid(np.maximum.accumulate(y), x))
 
 
@@ -153,17 +163,45 @@ def by_peers(python: str | None, amplitude: Amplitude) -> dict[str, NDArray[np.g
             return dict(file)
 
 
-def curve(kind: str, strength: float, shape: tuple[int, int, int], python: str | None) -> Line:
-    """One line of the table: AUC of each method, and the rates at each threshold."""
+def curve(
+    kind: str, strength: float, shape: tuple[int, int, int], python: str | None
+) -> tuple[Line, dict[str, NDArray[np.float64]]]:
+    """One line of the table: AUC of each method, and the rates at each threshold; and AUC of each draw."""
     amplitude, truth = with_interference(kind, strength, shape, seed=1)
-    line: Line = {"kind": kind, "strength": strength, "share": float(truth.mean()), "auc": {}, "rates": {}}
-    for name, flags in METHODS.items():
-        line["rates"][name] = [rates(flags(amplitude, n), truth) for n in THRESHOLDS]
-    for name, found in by_peers(python, amplitude).items():
-        if found.ndim:
-            line["rates"][name] = [rates(each, truth) for each in found.astype(bool)]
-    line["auc"] = {name: area(points) for name, points in line["rates"].items()}
-    return line
+    found = {name: [rates(flags(amplitude, n), truth) for n in THRESHOLDS] for name, flags in METHODS.items()}
+    for name, flags in by_peers(python, amplitude).items():
+        if flags.ndim:
+            found[name] = [rates(each, truth) for each in flags.astype(bool)]
+    areas = {name: np.array([area(points) for points in np.stack(r, 1)]) for name, r in found.items()}
+    line: Line = {"kind": kind, "strength": strength, "share": float(truth.mean())}
+    line["auc"] = {name: float(each.mean()) for name, each in areas.items()}
+    line["rates"] = {name: [each.mean(axis=0).tolist() for each in r] for name, r in found.items()}
+    return line, areas
+
+
+def compared(kind: str, areas: list[dict[str, NDArray[np.float64]]], peers: tuple[str, ...]) -> Line:
+    """The mean AUC of a kind over its strengths, less that of the best peer, and the error of this."""
+    by_draw = {name: np.mean([each[name] for each in areas], axis=0) for name in areas[0]}
+    best = max(peers, key=lambda name: float(by_draw[name].mean()))
+    difference = by_draw["waterfalls"] - by_draw[best]
+    error = difference.std(ddof=1) / math.sqrt(len(difference)) if len(difference) > 1 else math.nan
+    return {"kind": kind, "best": best, "difference": float(difference.mean()), "error": float(error)}
+
+
+def comparisons(areas: dict[str, list[dict[str, NDArray[np.float64]]]]) -> dict[str, list[Line]]:
+    """Kind by kind beside the best peer, with AOFlagger as it comes and with any threshold; printed."""
+    found = {}
+    for aoflagger in ("aoflagger", "aoflagger, any"):
+        peers = ("tricolour", "katsdpsigproc", aoflagger)
+        if not all(name in next(iter(areas.values()))[0] for name in peers):
+            continue
+        lines = [compared(kind, each, peers) for kind, each in areas.items()]
+        n = sum(line["difference"] >= 0.0 for line in lines)
+        print(f"\nwaterfalls less the best of {', '.join(peers)}: no worse in {n} of {len(lines)} kinds")
+        for line in lines:
+            print(f"{line['kind']:28}{line['difference']:+9.4f} +- {line['error']:.4f}  {line['best']}")
+        found[aoflagger] = lines
+    return found
 
 
 def false_alarms(shape: tuple[int, int, int]) -> list[Line]:
@@ -228,21 +266,25 @@ def main() -> int:
     if args.device == "cuda":
         return on_a_gpu(args)
     about, python = machine("cpu"), args.peer_python
-    shape = (1, 40, 96) if args.quick else (4, 100, 640)
+    shape = (1, 40, 96) if args.quick else (24, 100, 640)
     lines: list[Line] = []
+    areas: dict[str, list[dict[str, NDArray[np.float64]]]] = {}
     for kind in list(KINDS)[:2] if args.quick else KINDS:
         for strength in STRENGTHS[1:2] if args.quick else STRENGTHS:
-            lines.append(curve(kind, strength, shape, python))
+            line, by_draw = curve(kind, strength, shape, python)
+            lines.append(line)
+            areas.setdefault(kind, []).append(by_draw)
             if len(lines) == 1:
                 print(f"{'AUC of':28}{'strength':>9}" + "".join(f"{name:>15}" for name in lines[0]["auc"]))
             print(text(lines[-1]), flush=True)
+    found: Line = {"compared": comparisons(areas)}
     alarms = false_alarms(shape)
     print(f"\n{'sigma':>6}{'law':>12}{'single':>12}{'runs':>12}{'spectra':>12}   (shares of noise alone)")
     for alarm in alarms:
         print(f"{alarm['n_sigma']:6.1f}" + "".join(f"{alarm[k]:12.2e}" for k in list(alarm)[1:]))
-    ns = speeds(shape, args.repeat, python)
+    ns = speeds((min(4, shape[0]), *shape[1:]), args.repeat, python)
     print("\nns a sample: " + ", ".join(f"{name} {value:.1f}" for name, value in ns.items()))
-    found = {"quick": args.quick, "machine": about, "shape": shape, "curves": lines}
+    found |= {"quick": args.quick, "machine": about, "shape": shape, "curves": lines}
     write(output_path(args, "flagging", f"{machine_slug(about)}.json"), found | {"alarms": alarms, "ns": ns})
     return 0
 

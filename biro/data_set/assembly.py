@@ -304,8 +304,8 @@ class Assembly:
         some = replace(part, rows=part.rows[rows], inside=part.inside[rows])
         read = self.data.visibilities(some)
         self._leave_out(some, read)
-        interval = typical_interval(np.unique(self.index.columns.time[part.rows]))
-        samples = samples_of(self.index, some, read.vis, read.weight > 0)._replace(interval=interval)
+        times = np.unique(self.index.columns.time[part.rows])
+        samples = samples_of(self.index, some, read.vis, read.weight > 0)._replace(times=times)
         return find_interference(samples, read_strategy(strategy))
 
     def applied(

@@ -15,7 +15,7 @@ from rime_kernels.device import Backend
 from rime_kernels.flagging.options import smoothing_weights
 
 CAUSES = (
-    *("clear", "given", "spectrum", "time", "channels", "extension", "rank operator"),
+    *("clear", "given", "spectrum", "integration", "time", "channels", "extension", "rank operator"),
     *("whole channel", "whole time", "static mask", "zero", "not finite"),
 )
 """What a code means; those up to "whole time" are of `rime_kernels.flagging.waterfalls.CAUSES`."""
@@ -41,8 +41,8 @@ class Samples(NamedTuple):
     chan_freq, chan_width : float64 (n_chan,), Hz
     model : as vis, or None
         What is subtracted before amplitudes are looked at.
-    interval : float, s, or None
-        Typical interval of all times of the partition, where these are some of its baselines.
+    times : float64 (n_time,), s, or None
+        Distinct times of the partition, where these are the rows of some of its baselines.
     """
 
     vis: NDArray[np.complexfloating]
@@ -54,7 +54,12 @@ class Samples(NamedTuple):
     chan_freq: NDArray[np.float64]
     chan_width: NDArray[np.float64]
     model: NDArray[np.complexfloating] | None = None
-    interval: float | None = None
+    times: NDArray[np.float64] | None = None
+
+    @property
+    def all_times(self) -> NDArray[np.float64]:
+        """Distinct times of the partition."""
+        return np.unique(self.time) if self.times is None else self.times
 
 
 @dataclass(frozen=True)
@@ -162,7 +167,7 @@ def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
     first = np.minimum(samples.antenna1, samples.antenna2).astype(np.int64)
     baseline = first * n_antenna + np.maximum(samples.antenna1, samples.antenna2)
     order = np.lexsort((samples.time, baseline))
-    interval = typical_interval(np.unique(samples.time)) if samples.interval is None else samples.interval
+    interval = typical_interval(samples.all_times)
     is_gap = np.diff(samples.time[order]) > GAP * interval
     parts = np.split(order, np.flatnonzero(np.diff(baseline[order])) + 1) if len(order) else []
     gaps = np.split(np.append(False, is_gap), np.cumsum([len(part) for part in parts])[:-1])

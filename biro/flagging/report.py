@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -36,15 +36,15 @@ class PartitionFlags:
         Visibilities of all baselines and correlations, those flagged before, and those flagged now.
     sum_before, sum_after : float64 (n_time, n_chan), Jy
         Sums of the amplitudes of those that were not flagged before, and that are not now.
-    by_antenna : float64 (n_antenna,)
-        Share of the visibilities of each antenna that is flagged now; NaN of those without any.
+    of_antenna : float64 (2, n_antenna)
+        Visibilities of each antenna that are flagged now, and all of them.
     baselines : int32 (n_baseline, 2)
         Numbers of the antennas of each baseline, the lower first.
     by_baseline : float64 (n_baseline,)
         Share of the visibilities of each that is flagged now.
     percentiles_before, percentiles_after : float32 (n_chan, 5), Jy
         Amplitudes that `PERCENTS` of those of a channel do not exceed, among what was not flagged before,
-        and what is not now; NaN where nothing is left.
+        and what is not now; NaN where nothing is left, and where baselines were looked at in groups.
     """
 
     label: str
@@ -55,7 +55,7 @@ class PartitionFlags:
     after: NDArray[np.int64]
     sum_before: Array
     sum_after: Array
-    by_antenna: Array
+    of_antenna: Array
     baselines: NDArray[np.int32]
     by_baseline: Array
     percentiles_before: NDArray[np.float32]
@@ -66,7 +66,8 @@ class PartitionFlags:
         cls, label: str, samples: Samples, found: Found, n_antenna: int, backend: Backend = "cpu"
     ) -> PartitionFlags:
         """Sum up one partition."""
-        time, index = np.unique(samples.time, return_inverse=True)
+        time = samples.all_times
+        index = np.searchsorted(time, samples.time)
         shape = len(time), samples.vis.shape[1]
         clear, given = found.code == CLEAR, found.code == GIVEN
         with np.errstate(invalid="ignore"):
@@ -85,8 +86,6 @@ class PartitionFlags:
         for antenna in (samples.antenna1, samples.antenna2):
             np.add.at(sums[0], antenna, flagged)
             np.add.at(sums[1], antenna, n_corr * shape[1])
-        with np.errstate(invalid="ignore"):
-            share = sums[0] / sums[1]
         pairs = np.sort(np.stack([samples.antenna1, samples.antenna2], axis=1), axis=1)
         baselines, of_baseline = np.unique(pairs, axis=0, return_inverse=True)
         own = np.bincount(of_baseline.ravel(), flagged, len(baselines))
@@ -104,11 +103,33 @@ class PartitionFlags:
             by_time(~clear, np.zeros(shape, whole)),
             by_time(np.where(finite & ~given, amplitude, 0.0), np.zeros(shape, real)),
             by_time(np.where(clear, amplitude, 0.0), np.zeros(shape, real)),
-            share,
+            sums,
             baselines,
             own / np.maximum(1, np.bincount(of_baseline.ravel()) * n_corr * shape[1]),
             before,
             after,
+        )
+
+    @property
+    def by_antenna(self) -> Array:
+        """Share of the visibilities of each antenna that is flagged now, (n_antenna,); NaN without any."""
+        with np.errstate(invalid="ignore"):
+            return np.asarray(self.of_antenna[0] / self.of_antenna[1])
+
+    def joined(self, other: PartitionFlags) -> PartitionFlags:
+        """With other baselines of the same partition. Percentiles are of all or none, and so become NaN."""
+        added = {
+            name: getattr(self, name) + getattr(other, name)
+            for name in ("total", "before", "after", "sum_before", "sum_after", "of_antenna")
+        }
+        unknown = np.full_like(self.percentiles_before, np.nan)
+        return replace(
+            self,
+            baselines=np.concatenate([self.baselines, other.baselines]),
+            by_baseline=np.concatenate([self.by_baseline, other.by_baseline]),
+            percentiles_before=unknown,
+            percentiles_after=unknown,
+            **added,
         )
 
 
@@ -228,13 +249,23 @@ class Tally:
     partitions: list[PartitionFlags] = field(default_factory=list)
 
     def add(
-        self, label: str, samples: Samples, found: Found, n_antenna: int, backend: Backend = "cpu"
+        self,
+        label: str,
+        samples: Samples,
+        found: Found,
+        n_antenna: int,
+        backend: Backend = "cpu",
+        *,
+        goes_on: bool = False,
     ) -> None:
-        """Add one partition."""
+        """Add one partition, or (`goes_on`) more baselines of the one that came last."""
         self.counts.update(found.counts)
         self.counts["not judged"] += found.n_unjudged
         self.counts["total"] += found.code.size
-        self.partitions.append(PartitionFlags.of(label, samples, found, n_antenna, backend))
+        part = PartitionFlags.of(label, samples, found, n_antenna, backend)
+        if goes_on:
+            part = self.partitions.pop().joined(part)
+        self.partitions.append(part)
 
     def report(self, source: str, strategy: str, version: str, names: list[str]) -> FlagReport:
         """The report; `version` is empty where nothing was written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from biro.data_set.assembly import Assembly, Described, Request, Treatment, Visibilities, assemble, samples_of
 from biro.data_set.index import PartitionRows
 from biro.errors import MeasurementSetError
+from biro.files.memory import byte_text, check_memory, free_memory
 from biro.flagging.find import Samples, causes_text, find_interference
 from biro.flagging.report import SHOWN, FlagReport, Tally
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
@@ -30,6 +32,12 @@ from biro.observation.weighting import Weighting
 from rime_kernels import device
 from rime_kernels.device import Backend
 
+log = logging.getLogger(__name__)
+
+BYTES = 48
+"""Of memory for each visibility that is looked at: as it is read, its causes, and what sums it up."""
+MEMORY_SHARE = 0.8
+"""Of the memory that is free, what visibilities that are looked at together may take."""
 CHUNK_FLAGS = 1 << 24
 """Flags that are sent to the child at a time."""
 Vis = NDArray[np.complexfloating]
@@ -97,10 +105,10 @@ def flag_set(
     tally, masks = Tally(), cast(Masks, [])
     with opened_columns(path, table, (table.column,)) as (data,):
         n_row, names = data.index.n_row, data.index.antenna_names
-        for part, samples in _looked_at(data, selection, models):
+        for part, samples, goes_on in _looked_at(data, selection, models):
             found = find_interference(samples, wanted, chosen)
             label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
-            tally.add(label, samples, found, len(names), chosen)
+            tally.add(label, samples, found, len(names), chosen, goes_on=goes_on)
             masks.append((part, np.packbits(found.flag)))
     version = ""
     if not dry_run and _any(masks):
@@ -139,11 +147,18 @@ def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str
 
 def _looked_at(
     data: OpenedColumn, selection: Selection, models: ModelsOf | None
-) -> Iterator[tuple[PartitionRows, Samples]]:
-    """What is looked at of each partition, less the visibilities of models where there are some."""
+) -> Iterator[tuple[PartitionRows, Samples, bool]]:
+    """What is looked at together, less the visibilities of models where there are some.
+
+    Without these, partitions that memory has no room for come in groups of their baselines; true stands for
+    groups that are not the first of their partition.
+    """
     if models is None:
         for part in data.index.select(selection):
-            yield part, _samples(data, part, data.visibilities(part))
+            times = np.unique(data.index.columns.time[part.rows])
+            for i, group in enumerate(_groups(data, part)):
+                own = _samples(data, group, data.visibilities(group))
+                yield group, own._replace(times=times), i > 0
         return
     parts, samples = [], []
 
@@ -163,7 +178,43 @@ def _looked_at(
     request = Request(selection, Weighting(), Averaging(), Treatment(allow_unusable=True))
     observation = assemble(data, request, fill=keep)
     for part, each, model in zip(parts, samples, models(observation), strict=True):
-        yield part, each._replace(model=model)
+        yield part, each._replace(model=model), False
+
+
+def _groups(data: OpenedColumn, part: PartitionRows) -> list[PartitionRows]:
+    """A partition, or groups of its baselines, so that each fits into memory.
+
+    Raises
+    ------
+    InputError
+        There is no room for a single baseline.
+    """
+    columns, per_row = data.index.columns, BYTES * len(part.chan) * len(part.corr)
+    needed, free = per_row * len(part.rows), int(MEMORY_SHARE * free_memory())
+    if needed <= free:
+        return [part]
+    pairs = np.sort(np.stack([columns.antenna1[part.rows], columns.antenna2[part.rows]], axis=1), axis=1)
+    _, baseline, n_row = np.unique(pairs, axis=0, return_inverse=True, return_counts=True)
+    check_memory(
+        per_row * int(n_row.max()) / MEMORY_SHARE,
+        f"{data.index.source}: flagging the longest of its baselines",
+        "select fewer channels, correlations or scans at a time",
+    )
+    group_of, used = np.zeros(len(n_row), np.int64), 0
+    for i, n in enumerate(n_row.tolist()):
+        used += per_row * n
+        group_of[i] = group_of[i - 1] if i else 0
+        if used > free:
+            group_of[i], used = group_of[i] + 1, per_row * n
+    n_group = int(group_of[-1]) + 1
+    log.warning(
+        "%s: flagging %s/spw%d needs %s of memory, %s are taken of what is free: read in %d groups of"
+        " baselines, with the same flags; percentiles of amplitudes are left out",
+        data.index.source, data.index.field_names[part.field_id], part.spw_id, byte_text(needed),
+        byte_text(free), n_group,
+    )  # fmt: skip
+    own = group_of[baseline.ravel()]
+    return [replace(part, rows=part.rows[own == i], inside=part.inside[own == i]) for i in range(n_group)]
 
 
 def _samples(data: OpenedColumn, part: PartitionRows, read: Visibilities) -> Samples:

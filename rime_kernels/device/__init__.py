@@ -18,7 +18,15 @@ from rime_kernels.device.devices import (
     threads_per_block,
 )
 from rime_kernels.device.kernels import inline, kernel, part
-from rime_kernels.device.memory import DeviceMemoryError, Workspace, empty, memory_budget, pinned_copy, upload
+from rime_kernels.device.memory import (
+    DeviceMemoryError,
+    Workspace,
+    empty,
+    is_on_device,
+    memory_budget,
+    pinned_copy,
+    upload,
+)
 from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
 from rime_kernels.device.recording import Answer, Launch, Recording, record, streams
 
@@ -37,6 +45,7 @@ __all__ = [
     "has_slow_float64",
     "inline",
     "intrinsic",
+    "is_on_device",
     "kernel",
     "leave_cleanup",
     "libdevice",

@@ -58,6 +58,11 @@ def empty(shape: tuple[int, ...], dtype: DTypeLike) -> DeviceArray:
         return packages.cuda().device_array(shape, dtype)
 
 
+def is_on_device(value: object) -> bool:
+    """Whether an array lies on the device."""
+    return hasattr(value, "copy_to_host")
+
+
 def pinned_copy(value: NDArray[T]) -> NDArray[T]:
     """A copy of an array in page-locked memory of the host, which is transferred fastest."""
     try:

@@ -75,6 +75,9 @@ class WaterfallOptions:
         Samples this many times the noise from the background are left out of it.
     n_sigma : float
         Threshold of a single sample, to either side.
+    integration_sigma : float
+        Threshold of the noise of an integration over the band, in units of the scatter of such noises, to
+        either side; 0 looks at none of them.
     largest_window : int
         Longest run of samples that SumThreshold looks at; a power of two.
     falloff : float
@@ -98,6 +101,7 @@ class WaterfallOptions:
     noise: Literal["shared", "own"] = "shared"
     reject: float = 2.0
     n_sigma: float = 4.5
+    integration_sigma: float = 4.5
     largest_window: int = 8
     falloff: float = 1.3
     extend_time: int = 3
@@ -114,6 +118,8 @@ class WaterfallOptions:
             value = getattr(self, name)
             if not 0.0 <= value <= MOST_SMOOTHING:
                 raise InputError(f"{name} must lie in 0 .. {MOST_SMOOTHING:g}, got {value!r}")
+        if not 0.0 <= self.integration_sigma < math.inf:
+            raise InputError(f"integration_sigma must be 0 or more, got {self.integration_sigma!r}")
         if not 0.0 < self.reject < math.inf:
             raise InputError(f"reject must be positive, got {self.reject!r}")
         if not isinstance(self.n_chunk, int) or self.n_chunk < 1:

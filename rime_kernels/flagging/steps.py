@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import inner_function
 from rime_kernels.flagging.lines import median_of_line, rank_line, sum_threshold_two_sided
-from rime_kernels.flagging.noises import noise_of_line, share_noises
-from rime_kernels.flagging.smoothing import Work, fill_background
+from rime_kernels.flagging.noises import VARIANCE, noise_of_line, share_noises
+from rime_kernels.flagging.smoothing import Work, fill_background, workspace
 
 Line = NDArray[np.float32]
 Waterfall = NDArray[np.float32]
 Codes = NDArray[np.uint8]
 Mask = NDArray[np.bool_]
 
-CLEAR, GIVEN, SPECTRUM, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = map(np.uint8, range(9))
+(
+    CLEAR, GIVEN, SPECTRUM, INTEGRATION, TIME, CHANNELS, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME,
+) = map(np.uint8, range(10))  # fmt: skip
 """Codes of `rime_kernels.flagging.waterfalls.CAUSES`."""
 
 
@@ -33,6 +35,8 @@ class Numbers(NamedTuple):
         First channels of the chunks, and the number of channels.
     scales : float64 (n_window,)
         Thresholds of windows of 1, 2, 4, ... samples, in units of the noise.
+    integration_scales : float64 (n_window,)
+        Those of the noises of integrations; 0 where they are not looked at.
     share_noise : bool
     reject : float
     half_time, half_channels : int
@@ -45,6 +49,7 @@ class Numbers(NamedTuple):
     nothing: Line
     chunks: NDArray[np.int64]
     scales: NDArray[np.float64]
+    integration_scales: NDArray[np.float64]
     share_noise: bool
     reject: float
     half_time: int
@@ -69,11 +74,35 @@ def _thresholds(noise: float, of_all: float, scales: NDArray[np.float64]) -> Lin
 
 
 @inner_function
+def _find_in_line(
+    line: Waterfall,
+    given: Codes,
+    kernels: tuple[Line, Line],
+    chunks: NDArray[np.int64],
+    numbers: Numbers,
+    scales: NDArray[np.float64],
+    least: float,
+    cause: np.uint8,
+) -> None:
+    """Give the cause to numbers (1, n) that stand out of their smooth background, with codes in `given`.
+
+    Their noise is `least` at least.
+    """
+    work = workspace(1, line.shape[1])
+    fill_background(line, given, kernels, chunks, numbers.reject, work.background, work)
+    for i in range(line.shape[1]):
+        left_out = given[0, i] != CLEAR
+        work.deviation[0, i] = np.float32(0.0) if left_out else line[0, i] - work.background[0, i]
+    noise = noise_of_waterfall(work.deviation, given, work.line)
+    noise = max(noise, least) if noise > 0.0 else noise
+    find_along_channels(work.deviation, chunks, numbers, scales, (noise, least), work, cause, given)
+
+
+@inner_function
 def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
     """Flag channels whose median over time stands out."""
     n_time, n_chan = amplitude.shape
-    spectrum, line = work.other[:1].copy(), work.line
-    given = np.zeros((1, n_chan), np.uint8)
+    spectrum, given, line = np.zeros((1, n_chan), np.float32), np.zeros((1, n_chan), np.uint8), work.line
     for c in range(n_chan):
         n = 0
         for t in range(n_time):
@@ -82,17 +111,35 @@ def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: C
             line[t] = amplitude[t, c] if clear else np.float32(math.inf)
         given[0, c] = GIVEN if n == 0 else CLEAR
         spectrum[0, c] = np.float32(0.0 if n == 0 else median_of_line(line[:n_time], n))
-    kernels, background = (numbers.nothing, numbers.in_channels), work.background[:1]
-    fill_background(spectrum, given, kernels, numbers.chunks, numbers.reject, background, work)
-    for c in range(n_chan):
-        left_out = given[0, c] != CLEAR
-        spectrum[0, c] = np.float32(0.0) if left_out else spectrum[0, c] - background[0, c]
-    noise = noise_of_waterfall(spectrum, given, line)
-    find_along_channels(spectrum, numbers, noise, work, SPECTRUM, given)
+    kernels = numbers.nothing, numbers.in_channels
+    _find_in_line(spectrum, given, kernels, numbers.chunks, numbers, numbers.scales, 0.0, SPECTRUM)
     for t in range(n_time):
         for c in range(n_chan):
             if code[t, c] == CLEAR and given[0, c] == SPECTRUM:
                 code[t, c] = SPECTRUM
+
+
+@inner_function
+def find_in_integrations(deviation: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+    """Flag integrations whose noise over the band stands out."""
+    if numbers.integration_scales[0] == 0.0:
+        return
+    n_time = len(deviation)
+    noise, given = np.zeros((1, n_time), np.float32), np.full((1, n_time), GIVEN)
+    error, n_known = np.full(n_time, np.float32(math.inf)), 0
+    for t in range(n_time):
+        own, n = noise_of_line(deviation[t], code[t], work.line)
+        if own > 0.0:
+            noise[0, t], given[0, t] = np.float32(math.log(own)), CLEAR
+            error[t] = np.float32(math.sqrt(VARIANCE / n))
+            n_known += 1
+    kernels, chunks = (numbers.nothing, numbers.in_time), np.array([0, n_time])
+    least, scales = median_of_line(error, n_known), numbers.integration_scales
+    _find_in_line(noise, given, kernels, chunks, numbers, scales, least, INTEGRATION)
+    for t in range(n_time):
+        for c in range(deviation.shape[1]):
+            if code[t, c] == CLEAR and given[0, t] == INTEGRATION:
+                code[t, c] = INTEGRATION
 
 
 @inner_function
@@ -131,28 +178,40 @@ def find_along_time(deviation: Waterfall, numbers: Numbers, of_all: float, work:
 
 @inner_function
 def find_along_channels(
-    deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, cause: np.uint8, code: Codes
+    deviation: Waterfall,
+    chunks: NDArray[np.int64],
+    numbers: Numbers,
+    scales: NDArray[np.float64],
+    noises: tuple[float, float],
+    work: Work,
+    cause: np.uint8,
+    code: Codes,
 ) -> None:
     """SumThreshold of each integration along channels, each chunk of them with a noise of its own.
+
+    `noises` are that of all, for where a noise is not known, and the smallest that there can be.
 
     Windows reach beyond the edges of a chunk, with its thresholds.
     """
     n_time, n_chan = deviation.shape
-    n_chunk, margin = len(numbers.chunks) - 1, (1 << (len(numbers.scales) - 1)) - 1
+    n_chunk, margin = len(chunks) - 1, (1 << (len(scales) - 1)) - 1
+    of_all, least = noises
     noise, n_clear = np.empty(n_time * n_chunk), np.empty(n_time * n_chunk, np.int64)
     for i in range(n_time * n_chunk):
         t, chunk = i // n_chunk, i % n_chunk
-        first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
+        first, last = chunks[chunk], chunks[chunk + 1]
         noise[i], n_clear[i] = noise_of_line(deviation[t, first:last], code[t, first:last], work.line)
     if numbers.share_noise:
         share_noises(noise, n_clear, work.line)
     for i in range(n_time * n_chunk):
+        if noise[i] < least:
+            noise[i] = least
         t, chunk = i // n_chunk, i % n_chunk
-        first, last = numbers.chunks[chunk], numbers.chunks[chunk + 1]
+        first, last = chunks[chunk], chunks[chunk + 1]
         begin, end = max(0, first - margin), min(n_chan, last + margin)
         n = end - begin
         high, low = work.high[:n], work.low[:n]
-        thresholds = _thresholds(noise[i], of_all, numbers.scales)
+        thresholds = _thresholds(noise[i], of_all, scales)
         sum_threshold_two_sided(deviation[t, begin:end], thresholds, high, low, work.held[:n])
         for c in range(first, last):
             if (high[c - begin] or low[c - begin]) and code[t, c] == CLEAR:
@@ -242,9 +301,11 @@ def flag_waterfall(amplitude: Waterfall, numbers: Numbers, work: Work, code: Cod
     """All steps, one after the other."""
     find_in_spectrum(amplitude, numbers, work, code)
     subtract_background(amplitude, numbers, work, code)
+    find_in_integrations(work.deviation, numbers, work, code)
     noise = noise_of_waterfall(work.deviation, code, work.line)
     find_along_time(work.deviation, numbers, noise, work, code)
-    find_along_channels(work.deviation, numbers, noise, work, CHANNELS, code)
+    chunks, scales = numbers.chunks, numbers.scales
+    find_along_channels(work.deviation, chunks, numbers, scales, (noise, 0.0), work, CHANNELS, code)
     extend(numbers, work, code)
     extend_by_rank(numbers, work, code)
     flag_wholes(numbers, code)

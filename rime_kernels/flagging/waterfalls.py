@@ -19,6 +19,7 @@ CAUSES = (
     "clear",
     "given",
     "spectrum",
+    "integration",
     "time",
     "channels",
     "extension",
@@ -31,12 +32,14 @@ CAUSES = (
 
 def _numbers(options: WaterfallOptions, n_chan: int) -> steps.Numbers:
     n_chunk = max(1, min(options.n_chunk, n_chan // MIN_SAMPLES))
+    scales = window_scales(options.largest_window, options.falloff)
     return steps.Numbers(
         smoothing_kernel(options.smoothing_time),
         smoothing_kernel(options.smoothing_channels),
         smoothing_kernel(0.0),
         np.linspace(0, n_chan, n_chunk + 1).astype(np.int64),
-        options.n_sigma * window_scales(options.largest_window, options.falloff),
+        options.n_sigma * scales,
+        options.integration_sigma * scales,
         options.noise == "shared",
         options.reject,
         options.extend_time // 2,
@@ -57,15 +60,18 @@ def flag_waterfalls(
     """Flag waterfalls of times and channels, each by itself, in the steps that `CAUSES` names.
 
     1. spectrum: the median over time of each channel, less its smooth background, by SumThreshold.
-    2. time: amplitudes less their smooth background, which leaves out what was found so far, by SumThreshold
-       along time, to both sides.
-    3. channels: the same along channels.
-    4. extension, rank operator, whole channels and whole times.
+    2. integration: amplitudes less their smooth background, which leaves out what was found so far, have a
+       noise in each integration; its logarithm, less a smooth background in time, by SumThreshold.
+    3. time: the same deviations by SumThreshold along time, to both sides.
+    4. channels: the same along channels.
+    5. extension, rank operator, whole channels and whole times.
 
     The noise that a threshold is in units of is 1.4826 times the median of the absolute deviations, without
     what is flagged so far: of each channel along time, of each chunk of channels along channels. Where that
     would be of less than `MIN_SAMPLES` samples, it is of the whole waterfall, and where that has less, too,
-    nothing is found. Nor is where noise is 0.
+    nothing is found. Nor is where noise is 0. Logarithms of the noises of integrations are judged where both
+    channels and integrations are that many, and their scatter is sqrt(1.36/n) at least, n channels being
+    clear: that of n normal deviations.
 
     Parameters
     ----------

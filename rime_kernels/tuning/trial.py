@@ -1,17 +1,20 @@
-"""Time one chi2 of a small synthetic problem that fills a GPU, to compare shapes of a CUDA kernel."""
+"""Time one chi2 of a small synthetic problem that fills a GPU, or a transposition, to compare shapes."""
 
 from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from statistics import median
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rime_kernels import device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.cuda.shapes.candidates import KernelKind
+from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
@@ -24,6 +27,8 @@ _MEMORY = 1 << 30
 # Antennas and times of each class of sizes; the batch, as samplers have it, fills the device.
 _SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
+# Sides of the matrix that is transposed.
+_MATRIX = 8192
 
 
 class Problem(NamedTuple):
@@ -38,8 +43,11 @@ class Problem(NamedTuple):
 def milliseconds(kind: KernelKind) -> float:
     """Median time of one chi2 of the problem of this kind, transfers of parameters and chi2 included.
 
-    Each time with a new `Rime`: the shape decides how data lie on the device.
+    Of the kind that transposes, the time of one matrix. For chi2 each time with a new `Rime`: the shape
+    decides how data lie on the device.
     """
+    if kind.kernel == "transposition":
+        return _median_ms(_transposition())
     problem = make_problem(kind.antennas, kind.polarised, kind.has_gaussian)
     rime = Rime(
         problem.rows,
@@ -51,14 +59,29 @@ def milliseconds(kind: KernelKind) -> float:
         extent=0.02,
         memory_limit=_MEMORY,
     )
+    return _median_ms(lambda: rime.chi2(problem.sources))
+
+
+def _median_ms(call: Callable[[], object]) -> float:
     for _ in range(_WARM):
-        rime.chi2(problem.sources)
+        call()
     seconds: list[float] = []
     while len(seconds) < _CALLS and sum(seconds) < _SECONDS:
         start = time.perf_counter()
-        rime.chi2(problem.sources)
+        call()
         seconds.append(time.perf_counter() - start)
     return 1e3 * median(seconds)
+
+
+def _transposition() -> Callable[[], object]:
+    """Transposes a matrix on the device, and waits for it."""
+    given, out = (device.empty((1, _MATRIX, _MATRIX), np.float32) for _ in range(2))
+
+    def call() -> None:
+        transpose_into(given, out, np.float32)
+        device.cuda.synchronize()
+
+    return call
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,20 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from casacore.tables import table
-from scipy import ndimage
 from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.data_set.index import PartitionRows
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging.find import CAUSES, Samples, _reach, _waterfalls, find_interference
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
-from biro.measurement_set.opened import OpenedColumn
+from biro.measurement_set import flags as of_sets
 from biro.observation.flags import CAUSES as COUNTED
-from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels.flagging.options import WaterfallOptions
 from rime_kernels.flagging.waterfalls import CAUSES as OF_KERNEL
 from tests.rime_kernels.conftest import cuda_backend
@@ -167,6 +164,22 @@ def test_a_background_ends_at_a_gap(gap: float, is_found: bool) -> None:
     assert found.flag.any() == is_found
 
 
+def test_some_baselines_are_judged_as_beside_all() -> None:
+    """Those of every 11th integration alone: each is behind a gap, which the times of all baselines say."""
+    samples, _ = made()
+    is_second = np.maximum(samples.antenna1, samples.antenna2) == 2
+    slot = np.round((samples.time - 5e9) / INTERVAL).astype(int)
+    kept = ~is_second | (slot % 11 == 0)
+    strategy = Strategy("low", waterfalls=replace(NARROW, n_sigma=2.0))
+    all_of_them = Samples(*(x[kept] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
+    some = Samples(*(x[kept & is_second] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
+    expected = find_interference(all_of_them, strategy).code[is_second[kept]]
+    found = find_interference(some._replace(times=np.unique(samples.time)), strategy).code
+    assert np.array_equal(found, expected)
+    assert found.any()
+    assert not np.array_equal(find_interference(some, strategy).code, expected)
+
+
 def test_too_few_visibilities_are_not_judged_and_counted() -> None:
     samples, _ = made()
     few = Samples(*(item[:30, :1] if item.ndim == 3 else item for item in samples[:2]), *samples[2:])
@@ -272,6 +285,37 @@ def test_flags_are_written_and_brought_back(made_set: tuple[Path, np.ndarray], s
         biro.undo_flags(path)
 
 
+def test_a_set_that_memory_has_no_room_for_is_flagged_by_baselines(
+    made_set: tuple[Path, np.ndarray],
+    strategy_file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The same flags and shares, to the bit; one line says beforehand how much memory is taken."""
+    path, _ = made_set
+    expected = biro.flag(path, strategy_file)
+    flags = columns(path)["FLAG"]
+    biro.undo_flags(path)
+    half = N_TIME * N_CHAN
+    monkeypatch.setattr(
+        of_sets, "free_memory", lambda: int(1.5 * half * of_sets.BYTES / of_sets.MEMORY_SHARE)
+    )
+    found = biro.flag(path, strategy_file)
+    assert "read in 2 groups of baselines, with the same flags" in caplog.text
+    assert np.array_equal(columns(path)["FLAG"], flags)
+    assert found.counts == expected.counts
+    one, other = found.to_dict(), expected.to_dict()
+    amplitudes = [each["partitions"][0].pop("amplitudes") for each in (one, other)]  # type: ignore[index,union-attr,call-overload]
+    assert one == other
+    assert amplitudes[0]["before"] == [[None] * 5] * N_CHAN
+    monkeypatch.setattr("biro.files.memory.free_memory", lambda: half)
+    monkeypatch.setattr(of_sets, "free_memory", lambda: half)
+    with pytest.raises(
+        InputError, match=r"flagging the longest of its baselines needs .* select fewer channels"
+    ):
+        biro.flag(path, strategy_file, dry_run=True)
+
+
 def test_a_dry_run_changes_nothing(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:
     path, truth = made_set
     before = contents(path)
@@ -306,7 +350,7 @@ def test_a_run_that_was_interrupted_is_undone_first(
 def test_sets_without_interference_are_left_alone(made_set: tuple[Path, np.ndarray]) -> None:
     path, _ = made_set
     before = contents(path)
-    quiet = Strategy("quiet", waterfalls=WaterfallOptions(n_sigma=1e6))
+    quiet = Strategy("quiet", waterfalls=WaterfallOptions(n_sigma=1e6, integration_sigma=0.0))
     assert not biro.flag(path, quiet).written
     assert contents(path) == before
 
@@ -418,103 +462,3 @@ def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp
     exit_code, _, message = run(path, "--strategy", "wrst")
     assert (exit_code, message.count("\n")) == (2, 1)
     assert "did you mean 'wsrt'" in message
-
-
-FRINGES = """
-[[source]]
-name = "a"
-type = "point"
-east = "9 arcmin"
-north = "0 arcmin"
-I = { prior = "uniform", low = 0, high = 100, unit = "Jy" }
-
-[[source]]
-name = "b"
-type = "point"
-east = "-8 arcmin"
-north = "5 arcmin"
-I = "15 Jy"
-"""
-
-
-@pytest.fixture
-def fringes(tmp_path: Path) -> tuple[Path, np.ndarray]:
-    """Two sources, 15 to 20 times the noise, that beat against each other within a few channels.
-
-    And the truth: of 2000 samples, and of one channel of the baselines of one antenna, 30 times the noise.
-    """
-    (tmp_path / "sky.toml").write_text(FRINGES)
-    sky = biro.read_model(tmp_path / "sky.toml")
-    observation = simulate(
-        "VLA-A",
-        sky,
-        values={"a.I": 20.0},
-        phase_centre=(1.3, 0.4),
-        times=Track("2026-03-01", 400.0, 10.0),
-        channels=Channels(1.4e9, 1e6, 48),
-        noise=1.0,
-        seed=1,
-        backend="cpu",
-        smearing="on",
-    )
-    create_ms(tmp_path / "fringes.ms", observation)
-    rng = np.random.default_rng(2)
-    with table(str(tmp_path / "fringes.ms"), readonly=False, ack=False) as main:
-        data = main.getcol("DATA")
-        truth = np.zeros(data.shape, bool)
-        truth[main.getcol("ANTENNA1") == 3, 20] = True
-        truth[..., 0].flat[rng.choice(truth[..., 0].size, 2000, replace=False)] = True
-        # With the phase of what is there, or else some of it is hidden by noise and sources.
-        data[truth] += 30.0 * data[truth] / np.abs(data[truth])
-        main.putcol("DATA", data)
-    return tmp_path / "fringes.ms", truth
-
-
-def test_what_a_sky_explains_is_no_interference(
-    fringes: tuple[Path, np.ndarray], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is found beside sources that hide it, in data that are read once."""
-    path, truth = fringes
-    before = columns(path)
-    sky = biro.read_model(path.parent / "sky.toml")
-    biro.flag(path)
-    beside_fringes = columns(path)["FLAG"]
-    biro.undo_flags(path)
-    read: list[str] = []
-    column = OpenedColumn._column
-
-    def noted(self: OpenedColumn, name: str, part: PartitionRows) -> object:
-        read.append(name)
-        return column(self, name, part)
-
-    monkeypatch.setattr(OpenedColumn, "_column", noted)
-    report = biro.flag(path, sky=sky, values={"a.I": 20.0})
-    of_residuals = columns(path)["FLAG"]
-    assert report.n_found == of_residuals.sum()
-    assert sorted(read) == ["DATA", "FLAG", "WEIGHT_SPECTRUM"]
-    assert of_residuals[truth].mean() > 0.999
-    # Fringes count for the noise of a baseline: 61 % is found beside them.
-    assert beside_fringes[truth].mean() < 0.8
-    # Away from interference, whose flags are widened in time, too, there are the false alarms of noise.
-    near = ndimage.binary_dilation(truth, np.ones((1, 25, 1)))
-    near |= (truth.sum(axis=1) > 5)[:, None]
-    assert of_residuals[~near].mean() < 0.02
-    # FLAG alone changes: DATA is still that with the sources.
-    assert np.array_equal(columns(path)["DATA"], before["DATA"])
-
-
-def test_the_command_takes_a_model(fringes: tuple[Path, np.ndarray]) -> None:
-    path, truth = fringes
-    (path.parent / "fixed.toml").write_text(
-        FRINGES.replace(FRINGES.partition("I = ")[2].partition("\n")[0], '"20 Jy"')
-    )
-    words = ["flag", str(path), "--model", str(path.parent / "fixed.toml"), "--channels", "0:30"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 0, done.output
-    found = columns(path)["FLAG"]
-    assert found[:, :30][truth[:, :30]].mean() > 0.999
-    assert not found[:, 30:].any()
-    with table(f"{path}/FLAG_CMD", ack=False) as rows:
-        assert "of residuals" in rows.getcell("REASON", rows.nrows() - 1)
-    done = CliRunner().invoke(app, ["flag", str(path), "--model", str(path.parent / "sky.toml"), "--dry-run"])
-    assert (done.exit_code, "a.I" in done.stderr) == (2, True)

@@ -38,11 +38,12 @@ def spectra(n_spectrum: int = 5, n_chan: int = 45, seed: int = 1) -> tuple[np.nd
 
 @pytest.mark.parametrize("width", [5, pytest.param(13, marks=pytest.mark.on_device)])
 def test_deviations_are_those_of_the_cpu(cuda_backend: str, width: int) -> None:
-    from rime_kernels.flagging.cuda.spectra import _deviations
+    from rime_kernels.flagging.cuda.spectra import deviations, transposed
 
     amplitude, flag = spectra()
     staged = np.where(flag, np.float32(np.inf), amplitude)
-    found = _deviations(device.upload(staged), width).copy_to_host()
+    there = transposed(device.upload(staged))
+    found = deviations(there, width, device.Workspace()).copy_to_host()
     with np.errstate(invalid="ignore"):
         expected = np.where(flag, np.float32(0), amplitude - running_median(amplitude, flag, width=width))
     assert np.array_equal(found, expected)
@@ -50,13 +51,20 @@ def test_deviations_are_those_of_the_cpu(cuda_backend: str, width: int) -> None:
 
 def test_noise_is_that_of_the_cpu(cuda_backend: str) -> None:
     """Of even and odd numbers of deviations, of equal ones, of two alone, and of none."""
-    from rime_kernels.flagging.cuda.spectra import _noise
+    from rime_kernels.flagging.cuda.spectra import thresholds
 
     deviation = np.random.default_rng(2).normal(size=(6, 37)).astype(np.float32)
     deviation[1, 3], deviation[2] = 0, np.round(deviation[2])
     deviation[3], deviation[4, :35] = 0, 0
-    found = _noise(device.upload(deviation))
-    assert np.array_equal(found, noise_of_deviations(deviation), equal_nan=True)
+    amplitude = np.ones((37, 6), np.float32)
+    amplitude[:6, 5] = np.inf  # 31 are left: too few
+    given = device.upload(deviation), device.upload(amplitude)
+    options = SpectrumOptions(n_sigma=1.0, largest_window=1)
+    found = thresholds(*given, options, device.Workspace()).copy_to_host()[:, 0, 0]
+    expected = np.nan_to_num(noise_of_deviations(deviation), nan=np.inf).astype(np.float32)
+    expected[5] = np.inf
+    assert np.array_equal(found, expected)
+    assert np.isinf(expected).sum() == 2
 
 
 @pytest.mark.parametrize(
@@ -64,7 +72,7 @@ def test_noise_is_that_of_the_cpu(cuda_backend: str) -> None:
 )
 def test_thresholds_are_those_of_the_cpu(cuda_backend: str, largest: int) -> None:
     """Runs that lie across the edges of blocks, and at the ends of a spectrum."""
-    from rime_kernels.flagging.cuda.spectra import _exceed
+    from rime_kernels.flagging.cuda.spectra import runs
     from rime_kernels.flagging.inputs import thresholds_of
 
     deviation = np.random.default_rng(3).normal(size=(3, 45)).astype(np.float32)
@@ -73,7 +81,8 @@ def test_thresholds_are_those_of_the_cpu(cuda_backend: str, largest: int) -> Non
     deviation[2, 38:] += 1.5
     noise = np.array([1.0, 0.9, 1.2])
     options = SpectrumOptions(n_sigma=2.0, largest_window=largest)
-    found = _exceed(device.upload(deviation), thresholds_of(noise, options))
+    bounds = device.upload(thresholds_of(noise, options)[:, None])
+    found = runs(device.upload(deviation), bounds, device.Workspace()).copy_to_host() != 0
     expected = sum_threshold(deviation, noise, 2.0, largest_window=largest)
     assert np.array_equal(found, expected)
     assert found.any(axis=1).all()
@@ -90,7 +99,8 @@ def test_transposed(cuda_backend: str) -> None:
 
 def test_matrices_transposed_one_by_one(cuda_backend: str) -> None:
     """Of bytes, with squares that are and are not padded, and threads that move one number or several."""
-    from rime_kernels.flagging.cuda.transposition import TransposeShape, transpose_into
+    from rime_kernels.cuda.shapes.transposition import TransposeShape
+    from rime_kernels.flagging.cuda.transposition import transpose_into
 
     given = np.arange(2 * 6 * 9, dtype=np.uint8).reshape(2, 6, 9)
     for shape in (TransposeShape(4, 0, 1), TransposeShape(4, 1, 2)):
@@ -268,6 +278,28 @@ def test_noises_are_shared_as_on_the_cpu(cuda_backend: str) -> None:
         assert found.copy_to_host().reshape(2, 6) == pytest.approx(known, rel=1e-6)
     assert np.isnan(own).sum() == 2
     assert (expected != own).sum() > 6
+
+
+def test_noisy_integrations_are_found(cuda_backend: str) -> None:
+    """Of two waterfalls: a noisy integration, three of them, and one that is left out."""
+    from rime_kernels.flagging.cuda.waterfalls import _Lane
+    from rime_kernels.flagging.steps import INTEGRATION
+    from rime_kernels.flagging.waterfalls import _numbers
+
+    deviation = np.random.default_rng(12).normal(size=(2, 36, 34)).astype(np.float32)
+    deviation[0, 9] *= 9
+    deviation[1, 20:23] *= 9
+    code = np.zeros(deviation.shape, np.uint8)
+    code[1, 4], code[0, :, 7] = 1, 1
+    options = WaterfallOptions(smoothing_time=2.0, smoothing_channels=0.0, largest_window=2)
+    lane, there = _Lane(2, _numbers(options, 34), (36, 34)), device.upload(code)
+    size = device.upload(np.where(code == 0, np.abs(deviation), np.float32(np.inf)))
+    lane._find_in_integrations(device.upload(deviation), size, there)
+    expected = code.copy()
+    for w, t in ((0, 9), (1, 20), (1, 21), (1, 22)):
+        expected[w, t] = np.where(code[w, t] == 0, INTEGRATION, code[w, t])
+    assert np.array_equal(there.copy_to_host(), expected)
+    assert np.array_equal(np.isinf(size.copy_to_host()), expected > 0)
 
 
 @pytest.mark.on_device

@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rime_kernels import InputError
+from rime_kernels import InputError, device
 from rime_kernels.flagging.averaging import OnlineAverage
+from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.flagging.percentiles import line_percentiles
+from rime_kernels.flagging.spectra import flag_spectra
 
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
@@ -60,6 +62,47 @@ def test_a_strong_flagged_visibility_leaves_no_trace(backend: str) -> None:
     found = average.mean()
     assert found.vis[0, 0, 0] == pytest.approx(1.0, abs=1e-14)
     assert found.weight[0, 0, 0] == 2.0
+
+
+def test_spectra_are_flagged_before_they_are_averaged(backend: str) -> None:
+    """Flags are those of `flag_spectra`, and averages those of these flags, to the rounding of float64."""
+    rng = np.random.default_rng(3)
+    shape = (2, 40, 2)
+    vis = (rng.normal(size=shape) + 1j * rng.normal(size=shape)).astype(np.complex64)
+    vis[0, 20, 1], vis[1, 30:32, 0], vis[1, 5, 1], vis[0, 3, 0] = 90.0, 70.0, np.nan, 80.0
+    flag, weight = np.zeros(shape, bool), np.ones(shape, np.float32)
+    flag[0, 3, 0], weight[1, 9] = True, 0.0
+    options = SpectrumOptions(width=5, n_sigma=8.0, largest_window=2)
+    average = OnlineAverage(shape, 10, options, backend)  # type: ignore[arg-type]
+    average.add(vis, weight, flag)
+    lines = [np.moveaxis(each, 2, 1).reshape(4, 40) for each in (np.abs(vis), flag | (weight == 0))]
+    found = flag | np.moveaxis(flag_spectra(*lines, options).reshape(2, 2, 40), 1, 2)
+    assert np.array_equal(average.flags(), found)
+    assert found[0, 20, 1]
+    assert found[1, 30:32, 0].all()
+    plain = OnlineAverage(shape, 10, backend="cpu")
+    plain.add(vis, weight, found)
+    for one, other in zip(average.mean(), plain.mean(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+    assert not average.mean().flag.any()
+
+
+@pytest.mark.cuda
+def test_arrays_on_the_device_are_taken_as_they_are(cuda_backend: str) -> None:
+    """Averages are those of arrays of the host; what does not fit is refused."""
+    vis, weight, flag = integrations(1)
+    average, expected = (OnlineAverage((2, 5, 2), 2, backend=where) for where in ("cuda", "cpu"))  # type: ignore[arg-type]
+    there = [device.upload(each) for each in (vis[0], weight[0], flag[0].astype(np.uint8))]
+    average.add(*there)
+    expected.add(vis[0], weight[0], flag[0])
+    for one, other in zip(average.mean(), expected.mean(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-14)
+    with pytest.raises(InputError, match="weight: vis, weight and flag must all be where the sums are kept"):
+        average.add(there[0], 1.0)
+    with pytest.raises(InputError, match="vis: vis, weight and flag must all be"):
+        expected.add(*there)
+    with pytest.raises(InputError, match=r"flag on the GPU must be uint8 of the shape .* got float32"):
+        average.add(there[0], there[1], there[1])
 
 
 def test_what_cannot_be_averaged_is_refused() -> None:

@@ -18,6 +18,7 @@ from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import choice, guesses, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import (
+    TRANSPOSITION,
     KernelKind,
     all_kinds,
     antenna_class,
@@ -26,8 +27,9 @@ from rime_kernels.cuda.shapes.candidates import (
     neighbours,
     shared_bytes,
 )
-from rime_kernels.cuda.shapes.choice import Size, forced, row_shape, tile_shape
+from rime_kernels.cuda.shapes.choice import Size, forced, row_shape, tile_shape, transpose_shape
 from rime_kernels.cuda.shapes.guesses import guess
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 from rime_kernels.inputs import Variant
 from rime_kernels.tuning import search, trial
 
@@ -69,7 +71,7 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
     def milliseconds(kind: Any) -> float:
         shape = choice._forced[kind.kernel]
         tried.append((kind, shape))
-        n_thread = shape.n_row if kind.kernel == "rows" else shape.n_thread
+        n_thread = getattr(shape, {"rows": "n_row", "transposition": "n_each"}.get(kind.kernel, "n_thread"))
         if n_thread in broken:
             raise RuntimeError("too many resources requested for launch")
         return 1.0 + abs(math.log(n_thread / best))
@@ -114,6 +116,23 @@ def test_rows_that_lose_precision_or_a_sum_are_refused() -> None:
     assert fits(kind, RowShape(128, 8))
     assert not fits(kind, RowShape(128, 16)), "16 turns of a phase: more than 1e-6 in single precision"
     assert not fits(kind, RowShape(96, 8)), "the tree of sums halves"
+
+
+def test_squares_that_cannot_be_shared_evenly_are_refused() -> None:
+    assert fits(TRANSPOSITION, TransposeShape(32, 1, 16))
+    assert not fits(TRANSPOSITION, TransposeShape(32, 1, 3)), "threads of 3 numbers leave some of 32"
+    assert not fits(TRANSPOSITION, TransposeShape(64, 1, 2)), "2048 threads"
+    assert not fits(TRANSPOSITION, TransposeShape(128, 1, 16)), "66 KB of shared memory"
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_flagging_transposes_in_the_shape_on_record(file, monkeypatch) -> None:
+    """Of 8 numbers a thread, where that was fastest; 4 before."""
+    assert transpose_shape() == TransposeShape(32, 1, 4)
+    made_up(monkeypatch, best=8)
+    tuning.tune("single", quick=True)
+    forget()
+    assert transpose_shape().n_each == 8
 
 
 def test_too_large_a_shape_is_cut_to_fit() -> None:
@@ -404,10 +423,17 @@ def test_shared_memory_is_what_the_kernel_declares(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[9]], ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], KINDS[9], TRANSPOSITION], ids=str)
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
-        for name, value in {"_CHAN": 2, "_SOURCE": 4, "_BATCH": 1, "_WARM": 1, "_CALLS": 1}.items():
+        for name, value in {
+            "_MATRIX": 6,
+            "_CHAN": 2,
+            "_SOURCE": 4,
+            "_BATCH": 1,
+            "_WARM": 1,
+            "_CALLS": 1,
+        }.items():
             monkeypatch.setattr(trial, name, value)
         monkeypatch.setattr(trial, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
     trial.make_problem.cache_clear()

@@ -1,8 +1,8 @@
 """The shapes that a CUDA kernel may have, and the shared memory and registers that each needs.
 
-A shape is a `TileShape` or a `RowShape`; nothing here touches CUDA. Every shape that `fits` gives the right
-answer on every device: its shared arrays are within what a kernel may declare, and the registers of a
-block's threads within what a multiprocessor has.
+A shape is a `TileShape`, a `RowShape` or a `TransposeShape`; nothing here touches CUDA. Every shape that
+`fits` gives the right answer on every device: its shared arrays are within what a kernel may declare, and the
+registers of a block's threads within what a multiprocessor has.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Literal, NamedTuple
 
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 
 # Bytes of shared memory that a kernel may declare, on every device.
 MAX_SHARED = 48 * 1024
@@ -24,9 +25,9 @@ _MAX_RUN = 8
 # item (and with more antennas, part of one).
 _FEWEST_ANTENNAS, _FEW_ANTENNAS, _MANY_ANTENNAS = 16, 32, 72
 
-Kernel = Literal["tiles", "rows"]
+Kernel = Literal["tiles", "rows", "transposition"]
 Antennas = Literal["fewest", "few", "many", "most", "any"]
-Shape = TileShape | RowShape
+Shape = TileShape | RowShape | TransposeShape
 
 # Values that a field of a shape may have; tuning varies the fields in this order.
 _LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
@@ -43,6 +44,7 @@ _LADDERS: dict[str, dict[str, tuple[int, ...]]] = {
         "run": (1, 2, 4, 8),
         "max_register": (64, 80, 96, 128, 160, 192, 224, 0),
     },
+    "transposition": {"n_each": (1, 2, 4, 8, 16), "padding": (0, 1, 2)},
 }
 
 
@@ -56,6 +58,8 @@ class KernelKind(NamedTuple):
     antennas: Antennas
 
     def __str__(self) -> str:
+        if self.kernel == "transposition":
+            return "transposition, single"
         words = (
             "single" if self.single else "double",
             "IQUV" if self.polarised else "I",
@@ -64,6 +68,10 @@ class KernelKind(NamedTuple):
         return f"{self.kernel}, {', '.join(words)}" + (
             f", {self.antennas} antennas" if self.antennas != "any" else ""
         )
+
+
+TRANSPOSITION = KernelKind("transposition", True, False, False, "any")
+"""That of flagging, whose shape does not depend on what is flagged."""
 
 
 def antenna_class(n_antenna: int) -> Antennas:
@@ -76,10 +84,11 @@ def antenna_class(n_antenna: int) -> Antennas:
 
 
 def all_kinds(precision: str | None = None) -> list[KernelKind]:
-    """All kinds of kernels, or those of "single" or "double" precision."""
+    """All kinds of kernels, or those of "single" or "double" precision; a transposition is of float32."""
     kernels: list[tuple[Kernel, Antennas]] = [
         ("tiles", "many"), ("tiles", "few"), ("tiles", "fewest"), ("tiles", "most"), ("rows", "any"),
     ]  # fmt: skip
+    transposition = [TRANSPOSITION] if precision in (None, "single") else []
     return [
         KernelKind(kernel, single, polarised, has_gaussian, antennas)
         for single in (True, False)
@@ -87,16 +96,19 @@ def all_kinds(precision: str | None = None) -> list[KernelKind]:
         for polarised in (True, False)
         for has_gaussian in (False, True)
         for kernel, antennas in kernels
-    ]
+    ] + transposition
 
 
 def shared_bytes(kind: KernelKind, shape: Shape) -> int:
     """Bytes of the shared arrays of `tiles.kernel.make_tile_sums` or `rows.kernel.make_row_sums`.
 
-    Of a kernel with a beam, which has three arrays more than others; the gaps that align arrays included.
+    Of a kernel with a beam, which has three arrays more than others; the gaps that align arrays included. Or
+    of float32 that are transposed.
     """
     if isinstance(shape, RowShape):
         return 8 * shape.n_row
+    if isinstance(shape, TransposeShape):
+        return 4 * shape.side * (shape.side + shape.padding)
     return kernel_bytes(kind.single, 4 if kind.polarised else 1, kind.has_gaussian, shape)
 
 
@@ -124,6 +136,9 @@ def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: TileSha
 def fits(kind: KernelKind, shape: Shape) -> bool:
     """Whether a kernel of this shape can be launched on every device, and is as precise as it must be."""
     n_thread = _n_thread(shape)
+    if isinstance(shape, TransposeShape):
+        cut = shape.side > 0 and shape.n_each > 0 and shape.side % shape.n_each == 0
+        return cut and shape.padding >= 0 and n_thread <= 1024 and shared_bytes(kind, shape) <= MAX_SHARED
     if isinstance(shape, TileShape):
         sizes = [shape.side, shape.n_thread, shape.chunk, shape.n_slot, shape.n_item]
     else:
@@ -173,6 +188,8 @@ def _changed(shape: Shape, name: str, value: int) -> Shape:
     """The shape with one field changed, and with the changes of other fields that this entails."""
     changed: Shape = type(shape)(**{**dataclasses.asdict(shape), name: value})
     n_thread = _n_thread(changed)
+    if isinstance(changed, TransposeShape):
+        return changed
     if isinstance(changed, TileShape):
         changed = dataclasses.replace(changed, n_slot=-(-changed.n_slot // changed.side) * changed.side)
     if name == "side" or n_thread * _registers(changed.max_register) > _REGISTERS:
@@ -184,6 +201,8 @@ def _changed(shape: Shape, name: str, value: int) -> Shape:
 
 def _n_thread(shape: Shape) -> int:
     """Threads of a block."""
+    if isinstance(shape, TransposeShape):
+        return shape.side * (shape.side // max(1, shape.n_each))
     return shape.n_row if isinstance(shape, RowShape) else shape.n_thread
 
 

@@ -12,8 +12,9 @@ from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import records, tuning_file
-from rime_kernels.cuda.shapes.candidates import Kernel, KernelKind, Shape, antenna_class
+from rime_kernels.cuda.shapes.candidates import TRANSPOSITION, Kernel, KernelKind, Shape, antenna_class
 from rime_kernels.cuda.shapes.guesses import guess
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 from rime_kernels.inputs import Variant
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,13 @@ def row_shape(variant: Variant, has_gaussian: bool, size: Size | None = None) ->
     """The shape of the kernel over rows, for a problem of this size."""
     shape = _best_shape(kernel_kind("rows", variant, has_gaussian, size), size)
     assert isinstance(shape, RowShape)
+    return shape
+
+
+def transpose_shape() -> TransposeShape:
+    """The shape of the kernel that transposes what is flagged."""
+    shape = _best_shape(TRANSPOSITION, None)
+    assert isinstance(shape, TransposeShape)
     return shape
 
 

@@ -6,10 +6,13 @@ from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, fitted
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 
 
 def guess(kind: KernelKind) -> Shape:
     """The shape of an untuned kernel, from measurements on a few devices."""
+    if kind.kernel == "transposition":
+        return TransposeShape(side=4, n_each=2) if device.simulated() else TransposeShape()
     return _row_guess(kind) if kind.kernel == "rows" else _tile_guess(kind)
 
 

@@ -15,10 +15,11 @@ from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import tuning_file
 from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, fits
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 from rime_kernels.cuda.shapes.tuning_file import Record
 
 _KEY = ("device", "numba_cuda", "kernels", *KernelKind._fields)
-_SHAPES: dict[str, type[Shape]] = {"tiles": TileShape, "rows": RowShape}
+_SHAPES: dict[str, type[Shape]] = {"tiles": TileShape, "rows": RowShape, "transposition": TransposeShape}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,10 +29,10 @@ class Tuned:
     Attributes
     ----------
     kind : KernelKind
-    shape : TileShape or RowShape
+    shape : TileShape, RowShape or TransposeShape
     ms, guess_ms : float
-        Milliseconds of one chi2 of the synthetic problem, in this shape and in the one that an untuned
-        kernel gets (infinite where that one did not run).
+        Milliseconds of one chi2 of the synthetic problem, or of a transposition, in this shape and in the one
+        that an untuned kernel gets (infinite where that one did not run).
     """
 
     kind: KernelKind

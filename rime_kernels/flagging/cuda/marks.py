@@ -16,7 +16,7 @@ from rime_kernels.cuda.kernels.lane_sums import make_block_sum
 from rime_kernels.flagging.lines import RANK_MARGIN
 
 cuda: Module = device.cuda
-CLEAR, GIVEN, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = 0, 1, 5, 6, 7, 8
+CLEAR, GIVEN, EXTENSION, RANK, WHOLE_CHANNEL, WHOLE_TIME = 0, 1, 6, 7, 8, 9
 """Codes that kernels here write or read."""
 
 
@@ -111,6 +111,20 @@ def make_mark() -> Compiled:
                 code[line, c] = cause
 
     return mark
+
+
+@functools.cache
+def make_mark_lines() -> Compiled:
+    """Kernel that gives a code to the clear samples of the lines that were found, uint8 (n_line, 1)."""
+
+    @device.kernel(0)
+    def mark_lines(code: Array, found: Array, cause: Scalar) -> None:
+        line = cuda.blockIdx.x
+        for c in range(cuda.threadIdx.x, code.shape[1], cuda.blockDim.x):
+            if code[line, c] == CLEAR and found[line, 0]:
+                code[line, c] = cause
+
+    return mark_lines
 
 
 @functools.cache

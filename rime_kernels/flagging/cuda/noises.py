@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
-from numba import float32, float64
+from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
 from rime_kernels.flagging.cuda.middles import find_middles
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
-from rime_kernels.flagging.noises import drawn, errors_from
+from rime_kernels.flagging.noises import VARIANCE, drawn, errors_from
 
 cuda: Module = device.cuda
 
@@ -89,6 +90,46 @@ def make_share() -> Compiled:
 
 
 @functools.cache
+def make_log_noises() -> Compiled:
+    """Kernel of the logarithms of the noises of integrations, of their codes and their errors.
+
+    There is a block for each waterfall. Given are how many deviations of each integration count and their
+    middle two, int32 (n_waterfall n_time, 1) and float32 (n_waterfall n_time, 1, 2); found are float32, uint8
+    and float32 (n_waterfall, n_time): 0, left out, and infinite where the noise is not known.
+    """
+
+    @device.kernel(0)
+    def log_noises(value: Array, code: Array, error: Array, n_found: Array, middle: Array) -> None:
+        w = cuda.blockIdx.x
+        for t in range(cuda.threadIdx.x, value.shape[1], cuda.blockDim.x):
+            i = w * value.shape[1] + t
+            noise = _noise_of(n_found[i, 0], middle, i, 0)
+            value[w, t], code[w, t] = float32(0.0), uint8(1)
+            error[w, t] = float32(float("inf"))
+            if noise > 0.0:
+                value[w, t], code[w, t] = float32(math.log(noise)), uint8(0)
+                error[w, t] = float32(math.sqrt(VARIANCE / float64(n_found[i, 0])))
+
+    return log_noises
+
+
+@functools.cache
+def make_raise() -> Compiled:
+    """Kernel that raises noises float32 (n_waterfall, 1) to medians, given by their middle two.
+
+    There is a thread for each waterfall.
+    """
+
+    @device.kernel(0)
+    def raise_noises(noise: Array, middle: Array) -> None:
+        w = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        if w < noise.shape[0]:
+            noise[w, 0] = max(noise[w, 0], float32(_median_of(middle, w, 0)))
+
+    return raise_noises
+
+
+@functools.cache
 def make_thresholds() -> Compiled:
     """Kernel of thresholds float32 (n_line, n_chunk, n_window) from noises float32 (n_line, n_chunk).
 
@@ -106,6 +147,33 @@ def make_thresholds() -> Compiled:
             known = _noise_of(n_of_all[line // n_line, 0], of_all, line // n_line, 0)
         bound = scales[k] * known if known > 0.0 else float("inf")
         out[line, chunk, k] = float32(bound)
+
+    return thresholds
+
+
+@functools.cache
+def make_spectrum_thresholds() -> Compiled:
+    """Kernel of thresholds float32 (n_spectrum, 1, n_window) of spectra; a thread for each.
+
+    Given are amplitudes float32 (n_chan, n_spectrum), infinite where they are left out, how many deviations
+    are not zero and their middle two, int32 (n_spectrum, 1) and float32 (n_spectrum, 1, 2), and the
+    thresholds of windows in those of one sample. Infinite where a noise is not known.
+    """
+
+    @device.kernel(0)
+    def thresholds(
+        amplitude: Array, n_found: Array, middle: Array, n_sigma: Scalar, scales: Array, out: Array
+    ) -> None:
+        s = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
+        if s >= amplitude.shape[1]:
+            return
+        n_there = 0
+        for c in range(amplitude.shape[0]):
+            n_there += int32(amplitude[c, s] < float32(float("inf")))
+        is_known = n_there >= MIN_SAMPLES and n_found[s, 0] > 0
+        noise = MAD_NORMAL * _median_of(middle, s, 0)
+        for k in range(scales.shape[0]):
+            out[s, 0, k] = float32(n_sigma * noise * scales[k] if is_known else float("inf"))
 
     return thresholds
 

@@ -10,18 +10,18 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.flagging.cuda.medians import make_deviations
 from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.noises import make_spectrum_thresholds
 from rime_kernels.flagging.cuda.sums import find_runs
 from rime_kernels.flagging.cuda.transposition import transpose_into
-from rime_kernels.flagging.inputs import amplitudes, thresholds_of
-from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
-from rime_kernels.flagging.options import SpectrumOptions
+from rime_kernels.flagging.inputs import amplitudes
+from rime_kernels.flagging.options import SpectrumOptions, window_scales
 
 PART = 256
 """Channels that a thread of the running median walks over."""
 BATCH = 1 << 27
 """Samples that are on the device at a time, at most; they are fewer where memory is less."""
-BYTES = 16
-"""Of device memory for each sample: amplitudes, deviations, both transposed."""
+BYTES = 17
+"""Of device memory for each sample: amplitudes, deviations, both transposed; flags."""
 
 
 def flag_spectra(amplitude: ArrayLike, flag: ArrayLike, options: SpectrumOptions) -> NDArray[np.bool_]:
@@ -41,12 +41,8 @@ def flag_spectra(amplitude: ArrayLike, flag: ArrayLike, options: SpectrumOptions
 
 def _flag(staged: NDArray[np.float32], options: SpectrumOptions) -> NDArray[np.bool_]:
     """Flags of spectra that fit onto the device."""
-    deviation = _deviations(device.upload(np.ascontiguousarray(staged)), options.width)
-    noise = _noise(deviation)
-    noise[np.count_nonzero(np.isfinite(staged), axis=1) < MIN_SAMPLES] = np.nan
-    thresholds = thresholds_of(noise, options)
-    n_window = 1 if options.threshold == "simple" else thresholds.shape[1]
-    return _exceed(deviation, np.ascontiguousarray(thresholds[:, :n_window]))
+    by_channel = transposed(device.upload(np.ascontiguousarray(staged)))
+    return np.asarray(found_in(by_channel, options, device.Workspace()).copy_to_host()).astype(bool)
 
 
 def transposed(given: DeviceArray) -> DeviceArray:
@@ -57,16 +53,36 @@ def transposed(given: DeviceArray) -> DeviceArray:
     return out
 
 
-def _deviations(amplitude: DeviceArray, width: int) -> DeviceArray:
-    """Deviations float32 (n_spectrum, n_chan) from running medians."""
-    by_channel = transposed(amplitude)
+def found_in(by_channel: DeviceArray, options: SpectrumOptions, work: device.Workspace) -> DeviceArray:
+    """What is found in spectra on the device, where nothing of it comes back to the host.
+
+    Parameters
+    ----------
+    by_channel : float32 (n_chan, n_spectrum)
+        Amplitudes, infinite where they are left out.
+    options : SpectrumOptions
+    work : Workspace
+
+    Returns
+    -------
+    uint8 (n_spectrum, n_chan)
+        Of samples that are left out, some may be among those found.
+    """
+    deviation = deviations(by_channel, options.width, work)
+    return runs(deviation, thresholds(deviation, by_channel, options, work), work)
+
+
+def deviations(by_channel: DeviceArray, width: int, work: device.Workspace) -> DeviceArray:
+    """Deviations float32 (n_spectrum, n_chan) from running medians; 0 where a sample is left out."""
     n_chan, n_spectrum = by_channel.shape
     part = 16 if device.simulated() else PART
     n_thread = 4 if device.simulated() else 64
     blocks = -(-n_spectrum // n_thread), -(-n_chan // part)
-    deviation = device.empty((n_chan, n_spectrum), np.float32)
-    make_deviations(width)[blocks, n_thread](by_channel, part, deviation)
-    return transposed(deviation)
+    there = work.array("deviation by channel", (n_chan, n_spectrum), np.float32)
+    make_deviations(width)[blocks, n_thread](by_channel, part, there)
+    deviation = work.array("deviation", (n_spectrum, n_chan), np.float32)
+    transpose_into(there.reshape(1, n_chan, n_spectrum), deviation.reshape(1, n_spectrum, n_chan), np.float32)
+    return deviation
 
 
 def _band(n_chan: int) -> DeviceArray:
@@ -74,20 +90,26 @@ def _band(n_chan: int) -> DeviceArray:
     return device.upload(np.array([0, n_chan], np.int32))
 
 
-def _noise(deviation: DeviceArray) -> NDArray[np.float64]:
-    """Noise float64 (n_spectrum,), NaN where all deviations are 0."""
+def thresholds(
+    deviation: DeviceArray, by_channel: DeviceArray, options: SpectrumOptions, work: device.Workspace
+) -> DeviceArray:
+    """Thresholds float32 (n_spectrum, 1, n_window) of spectra, by their noise."""
     n_spectrum, n_chan = deviation.shape
-    found = device.empty((n_spectrum, 1), np.int32), device.empty((n_spectrum, 1, 2), np.float32)
+    found = work.array("n", (n_spectrum, 1), np.int32), work.array("middle", (n_spectrum, 1, 2), np.float32)
     find_middles(deviation, 1, _band(n_chan), found, least=1)
-    n, middle = (np.asarray(each.copy_to_host()) for each in found)
-    value = middle[:, 0].astype(np.float64)
-    return np.where(n[:, 0] > 0, MAD_NORMAL * (0.5 * (value[:, 0] + value[:, 1])), np.nan)
+    n_window = 1 if options.threshold == "simple" else options.largest_window.bit_length()
+    scales = device.upload(window_scales(options.largest_window, options.falloff)[:n_window])
+    bounds = work.array("bounds", (n_spectrum, 1, n_window), np.float32)
+    n_thread = 4 if device.simulated() else 64
+    make_spectrum_thresholds()[-(-n_spectrum // n_thread), n_thread](
+        by_channel, *found, options.n_sigma, scales, bounds
+    )
+    return bounds
 
 
-def _exceed(deviation: DeviceArray, thresholds: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """What SumThreshold flags."""
+def runs(deviation: DeviceArray, bounds: DeviceArray, work: device.Workspace) -> DeviceArray:
+    """What SumThreshold flags, uint8 (n_spectrum, n_chan)."""
     n_chan = deviation.shape[1]
-    found = device.empty(deviation.shape, np.bool_)
-    bounds = device.upload(thresholds[:, None])
+    found = work.array("found", deviation.shape, np.uint8)
     find_runs(deviation, bounds, _band(n_chan), found, longest=n_chan, two_sided=False)
-    return np.asarray(found.copy_to_host())
+    return found

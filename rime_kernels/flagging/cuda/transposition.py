@@ -3,37 +3,16 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numba
 import numpy as np
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Stream
+from rime_kernels.cuda.shapes.choice import transpose_shape
+from rime_kernels.cuda.shapes.transposition import TransposeShape
 
 cuda: Module = device.cuda
-
-
-@dataclass(frozen=True)
-class TransposeShape:
-    """How a transposition is cut.
-
-    Attributes
-    ----------
-    side : int
-        Matrices are cut into squares of this side, which a block brings through shared memory.
-    padding : int
-        Numbers that rows of a square are longer than needed; 1 lets a column lie in different banks.
-    n_each : int
-        Numbers of a square that a thread moves; a divisor of the side.
-    """
-
-    side: int = 32
-    padding: int = 1
-    n_each: int = 4
-
-
-SIMULATED = TransposeShape(side=4, n_each=2)
 
 
 @functools.cache
@@ -70,9 +49,11 @@ def transpose_into(
     stream: Stream = 0,
     shape: TransposeShape | None = None,
 ) -> None:
-    """Transpose matrices (n_matrix, n, m) on the device into `out` (n_matrix, m, n)."""
-    if shape is None:
-        shape = SIMULATED if device.simulated() else TransposeShape()
+    """Transpose matrices (n_matrix, n, m) on the device into `out` (n_matrix, m, n).
+
+    In the shape that `biro tune` found fastest, unless one is given.
+    """
+    shape = shape or transpose_shape()
     n_matrix, n, m = given.shape
     blocks = -(-m // shape.side), -(-n // shape.side), n_matrix
     threads = shape.side, shape.side // shape.n_each

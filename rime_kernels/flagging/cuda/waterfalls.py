@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +13,20 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Scalar
 from rime_kernels.flagging.cuda import marks, smoothing
 from rime_kernels.flagging.cuda.middles import find_middles
-from rime_kernels.flagging.cuda.noises import find_noises, make_thresholds
+from rime_kernels.flagging.cuda.noises import (
+    find_noises,
+    make_log_noises,
+    make_raise,
+    make_thresholds,
+)
 from rime_kernels.flagging.cuda.sums import find_runs
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.lines import MAD_NORMAL
-from rime_kernels.flagging.steps import CHANNELS, SPECTRUM, TIME, Numbers
+from rime_kernels.flagging.steps import CHANNELS, INTEGRATION, SPECTRUM, TIME, Numbers
 
 BATCH = 1 << 24
 """Samples that a lane has on the device at a time, or one waterfall where that has more."""
-BYTES = 96
+BYTES = 100
 """Of device memory for each sample, in waterfalls of a single integration, whose lines are samples."""
 N_LANE = 2
 """Batches that are under way: while kernels flag one of them, the next one is sent."""
@@ -50,6 +56,30 @@ def flag_waterfalls(value: Waterfalls, numbers: Numbers, code: Codes) -> None:
         lane.finish()
 
 
+class _Chunks(NamedTuple):
+    """Chunks of the last axis, each with a noise of its own.
+
+    Attributes
+    ----------
+    edges : int32 (n_chunk + 1,)
+        Where they begin, and the length of the axis.
+    chunk_of : int32 (n,)
+        The chunk of each place.
+    longest : int
+    """
+
+    edges: DeviceArray
+    chunk_of: DeviceArray
+    longest: int
+
+    @classmethod
+    def of(cls, edges: NDArray[np.int64]) -> _Chunks:
+        """Chunks on the device."""
+        lengths = np.diff(edges)
+        chunk_of = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+        return cls(device.upload(edges.astype(np.int32)), device.upload(chunk_of), int(lengths.max()))
+
+
 class _Lane:
     """A stream with all that one batch of waterfalls needs on the device and in pinned memory of the host."""
 
@@ -59,14 +89,14 @@ class _Lane:
         self._host = _pinned((n, *shape), np.float32), _pinned((n, *shape), np.uint8)
         self._out: Codes | None = None
         self._time, self._channels = (device.upload(x[:-3]) for x in (numbers.in_time, numbers.in_channels))
-        self._scales = device.upload(numbers.scales)
-        bounds = numbers.chunks.astype(np.int32)
-        self._chunks, self._longest = device.upload(bounds), int(np.diff(bounds).max())
-        self._chunk_of = device.upload(np.repeat(np.arange(len(bounds) - 1, dtype=np.int32), np.diff(bounds)))
-        n_chunk = len(bounds) - 1
-        lengths = {*shape, n_chunk, shape[0] * n_chunk}
+        self._scales, self._integration_scales = map(
+            device.upload, (numbers.scales, numbers.integration_scales)
+        )
+        self._chunks = _Chunks.of(numbers.chunks)
+        self._all_times, self._all_channels = (_Chunks.of(np.array([0, length])) for length in shape)
+        n_chunk = len(numbers.chunks) - 1
+        lengths = {1, *shape, n_chunk, shape[0] * n_chunk}
         self._ends = {length: device.upload(np.array([0, length], np.int32)) for length in lengths}
-        self._all_times, self._all_channels = (self._ends[length] for length in shape)
 
     def start(self, value: Waterfalls, code: Codes) -> None:
         """Send a batch, and start the kernels and the way back, after what was under way before has ended."""
@@ -94,55 +124,89 @@ class _Lane:
         """All steps on the device; gives the codes."""
         n_line = value.shape[1]
         self._mark(self._find_in_spectrum(value, code), n_line, SPECTRUM, code)
-        background = self._background(value, code, in_time=True)
-        deviation, size = (self._array(name, value.shape, np.float32) for name in ("deviation", "a"))
+        background = self._background(value, code, self._channels, self._chunks, in_time=True)
+        deviation, size = (self._array(name, value.shape, np.float32) for name in ("kept", "a"))
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
-        of_all = self._middles(size, n_line, self._all_channels, "all")
+        if self._numbers.integration_scales[0] > 0.0:
+            self._find_in_integrations(deviation, size, code)
+        of_all = self._middles(size, n_line, self._all_channels.edges, "all")
         self._mark(self._find_along_time(deviation, code, of_all), 1, TIME, code)
         self._over(marks.make_sizes(), (deviation, code, size))
-        self._mark(self._find_along_channels(deviation, size, of_all), 1, CHANNELS, code)
+        found = self._runs(deviation, size, self._chunks, of_all, self._scales)
+        self._mark(found, 1, CHANNELS, code)
         return self._flag_wholes(self._extended(code))
 
     def _find_in_spectrum(self, value: DeviceArray, code: DeviceArray) -> DeviceArray:
         """Channels (n_waterfall, 1, n_chan) whose median over time stands out."""
-        n, _, n_chan = value.shape
         size = self._array("a", value.shape, np.float32)
         self._over(marks.make_sizes(), (value, code, size))
-        median = self._middles(self._transposed(size, "b"), 1, self._all_times, "median")
-        spectrum, left_out = (
-            self._array("spectrum", (n, 1, n_chan), np.float32),
-            self._array("gone", (n, 1, n_chan), np.uint8),
-        )
-        self._over(marks.make_spectrum(), (spectrum, left_out), *median)
-        background = self._background(spectrum, left_out, in_time=False)
-        deviation, size = (self._array(name, spectrum.shape, np.float32) for name in ("deviation", "a"))
-        self._over(marks.make_deviate(), (spectrum, background, left_out, deviation, size))
-        of_all = self._middles(size, 1, self._all_channels, "all")
-        return self._find_along_channels(deviation, size, of_all)
+        median = self._middles(self._transposed(size, "b"), 1, self._all_times.edges, "median")
+        shape = len(value), 1, value.shape[2]
+        line, left_out = self._array("line", shape, np.float32), self._array("gone", shape, np.uint8)
+        self._over(marks.make_spectrum(), (line, left_out), *median)
+        return self._find_in_line((line, left_out), self._channels, self._chunks, self._scales, None)
 
-    def _background(self, value: DeviceArray, code: DeviceArray, *, in_time: bool) -> DeviceArray:
-        """Smooth background; samples whose codes are not 0 are left out, and then those far from the rest."""
+    def _find_in_integrations(self, deviation: DeviceArray, size: DeviceArray, code: DeviceArray) -> None:
+        """Mark integrations whose noise over the band stands out; their sizes become infinite."""
+        noises = self._middles(size, 1, self._all_channels.edges, "noises")
+        shape = len(deviation), 1, deviation.shape[1]
+        line, error = (self._array(name, shape, np.float32) for name in ("line", "error"))
+        left_out = self._array("gone", shape, np.uint8)
+        self._over(make_log_noises(), (line, left_out, error), *noises)
+        _, least = self._middles(error, 1, self._all_times.edges, "least")
+        found = self._find_in_line(
+            (line, left_out), self._time, self._all_times, self._integration_scales, least
+        )
+        self._over(marks.make_mark_lines(), (code, found.reshape(*deviation.shape[:2], 1)), INTEGRATION)
+        self._over(marks.make_sizes(), (deviation, code, size))
+
+    def _find_in_line(
+        self,
+        given: tuple[DeviceArray, DeviceArray],
+        weights: DeviceArray,
+        chunks: _Chunks,
+        scales: DeviceArray,
+        least: DeviceArray | None,
+    ) -> DeviceArray:
+        """Which numbers of lines (n_waterfall, 1, n), given with codes, stand out of their background.
+
+        Noises are at least the median whose middle two are `least`, where it is given.
+        """
+        line, left_out = given
+        background = self._background(line, left_out, weights, chunks, in_time=False)
+        deviation, size = (self._array(name, line.shape, np.float32) for name in ("deviation", "a"))
+        self._over(marks.make_deviate(), (line, background, left_out, deviation, size))
+        of_all = self._middles(size, 1, self._ends[line.shape[2]], "all")
+        return self._runs(deviation, size, chunks, of_all, scales, least)
+
+    def _background(
+        self, value: DeviceArray, code: DeviceArray, weights: DeviceArray, chunks: _Chunks, *, in_time: bool
+    ) -> DeviceArray:
+        """Smooth background; samples whose codes are not 0 are left out, and then those far from the rest.
+
+        `weights` are those of the last axis; `in_time` smooths along the one before, too.
+        """
         total, weight = (self._array(name, value.shape, np.float32) for name in ("a", "b"))
         split, _ = smoothing.make_parts()
         self._over(split, (value, code, total, weight))
-        background = self._smooth_mean(total, weight, in_time=in_time, fill=False)
+        background = self._smooth_mean(total, weight, weights, in_time=in_time, fill=False)
         deviation, size = (self._array(name, value.shape, np.float32) for name in ("deviation", "a"))
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         n_line = value.shape[1]
-        median = self._middles(size, n_line, self._chunks, "chunks")
+        median = self._middles(size, n_line, chunks.edges, "chunks")
         self._over(split, (value, code, total, weight))
         limit = self._numbers.reject * MAD_NORMAL
-        self._over(marks.make_reject(), (deviation, total, weight), self._chunk_of, n_line, *median, limit)
-        return self._smooth_mean(total, weight, in_time=in_time, fill=True)
+        self._over(marks.make_reject(), (deviation, total, weight), chunks.chunk_of, n_line, *median, limit)
+        return self._smooth_mean(total, weight, weights, in_time=in_time, fill=True)
 
     def _smooth_mean(
-        self, total: DeviceArray, weight: DeviceArray, *, in_time: bool, fill: bool
+        self, total: DeviceArray, weight: DeviceArray, weights: DeviceArray, *, in_time: bool, fill: bool
     ) -> DeviceArray:
         """Smoothed sums over smoothed weights; where there are none, NaN, or interpolated if `fill`."""
         shape, stream = total.shape, self._stream
         pair = _lines(total), _lines(weight)
         smoothed = [self._array(name, shape, np.float32) for name in ("c", "d")]
-        smoothing.smooth_lines(pair, self._channels, (_lines(smoothed[0]), _lines(smoothed[1])), stream)
+        smoothing.smooth_lines(pair, weights, (_lines(smoothed[0]), _lines(smoothed[1])), stream)
         turned = [self._transposed(each, name) for each, name in zip(smoothed, ("a", "b"), strict=True)]
         if in_time:
             out = [self._array(name, turned[0].shape, np.float32) for name in ("c", "d")]
@@ -165,30 +229,36 @@ class _Lane:
         by_channel, codes = self._transposed(deviation, "b"), self._transposed(code, "turned", np.uint8)
         size = self._array("c", by_channel.shape, np.float32)
         self._over(marks.make_sizes(), (by_channel, codes, size))
-        found = self._runs(by_channel, size, self._all_times, by_channel.shape[2], of_all)
+        found = self._runs(by_channel, size, self._all_times, of_all, self._scales)
         return self._transposed(found, "found of time", np.uint8)
 
-    def _find_along_channels(
-        self, deviation: DeviceArray, size: DeviceArray, of_all: tuple[DeviceArray, DeviceArray]
-    ) -> DeviceArray:
-        """What SumThreshold finds in each integration along channels."""
-        return self._runs(deviation, size, self._chunks, self._longest, of_all)
-
     def _runs(
-        self, deviation: DeviceArray, size: DeviceArray, edges: DeviceArray, longest: int,
+        self,
+        deviation: DeviceArray,
+        size: DeviceArray,
+        chunks: _Chunks,
         of_all: tuple[DeviceArray, DeviceArray],
-    ) -> DeviceArray:  # fmt: skip
+        scales: DeviceArray,
+        least: DeviceArray | None = None,
+    ) -> DeviceArray:
         """SumThreshold along the last axis, with a noise of each line between two edges."""
-        n_line = deviation.shape[1]
+        n_line, edges = deviation.shape[1], chunks.edges
         ends = self._ends[n_line * (len(edges) - 1)] if self._numbers.share_noise else None
         noise = find_noises(size, edges, ends, self._work, self._stream)
-        bounds = self._array("bounds", (*noise.shape, self._scales.size), np.float32)
-        make_thresholds()[noise.shape, self._scales.size, self._stream](
-            noise, *of_all, n_line, self._scales, bounds
-        )
+        if least is not None:
+            n_thread = _threads(len(noise))
+            make_raise()[-(-len(noise) // n_thread), n_thread, self._stream](noise, least)
+        bounds = self._array("bounds", (*noise.shape, scales.size), np.float32)
+        make_thresholds()[noise.shape, scales.size, self._stream](noise, *of_all, n_line, scales, bounds)
         found = self._array("found", deviation.shape, np.uint8)
         find_runs(
-            _lines(deviation), bounds, edges, _lines(found), self._stream, longest=longest, two_sided=True
+            _lines(deviation),
+            bounds,
+            edges,
+            _lines(found),
+            self._stream,
+            longest=chunks.longest,
+            two_sided=True,
         )
         return found
 
