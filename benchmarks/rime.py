@@ -17,6 +17,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 from chi2.cases import SAMPLED, STREAMED, Case, cases, fewer_times
@@ -135,6 +136,7 @@ def main() -> int:
             for precision in ["single", "double"] if args.precision == "both" else [args.precision]:
                 if precision == "single" or not case.single_only:
                     run.do(case, precision)
+            save(args, run, about, roofs, peers.skipped)
     except KeyboardInterrupt:
         print("interrupted: what was found so far follows")
     finally:
@@ -147,20 +149,27 @@ def main() -> int:
 def finish(args: argparse.Namespace, run: Run, about: Line, roofs: Line, left_out: dict[str, str]) -> None:
     """What follows the table, and the JSON file."""
     print("\n" + "\n".join(text for line in run.lines if (text := extra_text(line))))
-    verdicts = judge(args.device, run.lines, roofs)
-    print("\n" + goals_text(verdicts))
+    print("\n" + goals_text(judge(args.device, run.lines, roofs)))
+    output = save(args, run, about, roofs, left_out)
+    print(f"\nwritten to {output}" if output else "\nnot written")
+
+
+def save(
+    args: argparse.Namespace, run: Run, about: Line, roofs: Line, left_out: dict[str, str]
+) -> Path | None:
+    """Write what there is, so that a run that is ended early loses nothing; the path of the file."""
     found = {
         "device": args.device,
         "quick": args.quick,
         "machine": about,
         "roofs": roofs,
         "cases": run.lines,
-        "goals": verdicts,
+        "goals": judge(args.device, run.lines, roofs),
         "peers_left_out": left_out,
     }
     output = output_path(args, f"{args.device}_{machine_slug(about)}.json")
     write(output, found)
-    print(f"\nwritten to {output}" if output else "\nnot written")
+    return output
 
 
 if __name__ == "__main__":

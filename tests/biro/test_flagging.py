@@ -93,10 +93,11 @@ def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
 
     kept = ~is_second | (at % 12 == 0)
     whole, second = find_interference(some(kept), STRATEGY), some(kept & is_second)
-    by_itself = find_interference(second._replace(interval=INTERVAL), STRATEGY)
+    among_others = second._replace(times=np.unique(samples.time[kept]))
+    by_itself = find_interference(among_others, STRATEGY)
     assert np.array_equal(by_itself.code, whole.code[is_second[kept]])
     reach = _reach(STRATEGY)
-    (padded,) = _waterfalls(second._replace(interval=INTERVAL), reach)
+    (padded,) = _waterfalls(among_others, reach)
     assert padded.shape[1] == 5 + 4 * reach
     assert next(_waterfalls(second, reach)).shape[1] == 5
 
