@@ -443,6 +443,7 @@ def samples_of(
         np.nan_to_num(columns.uvw[part.rows]),
         np.array(spw["chan_freq"])[part.chan],
         np.abs(np.array(spw["chan_width"])[part.chan]),
+        exposure=columns.exposure[part.rows],
     )
 
 

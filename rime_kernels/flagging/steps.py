@@ -120,8 +120,10 @@ def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: C
 
 
 @inner_function
-def find_in_integrations(deviation: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
-    """Flag integrations whose noise over the band stands out."""
+def find_in_integrations(
+    deviation: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: Work, code: Codes
+) -> None:
+    """Flag integrations whose noise over the band stands out of those that are `alike`, as they are."""
     if numbers.integration_scales[0] == 0.0:
         return
     n_time = len(deviation)
@@ -129,7 +131,7 @@ def find_in_integrations(deviation: Waterfall, numbers: Numbers, work: Work, cod
     error, n_known = np.full(n_time, np.float32(math.inf)), 0
     for t in range(n_time):
         own, n = noise_of_line(deviation[t], code[t], work.line)
-        if own > 0.0:
+        if own > 0.0 and alike[t]:
             noise[0, t], given[0, t] = np.float32(math.log(own)), CLEAR
             error[t] = np.float32(math.sqrt(VARIANCE / n))
             n_known += 1
@@ -297,11 +299,13 @@ def flag_wholes(numbers: Numbers, code: Codes) -> None:
 
 
 @inner_function
-def flag_waterfall(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+def flag_waterfall(
+    amplitude: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: Work, code: Codes
+) -> None:
     """All steps, one after the other."""
     find_in_spectrum(amplitude, numbers, work, code)
     subtract_background(amplitude, numbers, work, code)
-    find_in_integrations(work.deviation, numbers, work, code)
+    find_in_integrations(work.deviation, alike, numbers, work, code)
     noise = noise_of_waterfall(work.deviation, code, work.line)
     find_along_time(work.deviation, numbers, noise, work, code)
     chunks, scales = numbers.chunks, numbers.scales

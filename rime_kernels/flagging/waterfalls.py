@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.jit import loop_over_parts
+from rime_kernels.errors import InputError
 from rime_kernels.flagging import steps
 from rime_kernels.flagging.inputs import amplitudes
 from rime_kernels.flagging.lines import MIN_SAMPLES
@@ -55,6 +56,7 @@ def flag_waterfalls(
     flag: ArrayLike = False,
     options: WaterfallOptions | None = None,
     *,
+    alike: ArrayLike = True,
     backend: device.Backend = "cpu",
 ) -> NDArray[np.uint8]:
     """Flag waterfalls of times and channels, each by itself, in the steps that `CAUSES` names.
@@ -81,6 +83,9 @@ def flag_waterfalls(
         Samples that are left out: they deviate by nothing, and no shares count them. So are those that are
         not finite.
     options : WaterfallOptions, optional
+    alike : bool, broadcast against (n_waterfall, n_time)
+        Integrations that should have the noise of those around them; others, such as one of a shorter
+        exposure, are left out of step 2.
     backend : "auto", "cpu" or "cuda"
         Where it is computed. Both find the same, but for samples whose means are within 1e-6 of a threshold:
         sums of backgrounds are of float32, in another order.
@@ -101,23 +106,31 @@ def flag_waterfalls(
     value = amplitudes(amplitude, flag, ("n_waterfall", "n_time", "n_chan"))
     code = np.isinf(value).astype(np.uint8)
     np.copyto(value, np.float32(0.0), where=code != 0)
+    try:
+        are_alike = np.ascontiguousarray(np.broadcast_to(np.asarray(alike, bool), value.shape[:2]))
+    except ValueError:
+        raise InputError(f"alike must be of shape (n_waterfall, n_time) = {value.shape[:2]}") from None
     if value.size:
         numbers = _numbers(options or WaterfallOptions(), value.shape[2])
         with CALL_LOCK:
             if chosen == "cuda":
                 from rime_kernels.flagging.cuda.waterfalls import flag_waterfalls as on_device
 
-                on_device(value, numbers, code)
+                on_device(value, are_alike, numbers, code)
                 return code
-            _flag_waterfalls(value, numbers, min(get_num_threads(), len(value)), code)
+            _flag_waterfalls(value, are_alike, numbers, min(get_num_threads(), len(value)), code)
     return code
 
 
 @loop_over_parts
 def _flag_waterfalls(
-    value: NDArray[np.float32], numbers: steps.Numbers, n_worker: int, code: NDArray[np.uint8]
+    value: NDArray[np.float32],
+    alike: NDArray[np.bool_],
+    numbers: steps.Numbers,
+    n_worker: int,
+    code: NDArray[np.uint8],
 ) -> None:
     for worker in prange(n_worker):
         work = workspace(value.shape[1], value.shape[2])
         for waterfall in range(worker, len(value), n_worker):
-            steps.flag_waterfall(value[waterfall], numbers, work, code[waterfall])
+            steps.flag_waterfall(value[waterfall], alike[waterfall], numbers, work, code[waterfall])

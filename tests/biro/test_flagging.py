@@ -82,6 +82,19 @@ def test_interference_is_found_on_its_baseline() -> None:
     assert found.n_unjudged == 0
 
 
+def test_an_integration_of_a_short_exposure_is_kept() -> None:
+    """The last one has four times the noise of others: EXPOSURE says why, or nothing."""
+    samples, _ = made()
+    last = samples.time == samples.time.max()
+    more = np.random.default_rng(7).normal(scale=15.0**0.5, size=(*samples.vis[last].shape, 2))
+    samples.vis[last] += (more[..., 0] + 1j * more[..., 1]).astype(np.complex64)
+    told = samples._replace(exposure=np.where(last, INTERVAL / 16, INTERVAL))
+    untold = samples._replace(exposure=np.zeros(len(last)))
+    kept, found = (find_interference(each, STRATEGY).code[last] for each in (told, untold))
+    assert (found == code("integration")).mean() > 0.5
+    assert not (kept == code("integration")).any()
+
+
 def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
     """One has every 12th time alone: gaps for the partition, whose interval is 8 s, not for itself."""
     samples, _ = made()

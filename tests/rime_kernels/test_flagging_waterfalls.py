@@ -10,6 +10,7 @@ import pytest
 from numba import njit
 from scipy import integrate, ndimage, optimize, stats
 
+from rime_kernels.errors import InputError
 from rime_kernels.flagging.noises import share_noises
 from rime_kernels.flagging.options import WaterfallOptions, smoothing_weights
 from rime_kernels.flagging.rank import rank_operator
@@ -287,6 +288,21 @@ def test_false_alarms_of_integrations() -> None:
     code = flag_waterfalls(noise_amplitudes(6, 1500, 200, seed=17), options=options)
     found = (code == CODE["integration"]).any(axis=2).mean()
     assert found == pytest.approx(2 * stats.norm.sf(2.5 * math.sqrt(1.36 / 1.24)), rel=0.35)
+
+
+def test_an_integration_that_is_not_alike_may_be_noisier() -> None:
+    """Half of the exposure is 1.4 times the noise: flagged whole by step 2, unless that leaves it out."""
+    amplitude = noise_amplitudes(1, 100, 640, seed=20)
+    amplitude[0, -1] *= math.sqrt(2.0)
+    left = flag_waterfalls(amplitude, alike=np.arange(100) < 99)
+    found = flag_waterfalls(amplitude) == CODE["integration"]
+    assert not (left == CODE["integration"]).any()
+    # Others than this step find little of it.
+    assert (left[0, -1] > 0).mean() < 0.2
+    assert found[0, -1].mean() > 0.9
+    assert not found[0, :-1].any()
+    with pytest.raises(InputError, match="alike must be of shape"):
+        flag_waterfalls(amplitude, alike=np.ones(7, bool))
 
 
 def test_few_integrations_raise_no_more_alarms() -> None:

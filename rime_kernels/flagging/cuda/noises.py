@@ -94,19 +94,22 @@ def make_log_noises() -> Compiled:
     """Kernel of the logarithms of the noises of integrations, of their codes and their errors.
 
     There is a block for each waterfall. Given are how many deviations of each integration count and their
-    middle two, int32 (n_waterfall n_time, 1) and float32 (n_waterfall n_time, 1, 2); found are float32, uint8
-    and float32 (n_waterfall, n_time): 0, left out, and infinite where the noise is not known.
+    middle two, int32 (n_waterfall n_time, 1) and float32 (n_waterfall n_time, 1, 2), and which integrations
+    are alike, bool (n_waterfall, n_time); found are float32, uint8 and float32 of that shape: 0, left out,
+    and infinite where the noise is not known or not like others.
     """
 
     @device.kernel(0)
-    def log_noises(value: Array, code: Array, error: Array, n_found: Array, middle: Array) -> None:
+    def log_noises(
+        value: Array, code: Array, error: Array, alike: Array, n_found: Array, middle: Array
+    ) -> None:
         w = cuda.blockIdx.x
         for t in range(cuda.threadIdx.x, value.shape[1], cuda.blockDim.x):
             i = w * value.shape[1] + t
             noise = _noise_of(n_found[i, 0], middle, i, 0)
             value[w, t], code[w, t] = float32(0.0), uint8(1)
             error[w, t] = float32(float("inf"))
-            if noise > 0.0:
+            if noise > 0.0 and alike[w, t]:
                 value[w, t], code[w, t] = float32(math.log(noise)), uint8(0)
                 error[w, t] = float32(math.sqrt(VARIANCE / float64(n_found[i, 0])))
 

@@ -34,12 +34,14 @@ Waterfalls = NDArray[np.float32]
 Codes = NDArray[np.uint8]
 
 
-def flag_waterfalls(value: Waterfalls, numbers: Numbers, code: Codes) -> None:
+def flag_waterfalls(value: Waterfalls, alike: NDArray[np.bool_], numbers: Numbers, code: Codes) -> None:
     """Fill in what is found, as the loops of `rime_kernels.flagging.waterfalls` do on the CPU.
 
     Parameters
     ----------
     value : float32 (n_waterfall, n_time, n_chan)
+    alike : bool (n_waterfall, n_time)
+        Integrations that should have the noise of those around them.
     numbers : Numbers
     code : uint8 (n_waterfall, n_time, n_chan)
         CLEAR or GIVEN; the codes of causes are filled in.
@@ -51,7 +53,7 @@ def flag_waterfalls(value: Waterfalls, numbers: Numbers, code: Codes) -> None:
     lanes = [_Lane(min(step, len(value)), numbers, value.shape[1:]) for _ in starts[:N_LANE]]
     for i, start in enumerate(starts):
         rows = slice(start, start + step)
-        lanes[i % N_LANE].start(value[rows], code[rows])
+        lanes[i % N_LANE].start(value[rows], alike[rows], code[rows])
     for lane in lanes:
         lane.finish()
 
@@ -86,7 +88,11 @@ class _Lane:
     def __init__(self, n: int, numbers: Numbers, shape: tuple[int, ...]) -> None:
         self._stream = device.streams(1)[0]
         self._work, self._numbers = device.Workspace(), numbers
-        self._host = _pinned((n, *shape), np.float32), _pinned((n, *shape), np.uint8)
+        self._host = (
+            _pinned((n, *shape), np.float32),
+            _pinned((n, shape[0]), np.bool_),
+            _pinned((n, *shape), np.uint8),
+        )
         self._out: Codes | None = None
         self._time, self._channels = (device.upload(x[:-3]) for x in (numbers.in_time, numbers.in_channels))
         self._scales, self._integration_scales = map(
@@ -98,29 +104,30 @@ class _Lane:
         lengths = {1, *shape, n_chunk, shape[0] * n_chunk}
         self._ends = {length: device.upload(np.array([0, length], np.int32)) for length in lengths}
 
-    def start(self, value: Waterfalls, code: Codes) -> None:
+    def start(self, value: Waterfalls, alike: NDArray[np.bool_], code: Codes) -> None:
         """Send a batch, and start the kernels and the way back, after what was under way before has ended."""
         self.finish()
         host = tuple(each[: len(value)] for each in self._host)
-        host[0][...], host[1][...] = value, code
+        for into, each in zip(host, (value, alike, code), strict=True):
+            into[...] = each
         there = [
-            self._array(name, value.shape, h.dtype.type)
-            for name, h in zip(("value", "code"), host, strict=True)
+            self._array(name, h.shape, h.dtype.type)
+            for name, h in zip(("value", "alike", "code"), host, strict=True)
         ]
         for into, each in zip(there, host, strict=True):
             into.copy_to_device(each, stream=self._stream)
         found = self._flag(*there)
-        found.copy_to_host(host[1], stream=self._stream)
+        found.copy_to_host(host[2], stream=self._stream)
         self._out = code
 
     def finish(self) -> None:
         """Wait for what is under way, and hand it over."""
         if self._out is not None:
             self._stream.synchronize()
-            self._out[...] = self._host[1][: len(self._out)]
+            self._out[...] = self._host[2][: len(self._out)]
             self._out = None
 
-    def _flag(self, value: DeviceArray, code: DeviceArray) -> DeviceArray:
+    def _flag(self, value: DeviceArray, alike: DeviceArray, code: DeviceArray) -> DeviceArray:
         """All steps on the device; gives the codes."""
         n_line = value.shape[1]
         self._mark(self._find_in_spectrum(value, code), n_line, SPECTRUM, code)
@@ -128,7 +135,7 @@ class _Lane:
         deviation, size = (self._array(name, value.shape, np.float32) for name in ("kept", "a"))
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         if self._numbers.integration_scales[0] > 0.0:
-            self._find_in_integrations(deviation, size, code)
+            self._find_in_integrations(deviation, alike, size, code)
         of_all = self._middles(size, n_line, self._all_channels.edges, "all")
         self._mark(self._find_along_time(deviation, code, of_all), 1, TIME, code)
         self._over(marks.make_sizes(), (deviation, code, size))
@@ -146,13 +153,16 @@ class _Lane:
         self._over(marks.make_spectrum(), (line, left_out), *median)
         return self._find_in_line((line, left_out), self._channels, self._chunks, self._scales, None)
 
-    def _find_in_integrations(self, deviation: DeviceArray, size: DeviceArray, code: DeviceArray) -> None:
+    def _find_in_integrations(
+        self, deviation: DeviceArray, alike: DeviceArray, size: DeviceArray, code: DeviceArray
+    ) -> None:
         """Mark integrations whose noise over the band stands out; their sizes become infinite."""
         noises = self._middles(size, 1, self._all_channels.edges, "noises")
         shape = len(deviation), 1, deviation.shape[1]
         line, error = (self._array(name, shape, np.float32) for name in ("line", "error"))
         left_out = self._array("gone", shape, np.uint8)
-        self._over(make_log_noises(), (line, left_out, error), *noises)
+        of_line = alike.reshape(*shape)
+        self._over(make_log_noises(), (line, left_out, error, of_line), *noises)
         _, least = self._middles(error, 1, self._all_times.edges, "least")
         found = self._find_in_line(
             (line, left_out), self._time, self._all_times, self._integration_scales, least
