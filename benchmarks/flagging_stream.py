@@ -98,8 +98,18 @@ def rates(n_row: int, n_chan: int, on_cuda: bool, repeat: int) -> dict[str, floa
     found = float(average.flags()[:N_DRAWN].mean())
     if found < share:
         raise SystemExit(f"of {share:.2%} with interference {found:.2%} are flagged: nothing is measured")
-    calls: dict[str, Callable[[], object]] = {"whole": lambda: average.add(*given)}
+    clear = np.zeros(given[0].shape, np.uint8)
+
+    def whole() -> None:
+        if on_cuda:
+            given[2].copy_to_device(clear_there)  # flags that were found were written there
+        average.add(*given)
+
+    calls: dict[str, Callable[[], object]] = {"whole": whole}
     if on_cuda:
+        clear_there = device.upload(clear)
+        whole()
+        given[2].copy_to_device(clear_there)
         calls |= stages(average, given)
         calls = {name: waited_for(call) for name, call in calls.items()}
     n = n_row * n_chan * N_PRODUCT

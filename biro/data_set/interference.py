@@ -13,6 +13,7 @@ from biro.data_set.assembly import Assembly, Described
 from biro.data_set.index import PartitionRows
 from biro.data_set.open_set import OpenSet, Place
 from biro.data_set.options import SetOptions
+from biro.flagging.find import BYTES
 from biro.observation.partition import Partition
 from biro.ranks.ranks import Ranks
 
@@ -55,11 +56,20 @@ def find_by_ranks(
     assembly : Assembly
         Is told the causes.
     described : Described
+
+    Raises
+    ------
+    InputError
+        A rank has no room for the baselines that it looks at together.
     """
     shares: list[list[list[NDArray[np.int64]]]] = [[] for _ in range(ranks.n_rank)]
     for _, like in described:
         for own, blocks in zip(shares, _shared_out(like, ranks.n_rank), strict=True):
             own.append(blocks)
+    cells = [like.n_chan * like.n_corr for _, like in described]
+    sizes = [[n * len(rows) for n, part in zip(cells, own, strict=True) for rows in part] for own in shares]
+    needed = [BYTES * max(each, default=0) for each in sizes]
+    assembly.check_memory(needed, ranks)
     found = ranks.do(_find, open_set, path, options, given=shares)
     whole = [np.zeros((like.n_row, _n_byte(like)), np.uint8) for _, like in described]
     for flags, causes in found:

@@ -23,6 +23,8 @@ CLEAR, GIVEN, CHANNELS = 0, 1, CAUSES.index("channels")
 MASK, ZERO, NOT_FINITE = range(CAUSES.index("static mask"), len(CAUSES))
 GAP = 10.0
 """Integrations without a visibility across which no background is smoothed, and no run of samples reaches."""
+BYTES = 48
+"""Of memory for each visibility that is looked at: as it is read, its causes, and what sums it up."""
 ALIKE = 0.02
 """Exposures that differ by less make the same noise: 1 % of it, a quarter of the error of 1000 channels."""
 MOST_SAMPLES = 1 << 25

@@ -253,7 +253,7 @@ class Likelihood(Residuals, Closing):
         if self._inner is None:
             return self
         full = copy.copy(self)
-        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver"):
+        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver", "_without_cells"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         model = self._at_samples(self.full_model)

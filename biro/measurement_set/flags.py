@@ -16,7 +16,7 @@ from biro.data_set.assembly import Assembly, Described, Request, Treatment, Visi
 from biro.data_set.index import PartitionRows
 from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
-from biro.flagging.find import Samples, causes_text, find_interference
+from biro.flagging.find import BYTES, Samples, causes_text, find_interference
 from biro.flagging.report import SHOWN, FlagReport, Tally
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
@@ -26,7 +26,7 @@ from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
-from biro.observation.partition import BYTES_AS_READ, Partition
+from biro.observation.partition import Partition
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting
 from rime_kernels import device
@@ -34,8 +34,8 @@ from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
 
-BYTES = 48
-"""Of memory for each visibility that is looked at: as it is read, its causes, and what sums it up."""
+MODEL_BYTES = 16
+"""Of memory for the model of each visibility."""
 MEMORY_SHARE = 0.8
 """Of the memory that is free, what visibilities that are looked at together may take."""
 CHUNK_FLAGS = 1 << 24
@@ -110,6 +110,7 @@ def flag_set(
             label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
             tally.add(label, samples, found, len(names), chosen, goes_on=goes_on)
             masks.append((part, np.packbits(found.flag)))
+            del samples, found  # before the next ones are read
     version = ""
     if not dry_run and _any(masks):
         of = " of residuals" if models is not None else ""
@@ -157,14 +158,14 @@ def _looked_at(
         for part in data.index.select(selection):
             times = np.unique(data.index.columns.time[part.rows])
             for i, group in enumerate(_groups(data, part)):
-                own = _samples(data, group, data.visibilities(group))
-                yield group, own._replace(times=times), i > 0
+                # In no variable, which would keep it while the next one is read.
+                yield group, _samples(data, group, data.visibilities(group))._replace(times=times), i > 0
         return
     parts, samples = [], []
 
     def keep(assembly: Assembly, described: Described) -> list[Partition]:
         """Partitions with their weights: models need no visibilities, which are kept for flagging."""
-        needed = BYTES_AS_READ * sum(like.vis.size for _, like in described)
+        needed = (BYTES + MODEL_BYTES) * sum(like.vis.size for _, like in described)
         assembly.check_memory([needed], remedy="select a part of it at a time, or flag it without a model")
         filled = []
         for part, like in described:

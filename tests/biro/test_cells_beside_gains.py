@@ -172,6 +172,9 @@ def test_cells_beside_gains_that_are_integrated_over_or_solved_for(gains):
     exact_draws = whole.inner_draws(theta[None], np.random.default_rng(1))
     assert draws.log_likelihood == pytest.approx(exact_draws.log_likelihood, abs=0.5)
     assert cells.full.log_likelihood(of_all) == pytest.approx(whole.full.log_likelihood(of_all), abs=0.1)
+    # All data were asked before, with fewer parameters than there are now.
+    for one, other in zip(cells.full.predict(of_all), whole.full.predict(of_all), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-8)
 
 
 def real_truth() -> dict[str, float]:

@@ -117,7 +117,7 @@ class Cube:
         if devices is not None:
             if observation.partitions[0].held is not None:
                 raise InputError(
-                    "devices: each rank has a GPU of its own; leave devices out where ranks hold data"
+                    "devices: planes are not shared out to GPUs where ranks or files hold data; leave it out"
                 )
             self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
             self._n_ahead = len(self._workers)
@@ -222,8 +222,8 @@ class Cube:
         self, planes: Sequence[int], imaging: Imaging, ranks: Ranks
     ) -> Iterator[tuple[int, DirtyImage | None]]:
         """Each rank makes one plane at a time."""
-        # So many that what is gathered for them is no more than what a rank holds.
-        step = max(1, min(ranks.n_rank, self.layout.axis.n_plane // ranks.n_rank))
+        # So many that what is gathered for them is about what a rank holds.
+        step = min(ranks.n_rank, -(-self.layout.axis.n_plane // ranks.n_rank))
         for first in range(0, len(planes), step):
             numbers = planes[first : first + step]
             asked = [self._visibilities(i) for i in numbers]
