@@ -290,12 +290,15 @@ def test_noisy_integrations_are_found(cuda_backend: str) -> None:
     deviation = np.random.default_rng(12).normal(size=(2, 36, 34)).astype(np.float32)
     deviation[0, 9] *= 9
     deviation[1, 20:23] *= 9
+    deviation[1, 30] *= 9  # it should have another noise, and is left out
+    alike = np.ones(deviation.shape[:2], bool)
+    alike[1, 30] = False
     code = np.zeros(deviation.shape, np.uint8)
     code[1, 4], code[0, :, 7] = 1, 1
     options = WaterfallOptions(smoothing_time=2.0, smoothing_channels=0.0, largest_window=2)
     lane, there = _Lane(2, _numbers(options, 34), (36, 34)), device.upload(code)
     size = device.upload(np.where(code == 0, np.abs(deviation), np.float32(np.inf)))
-    lane._find_in_integrations(device.upload(deviation), size, there)
+    lane._find_in_integrations(device.upload(deviation), device.upload(alike), size, there)
     expected = code.copy()
     for w, t in ((0, 9), (1, 20), (1, 21), (1, 22)):
         expected[w, t] = np.where(code[w, t] == 0, INTEGRATION, code[w, t])
