@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +119,7 @@ def test_a_rank_that_is_killed_while_it_writes(
     write_column(whole, "LEFT", observation, models, mode="subtract", source_column="DATA")
     done = mpiexec(2, KILLED_PROGRAM, str(rank), "3", "predict", killed, *options)
     assert done.returncode != 0
+    wait_until_closed(killed)
     before = columns_but("LEFT", whole)
     after = columns_but("LEFT", killed)
     assert before.keys() == after.keys()
@@ -130,6 +133,24 @@ def test_a_rank_that_is_killed_while_it_writes(
     biro(2, "predict", killed, *options)
     np.testing.assert_array_equal(column(killed, "LEFT"), column(whole, "LEFT"))
     assert np.abs(column(killed, "LEFT") - column_of_data(killed)).max() > 1.0
+
+
+def wait_until_closed(path: Path) -> None:
+    """The process that writes for a rank ends a moment after it, and leaves the set as a whole then."""
+    end = time.monotonic() + 30.0
+    while any(held_by(process, path) for process in Path("/proc").glob("[0-9]*")):
+        assert time.monotonic() < end, "a process still has the set open"
+        time.sleep(0.1)
+
+
+def held_by(process: Path, path: Path) -> bool:
+    """Whether a process has a file of a set open; one that has ended, or is another user's, has not."""
+    with contextlib.suppress(OSError):
+        for link in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(link.readlink()).startswith(str(path)):
+                    return True
+    return False
 
 
 def columns_but(name: str, path: Path) -> dict[str, np.ndarray]:
