@@ -54,7 +54,8 @@ def read(
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI, each of which reads and holds a part of the rows, for a likelihood with the same `comm`.
         Only rank 0 goes on: the others serve it here until the likelihood is closed, or rank 0 ends, and then
-        end. Where interference is looked for (`flagger`), the set is read twice.
+        end. Where interference is looked for (`flagger`), its files are gone
+        through once for each block of baselines before.
     cache : path of a folder, optional
         For data that memory has no room for: visibilities and weights are written into files of this folder,
         which are mapped into memory. The next call finds them there, as long as the data set and the options

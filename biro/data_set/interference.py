@@ -45,8 +45,8 @@ def find_by_ranks(
 ) -> list[NDArray[np.uint8]]:
     """Where interference is in each partition, as `_Flags.bits` of all rows.
 
-    A baseline is looked at by itself, over all times, so that it does not matter who looks at it. The set is
-    read once for this, and once more for the shards of each rank.
+    A baseline is looked at by itself, over all times, so that it does not matter who looks at it. The files
+    of the set are gone through once for each block of baselines, and once more for the shards of each rank.
 
     Parameters
     ----------

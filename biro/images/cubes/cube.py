@@ -179,7 +179,7 @@ class Cube:
                 raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         n_plane, n_stokes, n_pixel = layout.axis.n_plane, len(layout.stokes), layout.n_pixel
         stages, figures = Stages(), list[PlaneFigures]()
-        planes = counted(self._planes(), "imaging", "planes", n_plane)
+        planes = counted(self._made(range(n_plane)), "imaging", "planes", n_plane)
         cards, history = self._cards("Jy/beam") | {"CASAMBM": True}, self._history()
         with (
             cube_file(files[0], cards, history, (n_plane, n_stokes, n_pixel)) as image,
@@ -191,10 +191,6 @@ class Cube:
                 raise InputError(f"all planes are blank: {self._interpolation.unused()}")
             image.write_beams(_beams(figures))
         return SavedCube(layout, files, figures, self._interpolation.unused(), stages)
-
-    def _planes(self) -> Iterator[DirtyImage | None]:
-        """All planes in their order."""
-        return self._made(range(self.layout.axis.n_plane))
 
     def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
         """Planes of these numbers, in their order."""
