@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 import signal
 from collections.abc import Callable, Iterator
 
@@ -57,7 +58,12 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Answer requests until the input ends."""
+    """Answer requests until the input ends.
+
+    Every operation that changes a set closes it. One that is still open when the input ends belongs to a parent
+    that broke off or died: the child leaves without casacore's own closing, which would empty the header of a
+    tiled column and fill it again while the kernel may kill the child.
+    """
     _die_with_parent()
     parent = ParentConnection()
     operations = dict(_operations(parent))
@@ -66,7 +72,7 @@ def main() -> None:
         try:
             header, array = parent.receive()
         except EOFError:
-            return
+            os._exit(0)
         operation = operations[header.pop("operation")]
         try:
             operation(**header) if array is None else operation(array=array, **header)
