@@ -21,7 +21,7 @@ from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
 from rime_kernels.cpu.jones.spline import BeamLanes, Beams, beams_of
-from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes, with_data
+from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
@@ -64,6 +64,7 @@ class Engine:
         self._matrix = fixed.matrix
         self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
+        self._nodes: Nodes | None = None
         self._beam_lanes = BeamLanes(lanes, real)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[int, NDArray[np.int64]] = {}
@@ -82,6 +83,17 @@ class Engine:
         other._lanes, other._chan_freq = lanes, chan_freq
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
+
+    def smeared(self, nodes: Nodes) -> Engine:
+        """The same engine, whose V is the mean over nodes; not for `start_adjoint`, nor where `is_by_node`."""
+        other = copy.copy(self)
+        other._nodes = nodes
+        return other
+
+    @staticmethod
+    def is_by_node(sources: Sources) -> bool:
+        """Whether the loops compute V at one node only: with Jones beams, and templates that move."""
+        return isinstance(sources.beam, JonesBeam) or sources.template_shift is not None
 
     def run(self, sources: Sources, output: Output) -> Visibilities:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
@@ -217,7 +229,7 @@ class Engine:
         Their tasks sum brightnesses in `n_place` places, and each lane `n_jones` numbers for antennas.
         """
         n_bright = (
-            variant.n_stokes * n_source * (self._lanes.scale.size + n_place * self._lanes.chan.shape[1])
+            variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
         )
         n_jones *= self._lanes.chan.shape[1]
         bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
@@ -225,9 +237,16 @@ class Engine:
         return max(1, min(n_batch, budget // bytes_each))
 
     def _tasks_of(self, n_source: int) -> NDArray[np.int64]:
-        if n_source not in self._tasks:
-            self._tasks[n_source] = make_tasks(self._lanes, n_source)
-        return self._tasks[n_source]
+        n_term = n_source * (1 if self._nodes is None else self._nodes.weight.size)
+        if n_term not in self._tasks:
+            self._tasks[n_term] = make_tasks(self._lanes, n_term)
+        return self._tasks[n_term]
+
+    @property
+    def _scale(self) -> NDArray[np.float64]:
+        """nu/c, (n_block, n), or of all nodes, (n_freq n_block, n)."""
+        scale = self._lanes.scale
+        return scale if self._nodes is None else self._nodes.scale.reshape(-1, scale.shape[1])
 
     def _result(self, n_batch: int, variant: Variant, output: Output) -> Visibilities:
         if output in _SUMS:
@@ -254,8 +273,8 @@ class Engine:
             )  # fmt: skip
         else:
             make_visibilities(variant.single, variant.n_stokes)(
-                variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, inputs,
-                spectra, self._maps(jones, variant)[0], jones, vis_out, real_out, partial,
+                variant.factored, variant.shifted, variant.beam, int(output), tasks, self._lanes, self._nodes,
+                inputs, spectra, self._maps(jones, variant)[0], jones, vis_out, real_out, partial,
                 functions_of(variant.profiles),
             )  # fmt: skip
         if output in _SUMS:
@@ -264,11 +283,11 @@ class Engine:
 
     def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[np.floating]:
         n_batch, n_source = inputs.direction.shape[:2]
-        n_block, n_lane = self._lanes.scale.shape
+        n_block, n_lane = self._scale.shape
         turned = variant.polarised and inputs.faraday.shape[1:] == (n_source, 4)
         n_row = variant.n_stokes + 2 * turned
         spectra = aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
-        make_spectra(variant.single)(shared_beam, inputs, self._lanes.scale, spectra)
+        make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
         return spectra
 
     def _adjoint_of_part(

@@ -26,10 +26,10 @@ from rime_kernels.cpu.adjoint import (
 from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, n_antennas, space_for, view_of
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.lanes import Lanes
+from rime_kernels.cpu.lanes import Lanes, Nodes
 from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish, needs_sums
 from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
-from rime_kernels.cpu.simd import ahead, load, n_lanes, pointer, size, store, zeros
+from rime_kernels.cpu.simd import ahead, constant, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import (
     Sky,
     fill_terms,
@@ -80,14 +80,17 @@ def _sum_profiles(
 @inner_function
 def _sum_factored(
     rows: _Rows, sky: Sky, profiles: Record, entry: int, entry2: int, first: int, n_source: int,
-    terms: Pointer, sums: Pointer, sums2: Pointer, scale: Vector, like: Vector, stokes: Vector,
+    terms: Pointer, sums: Pointer, sums2: Pointer, begun: bool, scale: Vector, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
-    """Add n_source sources from `first` on to the sums of two entries (which may be the same one)."""
+    """Add n_source sources from `first` on to the sums of two entries (which may be the same one).
+
+    Sums begin anew with the first source, unless they have `begun`.
+    """
     n, length = size(like), 2 * size(like) * n_source
     p, q = ahead(terms, length * rows.antenna[2 * entry]), ahead(terms, length * rows.antenna[2 * entry + 1])
     p2 = ahead(terms, length * rows.antenna[2 * entry2])
     q2 = ahead(terms, length * rows.antenna[2 * entry2 + 1])
-    bright, more = ahead(sky.bright, size(stokes) * first), first > 0
+    bright, more = ahead(sky.bright, size(stokes) * first), begun or first > 0
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
         sum_points(n_point, p, q, p2, q2, bright, sums, sums2, more, like, stokes)
@@ -106,7 +109,7 @@ def _sum_factored(
                 g, g + n_before - n_point, sky.projection, u, v, w, ahead(p2, shift), ahead(q2, shift),
                 bright, sums2, more, like, stokes,
             )  # fmt: skip
-    shift, stop, more = 2 * n * n_before, first + n_source, first + n_before > 0
+    shift, stop, more = 2 * n * n_before, first + n_source, begun or first + n_before > 0
     _sum_profiles(
         rows, sky, profiles, entry, first + n_before, stop, ahead(p, shift), ahead(q, shift), sums, more,
         scale, like, stokes,
@@ -121,17 +124,21 @@ def _sum_factored(
 @inner_function
 def _factored_slot(
     rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
-    slot: int, entry: int, stop: int, terms: Pointer, sums: Pointer, scale: Vector, like: Vector,
-    stokes: Vector, total: Vector,
+    slot: int, entry: int, stop: int, terms: Pointer, sums: Pointer, apart: bool, begun: bool, ends: bool,
+    scale: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
-    """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time."""
+    """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time.
+
+    Each entry has sums of its own where they are `apart` or there are several pieces; they have `begun`, or
+    begin anew; an entry is finished with the last piece where its sum `ends`.
+    """
     n_sums = 2 * size(stokes)
     n_piece = -(-sky.n_source // _PIECE)
     step = -(-sky.n_source // n_piece)
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, step):
         n_source = min(step, sky.n_source - first)
-        has_sums = needs_sums(ending, view)
+        has_sums, is_last = needs_sums(ending, view), ends and first + n_source == sky.n_source
         if has_sums:
             fill_terms(
                 sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms,
@@ -139,15 +146,16 @@ def _factored_slot(
             )  # fmt: skip
         for e in range(entry, stop, 2):
             e2 = min(e + 1, stop - 1)
-            here = sums if n_piece == 1 else ahead(sums, n_sums * (e - entry))
+            here = sums if n_piece == 1 and not apart else ahead(sums, n_sums * (e - entry))
             here2 = ahead(here, n_sums)
-            if first + n_source == sky.n_source:
+            if is_last:
                 expect(ending, e2 + 1, min(e2 + 3, stop), like)
             if has_sums:
                 _sum_factored(
-                    rows, sky, profiles, e, e2, first, n_source, terms, here, here2, scale, like, stokes
-                )
-            if first + n_source == sky.n_source:
+                    rows, sky, profiles, e, e2, first, n_source, terms, here, here2, begun, scale, like,
+                    stokes,
+                )  # fmt: skip
+            if is_last:
                 for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
                     total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
     return total
@@ -156,29 +164,63 @@ def _factored_slot(
 @inner_function
 def _row_slot(
     rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
-    entry: int,
-    stop: int, sums: Pointer, scale: Vector, like: Vector, stokes: Vector, total: Vector,
+    entry: int, stop: int, sums: Pointer, apart: bool, begun: bool, ends: bool, scale: Vector, like: Vector,
+    stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
-    """Entries entry .. stop - 1 of a slot, each from its own coordinates."""
+    """Entries entry .. stop - 1 of a slot, each from its own coordinates; otherwise as `_factored_slot`."""
     for e in range(entry, stop):
-        expect(ending, e, e + 1, like)
+        here = ahead(sums, 2 * size(stokes) * (e - entry)) if apart else sums
+        if ends:
+            expect(ending, e, e + 1, like)
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
         if needs_sums(ending, view):
-            sum_rows(sky, profiles, u, v, w, p, q, sums, like, stokes)
-        total = total + finish(ending, backward, view, e, sums, like)
+            sum_rows(sky, profiles, u, v, w, p, q, here, begun, like, stokes)
+        if ends:
+            total = total + finish(ending, backward, view, e, here, like)
     return total
+
+
+@inner_function
+def _rows_at(nodes: Nodes | None, time: int, lanes: Lanes) -> _Rows:
+    """The coordinates of entries in the middle of their integrations, or at a node of time."""
+    uvw, antenna_uvw = pointer(lanes.uvw), pointer(lanes.antenna_uvw)
+    if nodes is not None:
+        uvw, antenna_uvw = pointer(nodes.uvw[time]), pointer(nodes.antenna_uvw[time])
+    return _Rows(
+        lanes.antenna_uvw.shape[1], antenna_uvw, lanes.antenna_uvw.shape[3], uvw, lanes.uvw.shape[2],
+        pointer(lanes.antenna), lanes.antenna.shape[2] == 1,
+    )  # fmt: skip
+
+
+@inner_function
+def _scale_at(nodes: Nodes | None, freq: int, lanes: Lanes, block: int) -> Array:
+    """nu/c of a block of channels in their middle, or at a node of frequency."""
+    if nodes is not None:
+        return nodes.scale[freq, block]
+    return lanes.scale[block]
+
+
+@inner_function
+def _weigh(nodes: Nodes | None, node: int, sky: Sky, like: Vector, stokes: Vector) -> None:
+    """Multiply the brightness by the weight of a node."""
+    if nodes is not None:
+        weight = constant(nodes.weight[node], stokes)
+        for s in range(sky.n_source):
+            at = size(stokes) * s
+            store(sky.bright, at, weight * load(sky.bright, at, stokes))
 
 
 @inner_function
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
-    inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
-    real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None, real: NumbaType,
-    lane: Vector, like: Vector, stokes: Vector, total: Vector,
+    nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+    vis_out: Array, real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None,
+    real: NumbaType, lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
+    `nodes` are those of smeared visibilities, without `work` and templates that move; None without smearing.
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
@@ -190,8 +232,11 @@ def run_task(
     bright, scratch = workspace(n_source * n_all, real), workspace(2 * n, real)
     voltages = workspace(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
     terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
-    n_sums = 2
-    if factored and n_source > _PIECE:
+    n_sums, n_node, n_freq, n_block = 2, 1, 1, lanes.scale.shape[0]
+    if nodes is not None:
+        n_node, n_freq = nodes.weight.size, nodes.scale.shape[0]
+    apart = n_node > 1
+    if apart or (factored and n_source > _PIECE):
         for slot in range(first_slot, stop_slot):
             n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
         n_sums = min(n_sums, stop_entry - first_entry + 1)
@@ -199,10 +244,6 @@ def run_task(
     n_dish = n_antennas(jones)
     space = workspace(space_for(jones, n, n_dish), real)
     view, run = view_of(jones, lanes, n_dish, space, n), np.int64(-1)
-    rows = _Rows(
-        lanes.antenna_uvw.shape[1], pointer(lanes.antenna_uvw), lanes.antenna_uvw.shape[3],
-        pointer(lanes.uvw), lanes.uvw.shape[2], pointer(lanes.antenna), not by_entry,
-    )  # fmt: skip
     sky = Sky(
         n_source, n_source - projection.shape[0], inputs.first_varied, inputs.stop_varied,
         pointer(direction), pointer(projection), pointer(bright), has_beam, pointer(voltages),
@@ -221,7 +262,7 @@ def run_task(
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
     fill_factors(ending, 0, like)
-    has_brightness, backward, profiles = False, backward_of(work), profiles_of(functions, inputs, b, scale)
+    has_brightness, backward = False, backward_of(work)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
         stop = min(stop_entry, lanes.slot_entry[slot + 1])
@@ -230,50 +271,51 @@ def run_task(
         times = lanes.slot_time[slot]
         run = look_up(jones, view, b, slot, block, run, n)
         begin_run(work, jones, run, first_slot)
-        if not has_brightness:
-            fill_brightness(inputs.stokes[b], times, spectra[b, block], pointer(bright), like)
-            has_brightness = inputs.stokes.shape[1] == 1  # else each slot has its own
-        if has_beam and not by_entry:
-            fill_voltages(
-                beam_code,
-                inputs.beam_scale[b],
-                direction,
-                pointing,
-                antennas,
-                times,
-                lanes.scale[block],
-                voltages,
-            )
         by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
-        for e in range(entry, stop, 1 if by_itself else stop - entry):
-            end = e + 1 if by_itself else stop
-            if by_itself:
-                antennas = lanes.antenna[e]
+        for node in range(n_node):
+            rows, freqs = _rows_at(nodes, node // n_freq, lanes), _scale_at(nodes, node % n_freq, lanes, block)
+            scale = load(pointer(freqs), 0, total)
+            profiles = profiles_of(functions, inputs, b, scale)
+            if not has_brightness:
+                of_node = spectra[b, n_block * (node % n_freq) + block]
+                fill_brightness(inputs.stokes[b], times, of_node, pointer(bright), like)
+                _weigh(nodes, node, sky, like, stokes)
+                # Else each slot, or each node, has its own.
+                has_brightness = inputs.stokes.shape[1] == 1 and n_node == 1
+            if has_beam and not by_entry:
                 fill_voltages(
-                    beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, lanes.scale[block],
-                    voltages,
-                )  # fmt: skip
-            begin(work, e)
-            if factored:
-                total = _factored_slot(
-                    rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), pointer(sums),
-                    scale, like, stokes, total,
-                )  # fmt: skip
-            else:
-                total = _row_slot(
-                    rows, sky, profiles, ending, backward, view, e, end, pointer(sums), scale, like, stokes,
-                    total,
-                )  # fmt: skip
-            if work is not None:
-                place = slot - first_slot
-                pull_slot(
-                    factored, work, rows, sky, profiles, slot, place, e, end, scale, lane, like, stokes, total
+                    beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
                 )
-                if has_beam:
-                    pull_voltages(
-                        beam_code, inputs.beam_scale[b], direction, pointing, antennas, times,
-                        lanes.scale[block], place, work,
+            for e in range(entry, stop, 1 if by_itself else stop - entry):
+                end = e + 1 if by_itself else stop
+                if by_itself:
+                    antennas = lanes.antenna[e]
+                    fill_voltages(
+                        beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
+                    )
+                begin(work, e)
+                here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
+                if factored:
+                    total = _factored_slot(
+                        rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), here,
+                        apart, node > 0, node == n_node - 1, scale, like, stokes, total,
                     )  # fmt: skip
+                else:
+                    total = _row_slot(
+                        rows, sky, profiles, ending, backward, view, e, end, here, apart, node > 0,
+                        node == n_node - 1, scale, like, stokes, total,
+                    )  # fmt: skip
+                if work is not None:
+                    place = slot - first_slot
+                    pull_slot(
+                        factored, work, rows, sky, profiles, slot, place, e, end, scale, lane, like, stokes,
+                        total,
+                    )  # fmt: skip
+                    if has_beam:
+                        pull_voltages(
+                            beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs,
+                            place, work,
+                        )  # fmt: skip
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
     scratch[0] = 0
     if n_template:
@@ -303,14 +345,14 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
+        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
         real_out: Array, partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # waking the other threads would take longer than the task
             b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
-                factored, shifted, beam_code, output, tasks[0], b, lanes, inputs, spectra, correlations,
+                factored, shifted, beam_code, output, tasks[0], b, lanes, nodes, inputs, spectra, correlations,
                 jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
                 zeros(np.float64, n),
             )  # fmt: skip
@@ -318,7 +360,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
-                factored, shifted, beam_code, output, tasks[i], b, lanes, inputs, spectra, correlations,
+                factored, shifted, beam_code, output, tasks[i], b, lanes, nodes, inputs, spectra, correlations,
                 jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
                 zeros(np.float64, n),
             )  # fmt: skip

@@ -140,8 +140,8 @@ def _gradient_task(
         parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
-        factored, shifted, beam_code, output, task, b, lanes, inputs, spectra, correlations, jones, vis_out,
-        real_out, work, functions, real, lane, like, stokes, total,
+        factored, shifted, beam_code, output, task, b, lanes, None, inputs, spectra, correlations, jones,
+        vis_out, real_out, work, functions, real, lane, like, stokes, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale

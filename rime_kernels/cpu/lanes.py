@@ -53,6 +53,18 @@ class Lanes(NamedTuple):
         return "time" if self.slot_time.shape[1] > 1 else "rows"
 
 
+class Nodes(NamedTuple):
+    """The places in integrations and channels whose mean a smeared visibility is: `smearing.average`.
+
+    Node k is at time k // n_freq and frequency k % n_freq.
+    """
+
+    weight: NDArray[np.float64]  # (n_time n_freq,)
+    antenna_uvw: NDArray[np.float64]  # (n_time, ...): as in Lanes
+    uvw: NDArray[np.float64]  # (n_time, ...)
+    scale: NDArray[np.float64]  # (n_freq, ...)
+
+
 class _Cut(NamedTuple):
     """One possible arrangement of the rows in lanes."""
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.cpu.engine import Engine
-from rime_kernels.cpu.lanes import Lanes, copied
+from rime_kernels.cpu.lanes import Lanes, Nodes, copied
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.smeared import Settings, finished, squares
 from rime_kernels.geometry import RowTable
@@ -49,15 +49,25 @@ class SmearedRows:
         self._engine = Engine(fixed, table, **settings._asdict())
         # Coordinates are few beside the data, which all nodes share.
         self._nodes: list[tuple[float, Engine]] = []
-        for time in average.times:
-            lanes = _turned(self._engine.lanes, average, time, settings.factored)
-            for freq in average.freqs:
-                chan_freq = average.chan_freq(fixed.chan_freq, freq)
+        turned = [_turned(self._engine.lanes, average, time, settings.factored) for time in average.times]
+        freqs = [average.chan_freq(fixed.chan_freq, freq) for freq in average.freqs]
+        for time, lanes in zip(average.times, turned, strict=True):
+            for freq, chan_freq in zip(average.freqs, freqs, strict=True):
                 node = self._engine.at(_tuned(lanes, chan_freq), chan_freq)
                 self._nodes.append((time.weight * freq.weight, node))
+        self._smeared = self._engine.smeared(
+            Nodes(
+                np.array([weight for weight, _ in self._nodes]),
+                _stacked([lanes.antenna_uvw for lanes in turned]),
+                _stacked([lanes.uvw for lanes in turned]),
+                _stacked([_tuned(self._engine.lanes, chan_freq).scale for chan_freq in freqs]),
+            )
+        )
 
     def mean(self, sources: Sources) -> Visibilities:
         """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
+        if not Engine.is_by_node(sources):
+            return self._smeared.run(sources, Output.VIS)
         mean: Visibilities | None = None
         for weight, engine in self._nodes:
             vis = engine.run(sources, Output.VIS)
@@ -71,6 +81,8 @@ class SmearedRows:
 
     def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """chi2, or the sum of logarithms, float64 (n_batch,)."""
+        if not Engine.is_by_node(sources):
+            return self._smeared.start_chi2(sources, scaled_dof)()
         return self._chi2(self.mean(sources) - self._fixed.vis, scaled_dof)[0]
 
     def adjoint(
@@ -121,6 +133,10 @@ def _turned(lanes: Lanes, average: Average, time: Node, factored: bool) -> Lanes
     of_slot = average.slot_interval[lanes.slot_time][:, None]
     antenna_uvw = average.turned(np.moveaxis(lanes.antenna_uvw, 2, -1), of_slot, time)
     return lanes._replace(antenna_uvw=copied(np.moveaxis(antenna_uvw, -1, 2), np.float64))
+
+
+def _stacked(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return copied(np.stack(arrays), np.float64)
 
 
 def _tuned(lanes: Lanes, chan_freq: NDArray[np.float64]) -> Lanes:

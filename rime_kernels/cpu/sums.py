@@ -159,12 +159,12 @@ def sum_profiles(
 
 @inner_function
 def sum_rows(
-    sky: Sky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, like: Vector,
-    stokes: Vector,
+    sky: Sky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, more: bool,
+    like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
     n, n_all = size(like), size(stokes)
-    re, im = constant(0.0, stokes), constant(0.0, stokes)
+    re, im = _begin(sums, more, stokes)
     for s in range(sky.n_source):
         k_re, k_im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
         if sky.has_voltages:
