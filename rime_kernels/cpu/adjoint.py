@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
+from rime_kernels.cpu.lanes import Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import pull_profile
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
@@ -50,7 +51,9 @@ class GradientWorkspace(NamedTuple):
     """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
 
     backward: Backward
+    residual: Pointer  # that of `backward`, or with nodes as large a space: times the weight of a node
     sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
+    n_each_freq: int  # numbers of `sums.brightness` to a node of frequency; those of the others follow
     stokes_per_time: bool
     terms: Pointer  # (PIECE, n_antenna, 2, n)
     products: Pointer  # (CHUNK, 2, n)
@@ -290,9 +293,34 @@ def backward_of(work: GradientWorkspace) -> Vector:
 
 @inner_function
 def begin(work: GradientWorkspace, entry: int) -> None:
-    """Note the first entry of the next slot, whose residuals come first in `work.backward`."""
+    """Note the first entry of the next slot, whose residuals come first in `work`."""
     if work is not None:
         work.backward.first[0] = entry
+
+
+@inner_function
+def at_node(
+    work: GradientWorkspace, nodes: Nodes | None, node: int, n_entry: int, sky: Sky, stokes: Vector,
+    wide: Vector,
+) -> GradientWorkspace:  # fmt: skip
+    """The workspace with n_entry residuals times the weight of a node, and the sums of its frequency."""
+    if work is None or nodes is None:
+        return work
+    n, n_all, weight = size(wide), size(stokes), constant(nodes.weight[node], stokes)
+    for k in range(2 * n_entry):
+        store(work.residual, n_all * k, weight * load(work.backward.residual, n_all * k, stokes))
+    freq = node % nodes.scale.shape[0]
+    sums = Sums(
+        ahead(work.sums.brightness, freq * work.n_each_freq),
+        ahead(work.sums.direction, freq * 3 * n * sky.n_source),
+        ahead(work.sums.projection, freq * 6 * n * (sky.n_source - sky.n_point)),
+        work.sums.profile,
+    )
+    return GradientWorkspace(
+        work.backward, work.residual, sums, work.n_each_freq, work.stokes_per_time, work.terms, work.products,
+        work.metres, work.coordinates, work.turns, work.shape, work.pair, work.gains, work.of_beam_scale,
+        work.of_voltage_lm, work.of_pointing, work.pointing_per_time,
+    )  # fmt: skip
 
 
 @inner_function
@@ -300,7 +328,7 @@ def pull_slot(
     factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, profiles: Record, slot: int, place: int,
     entry: int, stop: int, scale: Vector, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
-    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
+    """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work`.
 
     For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
     """
@@ -327,8 +355,8 @@ def pull_slot(
             )
             entries = Entries(
                 n_entry, ahead(rows.antenna, 2 * e) if rows.has_same else work.pair,
-                ahead(work.backward.residual, 2 * n_all * (e - entry)), work.metres, work.coordinates, n_flat,
-                scale,
+                ahead(work.residual, 2 * n_all * (e - work.backward.first[0])), work.metres, work.coordinates,
+                n_flat, scale,
             )  # fmt: skip
             _pull_chunk(
                 factored, work, entries, sky, profiles, rows.n_antenna, first, last, of_brightness, lane,

@@ -62,7 +62,7 @@ class Engine:
         real = np.float32 if single else np.float64
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
         self._matrix = fixed.matrix
-        self._n_antenna, self._chan_freq = fixed.antenna_uvw.shape[1], fixed.chan_freq
+        self._n_antenna, self._chan_freqs = fixed.antenna_uvw.shape[1], [fixed.chan_freq]
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
         self._nodes: Nodes | None = None
         self._beam_lanes = BeamLanes(lanes, real)
@@ -80,18 +80,18 @@ class Engine:
     def at(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> Engine:
         """The same engine at other coordinates and frequencies; it shares the data."""
         other = copy.copy(self)
-        other._lanes, other._chan_freq = lanes, chan_freq
+        other._lanes, other._chan_freqs = lanes, [chan_freq]
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
 
-    def smeared(self, nodes: Nodes) -> Engine:
-        """The same engine, whose V is the mean over nodes; not for `start_adjoint`, nor where `is_by_node`."""
+    def smeared(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> Engine:
+        """The same engine, whose V is the mean over nodes; not for what is computed `by_node`."""
         other = copy.copy(self)
-        other._nodes = nodes
+        other._nodes, other._chan_freqs = nodes, chan_freqs
         return other
 
     @staticmethod
-    def is_by_node(sources: Sources) -> bool:
+    def by_node(sources: Sources) -> bool:
         """Whether the loops compute V at one node only: with Jones beams, and templates that move."""
         return isinstance(sources.beam, JonesBeam) or sources.template_shift is not None
 
@@ -195,7 +195,7 @@ class Engine:
         tasks = self._tasks_of(n_source)
         jones = self._jones(sources, variant)
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
-        n_place = n_places(tasks, parameters.stokes.shape[1])
+        n_place = n_places(tasks, parameters.stokes.shape[1]) * len(self._chan_freqs)
         step = self._batch_step(variant, n_source, n_batch, n_place, n_jones)
         parts = []
         for start in range(0, max(1, n_batch), step):
@@ -228,9 +228,7 @@ class Engine:
 
         Their tasks sum brightnesses in `n_place` places, and each lane `n_jones` numbers for antennas.
         """
-        n_bright = (
-            variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
-        )
+        n_bright = variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
         n_jones *= self._lanes.chan.shape[1]
         bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
         budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
@@ -295,7 +293,7 @@ class Engine:
         output: Output, tasks: NDArray[np.int64], lanes: Lanes,
     ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)
-        parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes)
+        parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes, len(self._chan_freqs))
         none = (len(spectra), 0, 0, 0)
         beams = beams_of(self._matrix, sources, inputs.direction.shape[1], self._beam_lanes)
         if beams is not None:
@@ -304,13 +302,13 @@ class Engine:
                 self._of_feeds[0], self._to_feeds(jones), jones,
                 np.empty(none, variant.real), np.empty(none), parts, functions_of(variant.profiles),
             )  # fmt: skip
-            return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
+            return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
         make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
-            variant.factored, variant.shifted, variant.beam, int(output), tasks, lanes, inputs, spectra,
-            *self._maps(jones, variant), jones, np.empty(none, variant.real),
+            variant.factored, variant.shifted, variant.beam, int(output), tasks, lanes, self._nodes, inputs,
+            spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
             np.empty(none), parts, functions_of(variant.profiles),
         )  # fmt: skip
-        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freq, jones)
+        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
 
 
 def _is_polarised(sources: Sources) -> bool:

@@ -18,6 +18,7 @@ from rime_kernels.compile.jit import inner_function, loop, vector_function
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.adjoint import (
     GradientWorkspace,
+    at_node,
     backward_of,
     begin,
     pull_slot,
@@ -194,7 +195,7 @@ def _rows_at(nodes: Nodes | None, time: int, lanes: Lanes) -> _Rows:
 
 
 @inner_function
-def _scale_at(nodes: Nodes | None, freq: int, lanes: Lanes, block: int) -> Array:
+def scale_at(nodes: Nodes | None, freq: int, lanes: Lanes, block: int) -> Array:
     """nu/c of a block of channels in their middle, or at a node of frequency."""
     if nodes is not None:
         return nodes.scale[freq, block]
@@ -220,7 +221,7 @@ def run_task(
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
-    `nodes` are those of smeared visibilities, without `work` and templates that move; None without smearing.
+    `nodes` are those of smeared visibilities, without templates that move; None without smearing.
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
@@ -272,20 +273,24 @@ def run_task(
         run = look_up(jones, view, b, slot, block, run, n)
         begin_run(work, jones, run, first_slot)
         by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
-        for node in range(n_node):
-            rows, freqs = _rows_at(nodes, node // n_freq, lanes), _scale_at(nodes, node % n_freq, lanes, block)
+        # Of smeared visibilities first all nodes are summed; the residuals are then pulled back through all.
+        for step in range(n_node if work is None or nodes is None else 2 * n_node):
+            node, is_sum = step % n_node, step < n_node
+            rows, freqs = _rows_at(nodes, node // n_freq, lanes), scale_at(nodes, node % n_freq, lanes, block)
             scale = load(pointer(freqs), 0, total)
             profiles = profiles_of(functions, inputs, b, scale)
             if not has_brightness:
-                of_node = spectra[b, n_block * (node % n_freq) + block]
-                fill_brightness(inputs.stokes[b], times, of_node, pointer(bright), like)
-                _weigh(nodes, node, sky, like, stokes)
+                spectrum = spectra[b, n_block * (node % n_freq) + block]
+                fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), like)
+                if is_sum:
+                    _weigh(nodes, node, sky, like, stokes)
                 # Else each slot, or each node, has its own.
-                has_brightness = inputs.stokes.shape[1] == 1 and n_node == 1
+                has_brightness = inputs.stokes.shape[1] == 1 and nodes is None
             if has_beam and not by_entry:
                 fill_voltages(
                     beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
                 )
+            of_node = at_node(work, nodes, node, 0 if is_sum else stop - entry, sky, stokes, total)
             for e in range(entry, stop, 1 if by_itself else stop - entry):
                 end = e + 1 if by_itself else stop
                 if by_itself:
@@ -293,9 +298,11 @@ def run_task(
                     fill_voltages(
                         beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
                     )
-                begin(work, e)
+                begin(work, e if nodes is None else entry)
                 here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
-                if factored:
+                if not is_sum:
+                    pass
+                elif factored:
                     total = _factored_slot(
                         rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), here,
                         apart, node > 0, node == n_node - 1, scale, like, stokes, total,
@@ -305,11 +312,11 @@ def run_task(
                         rows, sky, profiles, ending, backward, view, e, end, here, apart, node > 0,
                         node == n_node - 1, scale, like, stokes, total,
                     )  # fmt: skip
-                if work is not None:
+                if work is not None and (nodes is None or not is_sum):
                     place = slot - first_slot
                     pull_slot(
-                        factored, work, rows, sky, profiles, slot, place, e, end, scale, lane, like, stokes,
-                        total,
+                        factored, of_node, rows, sky, profiles, slot, place, e, end, scale, lane, like,
+                        stokes, total,
                     )  # fmt: skip
                     if has_beam:
                         pull_voltages(
@@ -345,24 +352,24 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None, vis_out: Array,
-        real_out: Array, partial: Array, functions: ProfileFunctions | None,
+        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+        vis_out: Array, real_out: Array, partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape
         if n_batch * n_task == 1:  # waking the other threads would take longer than the task
             b = np.int64(0)  # the same type as below, or Numba would compile the task twice
             partial[0, 0] = run_task(
-                factored, shifted, beam_code, output, tasks[0], b, lanes, nodes, inputs, spectra, correlations,
-                jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
-                zeros(np.float64, n),
+                factored, shifted, beam_code, output, tasks[0], b, lanes, nodes, inputs, spectra,
+                correlations, jones, vis_out, real_out, None, functions, real, None, zeros(real, n),
+                zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
             return
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             partial[b, i] = run_task(
-                factored, shifted, beam_code, output, tasks[i], b, lanes, nodes, inputs, spectra, correlations,
-                jones, vis_out, real_out, None, functions, real, None, zeros(real, n), zeros(real, n_all),
-                zeros(np.float64, n),
+                factored, shifted, beam_code, output, tasks[i], b, lanes, nodes, inputs, spectra,
+                correlations, jones, vis_out, real_out, None, functions, real, None, zeros(real, n),
+                zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return visibilities

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,14 +18,14 @@ from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
 from rime_kernels.cpu.antennas import Terms, by_block, places
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.forward import run_task
-from rime_kernels.cpu.lanes import Lanes
+from rime_kernels.cpu.forward import run_task, scale_at
+from rime_kernels.cpu.lanes import Lanes, Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import ProfileFunctions
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
-from rime_kernels.source_spectra import pull_brightness
+from rime_kernels.source_spectra import OfBrightness, pull_brightness
 
 
 class Parts(NamedTuple):
@@ -38,7 +38,7 @@ class Parts(NamedTuple):
     first_place: NDArray[np.int64]  # (n_task,): the places of slots
     stokes_per_time: bool
     pointing_per_time: bool
-    brightness: NDArray[np.float64]  # (n_batch, n_place, n_source, n_stokes, n)
+    brightness: NDArray[np.float64]  # (n_batch, n_freq, n_place, n_source, n_stokes, n): nodes of frequency
     direction: NDArray[np.float64]  # (n_batch, n_task, n_source, 3)
     projection: NDArray[np.float64]  # (n_batch, n_task, n_shape, 6)
     template: NDArray[np.float64]  # (n_batch, n_task, n_template or 1, 4)
@@ -56,8 +56,9 @@ def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
 
 
 def make_parts(
-    tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, jones: Terms | None, n_stokes: int
-) -> Parts:
+    tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, jones: Terms | None, n_stokes: int,
+    n_freq: int = 1,
+) -> Parts:  # fmt: skip
     """Zeros for the sums of these tasks."""
     n_batch, n_source = inputs.direction.shape[:2]
     n_task, n_lane, n_slot_lane = len(tasks), lanes.chan.shape[1], lanes.slot_time.shape[1]
@@ -69,7 +70,7 @@ def make_parts(
         np.cumsum(n_slot) - n_slot,
         n_time > 1,
         n_pointing_time > 1,
-        np.zeros((n_batch, n_places(tasks, n_time), n_source, n_stokes, n_lane)),
+        np.zeros((n_batch, n_freq, n_places(tasks, n_time), n_source, n_stokes, n_lane)),
         np.zeros((n_batch, n_task, n_source, 3)),
         np.zeros((n_batch, n_task, inputs.projection.shape[1], 6)),
         np.zeros((n_batch, n_task, inputs.template.shape[1], 4)),
@@ -102,26 +103,29 @@ def add_lanes(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) 
 @inner_function
 def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
-    tasks: Array, lanes: Lanes, inputs: Inputs, spectra: Array, correlations: Correlations,
-    transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
-    functions: ProfileFunctions | None, real: NumbaType, lane: Vector, like: Vector, stokes: Vector,
-    total: Vector,
+    tasks: Array, lanes: Lanes, nodes: Nodes | None, inputs: Inputs, spectra: Array,
+    correlations: Correlations, transposed: Correlations, jones: Terms | None, vis_out: Array,
+    real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType, lane: Vector,
+    like: Vector, stokes: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
+    n_freq, n_place = parts.brightness.shape[1:3]
     n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
     n_projection = 6 * parts.projection.shape[2]
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
-    residual = workspace(2 * size(stokes) * most_entries(task, lanes.slot_entry), real)
+    n_residual = 2 * size(stokes) * most_entries(task, lanes.slot_entry)
+    residual = workspace(n_residual, real)
+    of_node = residual if nodes is None else workspace(n_residual, real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
     terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
     wide, first, pair = workspace(4 * n_chunk, np.float64), np.zeros(1, np.int64), np.arange(2)
-    of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
+    of_direction, of_projection = np.zeros((n_freq, 3 * n * n_source)), np.zeros((n_freq, n * n_projection))
     of_template = np.zeros(4 * n * n_template)
     n_voltage = 2 if lanes.antenna.shape[2] > 1 else inputs.pointing.shape[2]
     gains = np.zeros(n * n_source * n_voltage if beam_code != NO_BEAM else 0, real)
     first_place = parts.first_place[i]
-    of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
+    of_brightness = parts.brightness[b, 0, first_place if parts.stokes_per_time else i]
     of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
     of_jones, run = parts.jones[b, parts.first_run[i] :], np.zeros(1, np.int64)
     backward = Backward(
@@ -129,30 +133,38 @@ def _gradient_task(
         pointer(residual), pointer(first), pointer(of_template), pointer(of_jones), pointer(run),
     )  # fmt: skip
     work = GradientWorkspace(
-        backward,
+        backward, pointer(of_node),
         Sums(
             pointer(of_brightness), pointer(of_direction), pointer(of_projection),
             pointer(parts.profile[b, i]),
         ),
-        parts.stokes_per_time, pointer(terms), pointer(products), pointer(wide), pointer(flat),
-        pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]), pointer(pair), pointer(gains),
-        pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]), pointer(of_pointing),
-        parts.pointing_per_time,
+        n_place * n_source * size(stokes), parts.stokes_per_time, pointer(terms), pointer(products),
+        pointer(wide), pointer(flat), pointer(wide[3 * n_chunk :]), pointer(flat[3 * n_chunk :]),
+        pointer(pair), pointer(gains), pointer(parts.beam_scale[b, i]), pointer(parts.voltage_lm[b, i]),
+        pointer(of_pointing), parts.pointing_per_time,
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
-        factored, shifted, beam_code, output, task, b, lanes, None, inputs, spectra, correlations, jones,
+        factored, shifted, beam_code, output, task, b, lanes, nodes, inputs, spectra, correlations, jones,
         vis_out, real_out, work, functions, real, lane, like, stokes, total,
     )  # fmt: skip
-    scale, one = lanes.scale[task[0]], np.ones(n)
-    square = scale * scale
-    add_lanes(work.sums.direction, pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i]))
-    add_lanes(work.sums.projection, pointer(square), n_projection, n, pointer(parts.projection[b, i]))
+    one = np.ones(n)
+    for freq in range(n_freq):
+        scale = scale_at(nodes, freq, lanes, task[0])
+        square = scale * scale
+        add_lanes(
+            pointer(of_direction[freq]), pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i])
+        )
+        add_lanes(
+            pointer(of_projection[freq]), pointer(square), n_projection, n, pointer(parts.projection[b, i])
+        )
+        square[:0] = 0.0
     add_lanes(backward.template, pointer(one), 4 * n_template, n, pointer(parts.template[b, i]))
     # Numba frees an array after its last use and does not see the pointers to it: this is a later use.
-    for used in (residual, weighted, products, flat, terms, gains):
+    for used in (residual, of_node, weighted, products, flat, terms, gains):
         used[:0] = 0
-    for used in (wide, of_direction, of_projection, of_template, square, one):
+    for used in (wide, of_template, one):
         used[:0] = 0.0
+    of_direction[:0] = of_projection[:0] = 0.0
     first[0] = pair[0] = run[0] = 0
     of_jones[:0] = 0.0
 
@@ -167,17 +179,17 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
     @loop
     def gradients(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        inputs: Inputs, spectra: Array, correlations: Correlations, transposed: Correlations,
-        jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
+        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations,
+        transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
         functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
         for item in prange(n_batch * n_task):
             b, i = np.int64(item // n_task), np.int64(item % n_task)
             _gradient_task(
-                factored, shifted, beam_code, output, i, b, tasks, lanes, inputs, spectra, correlations,
-                transposed, jones, vis_out, real_out, parts, functions, real, zeros(real, n_lane),
-                zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
+                factored, shifted, beam_code, output, i, b, tasks, lanes, nodes, inputs, spectra,
+                correlations, transposed, jones, vis_out, real_out, parts, functions, real,
+                zeros(real, n_lane), zeros(real, n), zeros(real, n_all), zeros(np.float64, n),
             )  # fmt: skip
 
     return gradients
@@ -188,13 +200,19 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
 def adjoint_of(
     parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, sources: Sources,
-    chan_freq: NDArray[np.float64], jones: Terms | None,
+    chan_freqs: Sequence[NDArray[np.float64]], jones: Terms | None,
 ) -> Adjoint:  # fmt: skip
-    """The sums of all tasks, in the order of the tasks, with their constants."""
-    bright = 2.0 * _brightness(parts, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
+    """The sums of all tasks, in the order of the tasks, with their constants.
+
+    `chan_freqs` are the frequencies of channels, in Hz, at each node of frequency.
+    """
     template = parts.template.sum(axis=1) * [2.0, *[4.0 * np.pi] * 3]
     projection = -4.0 * phase.SPEED_OF_LIGHT * parts.projection.sum(axis=1)
-    of_bright = pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq)
+    by_freq = []
+    for k, chan_freq in enumerate(chan_freqs):
+        bright = 2.0 * _brightness(parts, k, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
+        by_freq.append(pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq))
+    of_bright = OfBrightness(*(sum(values) for values in zip(*by_freq, strict=True)))
     of_jones = None
     if jones is not None:
         of_jones = by_block(parts.jones, jones, tasks, lanes, sources.template_scale is not None)
@@ -229,13 +247,13 @@ def _by_block(values: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[
 
 
 def _brightness(
-    parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, n_time: int, n_chan: int
+    parts: Parts, freq: int, tasks: NDArray[np.int64], lanes: Lanes, n_time: int, n_chan: int
 ) -> NDArray[np.float64]:
-    """(n_batch, n_time, n_chan, n_source, n_stokes) from sums of lanes."""
+    """(n_batch, n_time, n_chan, n_source, n_stokes) from sums of lanes, at a node of frequency."""
     if parts.stokes_per_time:
-        found = _by_slot(parts.brightness, tasks, len(lanes.slot_time))
+        found = _by_slot(parts.brightness[:, freq], tasks, len(lanes.slot_time))
     else:
-        found = _by_block(parts.brightness, tasks)
+        found = _by_block(parts.brightness[:, freq], tasks)
     n_batch, n_block, n_slot, n_source, n_stokes, n = found.shape
     if lanes.axis == "channels":
         found = found.transpose(0, 2, 1, 5, 3, 4)

@@ -1,4 +1,8 @@
-"""Blocks of rows whose visibilities are smeared, on the CPU: means over what its engine computes at nodes."""
+"""Blocks of rows whose visibilities are smeared, on the CPU.
+
+The loops sum over nodes as they sum over sources. Through beams of Jones matrices, and with templates that
+move, visibilities at each node are computed apart, and their mean is taken here.
+"""
 
 from __future__ import annotations
 
@@ -48,25 +52,20 @@ class SmearedRows:
         self.max_batch = max(1, _bytes(settings) // (16 * n_each))
         self._engine = Engine(fixed, table, **settings._asdict())
         # Coordinates are few beside the data, which all nodes share.
-        self._nodes: list[tuple[float, Engine]] = []
-        turned = [_turned(self._engine.lanes, average, time, settings.factored) for time in average.times]
         freqs = [average.chan_freq(fixed.chan_freq, freq) for freq in average.freqs]
-        for time, lanes in zip(average.times, turned, strict=True):
-            for freq, chan_freq in zip(average.freqs, freqs, strict=True):
-                node = self._engine.at(_tuned(lanes, chan_freq), chan_freq)
-                self._nodes.append((time.weight * freq.weight, node))
-        self._smeared = self._engine.smeared(
-            Nodes(
-                np.array([weight for weight, _ in self._nodes]),
-                _stacked([lanes.antenna_uvw for lanes in turned]),
-                _stacked([lanes.uvw for lanes in turned]),
-                _stacked([_tuned(self._engine.lanes, chan_freq).scale for chan_freq in freqs]),
+        nodes = _nodes_of(average, self._engine.lanes, freqs, settings.factored)
+        self._smeared = self._engine.smeared(nodes, freqs)
+        self._nodes: list[tuple[float, Engine]] = []
+        for k, weight in enumerate(nodes.weight):
+            time, freq = divmod(k, len(freqs))
+            lanes = self._engine.lanes._replace(
+                antenna_uvw=nodes.antenna_uvw[time], uvw=nodes.uvw[time], scale=nodes.scale[freq]
             )
-        )
+            self._nodes.append((float(weight), self._engine.at(lanes, freqs[freq])))
 
     def mean(self, sources: Sources) -> Visibilities:
         """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
-        if not Engine.is_by_node(sources):
+        if not Engine.by_node(sources):
             return self._smeared.run(sources, Output.VIS)
         mean: Visibilities | None = None
         for weight, engine in self._nodes:
@@ -81,7 +80,7 @@ class SmearedRows:
 
     def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """chi2, or the sum of logarithms, float64 (n_batch,)."""
-        if not Engine.is_by_node(sources):
+        if not Engine.by_node(sources):
             return self._smeared.start_chi2(sources, scaled_dof)()
         return self._chi2(self.mean(sources) - self._fixed.vis, scaled_dof)[0]
 
@@ -94,6 +93,8 @@ class SmearedRows:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
             return self._engine.start_adjoint(sources, scaled_dof)()
+        if not Engine.by_node(sources):
+            return self._smeared.start_adjoint(sources, scaled_dof, vis)()
         residual = (self.mean(sources) - (self._fixed.vis if vis is None else vis)).astype(self._complex)
         chi2, y = self._chi2(residual, scaled_dof)
         of_dof = None
@@ -123,23 +124,25 @@ class SmearedRows:
         return np.log1p(found).sum(axis=(1, 2, 3)), found
 
 
-def _turned(lanes: Lanes, average: Average, time: Node, factored: bool) -> Lanes:
-    """Lanes whose coordinates are those at a node of time."""
-    of_entry = average.smearing.interval[np.maximum(lanes.row, 0)]
-    uvw = average.turned(np.moveaxis(lanes.uvw, 1, -1), of_entry, time)
-    lanes = lanes._replace(uvw=copied(np.moveaxis(uvw, -1, 1), np.float64))
-    if not factored or average.slot_interval is None:
-        return lanes
-    of_slot = average.slot_interval[lanes.slot_time][:, None]
-    antenna_uvw = average.turned(np.moveaxis(lanes.antenna_uvw, 2, -1), of_slot, time)
-    return lanes._replace(antenna_uvw=copied(np.moveaxis(antenna_uvw, -1, 2), np.float64))
+def _nodes_of(average: Average, lanes: Lanes, chan_freqs: list[NDArray[np.float64]], factored: bool) -> Nodes:
+    """Coordinates and frequencies of the lanes at all nodes."""
+    entry, slot = np.maximum(lanes.row, 0), lanes.slot_time[:, None]
+    chan = np.where(lanes.chan < 0, chan_freqs[0].size - 1, lanes.chan)
+    uvw = [_turned(lanes.uvw, average, time, average.smearing.interval[entry]) for time in average.times]
+    antenna_uvw = [lanes.antenna_uvw] * len(uvw)
+    if factored and average.slot_interval is not None:
+        interval = average.slot_interval[slot]
+        antenna_uvw = [_turned(lanes.antenna_uvw, average, time, interval) for time in average.times]
+    return Nodes(
+        np.array([time.weight * freq.weight for time in average.times for freq in average.freqs]),
+        copied(np.stack(antenna_uvw), np.float64),
+        copied(np.stack(uvw), np.float64),
+        copied(np.stack([chan_freq[chan] for chan_freq in chan_freqs]) / SPEED_OF_LIGHT, np.float64),
+    )
 
 
-def _stacked(arrays: list[NDArray[np.float64]]) -> NDArray[np.float64]:
-    return copied(np.stack(arrays), np.float64)
-
-
-def _tuned(lanes: Lanes, chan_freq: NDArray[np.float64]) -> Lanes:
-    """Lanes of other frequencies."""
-    chan = np.where(lanes.chan < 0, chan_freq.size - 1, lanes.chan)
-    return lanes._replace(scale=copied(chan_freq[chan] / SPEED_OF_LIGHT, np.float64))
+def _turned(
+    uvw: NDArray[np.float64], average: Average, time: Node, seconds: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Coordinates (..., 3, n_lane) at a node of time."""
+    return np.moveaxis(average.turned(np.moveaxis(uvw, -2, -1), seconds, time), -1, -2)

@@ -123,6 +123,54 @@ def test_everything_at_once(problem, sky, beam_of, reference, error_of, form, ki
     assert error_of(found, reference.visibilities(rows, LINEAR, sources)) > 1e-3
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_more_sources_than_loops_take_at_a_time(problem, sky, reference, error_of, form) -> None:
+    """V against explicit sums, and its derivatives by brightness against 2 Re <V, W (V - D)>: V is linear."""
+    rows = problem(n_antenna=3, n_time=2, n_chan=9)
+    sources, data = sky(rows, n_batch=1, n_point=60, n_gaussian=40), data_for(rows)
+    smearing = smearing_of(rows, equal=form == "factored", size=0.3)
+    rime = Rime(rows, **data, backend="cpu", form=form, extent=0.04, smearing=smearing)
+    expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    found = rime.predict(sources)
+    # 1e-8 of the loss, and Romberg's method has as much.
+    assert error_of(found, expected) < 1e-7
+    weighted = data["weight"] * (found - data["vis"])
+    slope = 2.0 * np.vdot(weighted, found).real
+    _, gradient = rime.chi2_and_gradient(sources)
+    # Rounding.
+    np.testing.assert_allclose(np.sum(gradient.stokes * sources.stokes), slope, rtol=1e-11)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_template_that_moves(problem, sky, reference, error_of, form) -> None:
+    """The phase that moves it is averaged, as that of a point; the template itself is as it was given."""
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    given, of_sources = templates_for(rows)
+    shift = np.random.default_rng(1).uniform(-0.02, 0.02, (2, 1, 2))
+    sources = sky(rows, **of_sources, template_shift=shift)
+    smearing = smearing_of(rows, equal=form == "factored", size=0.4)
+    rime = Rime(
+        rows, **data_for(rows), **given, template_lm=[[0.0, 0.0]], backend="cpu", form=form, extent=0.04,
+        smearing=smearing,
+    )  # fmt: skip
+    one = [[[1.0, 0.0, 0.0, 0.0]]]
+
+    def phase(at: Rows) -> np.ndarray:
+        points = [
+            Sources([lm], [one], [1e9], np.zeros((1, 1, 4, 0)), [True], np.zeros((1, 0, 3))) for lm in shift
+        ]
+        plain = replace(at, stokes_to_corr=stokes_to_corr(["I"]))
+        return np.concatenate([reference.visibilities(plain, ["I"], point) for point in points])
+
+    expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    mean = reference.averaged(phase, rows, smearing, 3)
+    expected = expected + np.einsum("bt,trcp,brcq->brcp", sources.template_scale, given["template"], mean)
+    # 1e-8 of the loss, and Romberg's method has as much.
+    assert error_of(rime.predict(sources), expected) < 1e-7
+    squares = rime.weighted_residual2(sources).sum(axis=(1, 2, 3))
+    np.testing.assert_allclose(rime.chi2_and_gradient(sources)[0], squares, rtol=1e-12)
+
+
 def test_rows_of_one_time_with_intervals_of_their_own_take_the_row_form(problem, sky) -> None:
     rows = problem()
     smearing = smearing_of(rows, equal=False)

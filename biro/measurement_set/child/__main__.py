@@ -60,9 +60,9 @@ def _die_with_parent() -> None:
 def main() -> None:
     """Answer requests until the input ends.
 
-    Every operation that changes a set closes it. One that is still open when the input ends belongs to a parent
-    that broke off or died: the child leaves without casacore's own closing, which would empty the header of a
-    tiled column and fill it again while the kernel may kill the child.
+    Every operation that changes a set closes it. One that is still open when the input ends belongs to a
+    parent that broke off or died: the child leaves without casacore's own closing, which would empty the
+    header of a tiled column and fill it again while the kernel may kill the child.
     """
     _die_with_parent()
     parent = ParentConnection()

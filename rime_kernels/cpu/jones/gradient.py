@@ -43,7 +43,7 @@ def _gradient_task(
     of_direction, of_projection = np.zeros(3 * n * n_source), np.zeros(n * n_projection)
     of_template = np.zeros(4 * n * n_template)
     first_place = parts.first_place[i]
-    of_brightness = parts.brightness[b, first_place if parts.stokes_per_time else i]
+    of_brightness = parts.brightness[b, 0, first_place if parts.stokes_per_time else i]
     of_pointing = parts.pointing[b, first_place if parts.pointing_per_time else i]
     of_jones, run = parts.jones[b, parts.first_run[i] :], np.zeros(1, np.int64)
     backward = Backward(
