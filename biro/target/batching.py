@@ -1,15 +1,17 @@
 """A pool of threads for callers that ask for one likelihood at a time: it answers them in batches.
 
 A sampler such as dynesty proposes N points by running N copies of a Markov chain, each of which
-calls a likelihood of one vector. Here every copy runs in a thread of its own that stops in `ask`;
-when all threads that still run have stopped there, the thread that called `map` evaluates all rows
-in one call and lets them go on. No two threads ever evaluate, and rows are ordered by task, so
-the outcome depends on the sampler's seeds alone, never on which thread was faster.
+calls a likelihood of one vector. Here every copy has a thread of its own that stops in `ask`;
+when all have stopped there, the thread that called `map` evaluates all rows in one call and lets
+them go on, one after the other: between two calls the work is Python's, of which one thread runs at
+a time in any case, and threads that wait for that lock take three times as long (measured). Rows
+are ordered by task, so the outcome depends on the sampler's seeds alone.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from types import TracebackType
@@ -25,8 +27,8 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 # A float where `evaluate` gives one number for each row, else float64 (n,).
 Value: TypeAlias = Any
-# Kind ("ask", "done" or "failed"), index of the task, and what the kind says: a row, a result, an exception.
-Message: TypeAlias = tuple[str, int, Any]
+# The inbox of a thread, and what is put there: a task with its function, or the value that was asked for.
+Turn: TypeAlias = "tuple[SimpleQueue[Any], Any]"
 
 
 class _Cancelled(BaseException):
@@ -81,7 +83,7 @@ class BatchingPool:
         self.n_call = 0
         self.n_row = 0
         self._evaluate = evaluate
-        self._inbox: SimpleQueue[Message] = SimpleQueue()
+        self._relay = _Relay()
         self._workers: list[_Worker] = []
         self._is_whole = True  # all workers, if any, wait for tasks
 
@@ -106,7 +108,7 @@ class BatchingPool:
             worker.stop()
         for worker in self._workers:
             worker.join()
-        self._inbox, self._workers, self._is_whole = SimpleQueue(), [], True
+        self._relay, self._workers, self._is_whole = _Relay(), [], True
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """`[function(item) for item in items]`, with the `ask` calls inside answered in batches.
@@ -128,70 +130,82 @@ class BatchingPool:
         if not self._is_whole:  # even `close` was interrupted
             self.close()
         self._is_whole = False
-        running, waiting = set(range(len(tasks))), dict[int, NDArray[np.float64]]()
-        results, errors = dict[int, Result](), dict[int, BaseException]()
+        relay = self._relay
+        relay.results.clear()
         try:
             while len(self._workers) < len(tasks):
-                self._workers.append(_Worker(len(self._workers), self._inbox))
+                self._workers.append(_Worker(len(self._workers), relay))
                 self._workers[-1].start()
-            for worker, task in zip(self._workers, tasks, strict=False):
-                worker.start_task(function, task)
-            while running:
-                kind, index, value = self._inbox.get()
-                if kind == "ask":
-                    waiting[index] = value
-                else:
-                    running.discard(index)
-                    if kind == "done":
-                        results[index] = value
-                    else:
-                        errors[index] = value
-                if running and len(waiting) == len(running):
-                    if errors:
-                        break
-                    self._answer(waiting)
-            if errors:
-                raise errors[min(errors)]
+            relay.run([(self._workers[index].inbox, (function, task)) for index, task in enumerate(tasks)])
+            while relay.waiting and not relay.errors:
+                self._answer(relay)
+            if relay.errors:
+                raise relay.errors[min(relay.errors)]
         except BaseException:
             # The exception of a signal may come between any two lines, so it is unknown which threads wait.
             self.close()
             raise
         self._is_whole = True
-        return [results[index] for index in range(len(tasks))]
+        return [relay.results[index] for index in range(len(tasks))]
 
-    def _answer(self, waiting: dict[int, NDArray[np.float64]]) -> None:
-        order = sorted(waiting)
-        values = self._evaluate(np.stack([waiting[index] for index in order]))
+    def _answer(self, relay: _Relay) -> None:
+        """Evaluate the rows that tasks wait for, and let them go on with its values."""
+        order = sorted(relay.waiting)
+        values = self._evaluate(np.stack([relay.waiting.pop(index) for index in order]))
         self.n_call += 1
         self.n_row += len(order)
-        for index, value in zip(order, values.tolist() if values.ndim == 1 else values, strict=True):
-            del waiting[index]
-            self._workers[index].reply(value)
+        answers = values.tolist() if values.ndim == 1 else values
+        relay.run([(self._workers[index].inbox, value) for index, value in zip(order, answers, strict=True)])
+
+
+class _Relay:
+    """Lets one thread run at a time: it wakes the next when it stops, and the last the one that called `run`.
+
+    Attributes
+    ----------
+    waiting, results, errors : dict
+        Rows that tasks ask for, and what tasks ended with, by the index of the task.
+    """
+
+    def __init__(self) -> None:
+        self.waiting = dict[int, NDArray[np.float64]]()
+        self.results = dict[int, Any]()
+        self.errors = dict[int, BaseException]()
+        self._turns = deque[Turn]()
+        self._is_done: SimpleQueue[None] = SimpleQueue()
+
+    def run(self, turns: Iterable[Turn]) -> None:
+        """Put each message into its inbox, and wait until the threads have stopped again."""
+        self._turns.extend(turns)
+        self.pass_on()
+        self._is_done.get()
+
+    def pass_on(self) -> None:
+        """Called by the thread that runs, as the last thing before it waits."""
+        if self._turns:
+            inbox, message = self._turns.popleft()
+            inbox.put(message)
+        else:
+            self._is_done.put(None)
 
 
 class _Worker:
-    """One thread with an inbox of its own; it answers into that of the pool."""
+    """One thread with an inbox of its own: for a task, the value that it asked for, or None: stop."""
 
-    def __init__(self, index: int, inbox: SimpleQueue[Message]) -> None:
+    def __init__(self, index: int, relay: _Relay) -> None:
         self._index = index
-        self._outbox = inbox
-        self._inbox: SimpleQueue[Any] = SimpleQueue()  # a task, the value that it asked for, or None: stop
+        self._relay = relay
+        self.inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name=f"biro-batch-{index}", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    def start_task(self, function: Callable[[Item], Result], task: Item) -> None:
-        self._inbox.put((function, task))
-
-    def reply(self, value: Value) -> None:
-        self._inbox.put(value)
-
     def stop(self) -> None:
         """Unwind the task where it asks, now or next, and end the thread."""
         self._stopped = True
-        self._inbox.put(None)
+        self.inbox.put(None)
 
     def join(self) -> None:
         if self._thread.is_alive():  # not, if a signal's exception came before it had begun
@@ -200,22 +214,23 @@ class _Worker:
     def _run(self) -> None:
         _task.exchange = self._exchange
         while True:
-            message = self._inbox.get()
+            message = self.inbox.get()
             if self._stopped:
                 return
             function, task = message
             try:
-                answer: Message = ("done", self._index, function(task))
+                self._relay.results[self._index] = function(task)
             except BaseException as error:  # a task that ends in silence would block the pool for ever
-                answer = ("failed", self._index, error)
-            self._outbox.put(answer)
+                self._relay.errors[self._index] = error
             if self._stopped:  # the message that says so may have been read in the task
                 return
+            self._relay.pass_on()
 
     def _exchange(self, row: NDArray[np.float64]) -> Value:
         if not self._stopped:
-            self._outbox.put(("ask", self._index, row))
-            value = self._inbox.get()
+            self._relay.waiting[self._index] = row
+            self._relay.pass_on()
+            value = self.inbox.get()
         if self._stopped:
             raise _Cancelled
         return value
