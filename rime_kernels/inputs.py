@@ -433,4 +433,5 @@ def _check_antenna_terms(rows: Rows, n_template: int, terms: AntennaTerms) -> No
 
 def _contiguous(value: NDArray[T]) -> NDArray[T]:
     """The array, or a copy, as the loops are compiled for it: contiguous, writable, aligned."""
-    return np.require(value, requirements=["C", "W", "A"])
+    flags = value.flags
+    return value if flags.c_contiguous and flags.writeable and flags.aligned else np.array(value, order="C")

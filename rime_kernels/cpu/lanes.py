@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -215,7 +216,7 @@ def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
 
 def aligned(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
     """Zeros that begin where a cache line does: a vector that lies across two lines is read twice."""
-    size = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(shape)

@@ -30,7 +30,7 @@ def directions(lm: NDArray[np.float64]) -> NDArray[np.float64]:
     float64 (..., 3)
         l, m, n - 1; n - 1 is NaN where l^2 + m^2 > 1 (physics: section 1).
     """
-    r2 = np.sum(lm * lm, axis=-1)
+    r2 = lm[..., 0] ** 2 + lm[..., 1] ** 2
     n = np.sqrt(1.0 - np.where(r2 <= 1.0, r2, np.nan))
     return np.concatenate([lm, (-r2 / (1.0 + n))[..., None]], axis=-1)
 
