@@ -1,8 +1,9 @@
 """The sum of the measurement equation on the CPU: tasks of vectors, whose lanes `lanes.py` describes.
 
 A task computes the entries of some time slots in one block of channels: first the brightness of all sources,
-then antenna terms (factored form) or phases of rows (row form), their sum over sources, and of smeared
-visibilities over nodes, and from each sum what `Output` names. The reference in `tests/reference.py` is the same equation as a plain sum.
+then antenna terms (factored form) or phases of rows (row form), their sum over sources (and nodes, where
+visibilities are smeared), and from each sum what `Output` names. The reference in `tests/reference.py` is the
+same equation as a plain sum.
 """
 
 from __future__ import annotations
