@@ -3,9 +3,10 @@
 A sampler such as dynesty proposes N points by running N copies of a Markov chain, each of which
 calls a likelihood of one vector. Here every copy has a thread of its own that stops in `ask`;
 when all have stopped there, the thread that called `map` evaluates all rows in one call and lets
-them go on, one after the other: between two calls the work is Python's, of which one thread runs at
-a time in any case, and threads that wait for that lock take three times as long (measured). Rows
-are ordered by task, so the outcome depends on the sampler's seeds alone.
+them go on, one after the other: between two calls the work is Python's, of which one thread runs
+at a time in any case, and proposals of threads that wait for that lock take two to three times as
+long (measured). So no task may wait for another. Rows are ordered by task: the outcome depends on
+the sampler's seeds alone.
 """
 
 from __future__ import annotations
@@ -186,7 +187,11 @@ class _Relay:
             inbox, message = self._turns.popleft()
             inbox.put(message)
         else:
-            self._is_done.put(None)
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the thread that called `run` go on: also called by threads that are told to stop."""
+        self._is_done.put(None)
 
 
 class _Worker:
@@ -216,15 +221,16 @@ class _Worker:
         while True:
             message = self.inbox.get()
             if self._stopped:
-                return
+                break
             function, task = message
             try:
                 self._relay.results[self._index] = function(task)
             except BaseException as error:  # a task that ends in silence would block the pool for ever
                 self._relay.errors[self._index] = error
             if self._stopped:  # the message that says so may have been read in the task
-                return
+                break
             self._relay.pass_on()
+        self._relay.wake()
 
     def _exchange(self, row: NDArray[np.float64]) -> Value:
         if not self._stopped:

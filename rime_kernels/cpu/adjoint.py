@@ -51,7 +51,7 @@ class GradientWorkspace(NamedTuple):
     """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
 
     backward: Backward
-    residual: Pointer  # that of `backward`, or with nodes as large a space: times the weight of a node
+    residual: Pointer  # that of `backward`; with nodes another array, for those times the weight of a node
     sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
     n_each_freq: int  # numbers of `sums.brightness` to a node of frequency; those of the others follow
     stokes_per_time: bool

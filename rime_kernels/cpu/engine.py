@@ -67,7 +67,7 @@ class Engine:
         self._nodes: Nodes | None = None
         self._beam_lanes = BeamLanes(lanes, real)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
-        self._tasks: dict[int, NDArray[np.int64]] = {}
+        self._tasks: dict[tuple[int, int], NDArray[np.int64]] = {}
         self._matrix = fixed.matrix
         self._correlations = {k: correlations(fixed.matrix[:, :k], real) for k in (1, 4)}
         self._transposed = {k: correlations(fixed.matrix[:, :k].conj().T, real) for k in (1, 4)}
@@ -192,7 +192,7 @@ class Engine:
     ) -> Adjoint:
         shared_beam, parameters, variant = self._parameters(sources, scaled_dof)
         n_batch, n_source = parameters.direction.shape[:2]
-        tasks = self._tasks_of(n_source)
+        tasks = self._tasks_of(n_source, len(self._chan_freqs))
         jones = self._jones(sources, variant)
         n_jones = 0 if jones is None else places(jones, tasks)[1] * jones.jones.shape[2] * 8
         n_place = n_places(tasks, parameters.stokes.shape[1]) * len(self._chan_freqs)
@@ -234,11 +234,12 @@ class Engine:
         budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
 
-    def _tasks_of(self, n_source: int) -> NDArray[np.int64]:
+    def _tasks_of(self, n_source: int, n_freq: int = 1) -> NDArray[np.int64]:
+        """Tasks; fewer where each has sums of its own for n_freq nodes of frequency."""
         n_term = n_source * (1 if self._nodes is None else self._nodes.weight.size)
-        if n_term not in self._tasks:
-            self._tasks[n_term] = make_tasks(self._lanes, n_term)
-        return self._tasks[n_term]
+        if (n_term, n_freq) not in self._tasks:
+            self._tasks[n_term, n_freq] = make_tasks(self._lanes, n_term, _MAX_TASKS // n_freq)
+        return self._tasks[n_term, n_freq]
 
     @property
     def _scale(self) -> NDArray[np.float64]:
@@ -316,7 +317,7 @@ def _is_polarised(sources: Sources) -> bool:
     return sources.polarised or isinstance(sources.beam, JonesBeam)
 
 
-def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
+def make_tasks(lanes: Lanes, n_source: int, most: int = _MAX_TASKS) -> NDArray[np.int64]:
     """Divide the work into tasks: some slots, or some entries of one slot, in one block of channels.
 
     Tasks depend on the problem only, not on the number of threads or the batch; so does the order of sums.
@@ -327,7 +328,7 @@ def make_tasks(lanes: Lanes, n_source: int) -> NDArray[np.int64]:
         Block, first slot, one past the last, first entry, one past the last.
     """
     n_block, n_slot, n_entry = len(lanes.scale), len(lanes.slot_time), len(lanes.row)
-    wanted = min(_MAX_TASKS, max(1, n_block * n_entry * (n_source + 10) // _TASK_WORK))
+    wanted = min(most, max(1, n_block * n_entry * (n_source + 10) // _TASK_WORK))
     per_block = -(-wanted // n_block)
     if per_block <= n_slot or n_block * n_slot >= _MANY_TASKS:
         bounds = np.linspace(0, n_slot, min(per_block, n_slot) + 1).astype(np.int64)

@@ -285,7 +285,7 @@ def run_task(
                 fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), like)
                 if is_sum:
                     _weigh(nodes, node, sky, like, stokes)
-                # Else each slot, or each node, has its own.
+                # Otherwise it belongs to this slot, or to this node, alone.
                 has_brightness = inputs.stokes.shape[1] == 1 and nodes is None
             if has_beam and not by_entry:
                 fill_voltages(
@@ -301,14 +301,12 @@ def run_task(
                     )
                 begin(work, e if nodes is None else entry)
                 here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
-                if not is_sum:
-                    pass
-                elif factored:
+                if is_sum and factored:
                     total = _factored_slot(
                         rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), here,
                         apart, node > 0, node == n_node - 1, scale, like, stokes, total,
                     )  # fmt: skip
-                else:
+                elif is_sum:
                     total = _row_slot(
                         rows, sky, profiles, ending, backward, view, e, end, here, apart, node > 0,
                         node == n_node - 1, scale, like, stokes, total,

@@ -111,7 +111,7 @@ class SmearedRows:
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""
-        return self._engine.plan(sources)
+        return (self._engine if Engine.by_node(sources) else self._smeared).plan(sources)
 
     def _chi2(
         self, residual: Visibilities, t: NDArray[np.float64] | None

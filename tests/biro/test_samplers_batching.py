@@ -94,6 +94,13 @@ def test_an_error_ends_every_task_and_the_pool_goes_on(where):
         assert pool.map(lambda i: ask(np.array([2.0 * i])), range(8)) == [2.0 * i for i in range(8)]
 
 
+def test_a_task_that_uses_its_own_pool_is_an_error_and_no_deadlock():
+    with BatchingPool(paraboloid, 4) as pool:
+        with pytest.raises(RuntimeError):
+            pool.map(lambda i: pool.map(lambda j: j, [i]), range(2))
+        assert pool.map(lambda i: i + 1, range(4)) == [1, 2, 3, 4]
+
+
 def test_tasks_that_never_ask_and_no_tasks_at_all():
     with BatchingPool(paraboloid, 4) as pool:
         assert pool.map(lambda i: i + 1, range(9)) == list(range(1, 10))

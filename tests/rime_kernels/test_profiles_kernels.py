@@ -13,7 +13,17 @@ import numpy as np
 import pytest
 from scipy.special import jv
 
-from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device, register_profile, stokes_to_corr
+from rime_kernels import (
+    Gradient,
+    InputError,
+    Rime,
+    Rows,
+    Smearing,
+    Sources,
+    device,
+    register_profile,
+    stokes_to_corr,
+)
 from rime_kernels.compile.identity import UnknownError, foreign_identity
 from rime_kernels.physics.profiles import CODES
 from rime_kernels.physics.registered import registered_profile
@@ -205,6 +215,30 @@ def test_gradient(backend, problem, sky, beam_of, reference, own, form, precisio
             np.testing.assert_allclose(
                 found[part][known], expected[part][known], rtol=0.0, atol=tolerance, err_msg=name
             )
+
+
+@pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.thorough)])
+def test_smeared(problem, sky, reference, error_of, form) -> None:
+    """Against explicit sums at many times and frequencies; derivatives against differences of chi2."""
+    rows = problem(n_antenna=3, n_time=2, n_chan=2)
+    sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT])
+    smearing = Smearing(0.6, np.full(rows.n_row, 15.0), np.full(rows.n_chan, 0.5e6), error=1e-8)
+    rime = made_rime(rows, "cpu", form=form, smearing=smearing)
+    expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
+    # 1e-8 of the loss, and Romberg's method has as much.
+    assert error_of(rime.predict(sources), expected) < 1e-7
+    chi2, gradient = rime.chi2_and_gradient(sources)
+    np.testing.assert_allclose(rime.chi2(sources), chi2, rtol=1e-12)  # sums in another order
+    rng = np.random.default_rng(9)
+    for name in STEPS:
+        values = getattr(sources, name)
+        way = rng.normal(size=values.shape) * (np.abs(values) if name in ("shape", "profile") else 1.0)
+        slope = reference.derivative(
+            lambda x, name=name, way=way: rime.chi2(moved(sources, name, x * way)), STEPS[name]
+        )
+        found = np.sum(getattr(gradient, name) * way, axis=tuple(range(1, values.ndim)))
+        size = np.sqrt(np.sum((getattr(gradient, name) * way) ** 2, axis=tuple(range(1, values.ndim))))
+        assert (np.abs(found - slope) < 1e-6 * size).all(), name  # what differences are good for
 
 
 def change_of(sources: Sources, n_change: int) -> Gradient:

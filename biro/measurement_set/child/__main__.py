@@ -58,35 +58,39 @@ def _die_with_parent() -> None:
 
 
 def main() -> None:
-    """Answer requests until the input ends.
+    """Answer requests until the parent is gone.
 
-    Every operation that changes a set closes it. One that is still open when the input ends belongs to a
-    parent that broke off or died: the child leaves without casacore's own closing, which would empty the
-    header of a tiled column and fill it again while the kernel may kill the child.
+    What changes a set ends with an operation that closes it. A set that is still open when the parent is gone
+    belongs to work that was broken off: the child leaves without casacore's own closing, which would empty
+    the header of a tiled column and fill it again while the kernel, or the parent, may kill the child.
     """
     _die_with_parent()
     parent = ParentConnection()
     operations = dict(_operations(parent))
-    parent.send({"ready": True})
-    while True:
-        try:
-            header, array = parent.receive()
-        except EOFError:
-            os._exit(0)
-        operation = operations[header.pop("operation")]
-        try:
-            operation(**header) if array is None else operation(array=array, **header)
-        except BrokenPipeError:
-            return
-        except RefusalError as error:
-            parent.send({"error": str(error)})
-        except RuntimeError as error:  # casacore's only kind
-            text = " ".join(str(error).split())
-            parent.send({"error": f"broken off while {parent.activity}: casacore says: {text}"})
-        except OSError as error:
-            parent.send({"error": f"broken off while {parent.activity}: {error}"})
-        except MemoryError:
-            parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
+    with contextlib.suppress(EOFError, BrokenPipeError):
+        parent.send({"ready": True})
+        while True:
+            _answer(parent, operations)
+    os._exit(0)
+
+
+def _answer(parent: ParentConnection, operations: dict[str, Operation]) -> None:
+    """Carry out one request, or say why it cannot be."""
+    header, array = parent.receive()
+    operation = operations[header.pop("operation")]
+    try:
+        operation(**header) if array is None else operation(array=array, **header)
+    except BrokenPipeError:
+        raise
+    except RefusalError as error:
+        parent.send({"error": str(error)})
+    except RuntimeError as error:  # casacore's only kind
+        text = " ".join(str(error).split())
+        parent.send({"error": f"broken off while {parent.activity}: casacore says: {text}"})
+    except OSError as error:
+        parent.send({"error": f"broken off while {parent.activity}: {error}"})
+    except MemoryError:
+        parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
 
 
 if __name__ == "__main__":

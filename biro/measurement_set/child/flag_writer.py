@@ -193,6 +193,7 @@ class FlagWriter:
         whole = self.rows[flag.all(axis=(1, 2))]
         if whole.size:
             self.main.selectrows(whole).putcol("FLAG_ROW", np.ones(len(whole), bool))
+        self.main.flush()  # columns may share buckets with FLAG_ROW, which its index must fit at any time
         self.parent.send({})
 
     def _put(self, rows: NDArray[np.int64], flag: NDArray[np.bool_]) -> None:
