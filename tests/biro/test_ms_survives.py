@@ -23,6 +23,8 @@ import biro
 from biro.errors import MeasurementSetError
 from biro.measurement_set import read_ms, write_column
 from biro.measurement_set.backup import FOLDER
+from biro.measurement_set.column import _Rows
+from biro.measurement_set.process import MeasurementSetProcess
 
 Unpack = Callable[[str], Path]
 
@@ -268,6 +270,27 @@ def test_a_header_that_a_killed_run_left_empty_is_restored(ms: Path, file: str, 
     assert not (ms / FOLDER).exists()
     with pytest.raises(MeasurementSetError, match="half-written"):
         read_ms(ms, column="NEW")
+
+
+def test_a_writer_that_loses_its_parent_leaves_headers_alone(ms: Path) -> None:
+    """The kernel may kill it at any moment then: it writes nothing more, not even what closing would."""
+    part = read_ms(ms, column="DATA").partitions[0]
+
+    def headers() -> dict[str, int]:
+        found = [file for file in ms.glob("table.*") if "_TSM" not in file.name and file.suffix != ".lock"]
+        return {file.name: file.stat().st_mtime_ns for file in found}
+
+    with MeasurementSetProcess(ms, 20.0) as child:
+        child.call("prepare", None, path=str(ms), column="NEW", source=None, mode="replace")
+        child.call("begin")
+        _Rows.of(part).write(child, part.vis)
+        before = headers()
+        assert child._process.stdin is not None
+        child._process.stdin.close()
+        assert child._process.wait(20.0) == 0
+        assert headers() == before
+    with table(str(ms), ack=False) as main:
+        assert main.getcolkeyword("NEW", "BIRO_COMPLETE") is False
 
 
 def test_nothing_is_restored_while_the_writer_lives(ms: Path) -> None:
