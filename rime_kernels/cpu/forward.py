@@ -204,7 +204,7 @@ def scale_at(nodes: Nodes | None, freq: int, lanes: Lanes, block: int) -> Array:
 
 
 @inner_function
-def _weigh(nodes: Nodes | None, node: int, sky: Sky, like: Vector, stokes: Vector) -> None:
+def _weigh(nodes: Nodes | None, node: int, sky: Sky, stokes: Vector) -> None:
     """Multiply the brightness by the weight of a node."""
     if nodes is not None:
         weight = constant(nodes.weight[node], stokes)
@@ -284,7 +284,7 @@ def run_task(
                 spectrum = spectra[b, n_block * (node % n_freq) + block]
                 fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), like)
                 if is_sum:
-                    _weigh(nodes, node, sky, like, stokes)
+                    _weigh(nodes, node, sky, stokes)
                 # Otherwise it belongs to this slot, or to this node, alone.
                 has_brightness = inputs.stokes.shape[1] == 1 and nodes is None
             if has_beam and not by_entry:
