@@ -134,23 +134,29 @@ def _kernel_text(line: Line) -> str:
     return f"{line['engine']:16}{line['size']:4}{line['n_corr']:4}{line['m']:>8}{rates}"
 
 
-def _cases(problem: Problem) -> Iterator[tuple[Size, int, float]]:
-    """Yield observations, correlations and accuracies: full and sparse, few and many pixels."""
+def cases(problem: Problem) -> Iterator[tuple[Size, int, float]]:
+    """Yield observations, correlations and accuracies: full and sparse, few and many pixels.
+
+    On a GPU the sparse one has one channel, as that of Merry (2016): 64 antennas, two hours in steps of 2 s.
+    """
     if problem.quick:
         yield problem.size, 1, 1e-3
         return
-    full, sparse, large = Size(32, 30, 64, 512), Size(32, 120, 2, 512), Size(12, 20, 16, 2048)
-    for size in (full, sparse, large):
-        for accuracy in (1e-2, 1e-4, 1e-5, 1e-6):
+    sizes, accuracies = [Size(32, 30, 64, 512), Size(32, 120, 2, 512), Size(12, 20, 16, 2048)], [1e-5]
+    if problem.backend == "cuda":
+        sizes = [Size(64, 60, 64, 2048, 1.0), Size(64, 3600, 1, 2048, 2.0), Size(64, 20, 16, 4096)]
+        accuracies = []
+    for size in sizes:
+        for accuracy in sorted((1e-2, 1e-4, 1e-6, *accuracies), reverse=True):
             for n_corr in (1, 4):
                 yield size, n_corr, accuracy
 
 
 def whole(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line]:
-    """Measure and print whole calls; `keep` gets the lines after each."""
+    """Measure and print whole calls, on a GPU of what lies there; `keep` gets the lines after each."""
     lines: list[Line] = []
     print(f"\n{WHOLE_HEAD}")
-    for size, n_corr, accuracy in _cases(problem):
+    for size, n_corr, accuracy in cases(problem):
         case = Case(size, n_corr, "none", accuracy, problem.backend)
         taken = make_gridder(case.rows, case.grid, accuracy=accuracy, backend=problem.backend).engine
         other = WProjection(case.rows, case.grid, accuracy=accuracy, backend=problem.backend)
@@ -168,14 +174,25 @@ def whole(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line]:
 
 def _whole_line(problem: Problem, case: Case, gridder: Gridder, taken: str) -> Line:
     size = case.size
+    predict, grid = _whole_calls(problem, case, gridder)
     return {
         "name": f"{size.n_vis} vis., {size.n_pixel} pixels, {case.rows.n_corr} corr, {case.accuracy:g}",
         "engine": gridder.engine, "n_vis": size.n_vis, "n_pixel": size.n_pixel, "n_corr": case.rows.n_corr,
         "accuracy": case.accuracy, "taken": taken == gridder.engine, "estimated_s": gridder.cost * 1e-9,
-        "predict_s": problem.seconds(lambda: gridder.predict(case.image)),
-        "grid_s": problem.seconds(lambda: gridder.grid(case.vis, n_stokes=case.n_stokes)),
-        "plan": gridder.plan,
+        "predict_s": problem.seconds(predict), "grid_s": problem.seconds(grid), "plan": gridder.plan,
     }  # fmt: skip
+
+
+def _whole_calls(
+    problem: Problem, case: Case, gridder: Gridder
+) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A prediction, and an image."""
+    if problem.backend == "cpu":
+        return lambda: gridder.predict(case.image), lambda: gridder.grid(case.vis, n_stokes=case.n_stokes)
+    from gridding.resident import Resident
+
+    there = Resident(gridder, case.image, None)
+    return there.predict, there.grid
 
 
 def _whole_text(line: Line) -> str:

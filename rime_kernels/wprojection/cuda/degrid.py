@@ -46,6 +46,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
     n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
     n_own, n_thread, n_warp = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.n_thread // LANES
+    whole_kernel = shape.whole_kernel
     n_each, n_together = values_of(n_plane), _VALUES // values_of(n_plane)
     # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
     n_place, n_factor = N_KEPT * n_stage + 1, 2 * n_stage * n_cell * 2
@@ -117,26 +118,41 @@ def make_degrid(kernel: Kernel) -> Compiled:
                                     load(x, y, n_grid, grid, cells)
                                     now_x, now_y = x, y
                             of_vis = (half * uint64(n_stage) + i) * uint64(2 * n_cell)
-                            for b in range(m_y):
-                                for k in range(n_sum):
-                                    t[k] = real(0)
-                                for a in range(m_x):
-                                    k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
-                                    u_re, u_im = factor[k], factor[k + uint64(1)]
+                            if whole_kernel:
+                                for b in range(m_y):
+                                    k = of_vis + uint64(2 * b) + uint64(2 * at_y)
+                                    v_re, v_im = factor[k], factor[k + uint64(1)]
+                                    for a in range(m_x):
+                                        k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
+                                        u_re, u_im = factor[k], factor[k + uint64(1)]
+                                        u_re, u_im = u_re * v_re - u_im * v_im, u_re * v_im + u_im * v_re
+                                        for s in range(n_plane):
+                                            k, z = q * n_each + 2 * s, (b * m_x + a) * n_sum + 2 * s
+                                            value[k] += cells[z] * u_re
+                                            value[k] -= cells[z + 1] * u_im
+                                            value[k + 1] += cells[z] * u_im
+                                            value[k + 1] += cells[z + 1] * u_re
+                            else:
+                                for b in range(m_y):
+                                    for k in range(n_sum):
+                                        t[k] = real(0)
+                                    for a in range(m_x):
+                                        k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
+                                        u_re, u_im = factor[k], factor[k + uint64(1)]
+                                        for s in range(n_plane):
+                                            k = (b * m_x + a) * n_sum + 2 * s
+                                            t[2 * s] += cells[k] * u_re
+                                            t[2 * s] -= cells[k + 1] * u_im
+                                            t[2 * s + 1] += cells[k] * u_im
+                                            t[2 * s + 1] += cells[k + 1] * u_re
+                                    k = of_vis + uint64(2 * b) + uint64(2 * at_y)
+                                    v_re, v_im = factor[k], factor[k + uint64(1)]
                                     for s in range(n_plane):
-                                        k = (b * m_x + a) * n_sum + 2 * s
-                                        t[2 * s] += cells[k] * u_re
-                                        t[2 * s] -= cells[k + 1] * u_im
-                                        t[2 * s + 1] += cells[k] * u_im
-                                        t[2 * s + 1] += cells[k + 1] * u_re
-                                k = of_vis + uint64(2 * b) + uint64(2 * at_y)
-                                v_re, v_im = factor[k], factor[k + uint64(1)]
-                                for s in range(n_plane):
-                                    k = q * n_each + 2 * s
-                                    value[k] += t[2 * s] * v_re
-                                    value[k] -= t[2 * s + 1] * v_im
-                                    value[k + 1] += t[2 * s] * v_im
-                                    value[k + 1] += t[2 * s + 1] * v_re
+                                        k = q * n_each + 2 * s
+                                        value[k] += t[2 * s] * v_re
+                                        value[k] -= t[2 * s + 1] * v_im
+                                        value[k + 1] += t[2 * s] * v_im
+                                        value[k + 1] += t[2 * s + 1] * v_re
                     into = half * uint64(n_batch_sum) + (uint64(warp) * uint64(n_stage) + first) * uint64(
                         n_each
                     )

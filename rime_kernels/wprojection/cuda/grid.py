@@ -42,6 +42,7 @@ def make_grid(kernel: Kernel) -> Compiled:
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
     n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
     n_own, n_thread, has_weight = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.has_weight
+    whole_kernel = shape.whole_kernel
     # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
     n_place, n_share, n_factor = N_KEPT * n_stage + 1, 2 * n_stage, 2 * n_stage * n_cell * 2
     locate, evaluate, remainder = make_locate(kernel), make_evaluate(kernel), make_remainder()
@@ -127,16 +128,22 @@ def make_grid(kernel: Kernel) -> Compiled:
                                 flush(now_x, now_y, n_grid, fixed, sums, total)
                             now_x, now_y = x, y
                     of_vis = i * uint64(2 * n_cell)
+                    if whole_kernel:
+                        for s in range(n_sum):
+                            t[s] = share[i, s]
                     for b in range(m_y):
                         k = of_vis + uint64(2 * b) + uint64(2 * at_y)
                         v_re, v_im = factor[k], factor[k + uint64(1)]
-                        for s in range(n_plane):
-                            re, im = share[i, 2 * s], share[i, 2 * s + 1]
-                            t[2 * s] = re * v_re + im * v_im
-                            t[2 * s + 1] = im * v_re - re * v_im
+                        if not whole_kernel:
+                            for s in range(n_plane):
+                                re, im = share[i, 2 * s], share[i, 2 * s + 1]
+                                t[2 * s] = re * v_re + im * v_im
+                                t[2 * s + 1] = im * v_re - re * v_im
                         for a in range(m_x):
                             k = of_vis + uint64(2 * a * n_x) + uint64(2 * at_x)
                             u_re, u_im = factor[k], factor[k + uint64(1)]
+                            if whole_kernel:
+                                u_re, u_im = u_re * v_re - u_im * v_im, u_re * v_im + u_im * v_re
                             for s in range(n_plane):
                                 k = (b * m_x + a) * n_sum + 2 * s
                                 sums[k] += t[2 * s] * u_re

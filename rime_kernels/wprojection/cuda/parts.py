@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from numba import float32, float64, int32, int64, uint32
 
@@ -69,12 +69,16 @@ class Shape:
         Visibilities of a batch, a multiple of 4.
     n_block : int
         Blocks of a multiprocessor that there are registers for.
+    whole_kernel : bool
+        Cells are multiplied by the product of the kernels in u and v, 4 + 4 P multiply-adds a cell of P planes,
+        and not first by one and then, for a row of a thread's cells together, by the other, 4 P (1 + 1/Mx).
     """
 
     m_x: int
     m_y: int
     n_stage: int
     n_block: int = 1
+    whole_kernel: bool = False
 
 
 def shape_for(support: int, n_plane: int, single: bool) -> Shape:
@@ -85,19 +89,18 @@ def shape_for(support: int, n_plane: int, single: bool) -> Shape:
     small as they can be.
     """
     n_number = 1 if single else 2  # registers of a number
-    shapes = [Shape(*m, n_stage=4) for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
+    cells = [m for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
+    shapes = [Shape(*m, n_stage=4, whole_kernel=whole) for m in cells for whole in (False, True)]
     small = [each for each in shapes if _threads(support, each) <= _FEW_THREADS]
-    m_x, m_y, *_ = min(
-        ((each.m_x, each.m_y, _instructions(support, n_plane, each)) for each in small or shapes[-1:]),
-        key=lambda found: found[2],
-    )
-    n_thread = _threads(support, Shape(m_x, m_y, 4))
-    registers = n_number * 2 * n_plane * m_x * m_y + (70 if single else 110)
+    found = min(small or shapes[-2:], key=lambda each: _instructions(support, n_plane, each))
+    n_thread = _threads(support, found)
+    registers = n_number * 2 * n_plane * found.m_x * found.m_y + (70 if single else 110)
     n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread)))
     for n_stage in (8, 4) if device.simulated() else (16, 8, 4):
-        if _shared_bytes(support, n_plane, Shape(m_x, m_y, n_stage), 4 * n_number) <= _SHARED:
+        found = replace(found, n_stage=n_stage, n_block=n_block)
+        if _shared_bytes(support, n_plane, found, 4 * n_number) <= _SHARED:
             break
-    return Shape(m_x, m_y, n_stage, n_block)
+    return found
 
 
 def _threads(support: int, shape: Shape) -> int:
@@ -109,7 +112,11 @@ def _threads(support: int, shape: Shape) -> int:
 def _instructions(support: int, n_plane: int, shape: Shape) -> int:
     """Instructions of all warps for a visibility, about."""
     m_x, m_y = shape.m_x, shape.m_y
-    each = 4 * n_plane * m_y * (1 + m_x) + 2 * m_x + m_y + n_plane // 2 + 8
+    if shape.whole_kernel:
+        each = 4 * m_x * m_y * (1 + n_plane)
+    else:
+        each = 4 * n_plane * m_y * (1 + m_x)
+    each += 2 * m_x + m_y + n_plane // 2 + 8
     return _threads(support, shape) // LANES * each
 
 
