@@ -44,7 +44,7 @@ class Problem:
 
 
 HEAD = (
-    f"{'kernels':16}{'S':>4}{'P':>4}{'M':>8}{'degrid G/s':>14}{'grid G/s':>12}   updates (idg: visibilities)"
+    f"{'kernels':16}{'S':>4}{'P':>4}{'M':>14}{'degrid G/s':>14}{'grid G/s':>12}   updates (idg: visibilities)"
 )
 WHOLE_HEAD = (
     f"{'whole calls':34}{'engine':>13}{'predict s':>11}{'grid s':>9}{'estimated':>11}   taken by auto"
@@ -87,18 +87,17 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
     elif gridder.engine == "idg":
         yield _with_rates(line, _seconds_on_device(problem, case, gridder))
     else:
-        for shape in _shapes(size, case.rows.n_corr, problem.quick):
+        for name, shape in _shapes(size, case.rows.n_corr, problem.quick):
             gridder._engine.shape = shape  # type: ignore[attr-defined]
-            found = _seconds_on_device(problem, case, gridder)
-            yield _with_rates(line | {"m": f"{shape.m_x} x {shape.m_y}"}, found)
+            yield _with_rates(line | {"m": name}, _seconds_on_device(problem, case, gridder))
 
 
-def _shapes(support: int, n_plane: int, quick: bool) -> Iterator[Shape]:
-    """Yield the shape that is taken, and threads of one cell, where a block has room for them."""
-    taken = shape_for(support, n_plane, single=True)
-    yield taken
+def _shapes(support: int, n_plane: int, quick: bool) -> Iterator[tuple[str, Shape | None]]:
+    """Yield the shapes that are taken, and threads of one cell, where a block has room for them."""
+    taken = [shape_for(support, n_plane, single=True, degrids=degrids) for degrids in (True, False)]
+    yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None
     if not quick and support**2 <= 1024:
-        yield Shape(1, 1, taken.n_stage)
+        yield "1 x 1", Shape(1, 1, taken[0].n_stage)
 
 
 def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:
@@ -131,7 +130,7 @@ def _with_rates(line: Line, seconds: dict[str, float]) -> Line:
 
 def _kernel_text(line: Line) -> str:
     rates = f"{line['degridder_rate'] / 1e9:14.4f}{line['gridder_rate'] / 1e9:12.4f}"
-    return f"{line['engine']:16}{line['size']:4}{line['n_corr']:4}{line['m']:>8}{rates}"
+    return f"{line['engine']:16}{line['size']:4}{line['n_corr']:4}{line['m']:>14}{rates}"
 
 
 def cases(problem: Problem) -> Iterator[tuple[Size, int, float]]:

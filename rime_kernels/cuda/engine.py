@@ -47,6 +47,8 @@ log = logging.getLogger(__name__)
 
 # The share of the memory that data may take; brightness, sums and visibilities share the rest.
 _DATA_SHARE = 0.75
+# Pieces of the data that a recording may have.
+_MOST_PIECES = 512
 # Kinds of call whose sums of derivatives are remembered.
 _MAX_ADJOINT = 64
 
@@ -126,6 +128,28 @@ class Engine:
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
+    def asked(
+        self, what: str, sources: Sources, scaled_dof: NDArray[np.float64] | None
+    ) -> tuple[Any, Parameters] | None:
+        """See `rime_kernels.engine.local_shards.Player`; None for matrices that are kept on the device."""
+        if stays(sources.antenna_terms) or jones.beam_of(sources) is not None:
+            return None
+        given, _ = self._given(sources, scaled_dof)
+        return self._key(what, sources, given, scaled_dof), given
+
+    def has_recording(self, key: Any) -> bool:
+        """See `rime_kernels.engine.local_shards.Player`."""
+        return self._recordings.get(key) is not None
+
+    def play(self, key: Any, given: Parameters) -> Callable[[], Any]:
+        """See `rime_kernels.engine.local_shards.Player`."""
+        recording = self._recordings.get(key)
+        assert recording is not None, "looked for before"
+        if self._begun is not None:
+            self._begun()
+        self._begun = found = functools.cache(recording.play(given))
+        return found
+
     def start_adjoint(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None
     ) -> Callable[[], Adjoint]:
@@ -196,13 +220,15 @@ class Engine:
         return self._recordings.make(key, call.given, work) if work else None
 
     def _chi2_in_one(self, call: Call) -> InOne | None:
-        """chi2 in one launch; None where it takes several."""
+        """chi2 of a batch that is worked out together; None where it takes steps, or too many pieces."""
         data = self._data_of(call.layout)
-        if len(self._pieces(call, data)) > 1 or self._batch_step(call, data) < call.n_batch:
+        n_piece = len(self._pieces(call, data))
+        if self._batch_step(call, data) < call.n_batch or n_piece > (_MOST_PIECES if data.pinned else 1):
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            return self._launch_chi2(call, Parameters(*arrays), data, [stream], stream)
+            streams = [stream] if data.resident else self._streams
+            return self._launch_chi2(call, Parameters(*arrays), data, streams, stream)
 
         return InOne(launch, lambda chi2: chi2)
 

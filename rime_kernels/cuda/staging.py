@@ -75,20 +75,21 @@ class Staging:
         )
         loaded: dict[int, Columns] = {}
         n_stream = len(streams)
-        for k, (i, piece) in enumerate(pieces):
-            for j in sorted({i, pieces[min(k + 1, len(pieces) - 1)][0]} - loaded.keys()):
-                loaded[j] = data.load(j, streams[j % n_stream])
-            stream = streams[i % n_stream]
-            if call.per_time:
-                bright = self.brightness(call, given, piece, f"brightness {i % 2}", stream)
-            n_time = n_times(piece) if call.per_time else 1
-            offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
-            columns = loaded[i].ahead(offset)
-            arrays = Arrays(
-                inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, call.jones(given),
-                call.jones_shape, call.n_profile, call.beams,
-            )  # fmt: skip
-            yield piece, arrays, stream
+        with device.forked(main, streams):
+            for k, (i, piece) in enumerate(pieces):
+                for j in sorted({i, pieces[min(k + 1, len(pieces) - 1)][0]} - loaded.keys()):
+                    loaded[j] = data.load(j, streams[j % n_stream])
+                stream = streams[i % n_stream]
+                if call.per_time:
+                    bright = self.brightness(call, given, piece, f"brightness {i % 2}", stream)
+                n_time = n_times(piece) if call.per_time else 1
+                offset = call.layout.n_datum(call.layout.slab(data.slabs[i].unit.start, piece.unit.start))
+                columns = loaded[i].ahead(offset)
+                arrays = Arrays(
+                    inputs, call.n_gaussian, bright, n_time, columns, no_vis, None, call.jones(given),
+                    call.jones_shape, call.n_profile, call.beams,
+                )  # fmt: skip
+                yield piece, arrays, stream
 
     def inputs(self, call: Call, given: Parameters, stream: Stream) -> Inputs:
         """What the kernels read, on the device."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -27,6 +28,28 @@ Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
 def streams(n: int) -> list[Stream]:
     """Streams of launches and transfers; each waits for the legacy default stream and is waited for by it."""
     return [packages.cuda().stream() for _ in range(n)]
+
+
+@contextmanager
+def forked(main: Stream, streams: Sequence[Stream]) -> Iterator[None]:
+    """Within, what is queued on streams begins once `main` has come here; `main` then waits for all of it.
+
+    The legacy default stream, 0, and streams wait for each other without it.
+    """
+    others = [] if main == 0 else [stream for stream in streams if stream is not main]
+    if others:
+        _queue_wait(main, others)
+    yield
+    for stream in others:
+        _queue_wait(stream, [main])
+
+
+def _queue_wait(before: Stream, after: Sequence[Stream]) -> None:
+    """Let streams wait until all that is queued on `before` is done."""
+    event = packages.cuda().event(timing=False)
+    event.record(before)
+    for stream in after:
+        event.wait(stream)
 
 
 class Recording:
@@ -81,14 +104,33 @@ class Recording:
         return self._read(self._answer.copy())
 
 
-_thread = threading.local()
+class _Thread(threading.local):
+    is_attached = False
+
+
+_thread = _Thread()
 
 
 def _attach_thread() -> None:
     """Make the device's context current in this thread, the first time."""
-    if not hasattr(_thread, "attached"):
+    if not _thread.is_attached:
         packages.cuda().current_context()
-        _thread.attached = True
+        _thread.is_attached = True
+
+
+@contextmanager
+def current(context: DriverObject) -> Iterator[None]:
+    """Within, a context of a device, as Numba has it, is that of this thread: recordings of it can be played.
+
+    Numba's own choice for the thread, or that it has none yet, stays.
+    """
+    before, _thread.is_attached = _thread.is_attached, True
+    context.push()
+    try:
+        yield
+    finally:
+        context.pop()
+        _thread.is_attached = before
 
 
 def record(

@@ -139,7 +139,7 @@ def test_the_gradient_has_data_of_its_own_arrangement(problem, sky) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not device.simulated(), reason="a kernel for a newer device than there is cannot run")
+@pytest.mark.simulator  # a kernel for a newer device than there is cannot run
 @pytest.mark.usefixtures("_units")
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypatch, precision) -> None:

@@ -51,10 +51,12 @@ def random_data(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
     [
         (["I"], 1, Shape(2, 2, 8), "single", 1e-3),
         (LINEAR, 4, Shape(4, 2, 4), "double", 1e-3),
-        (["XX", "YY"], 4, Shape(1, 2, 8), "single", 1e-3),
+        (["XX", "YY"], 4, Shape(1, 2, 8, whole_kernel=True), "single", 1e-3),
         pytest.param(["RL", "RR"], 4, None, "double", 1e-6, marks=pytest.mark.on_device),
         pytest.param(LINEAR, 4, Shape(1, 1, 16), "single", 1e-5, marks=pytest.mark.on_device),
-        pytest.param(LINEAR, 4, Shape(8, 2, 16), "single", 1e-4, marks=pytest.mark.on_device),
+        pytest.param(
+            LINEAR, 4, Shape(8, 2, 16, whole_kernel=True), "single", 1e-4, marks=pytest.mark.on_device
+        ),
     ],
 )
 def test_sums_over_pixels_and_the_adjoint(
@@ -130,8 +132,11 @@ def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:
 @pytest.mark.parametrize("support", [3, 7, 11, 16, 31, 63])
 @pytest.mark.parametrize("n_plane", [1, 2, 4])
 @pytest.mark.parametrize("single", [True, False])
-def test_a_bin_holds_a_kernel_wherever_it_begins(support: int, n_plane: int, single: bool) -> None:
-    shape = shape_for(support, n_plane, single)
+@pytest.mark.parametrize("degrids", [True, False])
+def test_a_bin_holds_a_kernel_wherever_it_begins(
+    support: int, n_plane: int, single: bool, degrids: bool
+) -> None:
+    shape = shape_for(support, n_plane, single, degrids=degrids)
     kernel = Kernel(single, support, n_plane, n_plane, 2, 8, 3, shape, True, False)
     assert kernel.bin_x >= support + shape.m_x - 1
     assert kernel.bin_y >= support + shape.m_y - 1

@@ -28,7 +28,7 @@ class Data:
 
     def __init__(self, fixed: Constants, layout: Layout, budget: int, *, pinned: bool = True) -> None:
         whole = layout.slab(0, layout.n_unit)
-        self._layout = layout
+        self._layout, self.pinned = layout, pinned
         self._values = [fixed.vis, fixed.weight, *fixed.template]
         self._item_bytes = sum(each.dtype.itemsize for each in self._values)
         self.n_byte = self.size(fixed, layout)

@@ -49,11 +49,12 @@ class Engine(LayerEngine[Call]):
         # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
         self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
 
-    def _kernel(self, call: Call, vis: Visibilities) -> Kernel:
+    def _kernel(self, call: Call, vis: Visibilities, *, degrids: bool) -> Kernel:
         _, n_w_plane, n_w, n_d, _, support = self._layout.tables.terms.shape
         return Kernel(
             self._single, support, call.n_plane, int(call.to_corr.shape[0]), n_w, n_d, n_w_plane,
-            self.shape or shape_for(support, call.n_plane, self._single), vis.compact, vis.weight is not None,
+            self.shape or shape_for(support, call.n_plane, self._single, degrids=degrids), vis.compact,
+            vis.weight is not None,
         )  # fmt: skip
 
     def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float, int]:
@@ -63,14 +64,14 @@ class Engine(LayerEngine[Call]):
         return batch.first, first_vis, w, planes_per_w, self._layout.split.middle, self._n_grid
 
     def _degrid(self, call: Call, w: float, batch: Batch, vis: Visibilities) -> None:
-        kernel, rows = self._kernel(call, vis), self._rows
+        kernel, rows = self._kernel(call, vis, degrids=True), self._rows
         make_degrid(kernel)[batch.n_item, kernel.n_thread, self._stream](
             *self._numbers(batch, w), self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale,
             self._terms, call.to_corr, call.grid.reshape(call.grid.size), vis.values,
         )  # fmt: skip
 
     def _add(self, call: Call, layer: int, batch: Batch, vis: Visibilities) -> None:
-        kernel, rows = self._kernel(call, vis), self._rows
+        kernel, rows = self._kernel(call, vis, degrids=False), self._rows
         weight = vis.values if vis.weight is None else vis.weight
         make_grid(kernel)[batch.n_item, kernel.n_thread, self._stream](
             *self._numbers(batch, float(self._plan.layer_w[layer])), self._fixed, self._items, self._starts,

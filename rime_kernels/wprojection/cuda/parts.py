@@ -70,8 +70,9 @@ class Shape:
     n_block : int
         Blocks of a multiprocessor that there are registers for.
     whole_kernel : bool
-        Cells are multiplied by the product of the kernels in u and v, 4 + 4 P multiply-adds a cell of P planes,
-        and not first by one and then, for a row of a thread's cells together, by the other, 4 P (1 + 1/Mx).
+        Cells are multiplied by the product of the kernels in u and v, 4 + 4 P multiply-adds a cell of P
+        planes, and not first by one and then, for a row of a thread's cells together, by the other,
+        4 P (1 + 1/Mx).
     """
 
     m_x: int
@@ -81,8 +82,8 @@ class Shape:
     whole_kernel: bool = False
 
 
-def shape_for(support: int, n_plane: int, single: bool) -> Shape:
-    """The shape for which the estimated time of a visibility is least.
+def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Shape:
+    """The shape of the gridder or the degridder for which the estimated time of a visibility is least.
 
     That is instructions of the threads' own cells and of reading what they are multiplied by, times warps.
     Sums of a thread fit its registers; blocks are small enough that several share a multiprocessor, or as
@@ -92,7 +93,7 @@ def shape_for(support: int, n_plane: int, single: bool) -> Shape:
     cells = [m for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
     shapes = [Shape(*m, n_stage=4, whole_kernel=whole) for m in cells for whole in (False, True)]
     small = [each for each in shapes if _threads(support, each) <= _FEW_THREADS]
-    found = min(small or shapes[-2:], key=lambda each: _instructions(support, n_plane, each))
+    found = min(small or shapes[-2:], key=lambda each: _instructions(support, n_plane, each, degrids=degrids))
     n_thread = _threads(support, found)
     registers = n_number * 2 * n_plane * found.m_x * found.m_y + (70 if single else 110)
     n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread)))
@@ -109,14 +110,13 @@ def _threads(support: int, shape: Shape) -> int:
     return -(-(n_x * n_y) // LANES) * LANES
 
 
-def _instructions(support: int, n_plane: int, shape: Shape) -> int:
+def _instructions(support: int, n_plane: int, shape: Shape, *, degrids: bool) -> int:
     """Instructions of all warps for a visibility, about."""
     m_x, m_y = shape.m_x, shape.m_y
-    if shape.whole_kernel:
-        each = 4 * m_x * m_y * (1 + n_plane)
-    else:
-        each = 4 * n_plane * m_y * (1 + m_x)
-    each += 2 * m_x + m_y + n_plane // 2 + 8
+    each = 4 * m_x * m_y * (1 + n_plane) if shape.whole_kernel else 4 * n_plane * m_y * (1 + m_x)
+    each += 2 * m_x + m_y + n_plane // 2 + 12
+    if degrids:  # sums over lanes
+        each += 6 * values_of(n_plane)
     return _threads(support, shape) // LANES * each
 
 
