@@ -29,7 +29,7 @@ class UnitGather:
 
     def __init__(self, tiles: Tiles) -> None:
         self._tiles, self._key = tiles, tiles.kernel(True, leaves_rest=True)
-        self._gather = _gather_kernel(self._key)
+        self._gather = _gather_kernel(self._key, tiles.tiles.n_tile)
         self.moments, self.n_copy = self._gather.record, self._gather.n_copy
         self.n_column, self.n_sum, self.unit_time = tiles.n_chan, tiles.n_sum, tiles.tiles.layer_time
         self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self.n_copy))
@@ -70,7 +70,7 @@ class UnitGather:
         tiles.launch_kernel(self._key, slab, arrays, Share(tiles.n_item, 1, 1), left, stream)
         tiles.launch_gather(
             make_gather_points(gather), 32 * gather.n_warp, slab, arrays, Share(1, gather.n_copy, 1),
-            Rest(self._first_tile, rest, records), stream,
+            Rest(self._first_tile, rest.reshape(rest.size), records), stream,
         )  # fmt: skip
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
@@ -85,12 +85,10 @@ class UnitGather:
         return np.zeros((len(fetched), 1, 1, 2))
 
 
-def _gather_kernel(key: TileKernel) -> GatherKernel:
+def _gather_kernel(key: TileKernel, n_tile: int) -> GatherKernel:
     """The second kernel, for the residuals that the first one leaves."""
-    n_slot = key.shape.n_slot
-    shape = gather_shape(key.variant)
-    n_warp = min(shape.n_warp, key.variant.n_stokes * (n_slot // N_ROW))
-    return GatherKernel(key.variant, n_slot, n_warp, shape.chunk, shape.max_register, key.all_rows)
+    n_parameter, chunk, register = gather_shape(key.variant)
+    return GatherKernel(key.variant, key.shape.n_slot, n_tile, n_parameter, chunk, register, key.all_rows)
 
 
 def _first_tiles(group: NDArray[np.int32], kernel: GatherKernel) -> NDArray[np.int32]:

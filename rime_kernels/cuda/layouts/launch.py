@@ -217,7 +217,7 @@ class Tiles:
     @property
     def may_gather(self) -> bool:
         """Whether matrix units, which sum the sources, have an adjoint for these tiles."""
-        return may_gather(self.variant, self.tiles.n_split, self.shape.n_slot)
+        return may_gather(self.tiles.n_split, self.shape.n_slot)
 
     @property
     def unit_time(self) -> NDArray[np.int32]:

@@ -45,14 +45,22 @@ _LEAST_GATHERING = {
 class GatherShape(NamedTuple):
     """How the kernel is cut in which sources gather: see `matrices.GatherKernel`."""
 
-    n_warp: int
+    n_parameter: int
     chunk: int
     max_register: int
 
 
-# By precision (single or not), and the most slots of antennas: what a warp has of a matrix fills registers.
-_GATHER_SHAPES = {True: GatherShape(8, 32, 128), False: GatherShape(8, 32, 255)}
-_GATHER_SLOTS = {True: 64, False: 64}
+# By precision (single or not) and Stokes parameters.
+_GATHER_SHAPES = {
+    (True, 4): GatherShape(2, 32, 128),
+    (True, 2): GatherShape(2, 32, 128),
+    (True, 1): GatherShape(1, 32, 128),
+    (False, 4): GatherShape(2, 32, 255),
+    (False, 2): GatherShape(2, 32, 255),
+    (False, 1): GatherShape(1, 32, 255),
+}
+# What a warp has of a matrix fills its registers.
+_GATHER_SLOTS = 64
 
 _forced: list[TileShape | None] = []
 
@@ -72,14 +80,14 @@ def units_pay(variant: Variant, n_point: int, n_shape: int, *, for_adjoint: bool
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 
-def may_gather(variant: Variant, n_split: int, n_slot: int) -> bool:
+def may_gather(n_split: int, n_slot: int) -> bool:
     """Whether there is a kernel in which sources gather, for so many blocks an item and slots of antennas."""
-    return n_split == 1 and n_slot <= _GATHER_SLOTS[variant.single]
+    return n_split == 1 and n_slot <= _GATHER_SLOTS
 
 
 def gather_shape(variant: Variant) -> GatherShape:
     """The shape of that kernel."""
-    return _GATHER_SHAPES[variant.single]
+    return _GATHER_SHAPES[variant.single, variant.n_stokes]
 
 
 def most_unit_splits(variant: Variant) -> int | None:

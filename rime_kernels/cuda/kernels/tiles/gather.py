@@ -1,11 +1,11 @@
 """The kernel in which point sources gather by matrix units: the adjoint of their sum (`matrices`).
 
 A block works on one item of one batch entry, and of it on some blocks of 16 rows of the matrices of
-residuals, one for each warp. The terms of a chunk of sources lie in shared memory: for each eight antennas and sources
-512 bytes, in double precision one such plane for even and one for odd antennas. Thread 4 g + t multiplies
-by the terms of source g and antennas 2 t, 2 t + 1, and has products of sources 2 t, 2 t + 1 and antennas 2 g,
-2 g + 1, whose terms it reads as well; the order within a plane is such that neither meets another thread's
-bank. While one chunk gathers the next is made.
+residuals, one for each warp. The terms of a chunk of sources lie in shared memory: for each eight antennas
+and sources 512 bytes, in double precision one such plane for even and one for odd antennas. Thread 4 g + t
+multiplies by the terms of source g and antennas 2 t, 2 t + 1, and has products of sources 2 t, 2 t + 1 and
+antennas 2 g, 2 g + 1, whose terms it reads as well; the order within a plane is such that neither meets
+another thread's bank. While one chunk gathers the next is made.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Rest(NamedTuple):
     """What the kernel reads besides, and where it leaves what sources gather."""
 
     first_tile: Array  # int32 (n_rows n_step,): `matrices.make_read_rest`
-    values: Array  # residuals: `TileRecords.by_pair`
+    values: Array  # residuals, flat: `TileRecords.by_pair`
     moments: Array  # `TileRecords.moments`
 
 
@@ -62,6 +62,7 @@ class Memory(NamedTuple):
     u: Array  # float64 (n_slot,), wavelengths; 0 where no antenna is
     v: Array
     w: Array
+    uvw: Array  # the same, u of all slots, then v, then w, in working precision
     gathered: Array  # (2, n_warp, chunk, 4), flat, working precision: of two chunks in turn
     terms: Any  # the address of the terms of both chunks; the array in the simulator
 
@@ -70,39 +71,31 @@ class Memory(NamedTuple):
 def make_gather_points(kernel: GatherKernel) -> Compiled:
     """The kernel; it leaves the records of the sources that are varied, of each item and copy."""
     single, chunk, n_own = kernel.variant.single, kernel.chunk, kernel.n_own
-    real, n_task, n_warp = float32 if single else float64, kernel.n_task, kernel.n_warp
+    real, n_parameter = float32 if single else float64, kernel.n_parameter
     word = uint32 if single and not device.simulated() else real
     n_word = n_own if single and not device.simulated() else 1
     shared_memory, n_rows = _make_memory(kernel), kernel.n_rows
     find_item, place, fill = _make_find_item(kernel), _make_place(kernel), _make_fill(kernel)
     read, split = matrices.make_read_rest(kernel), matrices.make_split_rest(kernel)
     gather, join = _make_gather_chunk(kernel), _make_join(kernel)
+    n_sum = 2 * _N_SUM  # of two sources
     numbers_of = device.inline((lambda own, words: words) if n_word > 1 else (lambda own, words: own))
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def gather_points(work: TileWork, tables: TileTables, sky: Sky, rest: Rest) -> None:
         memory = shared_memory()
         own, words = cuda.local.array(n_own, real), cuda.local.array(n_word, word)
-        coordinates, products = cuda.local.array(6, real), cuda.local.array(8, real)
-        sums = cuda.local.array(2 * _N_SUM, real)
+        products, sums = cuda.local.array(8, real), cuda.local.array(n_sum, real)
         item = find_item(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
         place(item, tables, memory)
-        task = uint32(item.copy * uint32(n_warp) + item.warp)
-        # A warp for which nothing is left does the work of the last one, which nobody reads.
-        task = min(task, uint32(n_task - 1))
-        parameter = uint32(task // uint32(n_rows))
-        rows = uint32(task - parameter * uint32(n_rows))
-        n_tile = uint32(tables.place.shape[3])
-        read(item.b, item.number, parameter, rows, item.lane, n_tile, rest.first_tile, rest.values, own)
+        of_block = uint32(item.warp // uint32(n_rows))
+        rows = uint32(item.warp - of_block * uint32(n_rows))
+        parameter = uint32(item.copy * uint32(n_parameter) + of_block)
+        of_all = uint64(item.b) * uint64(work.n_total) + uint64(item.number)
+        read(of_all, parameter, rows, item.lane, rest.first_tile, rest.values, own)
         inverse = split(own, words)
         cuda.syncthreads()
-        slot = uint32(uint32(16) * rows + uint32(2) * uint32(item.lane >> uint32(2)))
-        for j in range(2):
-            x = uint32(slot + uint32(j))
-            coordinates[3 * j] = real(memory.u[x])
-            coordinates[3 * j + 1] = real(memory.v[x])
-            coordinates[3 * j + 2] = real(memory.w[x])
-        pair = uint32(slot >> uint32(1))
+        pair = uint32(uint32(8) * rows + uint32(item.lane >> uint32(2)))
         # One half of the warps that share a scheduler makes terms first, the other multiplies first.
         late = uint32((item.warp >> uint32(2)) & uint32(1))
         n_varied = int32(int32(sky.stop_varied) - int32(sky.first_varied))
@@ -120,8 +113,8 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
                         fill(item, number, sky, memory)
                 elif 0 < number <= n_chunk:
                     gather(
-                        item, int32(number - 1), pair, inverse, sky, coordinates, numbers_of(own, words),
-                        products, sums, memory,
+                        item, int32(number - 1), pair, inverse, sky, numbers_of(own, words), products, sums,
+                        memory,
                     )  # fmt: skip
                 step = uint32(step + uint32(1))
             cuda.syncthreads()
@@ -132,7 +125,7 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
 
 def _make_memory(kernel: GatherKernel) -> Compiled:
     """Function that declares a block's shared arrays."""
-    single, n_slot = kernel.variant.single, kernel.n_slot
+    single, n_slot, n_uvw = kernel.variant.single, kernel.n_slot, 3 * kernel.n_slot
     real, n_gathered = float32 if single else float64, 2 * kernel.n_warp * kernel.chunk * _N_SUM
     element: Any = complex64 if single else complex128
     if not device.simulated():
@@ -145,9 +138,10 @@ def _make_memory(kernel: GatherKernel) -> Compiled:
         u = cuda.shared.array(n_slot, float64)
         v = cuda.shared.array(n_slot, float64)
         w = cuda.shared.array(n_slot, float64)
+        uvw = cuda.shared.array(n_uvw, real)
         gathered = cuda.shared.array(n_gathered, real)
         terms = cuda.shared.array(0, element)
-        return Memory(u, v, w, gathered, address(terms))
+        return Memory(u, v, w, uvw, gathered, address(terms))
 
     return shared_memory
 
@@ -174,6 +168,7 @@ def _make_find_item(kernel: GatherKernel) -> Compiled:
 def _make_place(kernel: GatherKernel) -> Compiled:
     """Function that puts the antennas' coordinates, in wavelengths, into shared memory."""
     n_slot, n_thread = kernel.n_slot, 32 * kernel.n_warp
+    real = float32 if kernel.variant.single else float64
 
     @device.part
     def place(item: Item, tables: TileTables, memory: Memory) -> None:
@@ -186,6 +181,8 @@ def _make_place(kernel: GatherKernel) -> Compiled:
                 v = tables.antenna_uvw[item.time, a, 1] * scale
                 w = tables.antenna_uvw[item.time, a, 2] * scale
             memory.u[x], memory.v[x], memory.w[x] = u, v, w
+            memory.uvw[x], memory.uvw[x + uint32(n_slot)] = real(u), real(v)
+            memory.uvw[x + uint32(2 * n_slot)] = real(w)
             x = uint32(x + uint32(n_thread))
 
     return place
@@ -310,14 +307,14 @@ def _make_terms_at(kernel: GatherKernel) -> Compiled:
 
 def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
     """Function in which the sources of chunk `number` gather from the rows of a warp."""
-    chunk, n_warp = kernel.chunk, kernel.n_warp
+    chunk, n_warp, n_slot = kernel.chunk, kernel.n_warp, kernel.n_slot
     multiply, read, fold = matrices.make_multiply(kernel), _make_read(kernel), make_fold(2 * _N_SUM, 4, 32)
     terms_at = _make_terms_at(kernel)
 
     @device.part
     def gather_chunk(
-        item: Item, number: Scalar, pair: Scalar, inverse: Scalar, sky: Sky, coordinates: Array,
-        numbers: Array, product: Array, value: Array, memory: Memory,
+        item: Item, number: Scalar, pair: Scalar, inverse: Scalar, sky: Sky, numbers: Array,
+        product: Array, value: Array, memory: Memory,
     ) -> None:  # fmt: skip
         odd, t = uint32(uint32(number) & uint32(1)), uint32(item.lane & uint32(3))
         left = int32(int32(sky.stop_varied) - int32(sky.first_varied) - number * int32(chunk))
@@ -341,7 +338,10 @@ def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
                 turn, turn_1 = a_re * im - a_im * re, b_re * im_1 - b_im * re_1
                 value[_N_SUM * x] = a_re * re + a_im * im + b_re * re_1 + b_im * im_1
                 for k in range(3):
-                    value[_N_SUM * x + 1 + k] = turn * coordinates[k] + turn_1 * coordinates[3 + k]
+                    slot = uint32(uint32(k * n_slot) + uint32(2) * pair)
+                    value[_N_SUM * x + 1 + k] = (
+                        turn * memory.uvw[slot] + turn_1 * memory.uvw[slot + uint32(1)]
+                    )
             fold(lane, value)
             memory.gathered[into] = inverse * value[0]
             into = uint32(into + uint32(8 * _N_SUM))
@@ -353,18 +353,12 @@ def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
 def _make_join(kernel: GatherKernel) -> Compiled:
     """Function that joins what the sources of chunk `number` gathered, into their records."""
     single, n_warp, chunk, n_rows = kernel.variant.single, kernel.n_warp, kernel.chunk, kernel.n_rows
-    n_task, n_copy, n_thread, polarised = (
-        kernel.n_task,
-        kernel.n_copy,
-        32 * kernel.n_warp,
-        kernel.variant.polarised,
-    )
-    real, record, per_source = float32 if single else float64, kernel.record, 2 if polarised else 1
-    n_value, n_bright = record.n_value, record.n_bright
+    n_parameter, n_copy, n_thread = kernel.n_parameter, kernel.n_copy, 32 * kernel.n_warp
+    polarised, per_source = kernel.variant.polarised, 2 if kernel.variant.polarised else 1
+    real, n_value, n_bright = float32 if single else float64, kernel.record.n_value, kernel.record.n_bright
     read_stokes = baseline.make_read_stokes(single, 4 if polarised else 1, int64)
     chosen = kernel.variant.stokes or (0, 1, 2, 3)
-    in_order = chosen == (0, 1, 2, 3)
-    one, other = chosen[:2]
+    in_order, (one, other) = chosen == (0, 1, 2, 3), chosen[:2]
 
     @device.inline
     def name_of(parameter: Scalar) -> Scalar:
@@ -391,25 +385,23 @@ def _make_join(kernel: GatherKernel) -> Compiled:
             s = uint32(x // uint32(n_value))
             k = uint32(x - s * uint32(n_value))
             stokes = read_stokes(sky.bright, (bright_at + int64(s)) * int64(per_source))
-            total, task = 0.0, uint32(item.copy * uint32(n_warp))
-            at = uint32(uint32(_N_SUM) * uint32(odd * uint32(n_warp * chunk) + s))
-            # In float64, and always in the same order.
-            for _ in range(n_warp):
-                name = name_of(uint32(task // uint32(n_rows)))
-                if task < n_task:
-                    if k >= n_bright:
-                        bright = stokes.i
-                        if name == 1:
-                            bright = stokes.q
-                        elif name == 2:
-                            bright = stokes.u
-                        elif name == 3:
-                            bright = stokes.v
-                        of_axis = uint32(at + uint32(1) + uint32(k - uint32(n_bright)))
-                        total += float64(bright) * float64(gathered[of_axis])
-                    elif k == name:
-                        total += 0.5 * float64(gathered[at])
-                at, task = uint32(at + uint32(_N_SUM * chunk)), uint32(task + uint32(1))
+            is_bright, total = k < uint32(n_bright), 0.0
+            column = uint32(0) if is_bright else uint32(k + uint32(1) - uint32(n_bright))
+            at = uint32(uint32(_N_SUM) * uint32(odd * uint32(n_warp * chunk) + s) + column)
+            for j in range(n_parameter):
+                name = name_of(uint32(item.copy * uint32(n_parameter) + uint32(j)))
+                bright = stokes.i if name == 0 else stokes.q
+                if polarised and name >= 2:
+                    bright = stokes.u if name == 2 else stokes.v
+                factor = float64(bright)
+                if is_bright:
+                    factor = 0.5 if name == k else 0.0
+                # In float64, and always in the same order.
+                of_rows = 0.0
+                for _ in range(n_rows):
+                    of_rows += float64(gathered[at])
+                    at = uint32(at + uint32(_N_SUM * chunk))
+                total += factor * of_rows
             moments[(row + int64(s)) * int64(n_value) + int64(k)] = real(total)
             x = uint32(x + uint32(n_thread))
 

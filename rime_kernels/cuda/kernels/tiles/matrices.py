@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import float32, float64, int64, uint32
+from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
@@ -47,10 +47,10 @@ class GatherKernel:
     ----------
     variant : Variant
         That of the kernel which left the residuals.
-    n_slot : int
-        Slots of antennas: a multiple of 16.
-    n_warp : int
-        Warps of a block; each has 16 rows of the matrix of one Stokes parameter.
+    n_slot, n_tile : int
+        Slots of antennas, a multiple of 16, and tiles of that kernel.
+    n_parameter : int
+        Stokes parameters of a block, of which a warp has 16 rows of one matrix.
     chunk : int
         Sources whose terms lie in shared memory together: a multiple of 8.
     max_register : int
@@ -60,7 +60,8 @@ class GatherKernel:
 
     variant: Variant
     n_slot: int
-    n_warp: int
+    n_tile: int
+    n_parameter: int
     chunk: int
     max_register: int
     all_rows: bool
@@ -75,14 +76,14 @@ class GatherKernel:
         return self.n_slot // units.N_COLUMN
 
     @property
-    def n_task(self) -> int:
-        """Warps that it takes for all matrices of an item."""
-        return self.variant.n_stokes * self.n_rows
+    def n_warp(self) -> int:
+        """Warps of a block."""
+        return self.n_parameter * self.n_rows
 
     @property
     def n_copy(self) -> int:
-        """Blocks among which these are shared out."""
-        return -(-self.n_task // self.n_warp)
+        """Blocks among which the Stokes parameters of an item are shared out."""
+        return self.variant.n_stokes // self.n_parameter
 
     @property
     def n_own(self) -> int:
@@ -134,44 +135,45 @@ def make_write_rest(kernel: TileKernel) -> Compiled:
 def make_read_rest(kernel: GatherKernel) -> Compiled:
     """Function that reads what a thread has of the matrix of a Stokes parameter, into `own` (n_own,).
 
-    `first_tile` (n_rows n_step,) has the first tile of each 16 by 8 antennas, -1 where no rows are. The
-    imaginary parts are negative, as products need them.
+    `item` counts all of the slab and the batch, uint64. `first_tile` (n_rows n_step,) has the first tile of
+    each 16 by 8 antennas, -1 where no rows are. The imaginary parts are negative, as products need them.
     """
-    n_step, n_stokes = kernel.n_step, kernel.variant.n_stokes
+    n_step, n_stokes, n_tile = kernel.n_step, kernel.variant.n_stokes, kernel.n_tile
     real = float32 if kernel.variant.single else float64
 
     @device.part
     def read_rest(
-        b: Scalar, item: Scalar, parameter: Scalar, rows: Scalar, lane: Scalar, n_tile: Scalar,
-        first_tile: Array, rest: Array, own: Array,
+        item: Scalar, parameter: Scalar, rows: Scalar, lane: Scalar, first_tile: Array, rest: Array,
+        own: Array,
     ) -> None:  # fmt: skip
-        g, t = uint32(lane >> uint32(2)), uint32(lane & uint32(3))
-        row = uint32(uint32(8) * rows + g)
-        n_each = int64(n_tile)
-        of_item = (int64(item) * int64(2 * n_stokes) + int64(parameter)) * int64(N_TILE) * n_each
-        to_imaginary = int64(N_TILE * n_stokes) * n_each
+        row = uint32(uint32(8) * rows + (lane >> uint32(2)))
+        of_item = (item * uint64(2 * n_stokes) + uint64(parameter)) * uint64(N_TILE * n_tile)
+        # All loads come first, so that their waits overlap: a tile that is not there is read, but does not
+        # count.
         for k in range(n_step):
-            for c in range(N_STEP):
-                own[N_STEP * k + c] = real(0)
-            here = first_tile[uint32(rows * uint32(n_step) + uint32(k))]
-            column = uint32(uint32(4 * k) + t)
-            if here >= 0:
-                at = of_item + int64(here) + int64(lane)
-                for c in range(N_TILE):
-                    own[N_STEP * k + c] = rest[b, at]
-                    own[N_STEP * k + N_TILE + c] = -rest[b, at + to_imaginary]
-                    at += n_each
-            # The tile whose first antennas are the columns.
-            there = first_tile[uint32((column >> uint32(3)) * uint32(n_step) + (row >> uint32(2)))]
-            if there >= 0:
-                within = uint32(uint32(4) * uint32(column & uint32(7)) + uint32(row & uint32(3)))
-                at = of_item + int64(there) + int64(within)
-                for c in range(N_TILE):
-                    # Numbers 1 and 2 of the tile change places.
-                    into = N_STEP * k + (c % 2) * 2 + c // 2
-                    own[into] += rest[b, at]
-                    own[into + N_TILE] += rest[b, at + to_imaginary]
-                    at += n_each
+            column = uint32(uint32(4 * k) + (lane & uint32(3)))
+            first, second = min(row, column), max(row, column)
+            start = first_tile[uint32((first >> uint32(3)) * uint32(n_step) + (second >> uint32(2)))]
+            within = uint32(uint32(4) * uint32(first & uint32(7)) + uint32(second & uint32(3)))
+            at = of_item + uint64(uint32(max(start, int32(0))) + within)
+            for c in range(N_TILE):
+                own[N_STEP * k + c] = rest[at + uint64(n_tile * c)]
+                own[N_STEP * k + N_TILE + c] = rest[at + uint64(n_tile * (c + N_TILE * n_stokes))]
+        for k in range(n_step):
+            column = uint32(uint32(4 * k) + (lane & uint32(3)))
+            first, second = min(row, column), max(row, column)
+            start = first_tile[uint32((first >> uint32(3)) * uint32(n_step) + (second >> uint32(2)))]
+            # The tile itself, or the conjugate of its transpose, in which numbers 1 and 2 change places; both on
+            # the diagonal.
+            here = real(1) if start >= 0 and row <= column else real(0)
+            there = real(1) if start >= 0 and row >= column else real(0)
+            at = N_STEP * k
+            own[at], own[at + 3] = (here + there) * own[at], (here + there) * own[at + 3]
+            own[at + 4], own[at + 7] = (there - here) * own[at + 4], (there - here) * own[at + 7]
+            one, other = own[at + 1], own[at + 2]
+            own[at + 1], own[at + 2] = here * one + there * other, here * other + there * one
+            one, other = own[at + 5], own[at + 6]
+            own[at + 5], own[at + 6] = there * other - here * one, there * one - here * other
 
     return read_rest
 
