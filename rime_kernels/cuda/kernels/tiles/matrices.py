@@ -163,8 +163,8 @@ def make_read_rest(kernel: GatherKernel) -> Compiled:
             column = uint32(uint32(4 * k) + (lane & uint32(3)))
             first, second = min(row, column), max(row, column)
             start = first_tile[uint32((first >> uint32(3)) * uint32(n_step) + (second >> uint32(2)))]
-            # The tile itself, or the conjugate of its transpose, in which numbers 1 and 2 change places; both on
-            # the diagonal.
+            # The tile itself, or the conjugate of its transpose, in which numbers 1 and 2 change places;
+            # both on the diagonal.
             here = real(1) if start >= 0 and row <= column else real(0)
             there = real(1) if start >= 0 and row >= column else real(0)
             at = N_STEP * k
