@@ -20,6 +20,7 @@ from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.candidates import MAX_SHARED, kernel_bytes
+from rime_kernels.cuda.unit_gather import UnitGather
 from rime_kernels.inputs import Parameters
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
@@ -111,7 +112,7 @@ class TileGather:
         """The first unit of a slab, and the one behind its last."""
         return self._tiles.layers(slab)
 
-    def antenna_bytes(self, slab: Slab) -> int:
+    def more_bytes(self, slab: Slab) -> int:
         """What antennas gather from a slab, for one entry of the batch."""
         first, stop = self.units(slab)
         return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
@@ -196,7 +197,7 @@ class RowGather:
         n_row = self._runs.shape.n_row
         return int(self._starts[slab.unit.start // n_row]), int(self._starts[-(-slab.unit.stop // n_row)])
 
-    def antenna_bytes(self, slab: Slab) -> int:
+    def more_bytes(self, slab: Slab) -> int:
         """What antennas gather, for one entry of the batch."""
         return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
 
@@ -242,12 +243,14 @@ class RowGather:
         return fetched
 
 
-Gather = TileGather | RowGather | JonesGather
+Gather = TileGather | RowGather | JonesGather | UnitGather
 
 
 def gather_of(layout: Layout, has_gaussian: bool, given: Parameters) -> Gather:
     """How the adjoint goes for a layout; of the parameters of a call sizes alone matter."""
     per_time, n_pointing_time = given.stokes.shape[1] > 1, given.pointing.shape[1]
+    if isinstance(layout, Tiles) and layout.shape.units:
+        return UnitGather(layout)
     if isinstance(layout, Tiles):
         return TileGather(layout, has_gaussian, n_pointing_time)
     if layout.variant.jones_beam:

@@ -62,7 +62,7 @@ class AdjointSums:
         itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
         each = gather.n_copy * self._n_source * gather.moments.n_value * itemsize
         of_pairs = 0 if self._antennas is None else self._antennas.record_bytes(slab)
-        return int((stop - first) * gather.n_column * each) + int(gather.antenna_bytes(slab)) + of_pairs
+        return int((stop - first) * gather.n_column * each) + int(gather.more_bytes(slab)) + of_pairs
 
     def total_bytes(self) -> int:
         """Totals of one entry of the batch."""

@@ -64,7 +64,7 @@ class JonesGather:
         first, stop = np.searchsorted(self._starts, [slab.place.start, slab.place.stop])
         return int(first), int(stop)
 
-    def antenna_bytes(self, slab: Slab) -> int:
+    def more_bytes(self, slab: Slab) -> int:
         """What there is of a slab besides records, for one entry of the batch: matrices, residuals, sums."""
         first, stop = self.units(slab)
         n_row, n_time = slab.place.stop - slab.place.start, slab.time.stop - slab.time.start

@@ -107,6 +107,28 @@ def test_sums_chi2_and_slopes(problem, sky, reference, error_of, precision, form
     assert np.array_equal(kept.sums(1.0), kept.sums(1.0))
 
 
+def test_slopes_by_matrix_units(problem, sky, error_of, monkeypatch) -> None:
+    """Of points alone; slopes take the place of V - D there, too."""
+    from rime_kernels.cuda.kernels.tiles.parts import TileShape
+    from rime_kernels.cuda.layouts import choice
+    from rime_kernels.cuda.shapes.matrix_units import forced_units
+
+    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
+    rows = shuffled(problem(n_antenna=4, n_time=1, n_chan=3, corr=["RR"]))
+    sources, (data, _) = sky(rows, n_gaussian=0).entries(0, 1), data_for(rows)
+    sources.stokes[..., 1:] = 0.0
+    with forced_units(TileShape(2, 32, 4, 32, 1, 0, 8, 1)):
+        rime, (cells, number) = with_data(rows, form="factored"), cells_of(rows)
+        assert "matrix units" in rime.plan(sources)
+        kept, host = kept_of(rime, sources, cells), with_data(rows, form="factored", backend="cpu")
+        (gain, by_power, by_cross), (model,) = numbers_for(number.max() + 1), host.predict(sources)
+        found = kept.pulled(gain, by_power, by_cross)
+    slope = 2 * by_power[number] * np.abs(gain[number]) ** 2 * model
+    wanted = host.adjoint(sources, (slope + np.conj(by_cross * gain)[number] * data)[None])
+    for name in ("stokes", "lm", "spectral_terms"):
+        assert error_of(getattr(found, name), getattr(wanted, name)) < 20 * TOLERANCE["double"], name
+
+
 def test_two_skies_in_turns(problem, sky) -> None:
     """Each has its own sums, although there is room for the visibilities of one."""
     rows = problem(n_antenna=3, n_time=1, n_chan=3)

@@ -79,12 +79,12 @@ def exchange() -> Compiled:
 def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
     """Function that sums `n_value` values of each of `n_lane` threads, both powers of two, over these.
 
-    `value` is spent; the sums lie in `into` from `first` on. While a thread has several values it hands
-    half of them to a partner and takes the other half: as many sums as threads cost little more than one.
+    `value` is spent; the sums lie in `into` from `first` on. As many sums as threads cost little more than
+    one: see `make_fold`.
     """
     n_halving = min(n_value, n_lane).bit_length() - 1
     n_left, lanes = n_value >> n_halving, n_lane - 1
-    fold = _make_fold(n_value, 1, n_lane)
+    fold = make_fold(n_value, 1, n_lane)
 
     @device.inline
     def sum_lanes(thread: Scalar, value: Array, into: Array, first: Scalar) -> None:
@@ -101,12 +101,17 @@ def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
     return sum_lanes
 
 
-def _make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
-    """One exchange over the bit `mask`, and those over the bits above."""
+@functools.cache
+def make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
+    """Function that sums over threads whose numbers differ in the bits from `mask` on, below `n_lane`.
+
+    While a thread has several values it hands half of them to a partner and takes the other half: the upper
+    one where its bit is set.
+    """
     swapped, half = exchange(), n_value // 2
     if mask >= n_lane:
         return device.inline(lambda thread, value: None)
-    rest = _make_fold(max(1, half), 2 * mask, n_lane)
+    rest = make_fold(max(1, half), 2 * mask, n_lane)
 
     @device.inline
     def halve(thread: Scalar, value: Array) -> None:

@@ -39,7 +39,7 @@ class Layouts:
         In the order of time.
     table : RowTable
     may_use_units : bool
-        Whether matrix units may sum point sources. They have no adjoint.
+        Whether matrix units may sum point sources.
     even : bool
         Whether channels that are spaced evenly stay so.
     """
@@ -50,32 +50,50 @@ class Layouts:
         self._fixed, self._table = fixed, table
         self._may_use_units, self._even = may_use_units, even
         self._two_stokes = two_of_four(fixed.matrix)
+        # With whether there are Gaussians, and whether units sum.
         self._known: dict[tuple[Variant, bool, bool], Layout] = {}
+        self._of_units: dict[Variant, Tiles | None] = {}
 
     def of(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
         """The layout for calls with such sources."""
-        n_shape, may = sources.n_shape, self._may_use_units and not for_adjoint
-        summed = variant
+        n_shape, summed = sources.n_shape, self._summed(variant)
+        n_point = sources.n_source - n_shape
+        if self._may_use_units and units_pay(summed, n_point, n_shape, for_adjoint=for_adjoint):
+            tiles = self._units_of(variant)
+            if tiles is not None and (not for_adjoint or tiles.may_gather):
+                return tiles
+        return self._threads_of(variant, sources)
+
+    def _summed(self, variant: Variant) -> Variant:
+        """The variant of matrix units, which sum no more than is observed."""
         if variant.polarised and not variant.jones:
-            summed = dataclasses.replace(variant, stokes=self._two_stokes)
-        units = may and units_pay(summed, sources.n_source - n_shape, n_shape)
-        key = variant, n_shape > 0, units
+            return dataclasses.replace(variant, stokes=self._two_stokes)
+        return variant
+
+    def _units_of(self, variant: Variant) -> Tiles | None:
+        if variant not in self._of_units:
+            if variant.log:
+                plain = self._units_of(dataclasses.replace(variant, log=False))
+                self._of_units[variant] = plain and plain.of(variant)
+            else:
+                self._of_units[variant] = self._in_units(self._summed(variant))
+        return self._of_units[variant]
+
+    def _threads_of(self, variant: Variant, sources: Sources) -> Layout:
+        key = variant, sources.n_shape > 0, False
         if key not in self._known and variant.log:
-            plain = self.of(dataclasses.replace(variant, log=False), sources, for_adjoint=for_adjoint)
+            plain = self._threads_of(dataclasses.replace(variant, log=False), sources)
             self._known[key] = plain.of(variant)
-        if key not in self._known and units:
-            in_units = self._in_units(summed)
-            self._known[key] = in_units or self.of(variant, sources, for_adjoint=True)
         if key not in self._known:
             rows = self._fixed
             n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
             work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
-            self._known[key] = self._by_threads(variant, n_shape > 0, Size(n_antenna, work))
+            self._known[key] = self._by_threads(variant, sources.n_shape > 0, Size(n_antenna, work))
         return self._known[key]
 
     def alike(self, layout: Layout, variant: Variant, *, has_gaussian: bool) -> Layout:
         """That layout for another variant, which is cut alike."""
-        key = variant, has_gaussian, False
+        key = variant, has_gaussian, isinstance(layout, Tiles) and bool(layout.shape.units)
         if key not in self._known:
             self._known[key] = layout.of(variant)
         return self._known[key]

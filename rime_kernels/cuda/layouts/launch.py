@@ -19,8 +19,10 @@ from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape
 from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
 from rime_kernels.cuda.kernels.tiles import parts as tile_parts
 from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles.gather import Rest
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.layouts.tile_table import TileTable
+from rime_kernels.cuda.shapes.matrix_units import may_gather
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -169,31 +171,53 @@ class Tiles:
             values, out,
         )  # fmt: skip
 
+    def kernel(self, is_chi2: bool, *, has_gaussian: bool = False, leaves_rest: bool = False) -> TileKernel:
+        """What sums the visibilities is compiled for."""
+        n_template = self.n_template if is_chi2 else 0
+        return TileKernel(
+            self.variant, is_chi2, self.matrix, has_gaussian, n_template, self.shape,
+            all_rows=self._all_rows, leaves_rest=leaves_rest,
+        )  # fmt: skip
+
     def launch(self, slab: Slab, is_chi2: bool, arrays: Arrays, stream: Stream) -> None:
         """Sum a slab's visibilities over the sources."""
-        n_template = self.n_template if is_chi2 else 0
-        key = TileKernel(
-            self.variant, is_chi2, self.matrix, arrays.n_gaussian > 0, n_template, self.shape,
-            all_rows=self._all_rows,
-        )  # fmt: skip
+        key = self.kernel(is_chi2, has_gaussian=arrays.n_gaussian > 0)
         self.launch_kernel(key, slab, arrays, Share(self.n_item, 1, 1), self._no_records, stream)
 
     def launch_kernel(
         self, key: TileKernel, slab: Slab, arrays: Arrays, share: Share, records: TileRecords, stream: Stream
     ) -> None:
         """Launch a kernel that leaves what its adjoint gathers in `records`."""
+        work, n_block = self._work(slab, arrays, share)
+        make = make_jones_tile_sums if key.variant.jones_beam else tile_kernel.make_tile_sums
+        make(key)[n_block, key.shape.n_thread, stream](
+            work, self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
+            arrays.beams if key.variant.jones_beam else typed(records),
+        )  # fmt: skip
+
+    def launch_gather(
+        self, kernel: Compiled, n_thread: int, slab: Slab, arrays: Arrays, share: Share, rest: Rest,
+        stream: Stream,
+    ) -> None:  # fmt: skip
+        """Launch a kernel in which sources gather from residuals."""
+        work, n_block = self._work(slab, arrays, share)
+        kernel[n_block, n_thread, stream](work, self._tables, typed(arrays.sky), typed(rest))
+
+    def _work(self, slab: Slab, arrays: Arrays, share: Share) -> tuple[Record, int]:
+        """The slab in numbers, and the blocks that it takes."""
         first, stop = self.layers(slab)
         n_total, n_batch = (stop - first) * self.n_chan, arrays.inputs.direction.shape[0]
-        n_block = -(-n_total // share.n_item) * n_batch * share.n_part * self.tiles.n_split
         work = TileWork(
             share.n_item, self.tiles.n_used, n_total, n_batch, first, slab.place.start, slab.time.start,
             share.n_part, share.n_lanes, self._reach,
         )  # fmt: skip
-        make = make_jones_tile_sums if key.variant.jones_beam else tile_kernel.make_tile_sums
-        make(key)[n_block, key.shape.n_thread, stream](
-            typed(work), self._tables, typed(arrays.sky), typed(arrays.columns), typed(arrays.results),
-            arrays.beams if key.variant.jones_beam else typed(records),
-        )  # fmt: skip
+        n_block = -(-n_total // share.n_item) * n_batch * share.n_part * self.tiles.n_split
+        return typed(work), n_block
+
+    @property
+    def may_gather(self) -> bool:
+        """Whether matrix units, which sum the sources, have an adjoint for these tiles."""
+        return may_gather(self.tiles.n_split, self.shape.n_slot)
 
     @property
     def unit_time(self) -> NDArray[np.int32]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
@@ -35,20 +36,58 @@ _SHAPES = {
     (False, 1): (320, 64, 8, 2),
 }
 
+# The same of the adjoint.
+_LEAST_GATHERING = {
+    (True, 4): 48, (True, 2): 48, (True, 1): 48, (False, 4): 48, (False, 2): 48, (False, 1): 48,
+}  # fmt: skip
+
+
+class GatherShape(NamedTuple):
+    """How the kernel is cut in which sources gather: see `matrices.GatherKernel`."""
+
+    n_parameter: int
+    chunk: int
+    max_register: int
+
+
+# By precision (single or not) and Stokes parameters.
+_GATHER_SHAPES = {
+    (True, 4): GatherShape(2, 32, 128),
+    (True, 2): GatherShape(2, 32, 128),
+    (True, 1): GatherShape(1, 32, 128),
+    (False, 4): GatherShape(2, 32, 255),
+    (False, 2): GatherShape(2, 32, 255),
+    (False, 1): GatherShape(1, 32, 255),
+}
+# What a warp has of a matrix fills its registers.
+_GATHER_SLOTS = 64
+
 _forced: list[TileShape | None] = []
 
 
-def units_pay(variant: Variant, n_point: int, n_shape: int) -> bool:
-    """Whether matrix units may sum the points of such a model faster than other kernels."""
+def units_pay(variant: Variant, n_point: int, n_shape: int, *, for_adjoint: bool = False) -> bool:
+    """Whether matrix units may sum the points of such a model faster than other kernels, or its adjoint."""
     if not variant.factored or variant.jones_beam or n_shape:
+        return False
+    if for_adjoint and (variant.jones or variant.beam != NO_BEAM):
         return False
     if _forced:
         return _forced[-1] is not None
     # Halves of float16 have no digits left for what the voltage beam of an antenna leaves of a bright source.
     if variant.single and variant.beam != NO_BEAM:
         return False
-    least = _LEAST_POINTS[variant.single, variant.n_stokes]
+    least = (_LEAST_GATHERING if for_adjoint else _LEAST_POINTS)[variant.single, variant.n_stokes]
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
+
+
+def may_gather(n_split: int, n_slot: int) -> bool:
+    """Whether there is a kernel in which sources gather, for so many blocks an item and slots of antennas."""
+    return n_split == 1 and n_slot <= _GATHER_SLOTS
+
+
+def gather_shape(variant: Variant) -> GatherShape:
+    """The shape of that kernel."""
+    return _GATHER_SHAPES[variant.single, variant.n_stokes]
 
 
 def most_unit_splits(variant: Variant) -> int | None:

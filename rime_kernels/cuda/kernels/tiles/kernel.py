@@ -24,7 +24,7 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
-from rime_kernels.cuda.kernels.tiles import adjoint, index, operands, products, staging, sums, units
+from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, operands, products, staging, sums, units
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
 from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -407,6 +407,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
     fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), make_item_sums(kernel)
     next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.shape.n_own
+    leaves_rest, write_rest = kernel.leaves_rest, matrices.make_write_rest(kernel)
 
     @device.part
     def finish_chi2(
@@ -429,6 +430,8 @@ def make_finish(kernel: TileKernel) -> Compiled:
                 )  # fmt: skip
                 if has_adjoint:
                     fill_baselines(slots, baselines, own.gathering.uvw)
+                if leaves_rest:
+                    write_rest(block, here, tables, own.sums, by_pair)
                 next_sums(own.sums)
         elif has_adjoint:
             # Threads without a tile gather as well: 0 times what was left there could be NaN.

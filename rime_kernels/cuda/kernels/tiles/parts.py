@@ -70,6 +70,12 @@ class TileKernel:
     has_adjoint: bool = False  # after chi2
     n_lane: int = 32  # neighbouring threads whose sums are joined at once, of one item; for the adjoint
     all_rows: bool = False  # of matrix units in double precision: see `units.make_product`
+    leaves_rest: bool = False  # after chi2, weighted residuals for the adjoint of another kernel: `matrices`
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether sums become weighted residuals."""
+        return self.has_adjoint or self.leaves_rest
 
     @property
     def end(self) -> End:
@@ -77,12 +83,10 @@ class TileKernel:
 
         One baseline before an adjoint or a logarithm: more would not stay in registers.
         """
-        width = 1 if self.has_adjoint or self.variant.log else self.shape.side
+        width = 1 if self.has_rest or self.variant.log else self.shape.side
         n_baseline = self.shape.side**2
         staged = self.variant.staged
-        return End(
-            self.variant, self.matrix, self.n_template, self.has_adjoint, n_baseline, width, True, staged
-        )  # fmt: skip
+        return End(self.variant, self.matrix, self.n_template, self.has_rest, n_baseline, width, True, staged)
 
     @property
     def uses_units(self) -> bool:
@@ -117,7 +121,7 @@ class TileKernel:
     @property
     def n_kind(self) -> int:
         """Sums that a tile ends in: chi2, and what goes with it before an adjoint."""
-        return n_kinds(self.n_template, self.variant.log, self.has_adjoint)
+        return n_kinds(self.n_template, self.variant.log, self.has_rest)
 
 
 class Sizes(NamedTuple):
@@ -230,7 +234,8 @@ class TileRecords(NamedTuple):
     moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
     # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two
-    # numbers of each datum, as the chi2 reads data.
+    # numbers of each datum, as the chi2 reads data. Of a kernel that `leaves_rest` the residuals in Stokes
+    # parameters, (n_batch, items of the slab times 2 n_stokes side^2 times n_tile), as sums lie.
     by_pair: Array
 
 

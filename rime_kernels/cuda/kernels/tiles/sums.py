@@ -312,14 +312,14 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
     templates of the tile gather: four sums each, halved derivatives of `Inputs.template`; and one sum of
     `misfit`. A weight below 0 says that antenna2 is on the tile's first side.
     """
-    single, n_template, end, has_adjoint = (
+    single, n_template, end, has_rest = (
         kernel.variant.single,
         kernel.n_template,
         kernel.end,
-        kernel.has_adjoint,
+        kernel.has_rest,
     )
     n, width, n_corr, n_datum = end.n, end.width, end.n_corr, end.n_datum
-    one_over = make_misfit(kernel.variant.log, single, n_template, has_adjoint).one_over_scaled_dof
+    one_over = make_misfit(kernel.variant.log, single, n_template, has_rest).one_over_scaled_dof
     fill_factors, read_samples, ends = make_fill_factors(kernel), make_read_samples(kernel), make_ends(kernel)
     sample_chi2, move_up, clear_back = (
         ending.make_sample_chi2(end),
@@ -344,7 +344,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
             fill_factors(i, baselines, slots, factor, samples)
             begin = at
             at = read_samples(at, n_tile, columns, samples)
-            if has_adjoint:
+            if has_rest:
                 clear_back(samples.back)
             for j in range(width):
                 sign = math.copysign(real(1), samples.weight[j * n_corr])
@@ -353,7 +353,7 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
                 total = sample_chi2(total, j, samples, sums, tail, of_kind, pair)
             # The samples at hand are always the first sums, so that every index is a constant (registers).
             move_up(sums, samples.back)
-            if has_adjoint and n_template:
+            if has_rest and n_template:
                 for k in range(n_datum):
                     # `at` lies behind the data that were read, so it is counted back from there.
                     x, y = ends(i, k // n_corr, baselines)

@@ -198,6 +198,23 @@ def make_split() -> Compiled:
 
 
 @functools.cache
+def make_whole() -> Compiled:
+    """Function that gives two numbers from packed pairs: rounded to half precision, and what was left."""
+    code = (
+        "{.reg .b16 a, b, c, d; .reg .f32 x, y; mov.b32 {a, b}, $2; mov.b32 {c, d}, $3; "
+        "cvt.f32.f16 $0, a; cvt.f32.f16 $1, b; cvt.f32.f16 x, c; cvt.f32.f16 y, d; "
+        "add.f32 $0, $0, x; add.f32 $1, $1, y;}"
+    )
+    build = _instruction(code, "ff", "rr", "&")
+
+    @device.intrinsic
+    def whole(context: Any, high: Scalar, low: Scalar) -> Any:
+        return types.UniTuple(types.float32, 2)(types.uint32, types.uint32), build
+
+    return whole
+
+
+@functools.cache
 def make_weigh(half: int) -> Compiled:
     """Function that multiplies a number that is split by a pair that is: rounded, and what is left.
 
