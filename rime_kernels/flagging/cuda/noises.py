@@ -187,6 +187,7 @@ def find_noises(
     ends: DeviceArray | None,
     work: device.Workspace,
     stream: Stream = 0,
+    longest: int | None = None,
 ) -> DeviceArray:
     """Noises float32 (n_waterfall n_line, n_chunk) of lines between edges, infinite where they are not known.
 
@@ -200,11 +201,13 @@ def find_noises(
         `rime_kernels.flagging.noises.share_noises`. Without it, each is taken as it is.
     work : Workspace
     stream : stream
+    longest : int, optional
+        As of `find_middles`.
     """
     n, n_line, m = size.shape
     shape = n * n_line, len(edges) - 1
     n_found, middle = work.array("n lines", shape, np.int32), work.array("lines", (*shape, 2), np.float32)
-    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream)
+    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream, longest=longest)
     noise, block = work.array("noise", shape, np.float32), (shape[0], 4 if device.simulated() else 32, stream)
     make_noises()[block](noise, n_found, middle)
     if ends is not None:
