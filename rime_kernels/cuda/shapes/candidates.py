@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 
 from rime_kernels.cuda.shapes import flagging, model
-from rime_kernels.cuda.shapes.families import Family, Kernel, KernelKind, Shape
+from rime_kernels.cuda.shapes.families import MOST_REGISTER, Family, Kernel, KernelKind, Shape
 
 FAMILIES: dict[Kernel, Family] = {"tiles": model.TILES, "rows": model.ROWS, **flagging.FAMILIES}
 
@@ -42,7 +42,5 @@ def neighbours(kind: KernelKind, shape: Shape) -> Iterator[Shape]:
 
 def _rung(value: int, ladder: tuple[int, ...], name: str) -> int:
     """The index of the step nearest to a value; no limit of registers counts as the largest."""
-    size = {
-        rung: rung if rung or name != "max_register" else model.MOST_REGISTER for rung in (*ladder, value)
-    }
+    size = {rung: rung if rung or name != "max_register" else MOST_REGISTER for rung in (*ladder, value)}
     return min(range(len(ladder)), key=lambda i: abs(size[ladder[i]] - size[value]))

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 # Bytes of shared memory that a kernel may declare, on every device; threads of a block, and of a warp.
 MAX_SHARED, MAX_THREAD, WARP = 48 * 1024, 1024, 32
+# Registers of a multiprocessor, and the most that one thread can have.
+REGISTERS, MOST_REGISTER = 65536, 255
 
 Kernel = Literal["tiles", "rows", "transposition", "running median", "noise", "SumThreshold"]
 Antennas = Literal["fewest", "few", "many", "most", "any"]
@@ -34,6 +36,11 @@ class KernelKind(NamedTuple):
         if self.antennas != "any":
             words += [f"{self.antennas} antennas"]
         return ", ".join([self.kernel, *words])
+
+
+def most_registers(n_thread: int) -> int:
+    """Registers that each thread of a block may have; devices set them aside in multiples of 8."""
+    return min(MOST_REGISTER, REGISTERS // n_thread // 8 * 8)
 
 
 def _as_it_is(shape: Shape, name: str) -> Shape:

@@ -14,15 +14,16 @@ from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.families import (
     MAX_SHARED,
     MAX_THREAD,
+    MOST_REGISTER,
+    REGISTERS,
     WARP,
     Antennas,
     Family,
     Kernel,
     KernelKind,
+    most_registers,
 )
 
-# Registers of a multiprocessor, and the most that one thread can have.
-_REGISTERS, MOST_REGISTER = 65536, 255
 # A turning phase loses more than single precision may lose after more steps than these.
 _MAX_RUN = 8
 # With at most so many antennas, small tiles are filled better; a block takes several items; a block takes one
@@ -100,7 +101,7 @@ def _has_registers(n_thread: int, max_register: int) -> bool:
     """Whether a block can have so many threads with so many registers."""
     if not 0 <= max_register <= MOST_REGISTER or n_thread % WARP or n_thread > MAX_THREAD:
         return False
-    return n_thread * _registers(max_register) <= _REGISTERS
+    return n_thread * _registers(max_register) <= REGISTERS
 
 
 def fitted(kind: KernelKind, shape: TileShape) -> TileShape:
@@ -132,10 +133,10 @@ def _entailed_by_rows(shape: RowShape, name: str) -> RowShape:
 
 def _left(n_thread: int, max_register: int, is_larger: bool) -> int:
     """Registers of a thread: larger tiles need more of them, more threads leave fewer for each."""
-    if not is_larger and n_thread * _registers(max_register) <= _REGISTERS:
+    if not is_larger and n_thread * _registers(max_register) <= REGISTERS:
         return max_register
-    most = _REGISTERS // n_thread // 8 * 8
-    return 0 if most > MOST_REGISTER else most
+    most = most_registers(n_thread)
+    return 0 if most == MOST_REGISTER else most
 
 
 def _registers(max_register: int) -> int:

@@ -14,6 +14,7 @@ from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
 from rime_kernels.cuda.shapes.choice import flagging_shape
+from rime_kernels.cuda.shapes.families import MAX_THREAD, WARP, most_registers
 from rime_kernels.cuda.shapes.flagging import NOISE, NoiseShape
 
 cuda: Module = device.cuda
@@ -22,10 +23,8 @@ SIGN = 0x7FFFFFFF
 INFINITY_BITS = 0x7F800000
 N_TURN = 3
 """Places that sums over a block take in turns: one is filled, one may still be read, one is emptied."""
-WARP, MAX_THREAD = 32, 1024
-"""Threads of a warp, and the most of a block."""
-N_REGISTER, MAX_REGISTER = 65536, 255
-"""Registers that all threads of a block may have, and the most of one."""
+N_OTHER = 30
+"""Registers of a thread beside those in which it holds numbers."""
 N_BIT = 3
 """Bits of a median that are found each time that its numbers are read, where threads cannot hold them."""
 
@@ -264,8 +263,7 @@ def make_middles(cut: Cut) -> Compiled:
     start, span, ranked, above = _make_functions(cut)
     n_bound, n_kept, n_own = cut.n_bound, max(1, cut.n_each), max(3, cut.n_bound)
 
-    # Where numbers are held, a thread may have as many registers as a block of this size leaves it.
-    @device.kernel(min(MAX_REGISTER, N_REGISTER // cut.n_thread) if cut.n_each else 0)
+    @device.kernel(most_registers(cut.n_thread))
     def middles(bits: Array, n_row: Scalar, edges: Array, n_found: Array, out: Array) -> None:
         group, chunk = cuda.blockIdx.x, cuda.blockIdx.y
         sums = cuda.shared.array((N_TURN, n_bound), int32)
@@ -300,7 +298,7 @@ def make_percentiles(cut: Cut) -> Compiled:
     start, span, ranked, above = _make_functions(cut)
     n_bound, n_kept, n_own = cut.n_bound, max(1, cut.n_each), max(3, cut.n_bound)
 
-    @device.kernel(0)
+    @device.kernel(most_registers(cut.n_thread))
     def percentiles(bits: Array, shares: Array, out: Array) -> None:
         line = cuda.blockIdx.x
         sums = cuda.shared.array((N_TURN, n_bound), int32)
@@ -348,7 +346,7 @@ def cut_of(n_row: int, longest: int, shape: NoiseShape, least: int = 0) -> Cut:
         n_thread *= 2
     while n_thread == warp and n_each > 1 and n_thread * (n_each // 2) >= longest:
         n_each //= 2
-    if n_row == 1 and n_thread <= most:
+    if n_row == 1 and n_thread <= most and n_each + N_OTHER <= most_registers(n_thread):
         return Cut(n_thread, n_thread, n_each, shape.n_bit, least)
     if n_row == 1:
         return Cut(most, most, 0, N_BIT, least)

@@ -170,10 +170,12 @@ def make_spectrum_thresholds() -> Compiled:
         s = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if s >= amplitude.shape[1]:
             return
-        n_there = 0
-        for c in range(amplitude.shape[0]):
-            n_there += int32(amplitude[c, s] < float32(float("inf")))
-        is_known = n_there >= MIN_SAMPLES and n_found[s, 0] > 0
+        n_there = n_found[s, 0]
+        if n_there > 0 and n_there < MIN_SAMPLES:  # deviations that are 0 may count, too
+            n_there = int32(0)
+            for c in range(amplitude.shape[0]):
+                n_there += int32(amplitude[c, s] < float32(float("inf")))
+        is_known = n_there >= MIN_SAMPLES
         noise = MAD_NORMAL * _median_of(middle, s, 0)
         for k in range(scales.shape[0]):
             out[s, 0, k] = float32(n_sigma * noise * scales[k] if is_known else float("inf"))

@@ -10,11 +10,10 @@ from numba import float32, int32, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
 from rime_kernels.cuda.shapes.choice import flagging_shape
+from rime_kernels.cuda.shapes.families import WARP, most_registers
 from rime_kernels.cuda.shapes.flagging import RUNS, RunShape
 
 cuda: Module = device.cuda
-LEAST_THREAD = 32
-"""Of a block, a warp."""
 
 
 def halo(n_window: int) -> int:
@@ -179,7 +178,7 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
     n_own, n_near, n_sum = n_sample - 2 * margin, n_sample + reach, n_each + reach
     windows = _make_windows(0, n_window, n_each, two_sided)
 
-    @device.kernel(0)
+    @device.kernel(most_registers(n_thread))
     def sum_threshold(deviation: Array, thresholds: Array, edges: Array, found: Array) -> None:
         near = cuda.shared.array(n_near, float32)
         reaches = cuda.shared.array((2, n_thread), int32)
@@ -240,7 +239,7 @@ def find_runs(
     n_chunk, n_window = thresholds.shape[1:]
     shape = flagging_shape(RUNS, RunShape)
     n_thread, n_each, margin = shape.n_thread, shape.n_each, halo(n_window)
-    least = 1 if device.simulated() else LEAST_THREAD
+    least = 1 if device.simulated() else WARP
     while n_thread * n_each < 3 * margin:
         n_thread *= 2
     while n_thread // 2 >= least and n_thread // 2 * n_each >= longest + 2 * margin:
