@@ -123,11 +123,14 @@ def _warn_once(reason: str) -> None:
     log.warning("machine code cannot be kept on disk, the next start will compile again: %s", reason)
 
 
-def source_digest(pattern: str = "*.py") -> str:
-    """Hexadecimal digits that change with the text of any module of this package that fits the pattern."""
+def source_digest(pattern: str = "**/*.py") -> str:
+    """Hexadecimal digits that change with the text of any module of this package that fits the pattern.
+
+    The pattern is of paths below `rime_kernels`.
+    """
     root = Path(__file__).parents[1]
     digest = hashlib.sha256()
-    for path in sorted(root.rglob(pattern)):
+    for path in sorted(root.glob(pattern)):
         digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 

@@ -19,7 +19,8 @@ from rime_kernels.cuda.kernels.rows.kernel import make_row_sums
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
-from rime_kernels.cuda.shapes.candidates import MAX_SHARED, kernel_bytes
+from rime_kernels.cuda.shapes.families import MAX_SHARED
+from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.cuda.unit_gather import UnitGather
 from rime_kernels.inputs import Parameters
 

@@ -1,9 +1,9 @@
 """Measure which shapes of the CUDA kernels are fastest on this machine, and remember them.
 
 A shape says how a kernel is divided among threads and shared memory. Every shape gives the right answer, to
-the rounding of its own order of sums: tuning saves time and nothing else. What is measured is one chi2 of a
-small synthetic problem, from one shape to its neighbours as long as that becomes faster. There is nothing
-to tune on the CPU.
+the rounding of its own order of sums, and flags to the bit: tuning saves time and nothing else. What is
+measured is one chi2 of a small synthetic problem, or a stage of flagging, from one shape to its neighbours as
+long as that becomes faster. There is nothing to tune on the CPU.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable
 from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.cuda.shapes import choice, records
-from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, neighbours
-from rime_kernels.cuda.shapes.guesses import guess
+from rime_kernels.cuda.shapes.candidates import all_kinds, guess, neighbours
+from rime_kernels.cuda.shapes.families import KernelKind, Shape
 from rime_kernels.cuda.shapes.records import Tuned
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import Precision

@@ -1,4 +1,4 @@
-"""Time one chi2 of a small synthetic problem that fills a GPU, or a transposition, to compare shapes."""
+"""Time one chi2 of a small synthetic problem that fills a GPU, or a stage of flagging, to compare shapes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.arrays import Rows, Sources
-from rime_kernels.cuda.shapes.candidates import KernelKind
+from rime_kernels.compile.types import DeviceArray
+from rime_kernels.cuda.shapes.families import Kernel, KernelKind
+from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
+from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
@@ -27,8 +30,10 @@ _MEMORY = 1 << 30
 # Antennas and times of each class of sizes; the batch, as samplers have it, fills the device.
 _SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
-# Sides of the matrix that is transposed.
-_MATRIX = 8192
+# Sides of the matrix that is transposed; spectra that are flagged, their channels, and how many are drawn.
+_MATRIX, _SPECTRA, _SPECTRUM, _DRAWN = 8192, 2048, 32768, 64
+# How they are flagged, and the share of samples with interference.
+_FLAGGED, _SHARE = SpectrumOptions(), 0.02
 
 
 class Problem(NamedTuple):
@@ -41,13 +46,15 @@ class Problem(NamedTuple):
 
 
 def milliseconds(kind: KernelKind) -> float:
-    """Median time of one chi2 of the problem of this kind, transfers of parameters and chi2 included.
+    """Median time of what shows how fast the kernel of this kind is."""
+    return _median_ms(TRIALS[kind.kernel](kind))
 
-    Of the kind that transposes, the time of one matrix. For chi2 each time with a new `Rime`: the shape
-    decides how data lie on the device.
+
+def _chi2(kind: KernelKind) -> Callable[[], object]:
+    """One chi2 of the problem of this kind, transfers of parameters and chi2 included.
+
+    Each time with a new `Rime`: the shape decides how data lie on the device.
     """
-    if kind.kernel == "transposition":
-        return _median_ms(_transposition())
     problem = make_problem(kind.antennas, kind.polarised, kind.has_gaussian)
     rime = Rime(
         problem.rows,
@@ -59,7 +66,7 @@ def milliseconds(kind: KernelKind) -> float:
         extent=0.02,
         memory_limit=_MEMORY,
     )
-    return _median_ms(lambda: rime.chi2(problem.sources))
+    return lambda: rime.chi2(problem.sources)
 
 
 def _median_ms(call: Callable[[], object]) -> float:
@@ -73,15 +80,58 @@ def _median_ms(call: Callable[[], object]) -> float:
     return 1e3 * median(seconds)
 
 
-def _transposition() -> Callable[[], object]:
-    """Transposes a matrix on the device, and waits for it."""
-    given, out = (device.empty((1, _MATRIX, _MATRIX), np.float32) for _ in range(2))
+def _waited_for(call: Callable[[], object]) -> Callable[[], object]:
+    """The call, and the end of what it has begun on the device."""
 
-    def call() -> None:
-        transpose_into(given, out, np.float32)
+    def both() -> None:
+        call()
         device.cuda.synchronize()
 
-    return call
+    return both
+
+
+def _transposition(kind: KernelKind) -> Callable[[], object]:
+    given, out = (device.empty((1, _MATRIX, _MATRIX), np.float32) for _ in range(2))
+    return _waited_for(lambda: transpose_into(given, out, np.float32))
+
+
+def _running_median(kind: KernelKind) -> Callable[[], object]:
+    """Deviations from it, and what they are transposed by."""
+    amplitude, work = _amplitudes(), device.Workspace()
+    return _waited_for(lambda: spectra.deviations(amplitude, _FLAGGED.width, work))
+
+
+def _noise(kind: KernelKind) -> Callable[[], object]:
+    """Noises of deviations, and thresholds."""
+    amplitude, work = _amplitudes(), device.Workspace()
+    deviation = spectra.deviations(amplitude, _FLAGGED.width, work)
+    return _waited_for(lambda: spectra.thresholds(deviation, amplitude, _FLAGGED, work))
+
+
+def _sum_threshold(kind: KernelKind) -> Callable[[], object]:
+    amplitude, work = _amplitudes(), device.Workspace()
+    deviation = spectra.deviations(amplitude, _FLAGGED.width, work)
+    bounds = spectra.thresholds(deviation, amplitude, _FLAGGED, work)
+    return _waited_for(lambda: spectra.runs(deviation, bounds, work))
+
+
+def _amplitudes() -> DeviceArray:
+    """Amplitudes (n_chan, n_spectrum) of noise with interference, on the device."""
+    rng = np.random.default_rng(1)
+    parts = rng.standard_normal((2, _SPECTRUM, min(_DRAWN, _SPECTRA)), np.float32)
+    drawn = np.hypot(*parts) + 100.0 * (rng.random(parts.shape[1:]) < _SHARE)
+    return device.upload(np.tile(drawn.astype(np.float32), -(-_SPECTRA // _DRAWN))[:, :_SPECTRA].copy())
+
+
+TRIALS: dict[Kernel, Callable[[KernelKind], Callable[[], object]]] = {
+    "tiles": _chi2,
+    "rows": _chi2,
+    "transposition": _transposition,
+    "running median": _running_median,
+    "noise": _noise,
+    "SumThreshold": _sum_threshold,
+}
+"""What is timed of each kernel, in the shape that it has inside `choice.forced`."""
 
 
 @functools.lru_cache(maxsize=1)

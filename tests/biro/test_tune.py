@@ -50,6 +50,8 @@ def test_it_prints_a_table_and_says_where_it_wrote(pretended) -> None:
     assert len(lines) == len(all_kinds("single"))
     assert all("single" in line and line.split()[-2:] == ["1", "1.00"] for line in lines)
     assert "nothing to tune" in last
+    for kernel in ("transposition", "running median", "noise", "SumThreshold"):
+        assert sum(line.startswith(f"{kernel}, single  ") for line in lines) == 1
     assert said.splitlines() == ["tuning for GPU 1", f"written to {pretended}"]
     assert len(json.loads(pretended.read_text())["records"]) == len(lines)
 

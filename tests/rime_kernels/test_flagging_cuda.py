@@ -8,6 +8,9 @@ from numba import njit
 from scipy import ndimage
 
 from rime_kernels import BackendError, device
+from rime_kernels.cuda.shapes.choice import forced
+from rime_kernels.cuda.shapes.families import Kernel, Shape
+from rime_kernels.cuda.shapes.flagging import MedianShape, NoiseShape, RunShape
 from rime_kernels.flagging.noises import share_noises
 from rime_kernels.flagging.options import SpectrumOptions, WaterfallOptions, smoothing_weights
 from rime_kernels.flagging.rank import rank_operator
@@ -57,7 +60,7 @@ def test_noise_is_that_of_the_cpu(cuda_backend: str) -> None:
     deviation[1, 3], deviation[2] = 0, np.round(deviation[2])
     deviation[3], deviation[4, :35] = 0, 0
     amplitude = np.ones((37, 6), np.float32)
-    amplitude[:6, 5] = np.inf  # 31 are left: too few
+    amplitude[:6, 5], deviation[5, :6] = np.inf, 0  # 31 are left: too few
     given = device.upload(deviation), device.upload(amplitude)
     options = SpectrumOptions(n_sigma=1.0, largest_window=1)
     found = thresholds(*given, options, device.Workspace()).copy_to_host()[:, 0, 0]
@@ -68,7 +71,7 @@ def test_noise_is_that_of_the_cpu(cuda_backend: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "largest", [pytest.param(1, marks=pytest.mark.on_device), pytest.param(2, marks=pytest.mark.on_device), 8]
+    "largest", [*(pytest.param(largest, marks=pytest.mark.on_device) for largest in (1, 2, 128)), 8]
 )
 def test_thresholds_are_those_of_the_cpu(cuda_backend: str, largest: int) -> None:
     """Runs that lie across the edges of blocks, and at the ends of a spectrum."""
@@ -99,7 +102,7 @@ def test_transposed(cuda_backend: str) -> None:
 
 def test_matrices_transposed_one_by_one(cuda_backend: str) -> None:
     """Of bytes, with squares that are and are not padded, and threads that move one number or several."""
-    from rime_kernels.cuda.shapes.transposition import TransposeShape
+    from rime_kernels.cuda.shapes.flagging import TransposeShape
     from rime_kernels.flagging.cuda.transposition import transpose_into
 
     given = np.arange(2 * 6 * 9, dtype=np.uint8).reshape(2, 6, 9)
@@ -116,6 +119,50 @@ def test_flags_are_those_of_the_cpu(cuda_backend: str, threshold: str) -> None:
     found = flag_spectra(amplitude, flag, options, backend="cuda")
     assert np.array_equal(found, flag_spectra(amplitude, flag, options))
     assert found.any()
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("running median", MedianShape(2, 7)),
+        ("running median", MedianShape(8, 64)),
+        ("noise", NoiseShape(1, 3)),  # lines are longer than what threads of the simulator hold
+        ("noise", NoiseShape(7, 2)),
+        ("noise", NoiseShape(64, 1)),
+        ("SumThreshold", RunShape(32, 1)),
+        ("SumThreshold", RunShape(16, 4)),
+        ("SumThreshold", RunShape(2, 30)),
+    ],
+    ids=str,
+)
+def test_no_shape_changes_a_flag(cuda_backend: str, kernel: Kernel, shape: Shape) -> None:
+    amplitude, flag = spectra(n_spectrum=2)
+    options = SpectrumOptions(n_sigma=4.0, width=3)
+    with forced(kernel, shape):
+        found = flag_spectra(amplitude, flag, options, backend="cuda")
+    assert np.array_equal(found, flag_spectra(amplitude, flag, options))
+    assert found.any()
+
+
+@pytest.mark.parametrize("shape", [NoiseShape(1, 1), NoiseShape(2, 3), NoiseShape(16, 2)], ids=str)
+def test_no_shape_changes_a_median(cuda_backend: str, shape: NoiseShape) -> None:
+    """Of numbers that are all alike, of two kinds, of all magnitudes, of few, of one, and of none."""
+    from rime_kernels.flagging.cuda.middles import find_middles
+
+    rng = np.random.default_rng(13)
+    value = rng.normal(size=(7, 30)).astype(np.float32)
+    value[1], value[2] = 2.5, np.where(np.arange(30) < 15, np.float32(1.0), np.float32(-3.0))
+    value[3] *= np.float32(10.0) ** rng.integers(-40, 38, 30)
+    value[4, 4:], value[5, 1:], value[6] = np.inf, np.inf, np.inf
+    found = device.empty((7, 1), np.int32), device.empty((7, 1, 2), np.float32)
+    with forced("noise", shape):
+        find_middles(device.upload(value), 1, device.upload(np.array([0, 30], np.int32)), found)
+    n, middle = (each.copy_to_host()[:, 0] for each in found)
+    for line, count, pair in zip(value, n, middle, strict=True):
+        sizes = np.sort(np.abs(line[np.isfinite(line)]))
+        assert count == len(sizes)
+        expected = sizes[[(count - 1) // 2, count // 2]] if count else [0.0, 0.0]
+        assert np.array_equal(pair, expected)
 
 
 def test_middles_of_rectangles_are_medians(cuda_backend: str) -> None:

@@ -8,33 +8,38 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 
 from rime_kernels import BackendError, InputError, Rime, device, tuning
+from rime_kernels.compile import cache
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import choice, guesses, records, tuning_file
-from rime_kernels.cuda.shapes.candidates import (
+from rime_kernels.cuda.shapes import choice, records, tuning_file
+from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits, guess, neighbours
+from rime_kernels.cuda.shapes.choice import Size, flagging_shape, forced, row_shape, tile_shape
+from rime_kernels.cuda.shapes.families import MODEL, Kernel, KernelKind
+from rime_kernels.cuda.shapes.flagging import (
+    MEDIAN,
+    NOISE,
+    RUNS,
     TRANSPOSITION,
-    KernelKind,
-    all_kinds,
-    antenna_class,
-    fits,
-    fitted,
-    neighbours,
-    shared_bytes,
+    MedianShape,
+    NoiseShape,
+    RunShape,
+    TransposeShape,
 )
-from rime_kernels.cuda.shapes.choice import Size, forced, row_shape, tile_shape, transpose_shape
-from rime_kernels.cuda.shapes.guesses import guess
-from rime_kernels.cuda.shapes.transposition import TransposeShape
+from rime_kernels.cuda.shapes.model import antenna_class, fitted, shared_bytes
+from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.inputs import Variant
 from rime_kernels.tuning import search, trial
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
+ROWS = next(kind for kind in KINDS if kind.kernel == "rows" and kind.has_gaussian)
+FLAGGING = [kind for kind in KINDS if kind.kernel not in MODEL]
 LARGE = Size(64, 1e9)
 SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
 
@@ -51,7 +56,8 @@ def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     start = TileShape(3, 256, 16, 96, 8, 128)
-    monkeypatch.setattr(guesses, "_tile_guess", lambda kind: fitted(kind, start))
+    tiles = dataclasses.replace(FAMILIES["tiles"], guess=lambda kind: fitted(kind, start))
+    monkeypatch.setitem(FAMILIES, "tiles", tiles)
     forget()
     yield path
     forget()
@@ -71,7 +77,8 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
     def milliseconds(kind: Any) -> float:
         shape = choice._forced[kind.kernel]
         tried.append((kind, shape))
-        n_thread = getattr(shape, {"rows": "n_row", "transposition": "n_each"}.get(kind.kernel, "n_thread"))
+        names = {"rows": "n_row", "transposition": "n_each", "noise": "n_each"}
+        n_thread = getattr(shape, names.get(kind.kernel, "n_thread"))
         if n_thread in broken:
             raise RuntimeError("too many resources requested for launch")
         return 1.0 + abs(math.log(n_thread / best))
@@ -90,7 +97,8 @@ def test_guesses_and_what_is_tried_can_run_anywhere(kind) -> None:
     for shape in found:
         assert shape != guess(kind)
         assert fits(kind, shape)
-        assert shared_bytes(kind, shape) <= 49152, "what a CUDA kernel may declare"
+        if kind.kernel in MODEL:
+            assert shared_bytes(kind, shape) <= 49152, "what a CUDA kernel may declare"
 
 
 @pytest.mark.parametrize(
@@ -125,14 +133,70 @@ def test_squares_that_cannot_be_shared_evenly_are_refused() -> None:
     assert not fits(TRANSPOSITION, TransposeShape(128, 1, 16)), "66 KB of shared memory"
 
 
+def test_flagging_in_shapes_that_cannot_run_is_refused() -> None:
+    assert fits(NOISE, NoiseShape(64, 3))
+    assert not fits(NOISE, NoiseShape(128, 1)), "128 of at most 64 registers, where a block has 1024 threads"
+    assert not fits(NOISE, NoiseShape(32, 0)), "no end"
+    assert fits(RUNS, RunShape(512, 15))
+    assert not fits(RUNS, RunShape(512, 23)), "51 KB of shared memory"
+    assert not fits(RUNS, RunShape(64, 32)), "more samples than an integer has bits beside its sign"
+    assert not fits(RUNS, RunShape(48, 15)) or not fits(MEDIAN, MedianShape(48, 256)), "no multiple of a warp"
+
+
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
-def test_flagging_transposes_in_the_shape_on_record(file, monkeypatch) -> None:
-    """Of 8 numbers a thread, where that was fastest; 4 before."""
-    assert transpose_shape() == TransposeShape(32, 1, 4)
-    made_up(monkeypatch, best=8)
+@pytest.mark.parametrize(
+    ("kind", "field", "guessed", "best"),
+    [
+        (TRANSPOSITION, "n_each", 4, 8),
+        (NOISE, "n_each", 32, 16),
+        (RUNS, "n_thread", 128, 256),
+        (MEDIAN, "n_thread", 64, 128),
+    ],
+    ids=str,
+)
+def test_flagging_has_the_shape_on_record(file, monkeypatch, kind, field, guessed, best) -> None:
+    of = FAMILIES[kind.kernel].shape
+    assert getattr(flagging_shape(kind, of), field) == guessed
+    made_up(monkeypatch, best=best)
     tuning.tune("single", quick=True)
     forget()
-    assert transpose_shape().n_each == 8
+    assert getattr(flagging_shape(kind, of), field) == best
+
+
+def test_every_kernel_has_one_entry_and_one_trial() -> None:
+    assert set(FAMILIES) == set(trial.TRIALS) == set(get_args(Kernel))
+    for kernel, family in FAMILIES.items():
+        assert family.kinds
+        assert {kind.kernel for kind in family.kinds} == {kernel}
+        assert set(family.ladders) <= {field.name for field in dataclasses.fields(family.shape)}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "module"),
+    [
+        ("tiles", "cuda/kernels/tiles/kernel.py"),
+        ("rows", "cuda/kernels/rows/kernel.py"),
+        ("transposition", "flagging/cuda/transposition.py"),
+        ("running median", "flagging/cuda/medians.py"),
+        ("noise", "flagging/cuda/middles.py"),
+        ("SumThreshold", "flagging/cuda/sums.py"),
+    ],
+)
+def test_a_record_holds_for_the_text_of_its_kernel(monkeypatch, tmp_path, kernel, module) -> None:
+    """And outlives changes of kernels that have nothing to do with it, as those of gridding."""
+    for name in (module, "gridding/cuda/planes.py", "compile/cache.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("before")
+    monkeypatch.setattr(cache, "__file__", str(tmp_path / "compile" / "cache.py"))
+    monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    digests = []
+    for name in (None, "gridding/cuda/planes.py", module):
+        if name:
+            (tmp_path / name).write_text("after")
+        records._here.cache_clear()
+        digests.append(records._here(kernel)["kernels"])
+    records._here.cache_clear()
+    assert digests[0] == digests[1] != digests[2]
 
 
 def test_too_large_a_shape_is_cut_to_fit() -> None:
@@ -423,11 +487,14 @@ def test_shared_memory_is_what_the_kernel_declares(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [KINDS[0], KINDS[9], TRANSPOSITION], ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], ROWS, *FLAGGING], ids=str)
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
         for name, value in {
             "_MATRIX": 6,
+            "_SPECTRA": 2,
+            "_SPECTRUM": 40,
+            "_FLAGGED": SpectrumOptions(width=3, largest_window=2),
             "_CHAN": 2,
             "_SOURCE": 4,
             "_BATCH": 1,

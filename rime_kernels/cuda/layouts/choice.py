@@ -13,7 +13,6 @@ from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
 from rime_kernels.cuda.layouts.launch import Layout, Runs, Tiles
 from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
-from rime_kernels.cuda.shapes.candidates import grown
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.shapes.matrix_units import (
     LEAST_UNIT_FILL,
@@ -22,6 +21,7 @@ from rime_kernels.cuda.shapes.matrix_units import (
     unit_shape,
     units_pay,
 )
+from rime_kernels.cuda.shapes.model import grown
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Variant
 

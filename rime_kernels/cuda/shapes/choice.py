@@ -6,15 +6,15 @@ import functools
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import records, tuning_file
-from rime_kernels.cuda.shapes.candidates import TRANSPOSITION, Kernel, KernelKind, Shape, antenna_class
-from rime_kernels.cuda.shapes.guesses import guess
-from rime_kernels.cuda.shapes.transposition import TransposeShape
+from rime_kernels.cuda.shapes.candidates import guess
+from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
+from rime_kernels.cuda.shapes.model import antenna_class
 from rime_kernels.inputs import Variant
 
 log = logging.getLogger(__name__)
@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _LEAST_WORK = 1e8
 
 _forced: dict[Kernel, Shape] = {}
+S = TypeVar("S")
 
 
 class Size(NamedTuple):
@@ -46,10 +47,10 @@ def row_shape(variant: Variant, has_gaussian: bool, size: Size | None = None) ->
     return shape
 
 
-def transpose_shape() -> TransposeShape:
-    """The shape of the kernel that transposes what is flagged."""
-    shape = _best_shape(TRANSPOSITION, None)
-    assert isinstance(shape, TransposeShape)
+def flagging_shape(kind: KernelKind, of: type[S]) -> S:
+    """The shape of a kernel of flagging, and of what class it is."""
+    shape = _best_shape(kind, None)
+    assert isinstance(shape, of)
     return shape
 
 

@@ -11,15 +11,12 @@ from pathlib import Path
 
 from rime_kernels import device
 from rime_kernels.compile.cache import source_digest
-from rime_kernels.cuda.kernels.rows.parts import RowShape
-from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import tuning_file
-from rime_kernels.cuda.shapes.candidates import KernelKind, Shape, all_kinds, fits
-from rime_kernels.cuda.shapes.transposition import TransposeShape
+from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits
+from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
 from rime_kernels.cuda.shapes.tuning_file import Record
 
 _KEY = ("device", "numba_cuda", "kernels", *KernelKind._fields)
-_SHAPES: dict[str, type[Shape]] = {"tiles": TileShape, "rows": RowShape, "transposition": TransposeShape}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,10 +26,10 @@ class Tuned:
     Attributes
     ----------
     kind : KernelKind
-    shape : TileShape, RowShape or TransposeShape
+    shape : of the class that `FAMILIES` names
     ms, guess_ms : float
-        Milliseconds of one chi2 of the synthetic problem, or of a transposition, in this shape and in the one
-        that an untuned kernel gets (infinite where that one did not run).
+        Milliseconds of a trial in this shape and in the one that an untuned kernel gets (infinite where that
+        one did not run): of one chi2 of the synthetic problem, or of a stage of flagging.
     """
 
     kind: KernelKind
@@ -49,13 +46,8 @@ class Tuned:
 @functools.cache
 def on_record(path: Path) -> dict[KernelKind, Tuned]:
     """The records for this device and these versions; read once, so that a process stays with them."""
-    here, found = _here(), {}
-    for record in tuning_file.read(path) or []:
-        if here.items() <= record.items():
-            best = _parsed(record)
-            if best is not None:
-                found[best.kind] = best
-    return found
+    parsed = (_parsed(record) for record in tuning_file.read(path) or [])
+    return {best.kind: best for best in parsed if best is not None}
 
 
 def remember(best: Tuned) -> None:
@@ -78,17 +70,24 @@ def saved(records: Iterable[Tuned]) -> Path | None:
 def _as_record(best: Tuned) -> Record:
     """A record as the file holds it."""
     times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
-    return {**_here(), **best.kind._asdict(), "shape": dataclasses.asdict(best.shape), **times}
+    return {
+        **_here(best.kind.kernel),
+        **best.kind._asdict(),
+        "shape": dataclasses.asdict(best.shape),
+        **times,
+    }
 
 
 def _parsed(record: Record) -> Tuned | None:
-    """A record of the file, or None where it does not describe a shape that can run."""
+    """A record of the file, or None where it is not of a shape that can run, or not for what is here."""
     try:
         kind = KernelKind(*(record[name] for name in KernelKind._fields))
         fields = record["shape"]
-        if kind not in all_kinds() or not all(type(value) is int for value in fields.values()):
+        if kind not in all_kinds() or not _here(kind.kernel).items() <= record.items():
             return None
-        shape = _SHAPES[kind.kernel](**fields)
+        if not all(type(value) is int for value in fields.values()):
+            return None
+        shape = FAMILIES[kind.kernel].shape(**fields)
         ms, guess_ms = float(record["ms"]), record["guess_ms"]
         best = Tuned(kind, shape, ms, math.inf if guess_ms is None else float(guess_ms))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -97,8 +96,8 @@ def _parsed(record: Record) -> Tuned | None:
 
 
 @functools.cache
-def _here() -> dict[str, str]:
-    """The device and the versions that a record holds for."""
+def _here(kernel: Kernel) -> dict[str, str]:
+    """The device and the versions that a record of a kernel holds for."""
     try:
         version = importlib.metadata.version("numba-cuda")
     except importlib.metadata.PackageNotFoundError:
@@ -107,5 +106,5 @@ def _here() -> dict[str, str]:
         "device": device.device_name(),
         "numba_cuda": version,
         # The source text tells versions apart, also those between releases.
-        "kernels": source_digest("cuda/**/*.py")[:12],
+        "kernels": source_digest(FAMILIES[kernel].sources)[:12],
     }

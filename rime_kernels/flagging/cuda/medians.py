@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from numba import float32, int32
+from numba import float32, int32, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
@@ -29,34 +29,37 @@ def make_deviations(width: int) -> Compiled:
         for k in range(width):
             here, above = window[k], window[k + 1]
             left = here if here < old else above
-            low = new if new > before else before
-            window[k] = low if low < left else left
+            window[k] = min(max(new, before), left)
             before = left
 
     @device.kernel(0)
     def deviations(amplitude: Array, n_part: Scalar, out: Array) -> None:
-        s = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
-        n_chan, first = amplitude.shape[0], cuda.blockIdx.y * n_part
-        if s >= amplitude.shape[1]:
+        s = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
+        n_chan, first = int32(amplitude.shape[0]), int32(cuda.blockIdx.y * n_part)
+        if s >= uint32(amplitude.shape[1]):
             return
+        begin, end = int32(max(0, first - half)), int32(min(first + n_part, n_chan) + half)
         window = cuda.local.array(n_kept, float32)
         for k in range(n_kept):
             window[k] = float32(infinity)
         count = int32(0)
-        for enters in range(max(0, first - half), min(first + n_part, n_chan) + half):
-            centre = enters - half
-            new = amplitude[enters, s] if enters < n_chan else float32(infinity)
-            leaves = centre - half - 1
-            is_inside = leaves >= 0 and leaves >= first - half
-            old = amplitude[leaves, s] if is_inside else float32(infinity)
+        for enters in range(begin, end):
+            centre, leaves = int32(enters - half), int32(enters - 2 * half - 1)
+            new, old = float32(infinity), float32(infinity)
+            if enters < n_chan:
+                new = amplitude[uint32(enters), s]
+            if leaves >= begin:
+                old = amplitude[uint32(leaves), s]
             replace(window, old, new)
-            count += int32(new < infinity) - int32(old < infinity)
+            count = int32(count + int32(new < infinity) - int32(old < infinity))
             if first <= centre:
-                value = amplitude[centre, s]
+                value, deviation = amplitude[uint32(centre), s], float32(0.0)
                 if value < infinity:
-                    pair = window[(count - 1) // 2] + window[count // 2]
-                    out[centre, s] = value - float32(0.5) * pair
-                else:
-                    out[centre, s] = float32(0.0)
+                    if count == width:
+                        pair = window[half] + window[half]
+                    else:
+                        pair = window[(count - 1) // 2] + window[count // 2]
+                    deviation = value - float32(0.5) * pair
+                out[uint32(centre), s] = deviation
 
     return deviations

@@ -170,10 +170,12 @@ def make_spectrum_thresholds() -> Compiled:
         s = cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x
         if s >= amplitude.shape[1]:
             return
-        n_there = 0
-        for c in range(amplitude.shape[0]):
-            n_there += int32(amplitude[c, s] < float32(float("inf")))
-        is_known = n_there >= MIN_SAMPLES and n_found[s, 0] > 0
+        n_there = n_found[s, 0]
+        if n_there > 0 and n_there < MIN_SAMPLES:  # deviations that are 0 may count, too
+            n_there = int32(0)
+            for c in range(amplitude.shape[0]):
+                n_there += int32(amplitude[c, s] < float32(float("inf")))
+        is_known = n_there >= MIN_SAMPLES
         noise = MAD_NORMAL * _median_of(middle, s, 0)
         for k in range(scales.shape[0]):
             out[s, 0, k] = float32(n_sigma * noise * scales[k] if is_known else float("inf"))
@@ -187,6 +189,7 @@ def find_noises(
     ends: DeviceArray | None,
     work: device.Workspace,
     stream: Stream = 0,
+    longest: int | None = None,
 ) -> DeviceArray:
     """Noises float32 (n_waterfall n_line, n_chunk) of lines between edges, infinite where they are not known.
 
@@ -200,11 +203,13 @@ def find_noises(
         `rime_kernels.flagging.noises.share_noises`. Without it, each is taken as it is.
     work : Workspace
     stream : stream
+    longest : int, optional
+        As of `find_middles`.
     """
     n, n_line, m = size.shape
     shape = n * n_line, len(edges) - 1
     n_found, middle = work.array("n lines", shape, np.int32), work.array("lines", (*shape, 2), np.float32)
-    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream)
+    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream, longest=longest)
     noise, block = work.array("noise", shape, np.float32), (shape[0], 4 if device.simulated() else 32, stream)
     make_noises()[block](noise, n_found, middle)
     if ends is not None:

@@ -8,6 +8,8 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import DeviceArray
+from rime_kernels.cuda.shapes.choice import flagging_shape
+from rime_kernels.cuda.shapes.flagging import MEDIAN, MedianShape
 from rime_kernels.flagging.cuda.medians import make_deviations
 from rime_kernels.flagging.cuda.middles import find_middles
 from rime_kernels.flagging.cuda.noises import make_spectrum_thresholds
@@ -16,8 +18,6 @@ from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.inputs import amplitudes
 from rime_kernels.flagging.options import SpectrumOptions, window_scales
 
-PART = 256
-"""Channels that a thread of the running median walks over."""
 BATCH = 1 << 27
 """Samples that are on the device at a time, at most; they are fewer where memory is less."""
 BYTES = 17
@@ -75,11 +75,10 @@ def found_in(by_channel: DeviceArray, options: SpectrumOptions, work: device.Wor
 def deviations(by_channel: DeviceArray, width: int, work: device.Workspace) -> DeviceArray:
     """Deviations float32 (n_spectrum, n_chan) from running medians; 0 where a sample is left out."""
     n_chan, n_spectrum = by_channel.shape
-    part = 16 if device.simulated() else PART
-    n_thread = 4 if device.simulated() else 64
-    blocks = -(-n_spectrum // n_thread), -(-n_chan // part)
+    shape = flagging_shape(MEDIAN, MedianShape)
+    blocks = -(-n_spectrum // shape.n_thread), -(-n_chan // shape.n_part)
     there = work.array("deviation by channel", (n_chan, n_spectrum), np.float32)
-    make_deviations(width)[blocks, n_thread](by_channel, part, there)
+    make_deviations(width)[blocks, shape.n_thread](by_channel, shape.n_part, there)
     deviation = work.array("deviation", (n_spectrum, n_chan), np.float32)
     transpose_into(there.reshape(1, n_chan, n_spectrum), deviation.reshape(1, n_spectrum, n_chan), np.float32)
     return deviation

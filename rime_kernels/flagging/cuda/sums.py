@@ -1,17 +1,19 @@
-"""SumThreshold on a GPU: sums of runs by doubling, in shared memory."""
+"""SumThreshold on a GPU: a thread sums the runs that begin at its own samples, by doubling."""
 
 from __future__ import annotations
 
 import functools
+from typing import NamedTuple
 
-from numba import float32, int32
+from numba import float32, int32, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
+from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
+from rime_kernels.cuda.shapes.choice import flagging_shape
+from rime_kernels.cuda.shapes.families import WARP, most_registers
+from rime_kernels.cuda.shapes.flagging import RUNS, RunShape
 
 cuda: Module = device.cuda
-HIGH, LOW = 1, 2
-"""Bits of what was found above and below."""
 
 
 def halo(n_window: int) -> int:
@@ -20,69 +22,201 @@ def halo(n_window: int) -> int:
 
 
 def _make_held(two_sided: bool) -> Compiled:
-    """What a sample counts as, once shorter windows have found it."""
+    """What a sample counts as, once shorter windows have found it high or low."""
 
-    def one_sided(value: Scalar, state: Scalar, threshold: Scalar) -> Scalar:
-        return threshold if state != 0 else value
+    def one_sided(value: Scalar, is_high: Scalar, is_low: Scalar, threshold: Scalar) -> Scalar:
+        return threshold if is_high else value
 
-    def to_both_sides(value: Scalar, state: Scalar, threshold: Scalar) -> Scalar:
-        if state & HIGH:
-            return min(value, threshold)
-        return max(value, -threshold) if state & LOW else value
+    def to_both_sides(value: Scalar, is_high: Scalar, is_low: Scalar, threshold: Scalar) -> Scalar:
+        raised = max(value, -threshold) if is_low else value
+        return min(value, threshold) if is_high else raised
 
     return device.inline(to_both_sides if two_sided else one_sided)
 
 
+class _Block(NamedTuple):
+    """The samples of a block, and what its threads keep and share.
+
+    Attributes
+    ----------
+    near : float32 (n_thread n_each + reach,)
+        In shared memory: the block's samples as they are held, and zeros behind them.
+    reaches : int32 (2, n_thread)
+        In shared memory: how far the runs that each thread found high, and low, reach beyond its samples.
+    value : float32 (n_each,)
+        The samples of a thread.
+    sums : float32 (n_each + reach,)
+        Of runs that begin at a thread's samples.
+    bounds : float32 (n_window,)
+        Thresholds of means, by window.
+    begins, found : int32 (2,)
+        The samples of a thread at which runs begin, and those that were found, high and low, as bits.
+    first, last : int
+        Runs lie among these samples of a thread, counted from its first one.
+    """
+
+    near: Array
+    reaches: Array
+    value: Array
+    sums: Array
+    bounds: Array
+    begins: Array
+    found: Array
+    first: Scalar
+    last: Scalar
+
+
+def _make_bits(n_each: int) -> Compiled:
+    """Function that gives the first n of the bits of a thread's samples; none where n is negative."""
+
+    @device.inline
+    def bits(n: Scalar) -> Scalar:
+        return int32((1 << max(0, min(n, n_each))) - 1)
+
+    return bits
+
+
+def _make_spread(k: int, n_each: int) -> tuple[Compiled, Compiled]:
+    """Functions of where runs of 2^k samples begin, given as the bits of a thread's samples.
+
+    `reach` gives how many samples beyond those of a thread its last run reaches. `spread` gives the samples
+    that are in a run, with those of the threads before, whose reaches are given.
+    """
+    length, bits = 1 << k, _make_bits(n_each)
+    n_before, n_step = -(-(length - 1) // n_each), min(k, (n_each - 1).bit_length())
+
+    @device.inline
+    def reach(begins: Scalar) -> Scalar:
+        most = int32(0)
+        for j in range(max(0, n_each - length + 1), n_each):
+            if begins & (1 << j):
+                most = int32(j + length - n_each)
+        return most
+
+    @device.inline
+    def spread(begins: Scalar, reaches: Array, side: Scalar) -> Scalar:
+        thread, most = cuda.threadIdx.x, int32(0)
+        for before in range(1, n_before + 1):
+            if thread >= before:
+                most = max(most, int32(reaches[side, uint32(thread - before)] - (before - 1) * n_each))
+        for step in range(n_step):
+            begins |= begins << (1 << step)
+        return int32((begins | bits(most)) & ((1 << n_each) - 1))
+
+    return reach, spread
+
+
+def _make_window(k: int, n_each: int, two_sided: bool) -> Compiled:
+    """Function of all threads of a block that finds runs of 2^k samples."""
+    length, n_side, bits = 1 << k, 2 if two_sided else 1, _make_bits(n_each)
+    held, (reach, spread) = _make_held(two_sided), _make_spread(k, n_each)
+
+    @device.inline
+    def sum_runs(block: Record) -> None:
+        near, sums, own = block.near, block.sums, uint32(cuda.threadIdx.x * n_each)
+        for j in range(n_each):
+            high, low = block.found[0] & (1 << j), block.found[1] & (1 << j)
+            sums[j] = held(block.value[j], high != 0, low != 0, block.bounds[k])
+        if length > 1:
+            for j in range(n_each):
+                near[uint32(own + j)] = sums[j]
+            cuda.syncthreads()
+            for j in range(n_each, n_each + length - 1):
+                sums[j] = near[uint32(own + j)]
+        for step in range(k):
+            half = 1 << step
+            for j in range(n_each + length - 2 * half):
+                sums[j] += sums[j + half]
+
+    @device.inline
+    def window(block: Record) -> None:
+        sum_runs(block)
+        sums, bound = block.sums, block.bounds[k] * float32(length)
+        high, low = int32(0), int32(0)
+        for j in range(n_each):
+            if sums[j] > bound:
+                high |= int32(1 << j)
+            if two_sided and -sums[j] > bound:
+                low |= int32(1 << j)
+        there = bits(block.last - length + 1) & ~bits(block.first)
+        begins = block.begins
+        begins[0], begins[1] = int32(high & there), int32(low & there)
+        if length > 1:
+            for side in range(n_side):
+                block.reaches[side, cuda.threadIdx.x] = reach(begins[side])
+            cuda.syncthreads()
+        for side in range(n_side):
+            block.found[side] |= spread(begins[side], block.reaches, side)
+
+    return window
+
+
+def _make_windows(k: int, n_window: int, n_each: int, two_sided: bool) -> Compiled:
+    """Functions of all windows from 2^k samples on, one after the other."""
+    if k == n_window:
+        return device.inline(lambda block: None)
+    window, rest = _make_window(k, n_each, two_sided), _make_windows(k + 1, n_window, n_each, two_sided)
+
+    @device.inline
+    def windows(block: Record) -> None:
+        window(block)
+        rest(block)
+
+    return windows
+
+
 @functools.cache
-def make_sum_threshold(n_window: int, n_thread: int, two_sided: bool) -> Compiled:
+def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: bool) -> Compiled:
     """Kernel of SumThreshold: blocks along x are of lines, along y of pieces of a chunk, along z of chunks.
 
-    A block holds `n_thread` samples, those of its halo included. Deviations are float32 (n_line, n),
-    thresholds float32 (n_line, n_chunk, n_window), edges int32 (n_chunk + 1,), found is bool or uint8
-    (n_line, n). Windows reach beyond a chunk by less than the longest of them.
+    A block holds `n_thread` times `n_each` samples, those of its halo included. Deviations are float32
+    (n_line, n), thresholds float32 (n_line, n_chunk, n_window), edges int32 (n_chunk + 1,), found is bool or
+    uint8 (n_line, n). Windows reach beyond a chunk by less than the longest of them.
     """
     margin, reach = halo(n_window), (1 << (n_window - 1)) - 1
-    n_own = n_thread - 2 * margin
-    held = _make_held(two_sided)
+    n_sample = n_thread * n_each
+    n_own, n_near, n_sum = n_sample - 2 * margin, n_sample + reach, n_each + reach
+    windows = _make_windows(0, n_window, n_each, two_sided)
 
-    @device.kernel(0)
+    @device.kernel(most_registers(n_thread))
     def sum_threshold(deviation: Array, thresholds: Array, edges: Array, found: Array) -> None:
-        sums = cuda.shared.array(n_thread, float32)
-        hit = cuda.shared.array(n_thread, int32)
-        i, line, chunk = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.z
+        near = cuda.shared.array(n_near, float32)
+        reaches = cuda.shared.array((2, n_thread), int32)
+        thread, line, chunk = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.z
         first, last = edges[chunk], edges[chunk + 1]
-        begin, end = max(0, first - reach), min(deviation.shape[1], last + reach)
-        c = first + cuda.blockIdx.y * n_own + i - margin
-        is_there = c >= begin and c < end
-        value = deviation[line, c] if is_there else float32(0.0)
-        state = int32(0)
+        start = int32(first + cuda.blockIdx.y * n_own - margin)
+        if start + margin >= last:
+            return
+        begin, end = int32(max(0, first - reach)), int32(min(deviation.shape[1], last + reach))
+        for j in range(n_each):
+            i = int32(thread + j * n_thread)
+            c = int32(start + i)
+            near[uint32(i)] = deviation[uint32(line), uint32(c)] if c >= begin and c < end else float32(0.0)
+        for i in range(n_sample + thread, n_near, n_thread):
+            near[i] = float32(0.0)
+        own = int32(thread * n_each)
+        block = _Block(
+            near, reaches, cuda.local.array(n_each, float32),
+            cuda.local.array(n_sum, float32), cuda.local.array(n_window, float32),
+            cuda.local.array(2, int32), cuda.local.array(2, int32), begin - start - own,
+            min(end - start, n_sample) - own,
+        )  # fmt: skip
         for k in range(n_window):
-            window = 1 << k
-            threshold = thresholds[line, chunk, k]
-            sums[i] = held(value, state, threshold)
-            cuda.syncthreads()
-            for step in range(k):
-                half = 1 << step
-                later = sums[i + half] if i + half < n_thread else float32(0.0)
-                cuda.syncthreads()
-                sums[i] += later
-                cuda.syncthreads()
-            begins = is_there and c + window <= end and i + window <= n_thread
-            bound = threshold * float32(window)
-            hit[i] = int32(begins and sums[i] > bound)
-            if two_sided and begins and -sums[i] > bound:
-                hit[i] |= int32(LOW)
-            cuda.syncthreads()
-            for step in range(k):
-                half = 1 << step
-                earlier = hit[i - half] if i >= half else int32(0)
-                cuda.syncthreads()
-                hit[i] |= earlier
-                cuda.syncthreads()
-            state |= hit[i]
-            cuda.syncthreads()
-        if c >= first and c < last and margin <= i and i < n_thread - margin:
-            found[line, c] = state != 0
+            block.bounds[k] = thresholds[line, chunk, k]
+        block.found[0], block.found[1] = int32(0), int32(0)
+        cuda.syncthreads()
+        for j in range(n_each):
+            block.value[j] = near[uint32(own + j)]
+        windows(block)
+        cuda.syncthreads()
+        for j in range(n_each):
+            near[uint32(own + j)] = float32(((block.found[0] | block.found[1]) >> j) & 1)
+        cuda.syncthreads()
+        for j in range(n_each):
+            i = int32(thread + j * n_thread)
+            c = int32(start + i)
+            if i >= margin and i < n_sample - margin and c < last:
+                found[uint32(line), uint32(c)] = near[uint32(i)] != float32(0.0)
 
     return sum_threshold
 
@@ -97,15 +231,20 @@ def find_runs(
     longest: int,
     two_sided: bool,
 ) -> None:
-    """Fill `found`: which runs exceed their thresholds; `longest` is the longest chunk."""
+    """Fill `found`: which runs exceed their thresholds; `longest` is the longest chunk.
+
+    In the shape that `biro tune` found fastest, with fewer threads where chunks are short, and more where
+    windows are long.
+    """
     n_chunk, n_window = thresholds.shape[1:]
-    n_thread, least = (32, 3) if device.simulated() else (256, 64)
-    margin = halo(n_window)
-    while n_thread < 3 * margin:
+    shape = flagging_shape(RUNS, RunShape)
+    n_thread, n_each, margin = shape.n_thread, shape.n_each, halo(n_window)
+    least = 1 if device.simulated() else WARP
+    while n_thread * n_each < 3 * margin:
         n_thread *= 2
-    while n_thread // 2 >= max(least, longest + 2 * margin):
+    while n_thread // 2 >= least and n_thread // 2 * n_each >= longest + 2 * margin:
         n_thread //= 2
-    blocks = len(deviation), -(-longest // (n_thread - 2 * margin)), n_chunk
-    make_sum_threshold(n_window, n_thread, two_sided)[blocks, n_thread, stream](
+    blocks = len(deviation), -(-longest // (n_thread * n_each - 2 * margin)), n_chunk
+    make_sum_threshold(n_window, n_thread, n_each, two_sided)[blocks, n_thread, stream](
         deviation, thresholds, edges, found
     )

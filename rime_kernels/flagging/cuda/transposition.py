@@ -9,8 +9,8 @@ import numpy as np
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Stream
-from rime_kernels.cuda.shapes.choice import transpose_shape
-from rime_kernels.cuda.shapes.transposition import TransposeShape
+from rime_kernels.cuda.shapes.choice import flagging_shape
+from rime_kernels.cuda.shapes.flagging import TRANSPOSITION, TransposeShape
 
 cuda: Module = device.cuda
 
@@ -53,7 +53,7 @@ def transpose_into(
 
     In the shape that `biro tune` found fastest, unless one is given.
     """
-    shape = shape or transpose_shape()
+    shape = shape or flagging_shape(TRANSPOSITION, TransposeShape)
     n_matrix, n, m = given.shape
     blocks = -(-m // shape.side), -(-n // shape.side), n_matrix
     threads = shape.side, shape.side // shape.n_each

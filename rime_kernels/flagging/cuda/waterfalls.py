@@ -254,7 +254,7 @@ class _Lane:
         """SumThreshold along the last axis, with a noise of each line between two edges."""
         n_line, edges = deviation.shape[1], chunks.edges
         ends = self._ends[n_line * (len(edges) - 1)] if self._numbers.share_noise else None
-        noise = find_noises(size, edges, ends, self._work, self._stream)
+        noise = find_noises(size, edges, ends, self._work, self._stream, chunks.longest)
         if least is not None:
             n_thread = _threads(len(noise))
             make_raise()[-(-len(noise) // n_thread), n_thread, self._stream](noise, least)
