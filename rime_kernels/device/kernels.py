@@ -61,13 +61,13 @@ def _with_shared_memory(dispatcher: Compiled, n_byte: int) -> Compiled:
 class _WithSharedMemory:
     """A kernel whose launches ask for more shared memory than a kernel may declare (48 KiB).
 
-    Numba does not tell the driver how much a kernel may ask for (numba-cuda 0.30): each variant is told
-    before its first launch.
+    Numba does not tell the driver how much a kernel may ask for (numba-cuda 0.30): of each variant it is told
+    before the first launch on a device.
     """
 
     def __init__(self, dispatcher: Compiled, n_byte: int) -> None:
         self._dispatcher, self._n_byte = dispatcher, n_byte
-        self._told: set[int] = set()
+        self._told: set[tuple[int, int]] = set()
 
     def __getitem__(self, configuration: tuple[Any, ...]) -> Compiled:
         launched = self._dispatcher[(*configuration, self._n_byte)]
@@ -78,9 +78,9 @@ class _WithSharedMemory:
 
     def _tell(self, kernel: Compiled, _configuration: Compiled) -> None:
         function = kernel._codelibrary.get_cufunc()
-        number = int(function.handle)
+        number = int(function.handle), int(function.device.id)  # all devices have the same handle
         if number not in self._told:
             driver = packages.numba_driver()
             attribute = driver.binding.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            driver.driver.cuKernelSetAttribute(attribute, self._n_byte, function.handle, function.device.id)
+            driver.driver.cuKernelSetAttribute(attribute, self._n_byte, function.handle, number[1])
             self._told.add(number)
