@@ -64,7 +64,7 @@ class UnitGather:
         `by_pair` and `main` are for what there is not with point sources alone: see `TileGather.launch`.
         """
         tiles, gather, n_batch = self._tiles, self._gather, arrays.inputs.direction.shape[0]
-        rest = workspace.array("residuals", (n_batch, self._n_rest(slab)), self._key.variant.real)
+        rest = workspace.array("residual matrices", (n_batch, self._n_rest(slab)), self._key.variant.real)
         no_table, no_number = self._nothing
         left = TileRecords(no_table, no_table, records, no_number, rest)
         tiles.launch_kernel(self._key, slab, arrays, Share(tiles.n_item, 1, 1), left, stream)

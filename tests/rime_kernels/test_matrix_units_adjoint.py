@@ -93,9 +93,12 @@ VARIANTS = [
 
 @pytest.mark.parametrize(("shape", "precision", "polarised"), VARIANTS)
 def test_every_variant(problem, sky, shape, precision, polarised) -> None:
-    """Rows of either order, some missing, autocorrelations; nine sources are two groups of eight."""
+    """Rows of either order, some missing, autocorrelations; nine sources are two groups of eight.
+
+    Two channels, or two entries of a batch.
+    """
     rows = problem(n_antenna=5, n_time=1, n_chan=2 if polarised else 1)
-    sources = sky(rows, n_gaussian=0, n_point=9)
+    sources = sky(rows, n_gaussian=0, n_point=9, n_batch=1 if polarised else 2)
     if not polarised:
         sources.stokes[..., 1:] = 0.0
     check(rows, sources, shape, precision)

@@ -284,10 +284,14 @@ def _single_multiply(kernel: GatherKernel) -> Compiled:
         zero = float32(0), float32(0), float32(0), float32(0)
         c = small(words, k + N_STEP, b_1, small(words, k, b, zero))
         c = large(words, k + N_STEP, b_1, large(words, k, b, c))
-        product[into] += c[0]
-        product[into + 1] += c[1]
-        product[into + 2] += c[2]
-        product[into + 3] += c[3]
+        if k > 0:
+            c = (
+                product[into] + c[0],
+                product[into + 1] + c[1],
+                product[into + 2] + c[2],
+                product[into + 3] + c[3],
+            )
+        product[into], product[into + 1], product[into + 2], product[into + 3] = c[0], c[1], c[2], c[3]
 
     @device.inline
     def turned(b: Any) -> Any:
@@ -295,8 +299,6 @@ def _single_multiply(kernel: GatherKernel) -> Compiled:
 
     @device.part
     def multiply_all(at: Scalar, lane: Scalar, words: Array, product: Array) -> None:
-        for k in range(8):
-            product[k] = float32(0)
         first = uint32(at + place(lane))
         for k in range(n_step // 2):
             b = load(uint32(first + uint32(2 * k * plane)))
