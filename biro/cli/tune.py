@@ -22,7 +22,7 @@ def tune(
 ) -> None:
     """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
 
-    The shapes change results by rounding errors only. Without `biro tune`, kernels have shapes that are
+    The shapes change results by rounding errors only, and flags not at all. Without `biro tune`, kernels have shapes that are
     good guesses.
     """
     from biro.progress import counted
