@@ -22,8 +22,8 @@ def tune(
 ) -> None:
     """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
 
-    The shapes change results by rounding errors only. Without `biro tune`, kernels have shapes that are
-    good guesses.
+    The shapes change results by rounding errors only, and flags not at all. Without `biro tune`, kernels have
+    shapes that are good guesses.
     """
     from biro.progress import counted
     from rime_kernels import device, tuning

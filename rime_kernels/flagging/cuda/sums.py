@@ -40,7 +40,7 @@ class _Block(NamedTuple):
     Attributes
     ----------
     near : float32 (n_thread n_each + reach,)
-        In shared memory: the block's samples as they are held, and zeros behind them.
+        In shared memory: the block's samples as they are held. What is behind them is in no run that counts.
     reaches : int32 (2, n_thread)
         In shared memory: how far the runs that each thread found high, and low, reach beyond its samples.
     value : float32 (n_each,)
@@ -192,8 +192,6 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
             i = int32(thread + j * n_thread)
             c = int32(start + i)
             near[uint32(i)] = deviation[uint32(line), uint32(c)] if c >= begin and c < end else float32(0.0)
-        for i in range(n_sample + thread, n_near, n_thread):
-            near[i] = float32(0.0)
         own = int32(thread * n_each)
         block = _Block(
             near, reaches, cuda.local.array(n_each, float32),
@@ -209,8 +207,9 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
             block.value[j] = near[uint32(own + j)]
         windows(block)
         cuda.syncthreads()
+        all_found = int32(block.found[0] | block.found[1])
         for j in range(n_each):
-            near[uint32(own + j)] = float32(((block.found[0] | block.found[1]) >> j) & 1)
+            near[uint32(own + j)] = float32(1.0) if all_found & (1 << j) else float32(0.0)
         cuda.syncthreads()
         for j in range(n_each):
             i = int32(thread + j * n_thread)
