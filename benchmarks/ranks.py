@@ -49,14 +49,16 @@ def case_of(name: str, backend: Literal["cpu", "cuda"]) -> Case:
     return whole if backend == "cpu" else replace(whole, n_time=N_TIME)
 
 
-def worker(name: str, repeat: int, shared: bool, backend: Literal["cpu", "cuda"]) -> None:
-    """Measure one case on as many ranks as there are, and print a line of JSON on rank 0."""
+def worker(name: str, repeat: int, n_rank: int, backend: Literal["cpu", "cuda"]) -> None:
+    """Measure one case on so many ranks, or without any (0), and print a line of JSON on rank 0."""
     ranks = None
-    if shared:
+    if n_rank:
         from mpi4py import MPI
 
         from biro.ranks.start import start
 
+        if MPI.COMM_WORLD.size != n_rank:
+            raise SystemExit(f"mpiexec started {MPI.COMM_WORLD.size} ranks of {n_rank}: it is of another MPI")
         ranks = start(MPI.COMM_WORLD)
     case = case_of(name, backend)
     whole, sky = field(case), sources(case)
@@ -77,7 +79,7 @@ def worker(name: str, repeat: int, shared: bool, backend: Literal["cpu", "cuda"]
 
 def measured(name: str, n_rank: int, n_thread: int, repeat: int, backend: str) -> Line:
     """Measure one line: on ranks, or in one process without shards where there are none (0)."""
-    words = [sys.executable, __file__, "--worker", name, str(repeat), str(int(n_rank > 0)), backend]
+    words = [sys.executable, __file__, "--worker", name, str(repeat), str(n_rank), backend]
     command = ["mpiexec", "-n", str(n_rank), *words] if n_rank else words
     done = subprocess.run(
         command,
@@ -98,8 +100,8 @@ def text(line: Line) -> str:
 
 def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
-        name, repeat, shared, backend = sys.argv[2:]
-        worker(name, int(repeat), shared == "1", "cuda" if backend == "cuda" else "cpu")
+        name, repeat, n_rank, backend = sys.argv[2:]
+        worker(name, int(repeat), int(n_rank), "cuda" if backend == "cuda" else "cpu")
         return 0
     args = parse(make_parser(__doc__, device=True, repeat=200))
     about, lines = machine(args.device), list[Line]()

@@ -8,6 +8,7 @@ from rime_kernels.device.devices import (
     MAX_GRID_Y,
     Backend,
     capability,
+    context,
     device_name,
     has_slow_float64,
     leave_cleanup,
@@ -28,7 +29,7 @@ from rime_kernels.device.memory import (
     upload,
 )
 from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
-from rime_kernels.device.recording import Answer, Launch, Recording, forked, record, streams
+from rime_kernels.device.recording import Answer, Launch, Recording, current, forked, record, streams
 
 __all__ = [
     "MAX_GRID_Y",
@@ -39,7 +40,9 @@ __all__ = [
     "Recording",
     "Workspace",
     "capability",
+    "context",
     "cupy",
+    "current",
     "device_name",
     "empty",
     "forked",

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from rime_kernels import check
+from rime_kernels.compile.types import DriverObject
 from rime_kernels.device import packages
 from rime_kernels.errors import BackendError
 
@@ -90,6 +91,11 @@ def names() -> list[str]:
 def select(number: int) -> None:
     """Let this thread use the device of this number from now on."""
     packages.cuda().select_device(number)
+
+
+def context() -> DriverObject:
+    """The context of this thread's device, as Numba has it."""
+    return packages.cuda().current_context()
 
 
 def leave_cleanup() -> None:

@@ -104,14 +104,33 @@ class Recording:
         return self._read(self._answer.copy())
 
 
-_thread = threading.local()
+class _Thread(threading.local):
+    is_attached = False
+
+
+_thread = _Thread()
 
 
 def _attach_thread() -> None:
     """Make the device's context current in this thread, the first time."""
-    if not hasattr(_thread, "attached"):
+    if not _thread.is_attached:
         packages.cuda().current_context()
-        _thread.attached = True
+        _thread.is_attached = True
+
+
+@contextmanager
+def current(context: DriverObject) -> Iterator[None]:
+    """Within, a context of a device, as Numba has it, is that of this thread: recordings of it can be played.
+
+    Numba's own choice for the thread, or that it has none yet, stays.
+    """
+    before, _thread.is_attached = _thread.is_attached, True
+    context.push()
+    try:
+        yield
+    finally:
+        context.pop()
+        _thread.is_attached = before
 
 
 def record(

@@ -2,6 +2,7 @@
 
 import re
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from rime_kernels import BackendError, InputError, Rime, Rows, Sources, check, device, stokes_to_corr
 from rime_kernels.arrays import mapped
+from rime_kernels.device import packages
+from rime_kernels.device.kernels import _WithSharedMemory
 
 FORMS = ["factored", "row"]
 # Where forms differ in nothing that a test is about, the simulator runs one.
@@ -333,3 +336,22 @@ def test_a_limit_is_text_or_a_number(problem, sky, backend, request) -> None:
         np.testing.assert_array_equal(found, expected)
     with pytest.raises(InputError, match="memory_limit must be bytes"):
         with_data(rows, backend=backend, memory_limit="much")
+
+
+def test_every_device_is_told_of_a_kernels_shared_memory(monkeypatch) -> None:
+    """A kernel has one handle on all devices, and each of them limits what it may ask for."""
+    told = []
+
+    class Driver:
+        binding = SimpleNamespace(
+            CUfunction_attribute=SimpleNamespace(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="most")
+        )
+        driver = SimpleNamespace(cuKernelSetAttribute=lambda *given: told.append(given))
+
+    monkeypatch.setattr(packages, "numba_driver", lambda: Driver)
+    kernel = _WithSharedMemory(None, 65536)
+    for number in (0, 1, 0, 1):
+        function = SimpleNamespace(handle=7, device=SimpleNamespace(id=number))
+        library = SimpleNamespace(get_cufunc=lambda function=function: function)
+        kernel._tell(SimpleNamespace(_codelibrary=library), None)
+    assert told == [("most", 65536, 7, 0), ("most", 65536, 7, 1)]
