@@ -88,13 +88,9 @@ def names() -> list[str]:
     return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
-def select(number: int) -> None:
-    """Let this thread use the device of this number from now on."""
+def select(number: int) -> DriverObject:
+    """Let this thread use the device of this number from now on; its context, as Numba has it."""
     packages.cuda().select_device(number)
-
-
-def context() -> DriverObject:
-    """The context of this thread's device, as Numba has it."""
     return packages.cuda().current_context()
 
 

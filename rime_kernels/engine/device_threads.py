@@ -52,8 +52,7 @@ class DeviceThread:
             future, work = self._queue.get()
             try:
                 if not is_selected:
-                    device.select(self._number)
-                    self._context = device.context()
+                    self._context = device.select(self._number)
                     take_device()
                     is_selected = True
                 future.set_result(work())
