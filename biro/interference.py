@@ -17,6 +17,7 @@ from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import Devices
 from rime_kernels.physics.envelope import GaussianFrame
 
 
@@ -29,6 +30,7 @@ def flag(
     values: Mapping[str, float] | None = None,
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
+    devices: Devices | None = None,
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
@@ -55,6 +57,9 @@ def flag(
         In which plane elliptical Gaussians of the sky lie (physics: section 5).
     backend : "auto", "cpu" or "cuda"
         Where the sky is predicted, and interference looked for.
+    devices : "all", int or sequence of int, optional
+        GPUs that share the baselines: all, the first so many, or those of these numbers. Default: one. The
+        flags are the same for any number of them.
     **options
         column, weight_column, fields, spws, scans, antennas, time_range, uv_range, channels, correlations and
         time_limit, as of `biro.read_ms`.
@@ -71,19 +76,21 @@ def flag(
     DataError
         A selection that matches nothing.
     InputError
-        An option or a strategy that is not understood.
+        An option or a strategy that is not understood, or what names no devices.
     BackendError
-        `backend="cuda"` without a working GPU.
+        `backend="cuda"` without a working GPU; devices that are not there, or of different kinds.
 
     Examples
     --------
     >>> print(flag("obs.ms", "wsrt", dry_run=True))
     """
     if sky is None:
-        return flag_set(path, strategy, dry_run=dry_run, backend=backend, **options)
+        return flag_set(path, strategy, dry_run=dry_run, backend=backend, devices=devices, **options)
 
     def models(observation: Observation) -> Iterator[NDArray[np.complexfloating]]:
         predicted = predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
         return all_gathered(observation, predicted)
 
-    return flag_set(path, strategy, dry_run=dry_run, models=models, backend=backend, **options)
+    return flag_set(
+        path, strategy, dry_run=dry_run, models=models, backend=backend, devices=devices, **options
+    )

@@ -12,9 +12,11 @@ from biro.cli.guard import after_result, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
+    DevicesOption,
     JsonFlag,
     ObservedSets,
     ReadingOptions,
+    devices_of,
     takes_reading_options,
 )
 from biro.cli.sky import NamedSky, read_sky_or_run
@@ -70,6 +72,7 @@ def flag(
         ),
     ] = None,
     backend: BackendOption = Backend.auto,
+    devices: DevicesOption = None,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
@@ -97,6 +100,7 @@ def flag(
         values=named.values,
         gaussian_frame=named.gaussian_frame,
         backend=backend.value,
+        devices=devices_of(devices),
         **reading,
     )
     if as_json:

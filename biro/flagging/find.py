@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -12,6 +15,8 @@ from numpy.typing import NDArray
 from biro.flagging.strategy import Strategy
 from biro.observation.partition import typical_interval
 from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import HostCPU
+from rime_kernels.engine.local_shards import Worker
 from rime_kernels.flagging.options import smoothing_weights
 
 CAUSES = (
@@ -101,7 +106,12 @@ def causes_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{cause} {n}" for n, cause in found) or "nothing"
 
 
-def find_interference(samples: Samples, strategy: Strategy, backend: Literal["cpu", "cuda"] = "cpu") -> Found:
+def find_interference(
+    samples: Samples,
+    strategy: Strategy,
+    backend: Literal["cpu", "cuda"] = "cpu",
+    devices: Sequence[Worker] = (),
+) -> Found:
     """Find interference in a partition.
 
     Each correlation of each baseline is looked at by itself, in the order of time; less a model, where
@@ -116,13 +126,25 @@ def find_interference(samples: Samples, strategy: Strategy, backend: Literal["cp
     strategy : Strategy
     backend : "cpu" or "cuda"
         Where amplitudes are judged.
+    devices : sequence of Worker, optional
+        Threads of GPUs, which take baselines in turn. Default: the thread that calls.
 
     Returns
     -------
     Found
     """
     code, n_unjudged = _first_causes(samples, strategy), 0
-    for rows in _waterfalls(samples, _reach(strategy)):
+    workers, begun = devices or [HostCPU()], deque[_Begun]()
+
+    def take() -> int:
+        rows, before, judged = begun.popleft()
+        found, lone = judged.result()
+        is_row, joined = rows >= 0, np.where(before != CLEAR, before, found)
+        joined = np.moveaxis(joined.reshape(len(rows), -1, *before.shape[1:]), 1, 3)
+        code[rows[is_row]] = joined[is_row]
+        return lone
+
+    for n, rows in enumerate(_waterfalls(samples, _reach(strategy), len(workers))):
         is_row = rows >= 0
         part = np.where(is_row[:, :, None, None], code[rows], np.uint8(GIVEN))
         with np.errstate(invalid="ignore"):
@@ -131,12 +153,21 @@ def find_interference(samples: Samples, strategy: Strategy, backend: Literal["cp
         before = _as_lines(part)
         alike = np.repeat(_are_alike(samples, rows), part.shape[3], axis=0)
         lines = _as_lines(amplitude).astype(np.float32)
-        found, lone = _judge(lines, before != CLEAR, alike, strategy, backend)
-        n_unjudged += lone
-        joined = np.where(before != CLEAR, before, found)
-        joined = np.moveaxis(joined.reshape(part.shape[0], part.shape[3], *part.shape[1:3]), 1, 3)
-        code[rows[is_row]] = joined[is_row]
+        work = partial(_judge, lines, before != CLEAR, alike, strategy, backend)
+        begun.append(_Begun(rows, before, workers[n % len(workers)].submit(work)))
+        if len(begun) > len(devices):  # each has something to do while the next one is made ready
+            n_unjudged += take()
+    while begun:
+        n_unjudged += take()
     return Found(code, n_unjudged)
+
+
+class _Begun(NamedTuple):
+    """Waterfalls that are looked at: their rows, causes known before, and what comes of them."""
+
+    rows: NDArray[np.int64]
+    before: NDArray[np.generic]
+    judged: Future[tuple[NDArray[np.uint8], int]]
 
 
 def _are_alike(samples: Samples, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -175,10 +206,11 @@ def _as_lines(cells: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.ascontiguousarray(moved).reshape(-1, *moved.shape[2:])
 
 
-def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
+def _waterfalls(samples: Samples, n_pad: int, n_part: int) -> Iterator[NDArray[np.int64]]:
     """Rows of baselines in the order of time, int64 (n_baseline, n_slot): those of equal length together.
 
-    Slots of -1 have no row: there are `n_pad` of them in each gap.
+    Slots of -1 have no row: there are `n_pad` of them in each gap. Baselines of equal length come in so many
+    parts at least.
     """
     n_antenna = 1 + max(int(samples.antenna1.max(initial=0)), int(samples.antenna2.max(initial=0)))
     first = np.minimum(samples.antenna1, samples.antenna2).astype(np.int64)
@@ -196,7 +228,7 @@ def _waterfalls(samples: Samples, n_pad: int) -> Iterator[NDArray[np.int64]]:
         slots.setdefault(len(line), []).append(line)
     size = max(1, int(np.prod(samples.vis.shape[1:])))
     for length, lines in slots.items():
-        step = max(1, MOST_SAMPLES // (length * size))
+        step = max(1, min(MOST_SAMPLES // (length * size), -(-len(lines) // n_part)))
         for at in range(0, len(lines), step):
             yield np.stack(lines[at : at + step])
 

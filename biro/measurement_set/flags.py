@@ -31,6 +31,7 @@ from biro.observation.selection import Channels, Items, Length, Moment, Selectio
 from biro.observation.weighting import Weighting
 from rime_kernels import device
 from rime_kernels.device import Backend
+from rime_kernels.engine.device_threads import Devices, threads_of
 
 log = logging.getLogger(__name__)
 
@@ -70,13 +71,14 @@ def flag_set(
     dry_run: bool = False,
     models: ModelsOf | None = None,
     backend: Backend = "auto",
+    devices: Devices | None = None,
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
 
     Parameters
     ----------
-    path, strategy, dry_run, backend, **options
+    path, strategy, dry_run, backend, devices, **options
         As of `biro.flag`.
     models : function, optional
         Of an observation of what is looked at, whose visibilities do not count, to the model visibilities of
@@ -93,6 +95,7 @@ def flag_set(
     """
     check_names(options, list(FlagOptions.__annotations__), "flag")
     wanted, chosen = read_strategy(strategy), device.resolve(backend)[0]
+    workers = () if devices is None else threads_of(chosen, devices)
     own = dict(options)
     limit = cast(float, own.pop("time_limit", 30.0))
     table = TableOptions(
@@ -106,7 +109,7 @@ def flag_set(
     with opened_columns(path, table, (table.column,)) as (data,):
         n_row, names = data.index.n_row, data.index.antenna_names
         for part, samples, goes_on in _looked_at(data, selection, models):
-            found = find_interference(samples, wanted, chosen)
+            found = find_interference(samples, wanted, chosen, workers)
             label = f"{data.index.field_names[part.field_id]}/spw{part.spw_id}"
             tally.add(label, samples, found, len(names), chosen, goes_on=goes_on)
             masks.append((part, np.packbits(found.flag)))

@@ -7,7 +7,7 @@ from numba import get_num_threads, prange
 from numpy.typing import ArrayLike, NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.compile.call_lock import device_lock
 from rime_kernels.compile.jit import loop_over_parts
 from rime_kernels.errors import InputError
 from rime_kernels.flagging import steps
@@ -112,7 +112,7 @@ def flag_waterfalls(
         raise InputError(f"alike must be of shape (n_waterfall, n_time) = {value.shape[:2]}") from None
     if value.size:
         numbers = _numbers(options or WaterfallOptions(), value.shape[2])
-        with CALL_LOCK:
+        with device_lock(chosen):
             if chosen == "cuda":
                 from rime_kernels.flagging.cuda.waterfalls import flag_waterfalls as on_device
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,15 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import InputError, MeasurementSetError
+from biro.flagging import find
 from biro.flagging.find import CAUSES, Samples, _reach, _waterfalls, find_interference
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
 from biro.measurement_set import flags as of_sets
 from biro.observation.flags import CAUSES as COUNTED
+from rime_kernels import device
+from rime_kernels.engine.device_threads import DeviceThread
 from rime_kernels.flagging.options import WaterfallOptions
 from rime_kernels.flagging.waterfalls import CAUSES as OF_KERNEL
 from tests.rime_kernels.conftest import cuda_backend
@@ -110,9 +114,9 @@ def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
     by_itself = find_interference(among_others, STRATEGY)
     assert np.array_equal(by_itself.code, whole.code[is_second[kept]])
     reach = _reach(STRATEGY)
-    (padded,) = _waterfalls(among_others, reach)
+    (padded,) = _waterfalls(among_others, reach, 1)
     assert padded.shape[1] == 5 + 4 * reach
-    assert next(_waterfalls(second, reach)).shape[1] == 5
+    assert next(_waterfalls(second, reach, 1)).shape[1] == 5
 
 
 @pytest.mark.cuda
@@ -129,6 +133,27 @@ def test_interference_is_found_on_a_gpu(cuda_backend: str, method: str) -> None:
     assert np.array_equal(found.code, expected.code)
     assert found.n_unjudged == expected.n_unjudged
     assert found.flag.any() == (method == "waterfalls")
+
+
+def test_devices_share_baselines_and_find_the_same(monkeypatch) -> None:
+    """Of 1, 2 and 3 threads of pretended devices."""
+    monkeypatch.setattr(device, "select", lambda _: None)
+    samples, truth = made()
+    alone, judged_by, judge = find_interference(samples, STRATEGY), set(), find._judge
+    assert alone.flag[truth].all()
+
+    def noted(*given):
+        judged_by.add(threading.current_thread().name)
+        return judge(*given)
+
+    monkeypatch.setattr(find, "_judge", noted)
+    for n in (1, 2, 3):
+        judged_by.clear()
+        workers = [DeviceThread(i, "CPU") for i in range(n)]
+        found = find_interference(samples, STRATEGY, devices=workers)
+        assert len(judged_by) == min(n, 2)  # there are two baselines
+        np.testing.assert_array_equal(found.code, alone.code)
+        assert found.n_unjudged == alone.n_unjudged
 
 
 def test_codes_of_the_kernel_are_the_first() -> None:
