@@ -30,7 +30,7 @@ class AdjointSums:
 
     Parameters
     ----------
-    gather : TileGather or RowGather
+    gather : Gather
         The kernel that makes records.
     variant : Variant
     shared_beam : int

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 # The share of the memory that data may take; brightness, sums and visibilities share the rest.
 _DATA_SHARE = 0.75
 # Pieces of the data that a recording may have.
-_MOST_PIECES = 512
+_MOST_PIECES = 128
 # Kinds of call whose sums of derivatives are remembered.
 _MAX_ADJOINT = 64
 
@@ -127,28 +127,6 @@ class Engine:
             return recording.play(given)
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
-
-    def asked(
-        self, what: str, sources: Sources, scaled_dof: NDArray[np.float64] | None
-    ) -> tuple[Any, Parameters] | None:
-        """See `rime_kernels.engine.local_shards.Player`; None for matrices that are kept on the device."""
-        if stays(sources.antenna_terms) or jones.beam_of(sources) is not None:
-            return None
-        given, _ = self._given(sources, scaled_dof)
-        return self._key(what, sources, given, scaled_dof), given
-
-    def has_recording(self, key: Any) -> bool:
-        """See `rime_kernels.engine.local_shards.Player`."""
-        return self._recordings.get(key) is not None
-
-    def play(self, key: Any, given: Parameters) -> Callable[[], Any]:
-        """See `rime_kernels.engine.local_shards.Player`."""
-        recording = self._recordings.get(key)
-        assert recording is not None, "looked for before"
-        if self._begun is not None:
-            self._begun()
-        self._begun = found = functools.cache(recording.play(given))
-        return found
 
     def start_adjoint(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, vis: NDArray[Any] | None = None

@@ -28,7 +28,7 @@ from rime_kernels.device.memory import (
     upload,
 )
 from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
-from rime_kernels.device.recording import Answer, Launch, Recording, current, forked, record, streams
+from rime_kernels.device.recording import Answer, Launch, Recording, forked, record, streams
 
 __all__ = [
     "MAX_GRID_Y",
@@ -40,7 +40,6 @@ __all__ = [
     "Workspace",
     "capability",
     "cupy",
-    "current",
     "device_name",
     "empty",
     "forked",

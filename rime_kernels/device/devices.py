@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 
 from rime_kernels import check
-from rime_kernels.compile.types import DriverObject
 from rime_kernels.device import packages
 from rime_kernels.errors import BackendError
 
@@ -88,10 +87,9 @@ def names() -> list[str]:
     return [name.decode() if isinstance(name, bytes) else str(name) for name in found]
 
 
-def select(number: int) -> DriverObject:
-    """Let this thread use the device of this number from now on; its context, as Numba has it."""
+def select(number: int) -> None:
+    """Let this thread use the device of this number from now on."""
     packages.cuda().select_device(number)
-    return packages.cuda().current_context()
 
 
 def leave_cleanup() -> None:

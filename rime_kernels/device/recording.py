@@ -37,15 +37,18 @@ def forked(main: Stream, streams: Sequence[Stream]) -> Iterator[None]:
     The legacy default stream, 0, and streams wait for each other without it.
     """
     others = [] if main == 0 else [stream for stream in streams if stream is not main]
-    if others:
-        _queue_wait(main, others)
-    yield
-    for stream in others:
-        _queue_wait(stream, [main])
+    _queue_wait(main, others)
+    try:
+        yield
+    finally:
+        for stream in others:
+            _queue_wait(stream, [main])
 
 
 def _queue_wait(before: Stream, after: Sequence[Stream]) -> None:
     """Let streams wait until all that is queued on `before` is done."""
+    if not after:
+        return
     event = packages.cuda().event(timing=False)
     event.record(before)
     for stream in after:
@@ -104,33 +107,14 @@ class Recording:
         return self._read(self._answer.copy())
 
 
-class _Thread(threading.local):
-    is_attached = False
-
-
-_thread = _Thread()
+_thread = threading.local()
 
 
 def _attach_thread() -> None:
     """Make the device's context current in this thread, the first time."""
-    if not _thread.is_attached:
+    if not hasattr(_thread, "attached"):
         packages.cuda().current_context()
-        _thread.is_attached = True
-
-
-@contextmanager
-def current(context: DriverObject) -> Iterator[None]:
-    """Within, a context of a device, as Numba has it, is that of this thread: recordings of it can be played.
-
-    Numba's own choice for the thread, or that it has none yet, stays.
-    """
-    before, _thread.is_attached = _thread.is_attached, True
-    context.push()
-    try:
-        yield
-    finally:
-        context.pop()
-        _thread.is_attached = before
+        _thread.attached = True
 
 
 def record(

@@ -6,13 +6,11 @@ import functools
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from rime_kernels import device
 from rime_kernels.compile.call_lock import take_device
-from rime_kernels.compile.types import DriverObject
 from rime_kernels.errors import BackendError, InputError
 
 T = TypeVar("T")
@@ -28,7 +26,6 @@ class DeviceThread:
 
     def __init__(self, number: int, name: str) -> None:
         self.name, self.kind, self._number = f"GPU {number} ({name})", name, number
-        self._context: DriverObject = None
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         threading.Thread(target=self._run, name=f"biro-gpu-{number}", daemon=True).start()
 
@@ -37,10 +34,6 @@ class DeviceThread:
         future: Future[T] = Future()
         self._queue.put((future, work))
         return future
-
-    def current(self) -> AbstractContextManager[None]:
-        """Within, its GPU is that of the calling thread; something has been done in this thread before."""
-        return nullcontext() if device.simulated() else device.current(self._context)
 
     def close(self) -> None:
         """The process ends: see `device.leave_cleanup`."""
@@ -52,7 +45,7 @@ class DeviceThread:
             future, work = self._queue.get()
             try:
                 if not is_selected:
-                    self._context = device.select(self._number)
+                    device.select(self._number)
                     take_device()
                     is_selected = True
                 future.set_result(work())
@@ -74,10 +67,6 @@ class HostCPU:
         except Exception as error:
             future.set_exception(error)
         return future
-
-    def current(self) -> AbstractContextManager[None]:
-        """Every thread has it."""
-        return nullcontext()
 
     def close(self) -> None:
         """There is nothing to be given back."""

@@ -8,9 +8,7 @@ import gc
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
-from itertools import chain, zip_longest
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +16,7 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Sources
 from rime_kernels.engine import Engine
 from rime_kernels.gradient import Gradient
-from rime_kernels.inputs import Output, Parameters
+from rime_kernels.inputs import Output
 
 T = TypeVar("T")
 # Kinds of call that are remembered as made before.
@@ -43,10 +41,6 @@ class Worker(Protocol):
         """Do it in that thread; the result is waited for by way of the future."""
         ...
 
-    def current(self) -> AbstractContextManager[None]:
-        """Within, its device is that of the calling thread too: recordings of calls can be played there."""
-        ...
-
     def close(self) -> None:
         """The process ends."""
         ...
@@ -64,28 +58,6 @@ class Products(Protocol):
     def information_product(self, sources: Sources, change: Gradient, /) -> Gradient: ...
 
     def adjoint(self, sources: Sources, residual: Any, /) -> Gradient: ...
-
-
-@runtime_checkable
-class Player(Protocol):
-    """An engine that records calls, and plays them in any thread that has its device (`Worker.current`)."""
-
-    def asked(
-        self, what: str, sources: Sources, scaled_dof: NDArray[np.float64] | None, /
-    ) -> tuple[Any, Parameters] | None:
-        """What calls that are recorded as one have in common, and what the call sends: for all shards alike.
-
-        None for what has more than that to send.
-        """
-        ...
-
-    def has_recording(self, key: Any, /) -> bool:
-        """Whether such a call can be played."""
-        ...
-
-    def play(self, key: Any, given: Parameters, /) -> Callable[[], Any]:
-        """Begin it; the function returned waits for the result."""
-        ...
 
 
 class Shard(NamedTuple):
@@ -179,7 +151,6 @@ class LocalShards:
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._devices: list[tuple[Worker, list[Shard]]] = [(worker, []) for worker in workers]
-        self._can_play = True
         self._made: set[tuple[Any, ...]] = set()
         weakref.finalize(self, _give_back, self._devices).atexit = False
         # Registered behind the finalizers of all other objects, it is called before them.
@@ -197,7 +168,6 @@ class LocalShards:
         """Make one more shard on a device."""
         worker, made = self._devices[device]
         made.append(worker.submit(lambda: recipe(n_engine)).result())
-        self._can_play = self._can_play and isinstance(made[-1].engine, Player)
 
     def start(
         self,
@@ -208,8 +178,6 @@ class LocalShards:
         """Begin a call on all shards, in the threads of devices; the function returned waits for results.
 
         A kind of call that is new is done by one device after the other: the first one compiles its kernels.
-        What all shards have recorded is played in the thread that asks: two GPUs of which each has a thread
-        play 24 shards in 5.8 ms, one thread in 5.5 ms (measured: H100).
 
         Parameters
         ----------
@@ -229,9 +197,6 @@ class LocalShards:
 
         kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, [], 0
-        played = None if is_new or given is not None else self._played(call, end)
-        if played is not None:
-            return played
         for worker, made in self._devices:
             if not made:
                 continue
@@ -243,32 +208,6 @@ class LocalShards:
             self._made.clear()
         self._made.add(kind)
         return lambda: [each for future in _all_done(futures) for each in future.result()]
-
-    def _played(self, call: Call, end: Callable[[int, Any], Any]) -> Callable[[], list[Any]] | None:
-        """Play a call that all shards have recorded, in turns of devices; None where one has not."""
-        if call.what not in ("chi2", "adjoint") or not self._can_play or not self.n_shard:
-            return None
-        of_devices = [[cast("Player", shard.engine) for shard in made] for _, made in self._devices]
-        players = [player for own in of_devices for player in own]
-        asked = players[0].asked(call.what, call.sources, call.scaled_dof)
-        if asked is None or not all(player.has_recording(asked[0]) for player in players):
-            return None
-        workers = [worker for worker, _ in self._devices]
-        turns = [zip(workers, turn, strict=True) for turn in zip_longest(*of_devices)]
-        begun: list[tuple[Worker, Callable[[], Any]]] = []
-        for worker, player in chain.from_iterable(turns):
-            if player is not None:
-                with worker.current():
-                    begun.append((worker, player.play(*asked)))
-
-        def wait() -> list[Any]:
-            found: list[list[Any]] = [[] for _ in workers]
-            for worker, finish in begun:  # in turns, too: little is left to do when the last has ended
-                with worker.current():
-                    found[workers.index(worker)].append(finish())
-            return [end(i, each) for i, each in enumerate(chain.from_iterable(found))]
-
-        return wait
 
 
 _LIVE: weakref.WeakSet[LocalShards] = weakref.WeakSet()

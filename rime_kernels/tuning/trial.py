@@ -117,10 +117,17 @@ def _sum_threshold(kind: KernelKind) -> Callable[[], object]:
 
 def _amplitudes() -> DeviceArray:
     """Amplitudes (n_chan, n_spectrum) of noise with interference, on the device."""
+    return device.upload(np.tile(_drawn(), -(-_SPECTRA // _DRAWN))[:, :_SPECTRA].copy())
+
+
+@functools.lru_cache(maxsize=1)
+def _drawn() -> NDArray[np.float32]:
+    """Those of the spectra that differ."""
     rng = np.random.default_rng(1)
     parts = rng.standard_normal((2, _SPECTRUM, min(_DRAWN, _SPECTRA)), np.float32)
-    drawn = np.hypot(*parts) + 100.0 * (rng.random(parts.shape[1:]) < _SHARE)
-    return device.upload(np.tile(drawn.astype(np.float32), -(-_SPECTRA // _DRAWN))[:, :_SPECTRA].copy())
+    found: NDArray[np.float32] = np.hypot(*parts)
+    found += 100.0 * (rng.random(parts.shape[1:]) < _SHARE)
+    return found
 
 
 TRIALS: dict[Kernel, Callable[[KernelKind], Callable[[], object]]] = {

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from rime_kernels import Rime, Rows, Sources, chi2_together, device
-from rime_kernels.engine.device_threads import DeviceThread
 
 STATUS = Path("/proc/self/status")
 
@@ -110,33 +109,6 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
         kernel.chi2(sources[0]), with_data(rows, memory_limit=6000).chi2(sources[0])
     )
     assert len(recorded) == 2
-
-
-@pytest.mark.cuda
-def test_shards_are_played_by_the_thread_that_asks(recorded, problem, sky, monkeypatch) -> None:
-    rows = problem(n_antenna=3, n_time=2, n_chan=2)
-    kernel, whole = with_data(rows, devices=[0]), with_data(rows)
-    sources = [sky(rows, n_batch=1, seed=seed) for seed in range(3)]
-    for each in sources[:2]:
-        kernel.chi2(each)
-        if not device.simulated():
-            kernel.chi2_and_gradient(each)
-
-    def refuse(*_: Any) -> None:
-        raise AssertionError("another thread was asked")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DeviceThread, "submit", refuse)
-        for each in sources:
-            # Sums over shards are added in another order.
-            np.testing.assert_allclose(kernel.chi2(each), whole.chi2(each), rtol=1e-12)
-            if not device.simulated():
-                _, gradient = kernel.chi2_and_gradient(each)
-                expected = whole.chi2_and_gradient(each)[1].stokes
-                np.testing.assert_allclose(
-                    gradient.stokes, expected, rtol=0, atol=1e-11 * np.abs(expected).max()
-                )
-    np.testing.assert_array_equal(kernel.chi2(sources[0]), with_data(rows, devices=[0]).chi2(sources[0]))
 
 
 @pytest.mark.cuda

@@ -92,7 +92,7 @@ class GatherKernel:
 
     @property
     def plane_bytes(self) -> int:
-        """Shared memory of one plane of the terms of a chunk: see `terms`."""
+        """Shared memory of one plane of the terms of a chunk."""
         return self.chunk // units.N_COLUMN * 512
 
     @property
