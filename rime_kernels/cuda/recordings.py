@@ -16,7 +16,7 @@ _MAX_RECORDING = 64
 
 
 class InOne(NamedTuple):
-    """Work that is recorded as one, for `device.record`: what it launches, and what it makes of the answer."""
+    """Work that is recorded as one, for `device.record`: what it launches, and makes of the answer."""
 
     launch: Callable[[list[DeviceArray], Stream], DeviceArray]
     read: Callable[[NDArray[np.float64]], Any]
