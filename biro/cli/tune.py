@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from biro.cli.guard import guard, say
 from biro.cli.options import Precision
+
+if TYPE_CHECKING:
+    from rime_kernels.cuda.shapes.families import KernelKind
+    from rime_kernels.tuning import Search, Tuned
 
 
 @guard
@@ -23,9 +28,9 @@ def tune(
     """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
 
     The shapes change results by rounding errors only, and flags not at all. Without `biro tune`, kernels have
-    shapes that are good guesses.
+    shapes that are good guesses. As many kernels are tuned side by side as there are cores, and memory of the
+    GPU: one is measured while others are compiled.
     """
-    from biro.progress import counted
     from rime_kernels import device, tuning
 
     chosen, reason = device.resolve("auto")
@@ -33,11 +38,25 @@ def tune(
         typer.echo(f"nothing to tune: {reason}")
         return
     say(f"tuning for {device.device_name()}")
-    records = tuning.tune(
-        precision.value if precision else None,
-        quick=quick,
-        watch=lambda kinds: counted(kinds, "tuning", "kernels", len(kinds)),
-    )
+    records = tuning.tune(precision.value if precision else None, quick=quick, each=_in_processes)
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
     say(f"written to {place}" if place else "not written, so it is not used later (is BIRO_TUNING off?)")
+
+
+def _in_processes(search: Search, kinds: list[KernelKind]) -> Iterator[Tuned | None]:
+    """The results of all searches, as they come."""
+    from biro.progress import counted
+    from biro.run.interrupt import StopFlag
+    from biro.tasks.cores import n_core
+    from biro.tasks.lost import Lost
+    from biro.tasks.run import run_tasks
+    from rime_kernels import tuning
+
+    n_worker = min(n_core(), tuning.most_processes())
+    found = run_tasks(search, {str(kind): kind for kind in kinds}, n_worker, StopFlag())
+    for best in counted(found, "tuning", "kernels", len(kinds)):
+        if isinstance(best, Lost):
+            say(best.why)
+        else:
+            yield best

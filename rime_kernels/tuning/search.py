@@ -9,16 +9,20 @@ long as that becomes faster. There is nothing to tune on the CPU.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import math
+import tempfile
 import time
 from collections.abc import Callable, Iterable
+from typing import TypeAlias
 
 from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.cuda.shapes import choice, records
 from rime_kernels.cuda.shapes.candidates import all_kinds, guess, neighbours
 from rime_kernels.cuda.shapes.families import KernelKind, Shape
+from rime_kernels.cuda.shapes.matrix_units import forced_units
 from rime_kernels.cuda.shapes.records import Tuned
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import Precision
@@ -33,13 +37,15 @@ _GAIN = 0.02
 # The longest walk from the guess, in steps.
 _MAX_STEP = 4
 
-Watch = Callable[[list[KernelKind]], Iterable[KernelKind]]
+Search: TypeAlias = Callable[[KernelKind], Tuned | None]
+Each: TypeAlias = Callable[[Search, list[KernelKind]], Iterable[Tuned | None]]
+"""What does a search for each kind of kernel, in any order, as `map` does."""
 
 
-def tune(precision: Precision | None = None, *, quick: bool = False, watch: Watch = list) -> list[Tuned]:
+def tune(precision: Precision | None = None, *, quick: bool = False, each: Each = map) -> list[Tuned]:
     """Measure the shapes of all kernels on this machine's GPU, and remember the best.
 
-    Compiling takes most of the time, about 3 s a shape: some minutes in all.
+    Nearly all the time goes to the compiler: with one process about 100 s a kernel, an hour in all.
 
     Parameters
     ----------
@@ -47,8 +53,10 @@ def tune(precision: Precision | None = None, *, quick: bool = False, watch: Watc
         Only kernels of this precision.
     quick : bool
         Measure only the neighbours of the guessed shape, and only a few of these.
-    watch : callable
-        Gets the list of the kinds of kernels and yields them one by one, as `tqdm` does.
+    each : function of a search and the kinds of kernels
+        Does the search for each kind, and gives the results in any order. Processes may share the kinds,
+        at most `rime_kernels.tuning.most_processes()`: while one measures, the others compile or wait.
+        Default: this process does all.
 
     Returns
     -------
@@ -67,14 +75,15 @@ def tune(precision: Precision | None = None, *, quick: bool = False, watch: Watc
     backend, reason = device.resolve("auto")
     if backend != "cuda":
         raise BackendError(f"there is nothing to tune: {reason}")
-    fastest = []
-    for kind in watch(all_kinds(precision)):
-        with CALL_LOCK:  # other calls would disturb the clock, and would get the shapes on trial
-            best = _search(kind, _QUICK_SECONDS if quick else math.inf, 1 if quick else _MAX_STEP)
-        if best is not None:
-            records.remember(best)
-            fastest.append(best)
-    return fastest
+    kinds, fastest = all_kinds(precision), list[Tuned]()
+    with tempfile.NamedTemporaryFile(prefix="biro-") as clock:
+        patience, max_step = (_QUICK_SECONDS, 1) if quick else (math.inf, _MAX_STEP)
+        search = functools.partial(_search, patience=patience, max_step=max_step, clock=clock.name)
+        for best in each(search, kinds):
+            if best is not None:
+                records.remember(best)
+                fastest.append(best)
+    return sorted(fastest, key=lambda best: kinds.index(best.kind))
 
 
 def table(tuned: Iterable[Tuned]) -> str:
@@ -91,10 +100,15 @@ def table(tuned: Iterable[Tuned]) -> str:
     )
 
 
-def _search(kind: KernelKind, patience: float, max_step: int) -> Tuned | None:
+def _search(kind: KernelKind, *, patience: float, max_step: int, clock: str) -> Tuned | None:
     """Walk from the guess to the fastest neighbour, and on from there; None where no shape runs."""
+    with CALL_LOCK:  # other calls would disturb the clock, and would get the shapes on trial
+        return _walk(kind, patience, max_step, clock)
+
+
+def _walk(kind: KernelKind, patience: float, max_step: int, clock: str) -> Tuned | None:
     start = time.perf_counter()
-    times = {guess(kind): _trial(kind, guess(kind))}
+    times = {guess(kind): _trial(kind, guess(kind), clock)}
     best = guess(kind)
     for _ in range(max_step):
         centre = best
@@ -102,7 +116,7 @@ def _search(kind: KernelKind, patience: float, max_step: int) -> Tuned | None:
             if time.perf_counter() - start > patience:
                 break
             if shape not in times:
-                times[shape] = _trial(kind, shape)
+                times[shape] = _trial(kind, shape, clock)
             if times[shape] < (1.0 - _GAIN) * times[best]:
                 best = shape
         if best == centre:
@@ -113,11 +127,11 @@ def _search(kind: KernelKind, patience: float, max_step: int) -> Tuned | None:
     return Tuned(kind, best, times[best], times[guess(kind)])
 
 
-def _trial(kind: KernelKind, shape: Shape) -> float:
+def _trial(kind: KernelKind, shape: Shape, clock: str) -> float:
     """Milliseconds of the synthetic problem in this shape; infinite where it does not run."""
     try:
-        with choice.forced(kind.kernel, shape):
-            ms = trial.milliseconds(kind)
+        with choice.forced(kind.kernel, shape), forced_units(None):  # which have shapes of their own
+            ms = trial.milliseconds(kind, clock)
     except Exception as error:  # the compiler and the driver raise exceptions of their own
         log.debug("%s: %s is dropped (%s)", kind, shape, error)
         return math.inf

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
 from typing import NamedTuple
 
@@ -21,8 +23,8 @@ from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
-# Calls before the clock runs: the first compiles, the second is recorded.
-_WARM = 3
+# Calls before the clock runs, after the one that compiles: the first is recorded.
+_WARM = 2
 # At most so many calls are timed, for so many seconds.
 _CALLS, _SECONDS = 15, 0.25
 # Bytes of device memory: more than the problem takes, less than a device has.
@@ -45,9 +47,28 @@ class Problem(NamedTuple):
     sources: Sources
 
 
-def milliseconds(kind: KernelKind) -> float:
-    """Median time of what shows how fast the kernel of this kind is."""
-    return _median_ms(TRIALS[kind.kernel](kind))
+def milliseconds(kind: KernelKind, clock: str) -> float:
+    """Median time of what shows how fast the kernel of this kind is.
+
+    The file `clock` is locked while it is measured, so that processes measure one after the other.
+    """
+    call = TRIALS[kind.kernel](kind)
+    call()  # compiles, which takes seconds: other processes may measure meanwhile
+    with _locked(clock):
+        return _median_ms(call)
+
+
+def most_processes() -> int:
+    """Processes for whose trials the device has memory at the same time."""
+    return max(1, device.memory_budget() // (2 * _MEMORY))  # the problem, and as much for the process
+
+
+@contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Wait until no other process has locked the file; it is unlocked even if this process dies."""
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def _chi2(kind: KernelKind) -> Callable[[], object]:

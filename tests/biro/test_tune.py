@@ -8,7 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from rime_kernels import device
+from biro.tasks import run
+from biro.tasks.cores import n_core
+from biro.tasks.lost import Lost
+from rime_kernels import device, tuning
 from rime_kernels.cuda.shapes import records
 from rime_kernels.cuda.shapes.candidates import all_kinds
 from rime_kernels.tuning import trial
@@ -29,7 +32,8 @@ def pretended(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
-    monkeypatch.setattr(trial, "milliseconds", lambda _: 1.0)
+    monkeypatch.setattr(trial, "milliseconds", lambda *_: 1.0)
+    monkeypatch.setattr(tuning, "most_processes", lambda: 1)
     for cache in (records.on_record, records._here):
         cache.cache_clear()
     yield path
@@ -54,6 +58,26 @@ def test_it_prints_a_table_and_says_where_it_wrote(pretended) -> None:
         assert sum(line.startswith(f"{kernel}, single  ") for line in lines) == 1
     assert said.splitlines() == ["tuning for GPU 1", f"written to {pretended}"]
     assert len(json.loads(pretended.read_text())["records"]) == len(lines)
+
+
+def test_processes_share_the_kernels(pretended, monkeypatch) -> None:
+    """And one that dies costs its kernel alone: no process of them has the pretended device."""
+    asked = {}
+
+    def run_tasks(search, todo, n_worker, stop):
+        asked.update(todo)
+        assert n_worker == min(n_core(), 3)
+        lost, *names = todo
+        return [Lost(lost, f"{lost} cost 3 processes"), *(search(todo[name]) for name in reversed(names))]
+
+    monkeypatch.setattr(tuning, "most_processes", lambda: 3)
+    monkeypatch.setattr(run, "run_tasks", run_tasks)
+    code, out, said = biro("tune", "--precision", "double", "--quick")
+    assert code == 0
+    kinds = all_kinds("double")
+    assert list(asked.values()) == kinds
+    assert f"{kinds[0]} cost 3 processes" in said
+    assert [line.split("  ")[0] for line in out.splitlines()[1:-1]] == [str(kind) for kind in kinds[1:]]
 
 
 def test_what_could_not_be_written_is_not_said_to_be(pretended, monkeypatch) -> None:

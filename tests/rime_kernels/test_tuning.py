@@ -7,6 +7,8 @@ import math
 import os
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, get_args
 
@@ -36,6 +38,7 @@ from rime_kernels.flagging.options import SpectrumOptions
 from rime_kernels.inputs import Variant
 from rime_kernels.tuning import search, trial
 
+CLOCK = os.devnull
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
 ROWS = next(kind for kind in KINDS if kind.kernel == "rows" and kind.has_gaussian)
@@ -74,7 +77,7 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
     """Times that grow with the distance of a block's threads from `best`; the list of what was tried."""
     tried = []
 
-    def milliseconds(kind: Any) -> float:
+    def milliseconds(kind: Any, clock: str) -> float:
         shape = choice._forced[kind.kernel]
         tried.append((kind, shape))
         names = {"rows": "n_row", "transposition": "n_each", "noise": "n_each"}
@@ -210,22 +213,49 @@ def test_too_large_a_shape_is_cut_to_fit() -> None:
 def test_the_search_walks_to_the_best_and_drops_what_fails(file, monkeypatch) -> None:
     kind = KINDS[0]
     made_up(monkeypatch, best=128)
-    assert search._search(kind, math.inf, 4).shape.n_thread == 128
-    assert search._search(kind, math.inf, 1).shape.n_thread == 192, "one step is one rung"
+    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 128
+    assert search._search(kind, patience=math.inf, max_step=1, clock=CLOCK).shape.n_thread == 192, (
+        "one step is one rung"
+    )
     made_up(monkeypatch, best=128, broken=(192,))
-    assert search._search(kind, math.inf, 4).shape.n_thread == 256, "what fails is no stepping stone"
+    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape.n_thread == 256, (
+        "what fails is no stepping stone"
+    )
     made_up(monkeypatch, best=128, broken=(256,))
-    best = search._search(kind, math.inf, 1)
+    best = search._search(kind, patience=math.inf, max_step=1, clock=CLOCK)
     assert (best.shape.n_thread, best.guess_ms) == (192, math.inf)
     made_up(monkeypatch, broken=(192, 256, 320))
-    assert search._search(kind, math.inf, 4) is None
+    assert search._search(kind, patience=math.inf, max_step=4, clock=CLOCK) is None
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_noise_changes_nothing(file, monkeypatch) -> None:
     times = iter(np.random.default_rng(1).uniform(0.99, 1.0, 1000))
-    monkeypatch.setattr(trial, "milliseconds", lambda _: next(times))
-    assert all(search._search(kind, math.inf, 4).shape == guess(kind) for kind in KINDS)
+    monkeypatch.setattr(trial, "milliseconds", lambda *_: next(times))
+    assert all(
+        search._search(kind, patience=math.inf, max_step=4, clock=CLOCK).shape == guess(kind)
+        for kind in KINDS
+    )
+
+
+def test_one_process_measures_at_a_time(tmp_path, monkeypatch) -> None:
+    """The others may compile: a first call waits for nobody."""
+    clock = tmp_path / "clock"
+    clock.touch()
+    happened = []
+
+    def call() -> None:
+        happened.append(1)
+        time.sleep(0.01)
+
+    monkeypatch.setitem(trial.TRIALS, "noise", lambda kind: call)
+    with ThreadPoolExecutor(1) as other, trial._locked(str(clock)):
+        found = other.submit(trial.milliseconds, NOISE, str(clock))
+        time.sleep(0.3)
+        assert len(happened) == 1, "compiled"
+        assert not found.done()
+    assert len(happened) > 3
+    assert 10 <= found.result() < 300
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
@@ -233,7 +263,7 @@ def test_patience_ends_a_search(file, monkeypatch) -> None:
     tried = made_up(monkeypatch)
     now = iter(range(0, 1000, 3))  # a trial takes 3 s
     monkeypatch.setattr(search.time, "perf_counter", lambda: float(next(now)))
-    search._search(KINDS[0], 8.0, 1)
+    search._search(KINDS[0], patience=8.0, max_step=1, clock=CLOCK)
     assert len(tried) == 3
 
 
@@ -241,8 +271,13 @@ def test_patience_ends_a_search(file, monkeypatch) -> None:
 def test_tune_remembers_on_disk_for_this_device_alone(file, monkeypatch) -> None:
     made_up(monkeypatch, best=128)
     watched = []
-    found = tuning.tune("single", watch=lambda kinds: watched.extend(kinds) or kinds)
-    assert [item.kind for item in found] == watched == all_kinds("single")
+
+    def each(search, kinds):
+        watched.extend(kinds)
+        return map(search, kinds[::-1])
+
+    found = tuning.tune("single", each=each)
+    assert [item.kind for item in found] == watched == all_kinds("single"), "in whatever order they come"
     made_up(monkeypatch, broken=tuple(range(1024)))
     forget()
     assert tile_shape(SINGLE, False, LARGE) == found[0].shape
@@ -506,7 +541,7 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
         monkeypatch.setattr(trial, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
     trial.make_problem.cache_clear()
     with forced(kind.kernel, guess(kind)):
-        assert 0.0 < trial.milliseconds(kind) < math.inf
+        assert 0.0 < trial.milliseconds(kind, CLOCK) < math.inf
     trial.make_problem.cache_clear()
 
 
