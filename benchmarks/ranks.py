@@ -88,7 +88,8 @@ def measured(name: str, n_rank: int, n_thread: int, repeat: int, backend: str) -
         check=True,
         env=os.environ | {"NUMBA_NUM_THREADS": str(n_thread)},
     )
-    found = json.loads(done.stdout.splitlines()[-1])
+    # An mpiexec may say something of its own.
+    found = json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
     return {"case": name, "n_rank": n_rank, "n_thread": n_thread, "repeat": repeat, **found}
 
 

@@ -45,8 +45,9 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-# The share of the memory that data may take; brightness, sums and visibilities share the rest.
-_DATA_SHARE = 0.75
+# What data may take: a share of the memory, or so many times their bytes (laid out more than once, with gaps).
+# Brightness, sums and visibilities share the rest.
+_DATA_SHARE, _DATA_TIMES = 0.75, 8
 # Pieces of the data that a recording may have.
 _MOST_PIECES = 128
 # Kinds of call whose sums of derivatives are remembered.
@@ -74,7 +75,8 @@ class Engine:
         self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
-        self._data = DataByLayout(int(_DATA_SHARE * memory), pinned=folder is None)
+        most = _DATA_TIMES * (fixed.vis.nbytes + fixed.weight.nbytes)
+        self._data = DataByLayout(min(int(_DATA_SHARE * memory), most), pinned=folder is None)
         self._work_budget = memory - self._data.budget
         self._layouts = Layouts(self._fixed, table)
         self._workspace = device.Workspace()
