@@ -63,7 +63,9 @@ def joined(parts: Sequence[Adjoint]) -> Adjoint:
 
 def plus(total: Adjoint | None, term: Adjoint, factor: float = 1.0) -> Adjoint:
     """total + factor * term."""
-    scaled: list[Any] = [None if value is None else factor * value for value in term]  # None of the last only
+    scaled: list[Any] = list(term)  # None of the last only
+    if factor != 1.0:
+        scaled = [None if value is None else factor * value for value in term]
     if total is not None:
         scaled = [None if b is None else a + b for a, b in zip(total, scaled, strict=True)]
     return Adjoint(*scaled)

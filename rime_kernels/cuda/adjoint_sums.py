@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -54,6 +55,7 @@ class AdjointSums:
         self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
         self._n_kind = n_kinds(n_template, variant.log, True)
         n_total = gather.n_column * self._n_source * gather.moments.n_value
+        self._cuts: dict[int, list[tuple[slice, tuple[int, ...]]]] = {}
         self._groups = grouped(gather.unit_time, self._n_time, n_total)
 
     def record_bytes(self, slab: Slab) -> int:
@@ -121,6 +123,15 @@ class AdjointSums:
             shapes.append(self._antennas.shape(n_batch))
         return shapes
 
+    def _places(self, n_batch: int) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where each of them lies in what is fetched, and its shape; worked out once for all calls."""
+        if n_batch not in self._cuts:
+            shapes = self._shapes(n_batch)
+            ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
+            places = [slice(first, end) for first, end in itertools.pairwise([0, *ends])]
+            self._cuts = {n_batch: list(zip(places, shapes, strict=True))}
+        return self._cuts[n_batch]
+
     def answer(
         self, workspace: device.Workspace, given: Parameters, chan_freq: DeviceArray, main: Stream
     ) -> DeviceArray:
@@ -155,10 +166,8 @@ class AdjointSums:
 
     def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
         """The derivatives from what was fetched."""
-        shapes = self._shapes(n_batch)
-        parts = np.split(fetched, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
         rows, of_source, stokes, terms, argument, turned, *by_antenna = (
-            part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
+            fetched[place].reshape(shape) for place, shape in self._places(n_batch)
         )
         moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
@@ -181,9 +190,14 @@ class AdjointSums:
         template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]
         direction = of_source[..., moments.direction : moments.direction + 3]
         return Adjoint(
-            rows[:, 0], stokes, terms.sum(axis=1), argument.sum(axis=(1, 3)), 4.0 * math.pi * direction,
+            rows[:, 0], stokes, _summed(terms), _summed(argument).sum(axis=2), 4.0 * math.pi * direction,
             projection, scale, pointing, voltage_lm, template.reshape(n_batch, n_row, 4),
             profile,
-            turned.sum(axis=(1, 3)) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
+            _summed(turned).sum(axis=2) if self._spectrum.turned else np.zeros((n_batch, 0, 4)),
             None if self._antennas is None else self._antennas.jones(by_antenna[-1]),
         )  # fmt: skip
+
+
+def _summed(by_time: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum over the times, axis 1; in most calls there is one."""
+    return by_time[:, 0] if by_time.shape[1] == 1 else by_time.sum(axis=1)

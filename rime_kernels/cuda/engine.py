@@ -45,7 +45,7 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-# What data may take: a share of the memory, or so many times their bytes (laid out more than once, with gaps).
+# What data may take: a share of the memory, or so many times their bytes (laid out twice, with gaps).
 # Brightness, sums and visibilities share the rest.
 _DATA_SHARE, _DATA_TIMES = 0.75, 8
 # Pieces of the data that a recording may have.

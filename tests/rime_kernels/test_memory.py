@@ -160,7 +160,7 @@ def test_what_data_do_not_need_is_for_the_work(cuda_backend, problem) -> None:
     rows = several_slabs(problem, "factored")
     n_byte = sum(data_for(rows)[name].nbytes for name in ("vis", "weight"))
     engine = with_data(rows, memory_limit=100 * n_byte)._engine
-    # Data laid out twice, with gaps, and once more as rows, take eight times their bytes; a quarter is left else.
+    # Data laid out twice, with gaps, and once more as rows, take at most eight times their bytes.
     assert engine._work_budget >= 92 * n_byte  # type: ignore[attr-defined]
     tight = with_data(rows, memory_limit=2 * n_byte)._engine
     assert abs(tight._work_budget - 0.5 * n_byte) <= 1  # type: ignore[attr-defined]
