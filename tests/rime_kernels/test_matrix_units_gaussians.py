@@ -91,12 +91,12 @@ def assert_gradient(rows: Rows, sources: Any, found: Any, precision: str, *dof: 
     ("shape", "precision", "polarised"), variants((SMALL[0], "double", True), (SMALL[1], "single", False))
 )
 def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precision, polarised) -> None:
-    """Three Gaussians are more than a chunk, nine points more than a step.
+    """Three Gaussians are more than a chunk, nine points than a step; the ninth antenna is a second tile's.
 
     The first Gaussian of those without polarisation is so wide that its coordinates come in two parts; there
     antennas have beams.
     """
-    rows = problem(n_antenna=4, n_time=1, n_chan=1)
+    rows = problem(n_antenna=9, n_time=1, n_chan=1)
     beam = None if polarised else beam_of(rows, "cos3", pointing=True)
     sources = sky(rows, n_point=9, n_gaussian=3, beam=beam)
     if not polarised:
