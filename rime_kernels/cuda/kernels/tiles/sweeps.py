@@ -96,8 +96,8 @@ def _make_sweep_both(kernel: TileKernel) -> Compiled:
         n_point = int32(int32(sky.direction.shape[1]) - n_gaussian)
         first, at = find_operands(block, tile, tables), shared.operands
         lane = uint32(uint32(block.thread) & uint32(31))
-        # Half of the warps that share a scheduler begin with points, the others with Gaussians: so matrix
-        # units and multiply-adds work at the same time.
+        # Half of the warps that share a scheduler multiply first, then make operands and add Gaussians; the
+        # others go the other way round: so matrix units and multiply-adds work at the same time.
         late = (uint32(block.thread) >> uint32(7)) & uint32(1)
         clear(block, uint32(tables.antenna.shape[1]), at)
         stage_bright(points_of(0, n_point), block, sky, shared)
@@ -111,12 +111,15 @@ def _make_sweep_both(kernel: TileKernel) -> Compiled:
             if number + 1 < stop_points:
                 stage_bright(points_of(int32(number + 1), n_point), block, sky, shared)
             step, wide = uint32(0), False
-            # Twice, in a way that the compiler does not know: it would make two copies of the code.
-            while step <= uint32(work.n_item):
-                if uint32(step ^ late) == 0:
+            # Three times, in a way that the compiler does not know: it would make copies of the code.
+            last = uint32(uint32(work.n_item) + uint32(1))
+            while step <= last:
+                task = step if late == 0 else uint32(last - step)
+                if task == 0:
                     # All threads of a warp have tiles, or none.
                     if 0 < number <= stop_points and tile.active:
                         add(points_of(int32(number - 1), n_point), first, lane, at, totals)
+                elif task == 1:
                     if number < stop_points:
                         fill(points_of(number, n_point), at, block, shared.slots, sky)
                 else:
