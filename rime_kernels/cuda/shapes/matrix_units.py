@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_ROW
+from rime_kernels.cuda.kernels.tiles.units import N_ROW, are_there
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 
@@ -21,8 +21,6 @@ LEAST_UNIT_FILL = 0.35
 _LEAST_POINTS = {
     (True, 4): 120, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
 }  # fmt: skip
-# Devices with instructions for both precisions.
-_CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
 # Threads, registers of each, units and tiles of a thread, by precision (single or not) and Stokes parameters:
@@ -75,7 +73,7 @@ def units_pay(variant: Variant, n_point: int, n_shape: int, *, for_adjoint: bool
     if variant.single and variant.beam != NO_BEAM:
         return False
     least = _LEAST_GATHERING if for_adjoint else _LEAST_POINTS[variant.single, variant.n_stokes]
-    return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
+    return n_point >= least and are_there()
 
 
 def may_gather(n_split: int, n_slot: int) -> bool:
