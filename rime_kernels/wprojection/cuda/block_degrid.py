@@ -15,10 +15,12 @@ from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.blocks import (
+    N_BLOCK_OWN,
     N_STAGE,
     UNIT,
     WARP,
     BlockKernel,
+    Staging,
     make_evaluate_block,
     make_product,
     make_put_block,
@@ -27,8 +29,8 @@ from rime_kernels.wprojection.cuda.blocks import (
 from rime_kernels.wprojection.cuda.parts import (
     N_KEPT,
     N_NUMBER,
-    N_OWN,
     N_PLACE,
+    TOGETHER,
     make_locate,
     make_remainder,
     make_write_vis,
@@ -122,10 +124,10 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     before, n_place = kernel.support // 2 + kernel.reach, N_KEPT * N_STAGE
     n_of_warp = 2 * n_batch_sum
     locate = make_locate(kernel, make_put_block(kernel))
-    evaluate = make_evaluate_block(kernel, n_thread, False, _make_put_y(kernel), _make_put_x(kernel))
+    evaluate = make_evaluate_block(kernel, n_thread, _stage_x(kernel), _stage_y(kernel))
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_groups(kernel)), make_remainder()
     load, multiply, sum_lanes = _make_load(kernel), _make_multiply(kernel), make_lane_sums(n_value, 4)
-    weigh = _make_weigh(kernel)
+    weigh, address = _make_weigh(kernel), units.make_address()
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_degrid(
@@ -142,7 +144,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         pairs, of_x = cuda.shared.array(0, uint32), cuda.shared.array(0, complex64)
         raw, cells = cuda.local.array(n_own, real), cuda.local.array(n_own, uint32)
         sums, value = cuda.local.array(n_sum, real), cuda.local.array(n_value, real)
-        numbers = cuda.local.array(N_OWN, real)
+        numbers, planes = cuda.local.array(N_BLOCK_OWN, real), cuda.local.array(TOGETHER, int32)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
@@ -165,8 +167,11 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers,
-                    ((uint32(1) - half) * uint32(n_pair), pairs, of_x),
+                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, planes,
+                    (
+                        address(pairs) + uint32(8 * n_pair) * (uint32(1) - half),
+                        (uint32(1) - half) * uint32(n_pair), of_x,
+                    ),
                 )  # fmt: skip
             # ---- of the one before that: sums over the cells of a warp
             base -= int32(N_STAGE)
@@ -190,26 +195,57 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     return block_degrid
 
 
-def _make_put_y(kernel: DegridKernel) -> Compiled:
-    """Function that stages pairs of kernels in v, as `_make_multiply` reads them.
+def _stage_y(kernel: DegridKernel) -> Staging:
+    """Kernels in v, as `_make_multiply` reads them.
 
     Units of 16 bytes have cells t and t + 4 of a step, of visibilities g and g + 8: all rounded, or what is
     left of them. Their order lets threads that read or write together do so in different banks.
     """
-    split, unit_of = units.make_split(), _make_unit_of()
+    split, store, unit_of = units.make_split(), units.make_store_pair(), _make_unit_of()
 
     @device.inline
-    def put_y(row: Scalar, cell: Scalar, is_in: Scalar, x: Scalar, y: Scalar, to: Any) -> None:
-        first, pairs, _ = to
-        g, t = uint32(row & uint32(7)), uint32(cell & uint32(3))
-        k = uint32(uint32(2) * first + (cell >> uint32(3)) * uint32(2 * UNIT) + uint32(4) * unit_of(g, t))
-        k = uint32(k + ((cell >> uint32(1)) & uint32(2)) + (row >> uint32(3)))
-        high = low = uint32(0)
-        if is_in:
-            high, low = split(x, y)
-        pairs[k], pairs[uint32(k + uint32(UNIT))] = high, low
+    def begin(off: Scalar, to: Any) -> Any:
+        return to[0] + uint32(uint32(4) * uint32(off >> uint32(3))), uint32(off & uint32(4))
 
-    return put_y
+    @device.inline
+    def place_of(v: int, at: Scalar, where: Any) -> Any:
+        of_unit = unit_of(uint32(where[1] + uint32(v)), uint32(at & uint32(3)))
+        of_step = uint32(uint32(8 * UNIT) * uint32(at >> uint32(3)))
+        return where[0] + uint32(uint32(16) * of_unit + of_step + uint32((at << uint32(1)) & uint32(8)))
+
+    @device.inline
+    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+        high, low = split(im, re)
+        into = place_of(v, at, where)
+        store(into, high)
+        store(into + uint32(4 * UNIT), low)
+
+    @device.inline
+    def put_zero(v: int, at: Scalar, where: Any) -> None:
+        into = place_of(v, at, where)
+        store(into, uint32(0))
+        store(into + uint32(4 * UNIT), uint32(0))
+
+    return Staging(begin, put, put_zero)
+
+
+def _stage_x(kernel: DegridKernel) -> Staging:
+    """Kernels in u."""
+    n_left, pitch_x = kernel.n_left, kernel.pitch_x
+
+    @device.inline
+    def begin(off: Scalar, to: Any) -> Any:
+        return uint32(to[1] + uint32(n_left) + off * uint32(pitch_x)), to[2]
+
+    @device.inline
+    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+        where[1][uint32(where[0] + uint32(v * pitch_x) + at)] = complex64(complex(re, im))
+
+    @device.inline
+    def put_zero(v: int, at: Scalar, where: Any) -> None:
+        where[1][uint32(where[0] + uint32(v * pitch_x) + at)] = complex64(0)
+
+    return Staging(begin, put, put_zero)
 
 
 @functools.cache
@@ -221,18 +257,6 @@ def _make_unit_of() -> Compiled:
         return uint32(uint32(8) * (g >> uint32(1)) + t + uint32(4) * ((g ^ (g >> uint32(2))) & uint32(1)))
 
     return unit_of
-
-
-def _make_put_x(kernel: DegridKernel) -> Compiled:
-    """Function that stages kernels in u."""
-    n_left, pitch_x = kernel.n_left, kernel.pitch_x
-
-    @device.inline
-    def put_x(row: Scalar, cell: Scalar, is_in: Scalar, re: Scalar, im: Scalar, to: Any) -> None:
-        first, _, of_x = to
-        of_x[uint32(first + uint32(n_left) + row * uint32(pitch_x) + cell)] = complex64(complex(re, im))
-
-    return put_x
 
 
 def _make_load(kernel: DegridKernel) -> Compiled:

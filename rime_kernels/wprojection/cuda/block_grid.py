@@ -14,10 +14,12 @@ from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.blocks import (
+    N_BLOCK_OWN,
     N_STAGE,
     UNIT,
     WARP,
     BlockKernel,
+    Staging,
     make_evaluate_block,
     make_product,
     make_put_block,
@@ -27,9 +29,9 @@ from rime_kernels.wprojection.cuda.parts import (
     COS,
     N_KEPT,
     N_NUMBER,
-    N_OWN,
     N_PLACE,
     SIN,
+    TOGETHER,
     make_locate,
     make_remainder,
     make_share,
@@ -40,7 +42,8 @@ cuda: Module = device.cuda
 
 # Numbers of a tile of 16 x 8 cells that a thread has, real and imaginary parts; the most of all its tiles.
 _TILE, _MOST_SUMS = 2 * units.N_OWN, 96
-_MORE_REGISTERS = 72
+# Registers that a thread needs beside these, and the fewest that hold its kernels.
+_MORE_REGISTERS, _LEAST_REGISTERS = 72, 168
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,8 @@ class GridKernel(BlockKernel):
     @property
     def max_register(self) -> int:
         """Registers of a thread: for its sums and some more."""
-        return registers(self.n_thread, _TILE * self.n_tile_row * self.n_column + _MORE_REGISTERS)
+        wanted = _TILE * self.n_tile_row * self.n_column + _MORE_REGISTERS
+        return registers(self.n_thread, max(_LEAST_REGISTERS, wanted))
 
 
 @functools.cache
@@ -96,12 +100,13 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     What is added is multiplied by `unit` as it is staged, and sums by `fixed` as they become whole numbers.
     """
     real, n_plane, n_thread = kernel.real, kernel.n_plane, kernel.n_thread
-    n_pair, n_sum, put_y, put_x = kernel.n_pair, 2 * kernel.n_plane, _make_put_y(kernel), _make_put_x(kernel)
+    n_pair, n_sum, of_x, of_y = kernel.n_pair, 2 * kernel.n_plane, _stage_x(kernel), _stage_y(kernel)
     n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.support // 2 + kernel.reach
     n_place, n_share, n_left_own = N_KEPT * N_STAGE, 2 * N_STAGE, 8 * kernel.n_tile_row
     locate, share_of = make_locate(kernel, make_put_block(kernel)), make_share(kernel)
-    evaluate = make_evaluate_block(kernel, n_thread, True, put_y, put_x)
+    evaluate = make_evaluate_block(kernel, n_thread, of_x, of_y)
     add, flush, remainder = _make_add(kernel), _make_flush(kernel, 0), make_remainder()
+    address = units.make_address()
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_grid(
@@ -116,8 +121,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         share = cuda.shared.array((n_share, n_sum), real)
         # The same memory: pairs, and when all are used, sums.
         pairs, shown = cuda.shared.array(0, uint32), cuda.shared.array(0, float32)
-        sums, numbers = cuda.local.array(n_own, real), cuda.local.array(N_OWN, real)
-        left = cuda.local.array(n_left_own, uint32)
+        sums, numbers = cuda.local.array(n_own, real), cuda.local.array(N_BLOCK_OWN, real)
+        left, planes = cuda.local.array(n_left_own, uint32), cuda.local.array(TOGETHER, int32)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign, by = real(1 - 2 * items[item, FLIP]), real(unit)
@@ -136,10 +141,12 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
             # ---- of the batch before this one: what it adds to each plane
             base -= int32(N_STAGE)
             i = thread
-            while base >= int32(0) and i < min(int32(N_STAGE), n_vis - base) * int32(n_plane):
+            while base >= int32(0) and i < int32(N_STAGE * n_plane):
                 row, s = i // int32(n_plane), i % int32(n_plane)
                 j = (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE) + row
-                re, im = share_of(at[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr)
+                re = im = real(0)  # of what is not there
+                if row < n_vis - base:
+                    re, im = share_of(at[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr)
                 row += (batch - int32(1)) % int32(2) * int32(N_STAGE)
                 share[row, 2 * s], share[row, 2 * s + 1] = by * re, by * im
                 i += int32(n_thread)
@@ -149,8 +156,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(2)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers,
-                    (half * uint32(n_pair), half * uint32(N_STAGE), share, pairs),
+                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, planes,
+                    (address(pairs) + uint32(8 * n_pair) * half, half * uint32(N_STAGE), share),
                 )  # fmt: skip
             # ---- of the one before that: sums
             if base >= int32(N_STAGE):
@@ -164,59 +171,82 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     return block_grid
 
 
-def _make_put_y(kernel: GridKernel) -> Compiled:
-    """Function that stages pairs of kernels in v, as `_make_add` reads them.
+def _stage_y(kernel: GridKernel) -> Staging:
+    """Conjugate kernels in v, as `_make_add` reads them.
 
     Units of 16 bytes have cells g and g + 8 of a tile, of visibilities t and t + 4 of a step: all rounded, or
     what is left of them. Their order lets threads that read or write together do so in different banks.
     """
-    n_row, split = kernel.n_tile_row, units.make_split()
+    n_of_step, split, store = kernel.n_tile_row * 8 * UNIT, units.make_split(), units.make_store_pair()
 
     @device.inline
-    def put_y(row: Scalar, cell: Scalar, is_in: Scalar, x: Scalar, y: Scalar, to: Any) -> None:
-        first, _, _, pairs = to
-        t, step = uint32(row & uint32(3)), uint32(row >> uint32(3))
-        k = uint32(uint32(2) * first + (step * uint32(n_row) + (cell >> uint32(4))) * uint32(2 * UNIT))
-        k = uint32(k + uint32(32) * t + uint32(4) * ((cell & uint32(7)) ^ (uint32(2) * t)))
-        k = uint32(k + ((row >> uint32(1)) & uint32(2)) + ((cell >> uint32(3)) & uint32(1)))
-        high = low = uint32(0)
-        if is_in:
-            high, low = split(x, y)
-        pairs[k], pairs[uint32(k + uint32(UNIT))] = high, low
+    def begin(off: Scalar, to: Any) -> Any:
+        of_second, of_step = uint32((off >> uint32(2)) & uint32(1)), uint32(off >> uint32(3))
+        return to[0] + uint32(uint32(8) * of_second + uint32(n_of_step) * of_step)
 
-    return put_y
+    @device.inline
+    def place_of(v: int, at: Scalar, where: Any) -> Any:
+        of_cell = uint32(uint32(16) * uint32((at & uint32(7)) ^ uint32(2 * v)))
+        of_tile = uint32(uint32(8 * UNIT) * uint32(at >> uint32(4)))
+        return where + uint32(of_cell + of_tile + uint32((at >> uint32(1)) & uint32(4)) + uint32(UNIT * v))
+
+    @device.inline
+    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+        high, low = split(-im, re)
+        into = place_of(v, at, where)
+        store(into, high)
+        store(into + uint32(4 * UNIT), low)
+
+    @device.inline
+    def put_zero(v: int, at: Scalar, where: Any) -> None:
+        into = place_of(v, at, where)
+        store(into, uint32(0))
+        store(into + uint32(4 * UNIT), uint32(0))
+
+    return Staging(begin, put, put_zero)
 
 
-def _make_put_x(kernel: GridKernel) -> Compiled:
-    """Function that stages what a visibility adds to planes, times the conjugate of its kernel in u.
+def _stage_x(kernel: GridKernel) -> Staging:
+    """What a visibility adds to planes, times the conjugate of its kernel in u.
 
     Units have a cell of visibilities t and t + 4 of a step, rounded, and what is left of them; in the other
     order in the second step.
     """
-    n_plane, n_left, split = kernel.n_plane, kernel.n_left, units.make_split()
-    n_column = n_plane * kernel.block // units.N_COLUMN
-    n_of_plane = kernel.block // units.N_COLUMN * UNIT
+    n_plane, split, store = kernel.n_plane, units.make_split(), units.make_store_pair()
+    n_of_plane = kernel.block // units.N_COLUMN * 4 * UNIT
+    n_of_step, n_left = n_plane * n_of_plane, 8 * kernel.n_left
 
     @device.inline
-    def put_x(row: Scalar, cell: Scalar, is_in: Scalar, re: Scalar, im: Scalar, to: Any) -> None:
-        first, first_share, share, pairs = to
-        t, step, in_share = uint32(row & uint32(3)), uint32(row >> uint32(3)), uint32(first_share + row)
-        k = uint32(uint32(2) * first + (step * uint32(n_column) + (cell >> uint32(3))) * uint32(UNIT))
-        k = uint32(k + uint32(32) * t + uint32(4) * ((cell & uint32(7)) ^ (uint32(2) * t)))
-        k = uint32(k + uint32(2 * n_left) + ((row >> uint32(2)) & uint32(1)))
-        at_high, at_low = uint32(k + uint32(2) * step), uint32(k + uint32(2) - uint32(2) * step)
-        if is_in:
-            for s in range(n_plane):
-                of_re, of_im = share[in_share, 2 * s], share[in_share, 2 * s + 1]
-                high, low = split(of_re * re + of_im * im, of_im * re - of_re * im)
-                pairs[uint32(at_high + uint32(s * n_of_plane))] = high
-                pairs[uint32(at_low + uint32(s * n_of_plane))] = low
-        else:
-            for s in range(n_plane):
-                pairs[uint32(at_high + uint32(s * n_of_plane))] = uint32(0)
-                pairs[uint32(at_low + uint32(s * n_of_plane))] = uint32(0)
+    def begin(off: Scalar, to: Any) -> Any:
+        of_second, of_step = uint32((off >> uint32(2)) & uint32(1)), uint32(off >> uint32(3))
+        where = uint32(n_left) + uint32(4) * of_second + uint32(n_of_step) * of_step
+        high = to[0] + uint32(where + uint32(8) * of_step)
+        return high, to[0] + uint32(where + uint32(8) - uint32(8) * of_step)
 
-    return put_x
+    @device.inline
+    def place_of(v: int, at: Scalar) -> Any:
+        of_cell = uint32(uint32(16) * uint32((at & uint32(7)) ^ uint32(2 * v)))
+        return uint32(of_cell + uint32(4 * UNIT) * uint32(at >> uint32(3)) + uint32(UNIT * v))
+
+    @device.inline
+    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+        place, row = place_of(v, at), uint32(to[1] + off + uint32(v))
+        into, into_low = where[0] + place, where[1] + place
+        for s in range(n_plane):
+            of_re, of_im = to[2][row, 2 * s], to[2][row, 2 * s + 1]
+            high, low = split(of_re * re + of_im * im, of_im * re - of_re * im)
+            store(into + uint32(s * n_of_plane), high)
+            store(into_low + uint32(s * n_of_plane), low)
+
+    @device.inline
+    def put_zero(v: int, at: Scalar, where: Any) -> None:
+        place = place_of(v, at)
+        into, into_low = where[0] + place, where[1] + place
+        for s in range(n_plane):
+            store(into + uint32(s * n_of_plane), uint32(0))
+            store(into_low + uint32(s * n_of_plane), uint32(0))
+
+    return Staging(begin, put, put_zero)
 
 
 def _make_add(kernel: GridKernel) -> Compiled:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from numba import int32, uint32
 
@@ -29,15 +29,26 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.gridding.cuda.items import X, Y
 from rime_kernels.wprojection.cuda.parts import (
+    N_OWN,
+    OF_IM,
+    OF_T,
+    OF_Z,
     START_X,
     START_Y,
     TOGETHER,
+    Z_U,
+    Z_V,
+    T,
     Task,
-    make_of_cell,
+    make_polynomials,
 )
 
 # Threads of a warp, visibilities of a batch, and words of what a thread of each of a warp reads at once.
 WARP, N_STAGE, UNIT = 32, units.N_ROW, 128
+# Numbers of its own that a thread needs for kernels: those of four visibilities at once, and of all of them.
+N_BLOCK_OWN = N_OWN + 2 * TOGETHER
+# Above the number of any plane of w.
+_NO_PLANE = 1 << 30
 # Registers of a multiprocessor.
 _REGISTERS = 65536
 
@@ -77,57 +88,100 @@ def make_put_block(kernel: BlockKernel) -> Compiled:
     return put_block
 
 
+class Staging(NamedTuple):
+    """Functions that stage kernels along one axis.
+
+    `begin(off, to)` says where the rows from `off` on, a multiple of four, are to lie;
+    `put(v, at, re, im, where, off, to)` stages one of them, row off + v, at cell `at` of the block, and
+    `put_zero(v, at, where)` stages 0 there.
+    """
+
+    begin: Compiled
+    put: Compiled
+    put_zero: Compiled
+
+
 @functools.cache
-def make_evaluate_block(
-    kernel: BlockKernel, n_thread: int, conjugates: bool, put_y: Compiled, put_x: Compiled
-) -> Compiled:
+def make_evaluate_block(kernel: BlockKernel, n_thread: int, of_x: Staging, of_y: Staging) -> Compiled:
     """Function with which all threads stage the kernels of a batch, of which `n` visibilities are there.
 
-    `put_y(row, cell, is_in, x, y, to)` stages the imaginary part, negative if asked for, and the real part of
-    a kernel in v at a cell of the block; `put_x` the real and the imaginary part of one in u. Both stage 0
-    unless the cell `is_in` the kernel of a visibility that is there. Threads of a warp have eight cells and
-    all rows, four each.
+    Cells that a kernel does not reach get 0, and so do all cells of visibilities that are not there. Threads
+    of a warp have eight cells and all rows, four each.
     """
-    real, support, block, n_group = kernel.real, kernel.support, kernel.block, N_STAGE // TOGETHER
-
-    @device.inline
-    def put_at(
-        row: Scalar, at: Scalar, is_v: Scalar, is_in: Scalar, re: Scalar, im: Scalar, to: Any
-    ) -> None:  # fmt: skip
-        if is_v:
-            put_y(row, at, is_in, -im if conjugates else im, re, to)
-        else:
-            put_x(row, at, is_in, re, im, to)
-
-    @device.inline
-    def write(vis: Scalar, v: int, j: Scalar, is_v: Scalar, re: Scalar, im: Scalar, given: Any) -> None:
-        first_row, place, to = given
-        at = uint32(uint32(place[vis, uint32(START_Y) if is_v else uint32(START_X)]) + j)
-        at = uint32(at - uint32(block)) if at >= uint32(block) else at
-        put_at(uint32(first_row + uint32(v)), at, is_v, j < uint32(support), re, im, to)
-
-    of_cell = make_of_cell(kernel, write)
+    along_x = _make_evaluate_axis(kernel, n_thread, False, of_x)
+    along_y = _make_evaluate_axis(kernel, n_thread, True, of_y)
+    n_piece = N_STAGE // TOGETHER * kernel.block
 
     @device.part
     def evaluate(
         thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
-        own: Array, to: Any,
+        own: Array, planes: Array, to: Any,
     ) -> None:  # fmt: skip
-        k = uint32(thread)
-        while k < uint32(n_group * 2 * block):
-            off, cell = uint32(k % uint32(n_group) * uint32(TOGETHER)), uint32(k // uint32(n_group))
-            is_v = cell >= uint32(block)
-            j = uint32(cell - uint32(block)) if is_v else cell
-            of_cell(
-                uint32(uint32(first) + off), uint32(uint32(first) + uint32(n)), j, is_v, terms, plane, number,
-                own, (off, place, to),
-            )  # fmt: skip
-            for v in range(TOGETHER):
-                if off + uint32(v) >= uint32(n):
-                    put_at(uint32(off + uint32(v)), j, is_v, False, real(0), real(0), to)
-            k = uint32(k + uint32(n_thread))
+        k = along_x(uint32(thread), first, n, terms, place, plane, number, own, planes, to)
+        along_y(uint32(k - uint32(n_piece)), first, n, terms, place, plane, number, own, planes, to)
 
     return evaluate
+
+
+def _make_evaluate_axis(kernel: BlockKernel, n_thread: int, is_v: bool, staging: Staging) -> Compiled:
+    """Function that does so along one axis, for every n_thread-th cell from k on; gives the next k."""
+    real, support, block, n_group = kernel.real, kernel.support, kernel.block, N_STAGE // TOGETHER
+    polynomials, (begin, put, put_zero) = make_polynomials(kernel), staging
+    of_z, of_start = (Z_V, START_Y) if is_v else (Z_U, START_X)
+
+    @device.inline
+    def evaluate_own(
+        j: Scalar, first: Scalar, last: Scalar, terms: Array, plane: Array, number: Array, own: Array,
+        planes: Array,
+    ) -> None:  # fmt: skip
+        of_plane = int32(_NO_PLANE)
+        for v in range(TOGETHER):
+            vis = min(uint32(first + uint32(v)), last)  # of what is not there nothing is staged
+            own[OF_Z + v], own[OF_T + v] = number[vis, of_z], number[vis, T]
+            planes[v] = plane[vis]
+            of_plane = min(of_plane, planes[v])
+        # Nearly always all visibilities are of one plane of w.
+        while of_plane < int32(_NO_PLANE):
+            polynomials(j, is_v, of_plane, terms, own)
+            next_plane = int32(_NO_PLANE)
+            for v in range(TOGETHER):
+                is_own, is_behind = planes[v] == of_plane, planes[v] > of_plane
+                own[N_OWN + v] = own[v] if is_own else own[N_OWN + v]
+                own[N_OWN + OF_IM + v] = own[OF_IM + v] if is_own else own[N_OWN + OF_IM + v]
+                next_plane = min(next_plane, planes[v]) if is_behind else next_plane
+            of_plane = next_plane
+
+    @device.inline
+    def evaluate_axis(
+        k: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        own: Array, planes: Array, to: Any,
+    ) -> Scalar:  # fmt: skip
+        while k < uint32(n_group * block):
+            off, j = uint32(k % uint32(n_group) * uint32(TOGETHER)), uint32(k // uint32(n_group))
+            first_vis, where = uint32(uint32(first) + off), begin(off, to)
+            is_in = j < uint32(support)
+            if is_in:
+                last = uint32(uint32(first) + uint32(n) - uint32(1))
+                evaluate_own(j, first_vis, last, terms, plane, number, own, planes)
+                for v in range(TOGETHER):
+                    is_there = off + uint32(v) < uint32(n)
+                    start = place[uint32(first_vis + uint32(v)), of_start] if is_there else int32(0)
+                    at = uint32(uint32(start) + j)
+                    at = uint32(at - uint32(block)) if at >= uint32(block) else at
+                    re = own[N_OWN + v] if is_there else real(0)
+                    im = own[N_OWN + OF_IM + v] if is_there else real(0)
+                    put(v, at, re, im, where, off, to)
+            else:
+                for v in range(TOGETHER):
+                    is_there = off + uint32(v) < uint32(n)
+                    start = place[uint32(first_vis + uint32(v)), of_start] if is_there else int32(0)
+                    at = uint32(uint32(start) + j)
+                    at = uint32(at - uint32(block)) if at >= uint32(block) else at
+                    put_zero(v, at, where)
+            k = uint32(k + uint32(n_thread))
+        return k
+
+    return evaluate_axis
 
 
 @functools.cache

@@ -52,8 +52,8 @@ NOWHERE = -(1 << 29)
 _FAR = 1 << 30
 # Visibilities whose kernels a thread evaluates together: each term that it reads serves all of them.
 TOGETHER = 4
-# Numbers of its own that a thread needs for that.
-N_OWN = 6 * TOGETHER
+# Numbers of its own that a thread needs for that: real parts of kernels, imaginary parts, sums; z and t.
+OF_IM, OF_Z, OF_T, N_OWN = TOGETHER, 4 * TOGETHER, 5 * TOGETHER, 6 * TOGETHER
 # Batches that are kept: what is located serves until the last step of a batch is done.
 N_KEPT = 4
 
@@ -273,30 +273,8 @@ def make_put_bins(kernel: Kernel) -> Compiled:
 
 @functools.cache
 def make_evaluate(kernel: Kernel) -> Compiled:
-    """Function with which all threads evaluate the kernels of staged visibilities first ... first + n - 1.
-
-    Cells count along u and then along v, to the end of the bin, where a kernel is 0. `factor` gets, from
-    `into` on, bin_x + bin_y numbers of each, of cells at their place within the bins: along u those that
-    are the first of a thread, then the second ones, and so on, for threads that are neighbours read along u;
-    along v those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
-    """
-    m_x, n_x, bin_x, bin_y = kernel.shape.m_x, kernel.n_x, kernel.bin_x, kernel.bin_y
-    n_cell, n_thread = kernel.n_cell, kernel.n_thread
-
-    @device.inline
-    def write(vis: Scalar, v: int, j: Scalar, is_v: Scalar, re: Scalar, im: Scalar, to: Any) -> None:
-        into, place, factor = to
-        n_bin = uint32(bin_y) if is_v else uint32(bin_x)
-        at = uint32(place[vis, uint32(START_Y) if is_v else uint32(START_X)]) + j
-        at -= n_bin if at >= n_bin else uint32(0)
-        if is_v:
-            at += uint32(bin_x)
-        else:
-            at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
-        k = into + (uint32(v * n_cell) + at) * uint32(2)
-        factor[k], factor[k + uint32(1)] = re, im
-
-    of_cell = make_of_cell(kernel, write)
+    """Function with which all threads evaluate the kernels of staged visibilities first ... first + n - 1."""
+    n_cell, n_thread, of_cell = kernel.n_cell, kernel.n_thread, _make_of_cell(kernel)
 
     @device.inline
     def evaluate(
@@ -306,10 +284,9 @@ def make_evaluate(kernel: Kernel) -> Compiled:
         k, n_group = uint32(thread), (uint32(n) + uint32(TOGETHER - 1)) // uint32(TOGETHER)
         while k < n_group * uint32(n_cell):
             off, cell = k // uint32(n_cell) * uint32(TOGETHER), k % uint32(n_cell)
-            is_v = cell >= uint32(bin_x)
             of_cell(
-                uint32(first) + off, uint32(first) + uint32(n), cell - uint32(bin_x) if is_v else cell, is_v,
-                terms, plane, number, own, (uint32(into) + off * uint32(2 * n_cell), place, factor),
+                uint32(first) + off, uint32(first) + uint32(n), cell, terms, place, plane, number, own,
+                uint32(into) + off * uint32(2 * n_cell), factor,
             )  # fmt: skip
             k += uint32(n_thread)
 
@@ -317,53 +294,85 @@ def make_evaluate(kernel: Kernel) -> Compiled:
 
 
 @functools.cache
-def make_of_cell(task: Task, write: Compiled) -> Compiled:
-    """Function that evaluates cell j of the kernels in u or in v of `TOGETHER` visibilities, from `first` on.
+def _make_of_cell(kernel: Kernel) -> Compiled:
+    """Function that evaluates one cell of the kernels of `TOGETHER` visibilities, from `first` on.
 
-    Of those before `end`: `write(visibility, its number among them, j, is_v, re, im, to)` gets the result, 0
-    from j = S on. `own` has `N_OWN` numbers of the thread's own.
+    `cell` counts along u and then along v, to the end of the bin, where a kernel is 0. `factor` gets,
+    from `into` on, bin_x + bin_y numbers of each, of cells at their place within the bins: along u those that
+    are the first of a thread, then the second ones, and so on, for threads that are neighbours read along u;
+    along v those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
     """
-    real, support, n_w, n_d, n_w_plane = task.real, task.support, task.n_w, task.n_d, task.n_w_plane
-    size_of_plane, n = n_w * n_d * 2 * support, TOGETHER
-    im, part, part_im, z, t = n, 2 * n, 3 * n, 4 * n, 5 * n  # behind the real part
+    m_x, n_x, bin_x, bin_y = kernel.shape.m_x, kernel.n_x, kernel.bin_x, kernel.bin_y
+    real, support, n_cell, polynomials = kernel.real, kernel.support, kernel.n_cell, make_polynomials(kernel)
 
     @device.inline
     def of_cell(
-        first: Scalar, end: Scalar, j: Scalar, is_v: Scalar, terms: Array, plane: Array, number: Array,
-        own: Array, to: Any,
+        first: Scalar, end: Scalar, cell: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        own: Array, into: Scalar, factor: Array,
     ) -> None:  # fmt: skip
-        of_z = uint32(Z_V) if is_v else uint32(Z_U)
-        for v in range(n):
-            vis = min(uint32(first + uint32(v)), uint32(end - uint32(1)))  # those behind are not written
-            own[z + v], own[t + v] = number[vis, of_z], number[vis, uint32(T)]
+        is_v = cell >= uint32(bin_x)
+        j, n_bin = (cell - uint32(bin_x), uint32(bin_y)) if is_v else (cell, uint32(bin_x))
+        of_z, of_start = (uint32(Z_V), uint32(START_Y)) if is_v else (uint32(Z_U), uint32(START_X))
+        for v in range(TOGETHER):
+            own[OF_Z + v], own[OF_T + v] = (
+                number[first + uint32(v), of_z],
+                number[first + uint32(v), uint32(T)],
+            )
         i = first
-        while i < min(end, first + uint32(n)):
+        while i < min(end, first + uint32(TOGETHER)):
             # Nearly always all visibilities are of one plane of w, for which this is done once.
             of_plane = plane[i]
             if i == first or of_plane != plane[i - uint32(1)]:
-                for v in range(n):
-                    own[v] = own[im + v] = real(0)
                 if j < uint32(support):
-                    term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
-                    term += uint32(size_of_plane) + j
-                    for _ in range(n_w):
-                        for v in range(n):
-                            own[part + v] = own[part_im + v] = real(0)
-                        for _ in range(n_d):
-                            term -= uint32(2 * support)
-                            term_re, term_im = terms[term], terms[term + uint32(support)]
-                            for v in range(n):
-                                own[part + v] = own[part + v] * own[z + v] + term_re
-                                own[part_im + v] = own[part_im + v] * own[z + v] + term_im
-                        for v in range(n):
-                            own[v] = own[v] * own[t + v] + own[part + v]
-                            own[im + v] = own[im + v] * own[t + v] + own[part_im + v]
-                for v in range(n):
+                    polynomials(j, is_v, of_plane, terms, own)
+                else:
+                    for v in range(2 * TOGETHER):
+                        own[v] = real(0)
+                for v in range(TOGETHER):
                     if first + uint32(v) < end and plane[first + uint32(v)] == of_plane:
-                        write(first + uint32(v), v, j, is_v, own[v], own[im + v], to)
+                        at = uint32(place[first + uint32(v), of_start]) + j
+                        at -= n_bin if at >= n_bin else uint32(0)
+                        if is_v:
+                            at += uint32(bin_x)
+                        else:
+                            at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
+                        k = into + (uint32(v * n_cell) + at) * uint32(2)
+                        factor[k], factor[k + uint32(1)] = own[v], own[OF_IM + v]
             i += uint32(1)
 
     return of_cell
+
+
+@functools.cache
+def make_polynomials(task: Task) -> Compiled:
+    """Function that evaluates cell j of the kernels in u or v of `TOGETHER` visibilities, in one plane of w.
+
+    `own` has z and t of these; it gets the real and the imaginary parts.
+    """
+    real, support, n_w, n_d, n_w_plane = task.real, task.support, task.n_w, task.n_d, task.n_w_plane
+    size_of_plane, n = n_w * n_d * 2 * support, TOGETHER
+    im, part, part_im, z, t = OF_IM, 2 * n, 3 * n, OF_Z, OF_T
+
+    @device.inline
+    def polynomials(j: Scalar, is_v: Scalar, of_plane: Scalar, terms: Array, own: Array) -> None:
+        term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
+        term += uint32(size_of_plane) + j
+        for v in range(n):
+            own[v] = own[im + v] = real(0)
+        for _ in range(n_w):
+            for v in range(n):
+                own[part + v] = own[part_im + v] = real(0)
+            for _ in range(n_d):
+                term -= uint32(2 * support)
+                term_re, term_im = terms[term], terms[term + uint32(support)]
+                for v in range(n):
+                    own[part + v] = own[part + v] * own[z + v] + term_re
+                    own[part_im + v] = own[part_im + v] * own[z + v] + term_im
+            for v in range(n):
+                own[v] = own[v] * own[t + v] + own[part + v]
+                own[im + v] = own[im + v] * own[t + v] + own[part_im + v]
+
+    return polynomials
 
 
 @functools.cache

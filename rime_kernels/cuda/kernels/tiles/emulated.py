@@ -30,6 +30,11 @@ def load(at: Address) -> tuple[int, ...]:
     return tuple(int(pair) for pair in at.array[4 * first : 4 * first + 4])
 
 
+def store_pair(at: Address, pair: Any) -> None:
+    """Write a packed pair."""
+    at.array[at.n_byte // 4] = pair
+
+
 def split(x: Any, y: Any) -> tuple[int, int]:
     """Two numbers as packed pairs: rounded to half precision, and what is left."""
     numbers = np.array([x, y], np.float32)

@@ -196,6 +196,21 @@ def make_load(single: bool) -> Compiled:
 
 
 @functools.cache
+def make_store_pair() -> Compiled:
+    """Function that writes a packed pair to shared memory."""
+    if device.simulated():
+        return emulated.store_pair
+    build = _instruction("st.shared.b32 [$0], $1;", "", "rr", "~{memory}")
+    u32 = types.uint32
+
+    @device.intrinsic
+    def store_pair(context: Any, at: Scalar, pair: Scalar) -> Any:
+        return types.void(u32, u32), build
+
+    return store_pair
+
+
+@functools.cache
 def make_split() -> Compiled:
     """Function that gives two numbers as packed pairs: rounded to half precision, and what is left."""
     if device.simulated():
