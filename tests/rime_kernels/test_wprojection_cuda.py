@@ -146,8 +146,8 @@ def test_items_by_matrix_units(
 ) -> None:
     """Of blocks of 16 and 32 cells; an item of 22 visibilities, 16 at a time, in planes of w.
 
-    The other kernels have their own sums, in float32 without halves: they differ by roundings alone, which
-    were 2e-7 and 4e-7.
+    The other kernels have their own sums, in float32 without halves. Both differ from the same sums in
+    float64 by 3e-7 to 7e-7: roundings of grid and transform, which the taper multiplies by up to 10.
     """
     rows, grid = make_rows(corr, n_row=2, n_chan=11), ImageGrid(n_pixel, np.deg2rad(5.0) / 16)
     uvw = np.array([[*rows.uvw[0, :2], 20.0], [*rows.uvw[1, :2], 12.0]])
@@ -165,8 +165,8 @@ def test_items_by_matrix_units(
         found.append((gridder.predict(image), gridder.grid(vis, weight, n_stokes=n_stokes)))
     (predicted, dirty), others = found
     assert not np.array_equal(predicted, others[0])
-    assert relative(predicted, others[0]) < 1e-6
-    assert relative(dirty, others[1]) < 1e-6
+    assert relative(predicted, others[0]) < 2e-6
+    assert relative(dirty, others[1]) < 2e-6
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < 1e-3
     there, back = np.sum((np.conj(predicted) * weight * vis).real), np.sum(image * dirty)
     assert abs(there - back) < ADJOINT["single"] * np.linalg.norm(predicted) * np.linalg.norm(weight * vis)

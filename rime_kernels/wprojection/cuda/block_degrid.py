@@ -148,13 +148,16 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
+        # Later warps have less to evaluate: the last one locates, those before it write.
+        in_locate = int32(n_thread - 1) - thread
+        in_write = in_locate - int32(WARP) if in_locate >= int32(WARP) else in_locate + int32(n_thread - WARP)
         x = remainder(items[item, X] - int32(before), n_grid)
         y = remainder(items[item, Y] - int32(before), n_grid)
         by = load(thread, x, y, uint32(n_grid), grid, raw, cells, of_warp) * real(inverse)
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = thread
+            i = in_locate
             while i < min(int32(N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
@@ -182,7 +185,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
                 sum_lanes(thread, value, of_warp, half * uint32(n_batch_sum) + group * uint32(n_value))
             # ---- of the one before that: sums over warps, and visibilities
             base -= int32(N_STAGE)
-            i = thread
+            i = in_write
             while base >= int32(0) and i < min(int32(N_STAGE), n_vis - base) * int32(n_corr):
                 row, c = i // int32(n_corr), i % int32(n_corr)
                 j = (batch - int32(3)) % int32(N_KEPT) * int32(N_STAGE) + row

@@ -126,12 +126,15 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign, by = real(1 - 2 * items[item, FLIP]), real(unit)
+        # Later warps have less to evaluate: the last one locates, those before it read what is added.
+        in_locate = int32(n_thread - 1) - thread
+        in_share = in_locate - int32(WARP) if in_locate >= int32(WARP) else in_locate + int32(n_thread - WARP)
         for k in range(n_own):
             sums[k] = real(0)
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = thread
+            i = in_locate
             while i < min(int32(N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
@@ -140,7 +143,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
                 i += int32(n_thread)
             # ---- of the batch before this one: what it adds to each plane
             base -= int32(N_STAGE)
-            i = thread
+            i = in_share
             while base >= int32(0) and i < int32(N_STAGE * n_plane):
                 row, s = i // int32(n_plane), i % int32(n_plane)
                 j = (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE) + row
