@@ -50,6 +50,8 @@ _LEAST_UNIT_SUPPORT, _MOST_UNIT_CELLS = 24, 16384
 class UnitCosts(NamedTuple):
     """Times of kernels by matrix units, ns, beside those of visibilities and terms.
 
+    Estimates from a count of instructions, not measured.
+
     Attributes
     ----------
     update : float
@@ -104,7 +106,7 @@ class Costs(NamedTuple):
 LANES = (16, 32, 64)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(1.7e-4, 1.4e-2)),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(5e-5, 8e-3)),
 }
 
 
