@@ -52,7 +52,7 @@ WHOLE_HEAD = (
 
 
 def _supports(quick: bool) -> tuple[int, ...]:
-    return (7,) if quick else (7, 11, 15, 23, 31, 63)
+    return (7,) if quick else (7, 11, 15, 23, 25, 31, 63)
 
 
 def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line]:
@@ -87,17 +87,24 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
     elif gridder.engine == "idg":
         yield _with_rates(line, _seconds_on_device(problem, case, gridder))
     else:
-        for name, shape in _shapes(size, case.rows.n_corr, problem.quick):
-            gridder._engine.shape = shape  # type: ignore[attr-defined]
+        for name, shape, by_units in _shapes(gridder, size, case.rows.n_corr, problem.quick):
+            gridder._engine.shape, gridder._engine.by_units = shape, by_units  # type: ignore[attr-defined]
             yield _with_rates(line | {"m": name}, _seconds_on_device(problem, case, gridder))
 
 
-def _shapes(support: int, n_plane: int, quick: bool) -> Iterator[tuple[str, Shape | None]]:
-    """Yield the shapes that are taken, and threads of one cell, where a block has room for them."""
+def _shapes(
+    gridder: Gridder, support: int, n_plane: int, quick: bool
+) -> Iterator[tuple[str, Shape | None, bool]]:
+    """Yield matrix units where they are taken, the shapes that are taken else, and threads of one cell.
+
+    The last where a block has room for them.
+    """
+    if gridder._layout.by_units:  # type: ignore[attr-defined]
+        yield "matrix units", None, True
     taken = [shape_for(support, n_plane, single=True, degrids=degrids) for degrids in (True, False)]
-    yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None
+    yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None, False
     if not quick and support**2 <= 1024:
-        yield "1 x 1", Shape(1, 1, taken[0].n_stage)
+        yield "1 x 1", Shape(1, 1, taken[0].n_stage), False
 
 
 def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:

@@ -17,7 +17,10 @@ from rime_kernels.wprojection.cuda import engine as projection
 # Kernels whose time counts as the degridder's, and the gridder's; where their functions are called.
 _KERNELS: dict[str, dict[str, tuple[ModuleType, tuple[str, ...]]]] = {
     "idg": {"degridder": (sums, ("make_degrid",)), "gridder": (sums, ("make_prepare", "make_grid"))},
-    "wprojection": {"degridder": (projection, ("make_degrid",)), "gridder": (projection, ("make_grid",))},
+    "wprojection": {
+        "degridder": (projection, ("make_degrid", "make_block_degrid")),
+        "gridder": (projection, ("make_grid", "make_block_grid")),
+    },
 }
 
 

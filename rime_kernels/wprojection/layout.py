@@ -42,6 +42,28 @@ _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
 _MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
+# Fewest cells of a kernel for which matrix units may be taken, and the most cells and planes of a block: more
+# do not fit the registers of a multiprocessor.
+_LEAST_UNIT_SUPPORT, _MOST_UNIT_CELLS = 24, 16384
+
+
+class UnitCosts(NamedTuple):
+    """Times of kernels by matrix units, ns, beside those of visibilities and terms.
+
+    Estimates from a count of instructions, not measured.
+
+    Attributes
+    ----------
+    update : float
+        Of a cell of an item's block, a plane and a visibility.
+    block : float
+        Of a cell and a plane of the block of an item.
+    """
+
+    update: float
+    block: float
+
+
 class Costs(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
 
@@ -66,6 +88,8 @@ class Costs(NamedTuple):
     lanes : tuple of int
         Lanes of the vectors that hold a row of a kernel: the least of these that do. Empty where there are no
         vectors.
+    units : UnitCosts or None
+        None where there are no matrix units.
     """
 
     vis: float
@@ -75,13 +99,14 @@ class Costs(NamedTuple):
     cell: float
     double: float
     lanes: tuple[int, ...]
+    units: UnitCosts | None = None
 
 
 # Lanes of vectors on the CPU: few, since a kernel is compiled for each.
 LANES = (16, 32, 64)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, ()),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(5e-5, 8e-3)),
 }
 
 
@@ -102,6 +127,8 @@ class Layout(NamedTuple):
     tables : Tables
     cost : float
         Estimated time of a prediction, by which layouts are ranked, and compared with those of `Idg`.
+    by_units : bool
+        Whether matrix units are estimated to be faster.
     """
 
     support: int
@@ -112,6 +139,12 @@ class Layout(NamedTuple):
     split: Split
     tables: Tables
     cost: float
+    by_units: bool
+
+    @property
+    def unit_block(self) -> int:
+        """Cells of an item's block along an axis, for matrix units."""
+        return unit_block(self.support, round(self.limits.reach))
 
     @property
     def block(self) -> int:
@@ -122,6 +155,16 @@ class Layout(NamedTuple):
 def _block(support: int, reach: int) -> int:
     """A multiple of 4, as the adder wants it."""
     return -(-(support + 2 * reach) // 4) * 4
+
+
+def unit_block(support: int, reach: int) -> int:
+    """A multiple of the rows of a product."""
+    return -(-(support + 2 * reach) // 16) * 16
+
+
+def fits_units(block: int, n_plane: int, n_grid: int) -> bool:
+    """Whether the registers of a multiprocessor have room for a block, and no cell is twice in it."""
+    return n_plane * block**2 <= _MOST_UNIT_CELLS and block <= n_grid
 
 
 class _Need(NamedTuple):
@@ -208,20 +251,29 @@ def _limits(need: _Need, choice: _Choice) -> Limits:
 
 def _estimate(rows: SortedRows, need: _Need, choice: _Choice) -> float:
     """Estimated time of a prediction, with about as many terms as the accuracy takes."""
-    return _cost(rows, need, choice, 2.0 * (4.0 - math.log10(need.accuracy)))
+    return _cost(rows, need, choice, 2.0 * (4.0 - math.log10(need.accuracy)))[0]
 
 
-def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
-    """Estimated time of a prediction with one plane for each correlation."""
+def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tuple[float, bool]:
+    """Estimated time of a prediction with one plane for each correlation, and whether by matrix units."""
     limits, costs, n_plane = _limits(need, choice), need.costs, need.n_corr
     n_item, _ = count_items(rows, limits, need.sample)
     n_vis, size = rows.order.size * rows.scale.size, choice.support
     block = _block(size, choice.reach)
     n_lane = next((n for n in costs.lanes if n >= size), size)
-    vis = costs.vis + 2.0 * n_term * n_lane * costs.term + size * n_lane * n_plane * costs.update
-    items = n_vis * vis + n_item * n_plane * block**2 * costs.block
+    vis = costs.vis + 2.0 * n_term * n_lane * costs.term
+    items = n_vis * (vis + size * n_lane * n_plane * costs.update) + n_item * n_plane * block**2 * costs.block
+    items *= 1.0 if need.single else costs.double
+    by_units, block = math.inf, unit_block(size, choice.reach)
+    if (
+        costs.units and need.single and size >= _LEAST_UNIT_SUPPORT
+        and fits_units(block, n_plane, choice.n_grid)
+    ):  # fmt: skip
+        by_units = n_vis * vis + n_plane * block**2 * (
+            n_vis * costs.units.update + n_item * costs.units.block
+        )
     cells = costs.cell * limits.n_layer * n_plane * choice.n_grid**2
-    return items * (1.0 if need.single else costs.double) + cells
+    return min(items, by_units) + cells, by_units < items
 
 
 def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[int]) -> Layout | None:
@@ -243,5 +295,5 @@ def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[in
     w_half = min(w_reach, 0.5 * (need.w_range[1] - need.w_range[0]))
     tables = make_tables(taper.values, split, padding, w_half, _TABLE_SHARE * need.accuracy)
     n_term = tables.terms.shape[2] * tables.terms.shape[3]
-    cost = _cost(rows, need, choice._replace(support=support), float(n_term))
-    return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost)
+    cost, by_units = _cost(rows, need, choice._replace(support=support), float(n_term))
+    return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost, by_units)

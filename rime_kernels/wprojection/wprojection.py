@@ -23,6 +23,7 @@ from rime_kernels.wprojection.layout import (
     LEAST_SUPPORT,
     MOST_SUPPORT,
     SUPPORTS,
+    Costs,
     Layout,
     cheapest_layout,
     farthest,
@@ -114,7 +115,7 @@ class WProjection(Gridder):
     def _layout_for(self, single: bool, accuracy: float, supports: Sequence[int]) -> Layout:
         return cheapest_layout(
             self._rows, self.grid_of_image, accuracy=accuracy, single=single, n_corr=self.rows.n_corr,
-            costs=COSTS[self.backend], supports=supports,
+            costs=_costs(self.backend), supports=supports,
         )  # fmt: skip
 
     @property
@@ -123,11 +124,12 @@ class WProjection(Gridder):
         limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
         layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
         _, n_plane, n_w, n_d, *_ = tables.terms.shape
+        units = ", by matrix units" if layout.by_units else ""
         return (
             f"{self.reason}; W-projection in {self.precision} precision; kernels of {layout.support} x "
             f"{layout.support} cells, of which {layout.w_cells:.3g} are for w (misfit "
             f"{layout.taper.misfit:.1e}), from polynomials of {n_w} x {n_d} terms in {n_plane} planes of w "
-            f"(error {tables.error:.1e}); grid of {layout.n_grid} x {layout.n_grid}, padded by "
+            f"(error {tables.error:.1e}){units}; grid of {layout.n_grid} x {layout.n_grid}, padded by "
             f"{layout.n_grid / self.grid_of_image.n_pixel:.3g}; {layers}; {plan.n_item} items of "
             f"{n_vis / plan.n_item:.3g} visibilities; none left out"
         )
@@ -147,6 +149,16 @@ class WProjection(Gridder):
             raise InputError("W-projection has no A-terms; take rime_kernels.idg.Idg, or engine='idg'")
         kind: type[np.complexfloating] = np.complex64 if self.precision == "single" else np.complex128
         return make_screens(None, self.rows.stokes_to_corr, n_stokes, (1, self.rows.n_antenna, 1), kind)
+
+
+def _costs(backend: str) -> Costs:
+    """Those of the backend; without matrix units where the device has none."""
+    costs = COSTS[backend]
+    if costs.units:
+        from rime_kernels.cuda.kernels.tiles import units
+
+        return costs if units.are_there() else costs._replace(units=None)
+    return costs
 
 
 def _engine(backend: str) -> Callable[..., Engine]:

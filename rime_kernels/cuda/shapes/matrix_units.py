@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_ROW
+from rime_kernels.cuda.kernels.tiles.units import N_ROW, are_there
 from rime_kernels.cuda.shapes.families import MAX_SHARED, REGISTERS
 from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.inputs import Variant
@@ -24,8 +24,6 @@ _LEAST_POINTS = {
     (True, 4): 120, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
 }  # fmt: skip
 _LEAST_BESIDE = 48
-# Devices with instructions for both precisions.
-_CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
 # The same for brightness and directions of two chunks of points alone.
@@ -82,7 +80,7 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     if variant.single and variant.beam != NO_BEAM:
         return False
     least = _least_gathering(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
-    return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
+    return n_point >= least and are_there()
 
 
 def _least_points(variant: Variant, n_gaussian: int) -> int:

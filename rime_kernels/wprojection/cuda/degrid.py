@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 from numba import int32, int64, uint32, uint64
 
@@ -11,7 +12,6 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
-    COS,
     FIRST_X,
     FIRST_Y,
     LANES,
@@ -20,11 +20,12 @@ from rime_kernels.wprojection.cuda.parts import (
     N_OWN,
     N_PLACE,
     NOWHERE,
-    SIN,
     Kernel,
     make_evaluate,
     make_locate,
+    make_put_bins,
     make_remainder,
+    make_write_vis,
     values_of,
 )
 
@@ -51,7 +52,8 @@ def make_degrid(kernel: Kernel) -> Compiled:
     # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
     n_place, n_factor = N_KEPT * n_stage + 1, 2 * n_stage * n_cell * 2
     n_batch_sum, n_of_warp = n_stage * n_warp * n_each, 2 * n_stage * n_warp * n_each
-    locate, evaluate, remainder = make_locate(kernel), make_evaluate(kernel), make_remainder()
+    locate, evaluate = make_locate(kernel, make_put_bins(kernel)), make_evaluate(kernel)
+    write_vis, remainder = make_write_vis(kernel, _make_sum_of_warps(kernel)), make_remainder()
     load, sum_lanes = _make_load(kernel), make_lane_sums(_VALUES, LANES)
 
     @device.kernel(kernel.max_register)
@@ -166,23 +168,29 @@ def make_degrid(kernel: Kernel) -> Compiled:
                     j, c = i // int32(n_corr), i % int32(n_corr)
                     first_sum = (batch - int32(1)) % int32(2) * int32(n_batch_sum) + j * int32(n_each)
                     j += (batch - int32(3)) % int32(N_KEPT) * int32(n_stage)
-                    cos, sin = number[j, COS], number[j, SIN]
-                    re = im = real(0)
-                    for s in range(n_plane):
-                        sum_re = sum_im = real(0)
-                        for other in range(n_warp):
-                            k = uint32(first_sum) + uint32(other * n_stage * n_each + 2 * s)
-                            sum_re, sum_im = sum_re + of_warp[k], sum_im + sign * of_warp[k + uint32(1)]
-                        m = to_corr[c, s]
-                        re += m.real * sum_re - m.imag * sum_im
-                        im += m.real * sum_im + m.imag * sum_re
-                    k = 2 * (at[j] * int64(n_corr) + c)
-                    vis[k], vis[k + 1] = cos * re - sin * im, sin * re + cos * im
+                    write_vis(j, c, sign, to_corr, number, at, (uint32(first_sum), of_warp), vis)
                     i += int32(n_thread)
             cuda.syncthreads()
             batch += int32(1)
 
     return degrid
+
+
+def _make_sum_of_warps(kernel: Kernel) -> Compiled:
+    """Function that adds up the sums of the warps, those of one visibility from `first_sum` on."""
+    real, n_warp = kernel.real, kernel.n_thread // LANES
+    n_of_warp = kernel.shape.n_stage * values_of(kernel.n_plane)
+
+    @device.inline
+    def sum_of_warps(s: Scalar, of: Any) -> tuple[Scalar, Scalar]:
+        first_sum, of_warp = of
+        sum_re = sum_im = real(0)
+        for other in range(n_warp):
+            k = first_sum + uint32(other * n_of_warp + 2 * s)
+            sum_re, sum_im = sum_re + of_warp[k], sum_im + of_warp[k + uint32(1)]
+        return sum_re, sum_im
+
+    return sum_of_warps
 
 
 def _make_load(kernel: Kernel) -> Compiled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray
@@ -15,10 +16,12 @@ from rime_kernels.gridding.cuda.launch import launch
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
+from rime_kernels.wprojection.cuda.block_degrid import DegridKernel, make_block_degrid
+from rime_kernels.wprojection.cuda.block_grid import GridKernel, make_block_grid
 from rime_kernels.wprojection.cuda.degrid import make_degrid
 from rime_kernels.wprojection.cuda.grid import make_clear, make_floats, make_grid
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
-from rime_kernels.wprojection.layout import Layout
+from rime_kernels.wprojection.layout import Layout, fits_units
 
 # Sums of whole numbers stay below this.
 _MOST_WHOLE = 2.0**62
@@ -33,6 +36,8 @@ class Engine(LayerEngine[Call]):
     ----------
     shape : Shape or None
         How kernels are cut, where that is not left to `parts.shape_for`.
+    by_units : bool
+        Whether matrix units may work on items.
     """
 
     def __init__(
@@ -41,21 +46,33 @@ class Engine(LayerEngine[Call]):
     ) -> None:  # fmt: skip
         super().__init__(rows, plan, grid, layout.n_grid, layout.taper.values, single, memory_limit)
         self.shape: Shape | None = None
-        self._layout, self._fixed = layout, 1.0
+        self.by_units, self._layout, self._fixed, self._unit = layout.by_units, layout, 1.0, 1.0
         on_device = [device.upload(each) for each in on_grid(rows, layout.limits.field)]
         self._rows = SortedRows(*on_device)
         self._items, self._starts = device.upload(item_table(self._plan)), device.upload(self._start)
         self._terms = device.upload(layout.tables.terms.ravel().astype(self._real))
+        self._unit_terms, self._unit_scale = _scaled(layout.tables.terms)
         # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
         self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
 
-    def _kernel(self, call: Call, vis: Visibilities, *, degrids: bool) -> Kernel:
+    def _task(self, call: Call, vis: Visibilities) -> tuple[bool, int, int, int, int, int, int, bool, bool]:
+        """What `parts.Task` has."""
         _, n_w_plane, n_w, n_d, _, support = self._layout.tables.terms.shape
-        return Kernel(
-            self._single, support, call.n_plane, int(call.to_corr.shape[0]), n_w, n_d, n_w_plane,
-            self.shape or shape_for(support, call.n_plane, self._single, degrids=degrids), vis.compact,
-            vis.weight is not None,
+        n_corr, has_weight = int(call.to_corr.shape[0]), vis.weight is not None
+        return (
+            self._single, support, call.n_plane, n_corr, n_w, n_d, n_w_plane, vis.compact, has_weight,
         )  # fmt: skip
+
+    def _kernel(self, call: Call, vis: Visibilities, *, degrids: bool) -> Kernel:
+        shape = self.shape or shape_for(self._layout.support, call.n_plane, self._single, degrids=degrids)
+        return Kernel(*self._task(call, vis), shape)
+
+    def _takes_units(self, call: Call) -> bool:
+        return self.by_units and fits_units(self._layout.unit_block, call.n_plane, self._n_grid)
+
+    def _block(self) -> tuple[int, int]:
+        """What `blocks.BlockKernel` has beside."""
+        return round(self._layout.limits.reach), self._layout.unit_block
 
     def _numbers(self, batch: Batch, w: float) -> tuple[int, int, float, float, float, int]:
         """The plain numbers that kernels get."""
@@ -64,20 +81,36 @@ class Engine(LayerEngine[Call]):
         return batch.first, first_vis, w, planes_per_w, self._layout.split.middle, self._n_grid
 
     def _degrid(self, call: Call, w: float, batch: Batch, vis: Visibilities) -> None:
-        kernel, rows = self._kernel(call, vis, degrids=True), self._rows
+        rows, numbers = self._rows, self._numbers(batch, w)
+        of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
+        grid = call.grid.reshape(call.grid.size)
+        if self._takes_units(call):
+            by_units = DegridKernel(*self._task(call, vis), *self._block())
+            make_block_degrid(by_units)[batch.n_item, by_units.n_thread, self._stream](
+                *numbers, self._unit_scale**-2, *of_rows, self._unit_terms, call.to_corr, grid, vis.values
+            )
+            return
+        kernel = self._kernel(call, vis, degrids=True)
         make_degrid(kernel)[batch.n_item, kernel.n_thread, self._stream](
-            *self._numbers(batch, w), self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale,
-            self._terms, call.to_corr, call.grid.reshape(call.grid.size), vis.values,
-        )  # fmt: skip
+            *numbers, *of_rows, self._terms, call.to_corr, grid, vis.values
+        )
 
     def _add(self, call: Call, layer: int, batch: Batch, vis: Visibilities) -> None:
-        kernel, rows = self._kernel(call, vis, degrids=False), self._rows
-        weight = vis.values if vis.weight is None else vis.weight
+        rows, numbers = self._rows, self._numbers(batch, float(self._plan.layer_w[layer]))
+        of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
+        weight, total = vis.values if vis.weight is None else vis.weight, self._total(call)
+        if self._takes_units(call):
+            by_units = GridKernel(*self._task(call, vis), *self._block())
+            fixed = self._fixed / (self._unit_scale**2 * self._unit)
+            make_block_grid(by_units)[batch.n_item, by_units.n_thread, self._stream](
+                *numbers, self._unit, fixed, *of_rows, self._unit_terms, call.to_corr, vis.values, weight,
+                total,
+            )  # fmt: skip
+            return
+        kernel = self._kernel(call, vis, degrids=False)
         make_grid(kernel)[batch.n_item, kernel.n_thread, self._stream](
-            *self._numbers(batch, float(self._plan.layer_w[layer])), self._fixed, self._items, self._starts,
-            rows.uvw, rows.order, rows.shift, rows.scale, self._terms, call.to_corr, vis.values, weight,
-            self._total(call),
-        )  # fmt: skip
+            *numbers, self._fixed, *of_rows, self._terms, call.to_corr, vis.values, weight, total
+        )
 
     def _clear(self, call: Call) -> None:
         total = self._total(call)
@@ -98,13 +131,18 @@ class Engine(LayerEngine[Call]):
         return self._workspace.array("total", (self._n_grid**2, 2 * call.n_plane), np.int64)
 
     def _find_scale(self, largest: Callable[[], float], screens: Screens) -> None:
-        """A power of two: no sum of all visibilities can exceed what a whole number holds."""
+        """Powers of two: no sum of all visibilities can exceed what a whole number holds.
+
+        And nothing that one adds to a plane can exceed 8, for matrix units.
+        """
         of_planes = 2.0 * np.abs(screens.to_corr).sum(axis=0).max()  # real and imaginary parts
-        bound = float(largest()) * float(of_planes) * self._most * float(self._start[-1])
+        most = float(largest()) * float(of_planes)
+        bound = most * self._most * float(self._start[-1])
         if not np.isfinite(bound):
             raise InputError("vis and weight must be finite where the weight is above 0")
         unit = np.floor(np.log2(_MOST_WHOLE / bound)) if bound > 0.0 else 0.0
         self._fixed = float(2.0 ** min(unit, _MOST_UNIT))
+        self._unit = _power_of_two(8.0 / most) if most > 0.0 else 1.0
 
     def _call(self, screens: Screens) -> Call:
         return self._shared(screens)
@@ -115,3 +153,17 @@ class Engine(LayerEngine[Call]):
     def _bytes_per_cell(self) -> int:
         """With the whole numbers."""
         return super()._bytes_per_cell() + 16
+
+
+def _power_of_two(most: float) -> float:
+    """The largest that is not above `most`, within what float32 holds."""
+    return float(2.0 ** np.clip(np.floor(np.log2(most)), -_MOST_UNIT, _MOST_UNIT))
+
+
+def _scaled(terms: NDArray[np.float64]) -> tuple[DeviceArray, float]:
+    """Terms of kernels for matrix units, and the power of two that they were multiplied by.
+
+    No part of a kernel then exceeds 2^11: times what a visibility adds to a plane, half precision holds it.
+    """
+    scale = _power_of_two(2.0**11 / float(np.abs(terms).sum(axis=(2, 3)).max()))
+    return device.upload((scale * terms).ravel().astype(np.float32)), scale

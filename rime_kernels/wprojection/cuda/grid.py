@@ -23,7 +23,9 @@ from rime_kernels.wprojection.cuda.parts import (
     Kernel,
     make_evaluate,
     make_locate,
+    make_put_bins,
     make_remainder,
+    make_share,
 )
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -38,14 +40,15 @@ def make_grid(kernel: Kernel) -> Compiled:
     their order, so that results repeat to the bit; a thread's own sums, in working precision, have a fixed
     order.
     """
-    real, n_plane, n_corr, shape = kernel.real, kernel.n_plane, kernel.n_corr, kernel.shape
+    real, n_plane, shape = kernel.real, kernel.n_plane, kernel.shape
     m_x, m_y, n_stage, bin_x, bin_y = shape.m_x, shape.m_y, shape.n_stage, kernel.bin_x, kernel.bin_y
     n_x, n_y, n_sum, n_cell = kernel.n_x, kernel.n_y, 2 * n_plane, kernel.n_cell
-    n_own, n_thread, has_weight = m_x * m_y * 2 * n_plane, kernel.n_thread, kernel.has_weight
+    n_own, n_thread = m_x * m_y * 2 * n_plane, kernel.n_thread
     whole_kernel = shape.whole_kernel
     # Names: Numba takes no product as the size of a shared array. One place more is read, and not used.
     n_place, n_share, n_factor = N_KEPT * n_stage + 1, 2 * n_stage, 2 * n_stage * n_cell * 2
-    locate, evaluate, remainder = make_locate(kernel), make_evaluate(kernel), make_remainder()
+    locate, share_of = make_locate(kernel, make_put_bins(kernel)), make_share(kernel)
+    evaluate, remainder = make_evaluate(kernel), make_remainder()
     flush, nowhere = _make_flush(kernel), NOWHERE
 
     @device.kernel(kernel.max_register)
@@ -95,17 +98,9 @@ def make_grid(kernel: Kernel) -> Compiled:
                 i = thread
                 while i < n * int32(n_plane):
                     j, s = kept + i // int32(n_plane), i % int32(n_plane)
-                    cos, sin = number[j, COS], number[j, SIN]
-                    sum_re = sum_im = real(0)
-                    for c in range(n_corr):
-                        k = at[j] * int64(n_corr) + c
-                        w = real(weight[k]) if has_weight else real(1)
-                        if w > real(0):  # what has no weight may be NaN
-                            vis_re, vis_im = w * real(vis[2 * k]), w * real(vis[2 * k + 1])
-                            re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
-                            m = to_corr[c, s]
-                            sum_re += m.real * re + m.imag * im
-                            sum_im += sign * (m.real * im - m.imag * re)
+                    sum_re, sum_im = share_of(
+                        at[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr
+                    )
                     k = half * int32(n_stage) + i // int32(n_plane)
                     share[k, 2 * s], share[k, 2 * s + 1] = sum_re, sum_im
                     i += int32(n_thread)

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Any
 
 from numba import float32, float64, int32, int64, uint32
 
@@ -50,9 +51,9 @@ NOWHERE = -(1 << 29)
 # Above the number of any cell, and of twice this there is a whole number of 32 bits.
 _FAR = 1 << 30
 # Visibilities whose kernels a thread evaluates together: each term that it reads serves all of them.
-_TOGETHER = 4
-# Numbers of its own that a thread needs for that.
-N_OWN = 6 * _TOGETHER
+TOGETHER = 4
+# Numbers of its own that a thread needs for that: real parts of kernels, imaginary parts, sums; z and t.
+OF_IM, OF_Z, OF_T, N_OWN = TOGETHER, 4 * TOGETHER, 5 * TOGETHER, 6 * TOGETHER
 # Batches that are kept: what is located serves until the last step of a batch is done.
 N_KEPT = 4
 
@@ -134,8 +135,8 @@ def values_of(n_plane: int) -> int:
 
 
 @dataclass(frozen=True)
-class Kernel:
-    """All that a kernel is compiled for.
+class Task:
+    """What kernels of any form are compiled for.
 
     Attributes
     ----------
@@ -144,7 +145,6 @@ class Kernel:
     n_plane, n_corr : int
     n_w, n_d, n_w_plane : int
         Terms of the polynomials, and planes of w.
-    shape : Shape
     compact, has_weight : bool
         As `Visibilities` has them.
     """
@@ -156,13 +156,19 @@ class Kernel:
     n_w: int
     n_d: int
     n_w_plane: int
-    shape: Shape
     compact: bool
     has_weight: bool
 
     @property
     def real(self) -> NumbaType:
         return float32 if self.single else float64
+
+
+@dataclass(frozen=True)
+class Kernel(Task):
+    """All that a kernel is compiled for whose threads own cells."""
+
+    shape: Shape
 
     @property
     def n_x(self) -> int:
@@ -205,16 +211,14 @@ class Kernel:
 
 
 @functools.cache
-def make_locate(kernel: Kernel) -> Compiled:
+def make_locate(task: Task, put_place: Compiled) -> Compiled:
     """Function that finds where the visibility k of an item is, and leaves it at `i` of the staged ones.
 
-    `place` gets, along x and y, the cell where the kernel's bin begins, a multiple of M at most M - 1 before
-    the kernel, and the kernel's first cell within the bins, which repeat; `number` z and t of `kernel.Tables`
-    and the phase; `plane` the plane of w; `at` the index of the visibility in the arrays.
+    `number` gets z and t of `kernel.Tables` and the phase; `plane` the plane of w; `at` the index of the
+    visibility in the arrays. `put_place(i, x, y, item, items, place)` leaves where the kernel begins.
     """
-    real, shape, half = kernel.real, kernel.shape, kernel.support // 2
-    m_x, m_y, bin_x, bin_y, n_w_plane = shape.m_x, shape.m_y, kernel.bin_x, kernel.bin_y, kernel.n_w_plane
-    compact, cos_sin, remainder = kernel.compact, turn_function(kernel.single), make_remainder()
+    real, half, n_w_plane = task.real, task.support // 2, task.n_w_plane
+    compact, cos_sin = task.compact, turn_function(task.single)
 
     @device.inline
     def locate(
@@ -239,16 +243,32 @@ def make_locate(kernel: Kernel) -> Compiled:
         number[i, T] = real(2.0 * (where - in_plane) - 1.0)
         sign = 1.0 - 2.0 * items[item, FLIP]
         number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
-        x, y = near_u - int32(half), near_v - int32(half)
-        start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
-        place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
-        place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
+        put_place(i, near_u - int32(half), near_v - int32(half), item, items, place)
         if compact:
             at[i] = int64(first_vis) + int64(k)
         else:
             at[i] = int64(order[row]) * scale.size + chan
 
     return locate
+
+
+@functools.cache
+def make_put_bins(kernel: Kernel) -> Compiled:
+    """Function for `make_locate`: along x and y, where a kernel begins among the bins.
+
+    That is the cell where the kernel's bin begins, a multiple of M at most M - 1 before the kernel, and the
+    kernel's first cell within the bins, which repeat.
+    """
+    m_x, m_y, bin_x, bin_y = kernel.shape.m_x, kernel.shape.m_y, kernel.bin_x, kernel.bin_y
+    remainder = make_remainder()
+
+    @device.inline
+    def put_bins(i: Scalar, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
+        start_x, start_y = remainder(x, bin_x), remainder(y, bin_y)
+        place[i, FIRST_X], place[i, START_X] = x - int32(start_x % uint32(m_x)), start_x
+        place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
+
+    return put_bins
 
 
 @functools.cache
@@ -261,9 +281,9 @@ def make_evaluate(kernel: Kernel) -> Compiled:
         thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, into: Scalar, factor: Array,
     ) -> None:  # fmt: skip
-        k, n_group = uint32(thread), (uint32(n) + uint32(_TOGETHER - 1)) // uint32(_TOGETHER)
+        k, n_group = uint32(thread), (uint32(n) + uint32(TOGETHER - 1)) // uint32(TOGETHER)
         while k < n_group * uint32(n_cell):
-            off, cell = k // uint32(n_cell) * uint32(_TOGETHER), k % uint32(n_cell)
+            off, cell = k // uint32(n_cell) * uint32(TOGETHER), k % uint32(n_cell)
             of_cell(
                 uint32(first) + off, uint32(first) + uint32(n), cell, terms, place, plane, number, own,
                 uint32(into) + off * uint32(2 * n_cell), factor,
@@ -275,17 +295,15 @@ def make_evaluate(kernel: Kernel) -> Compiled:
 
 @functools.cache
 def _make_of_cell(kernel: Kernel) -> Compiled:
-    """Function that evaluates one cell of the kernels of `_TOGETHER` visibilities, from `first` on.
+    """Function that evaluates one cell of the kernels of `TOGETHER` visibilities, from `first` on.
 
     `cell` counts along u and then along v, to the end of the bin, where a kernel is 0. `factor` gets,
     from `into` on, bin_x + bin_y numbers of each, of cells at their place within the bins: along u those that
     are the first of a thread, then the second ones, and so on, for threads that are neighbours read along u;
     along v those of a thread follow each other. `own` has `N_OWN` numbers of the thread's own.
     """
-    real, support, m_x, n_x = kernel.real, kernel.support, kernel.shape.m_x, kernel.n_x
-    bin_x, bin_y, n_w, n_d, n_w_plane = kernel.bin_x, kernel.bin_y, kernel.n_w, kernel.n_d, kernel.n_w_plane
-    size_of_plane, n_cell, n = n_w * n_d * 2 * support, kernel.n_cell, _TOGETHER
-    im, part, part_im, z, t = n, 2 * n, 3 * n, 4 * n, 5 * n  # behind the real part
+    m_x, n_x, bin_x, bin_y = kernel.shape.m_x, kernel.n_x, kernel.bin_x, kernel.bin_y
+    real, support, n_cell, polynomials = kernel.real, kernel.support, kernel.n_cell, make_polynomials(kernel)
 
     @device.inline
     def of_cell(
@@ -295,31 +313,22 @@ def _make_of_cell(kernel: Kernel) -> Compiled:
         is_v = cell >= uint32(bin_x)
         j, n_bin = (cell - uint32(bin_x), uint32(bin_y)) if is_v else (cell, uint32(bin_x))
         of_z, of_start = (uint32(Z_V), uint32(START_Y)) if is_v else (uint32(Z_U), uint32(START_X))
-        for v in range(n):
-            own[z + v], own[t + v] = number[first + uint32(v), of_z], number[first + uint32(v), uint32(T)]
+        for v in range(TOGETHER):
+            own[OF_Z + v], own[OF_T + v] = (
+                number[first + uint32(v), of_z],
+                number[first + uint32(v), uint32(T)],
+            )
         i = first
-        while i < min(end, first + uint32(n)):
+        while i < min(end, first + uint32(TOGETHER)):
             # Nearly always all visibilities are of one plane of w, for which this is done once.
             of_plane = plane[i]
             if i == first or of_plane != plane[i - uint32(1)]:
-                for v in range(n):
-                    own[v] = own[im + v] = real(0)
                 if j < uint32(support):
-                    term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
-                    term += uint32(size_of_plane) + j
-                    for _ in range(n_w):
-                        for v in range(n):
-                            own[part + v] = own[part_im + v] = real(0)
-                        for _ in range(n_d):
-                            term -= uint32(2 * support)
-                            term_re, term_im = terms[term], terms[term + uint32(support)]
-                            for v in range(n):
-                                own[part + v] = own[part + v] * own[z + v] + term_re
-                                own[part_im + v] = own[part_im + v] * own[z + v] + term_im
-                        for v in range(n):
-                            own[v] = own[v] * own[t + v] + own[part + v]
-                            own[im + v] = own[im + v] * own[t + v] + own[part_im + v]
-                for v in range(n):
+                    polynomials(j, is_v, of_plane, terms, own)
+                else:
+                    for v in range(2 * TOGETHER):
+                        own[v] = real(0)
+                for v in range(TOGETHER):
                     if first + uint32(v) < end and plane[first + uint32(v)] == of_plane:
                         at = uint32(place[first + uint32(v), of_start]) + j
                         at -= n_bin if at >= n_bin else uint32(0)
@@ -328,10 +337,96 @@ def _make_of_cell(kernel: Kernel) -> Compiled:
                         else:
                             at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
                         k = into + (uint32(v * n_cell) + at) * uint32(2)
-                        factor[k], factor[k + uint32(1)] = own[v], own[im + v]
+                        factor[k], factor[k + uint32(1)] = own[v], own[OF_IM + v]
             i += uint32(1)
 
     return of_cell
+
+
+@functools.cache
+def make_polynomials(task: Task) -> Compiled:
+    """Function that evaluates cell j of the kernels in u or v of `TOGETHER` visibilities, in one plane of w.
+
+    `own` has z and t of these; it gets the real and the imaginary parts.
+    """
+    real, support, n_w, n_d, n_w_plane = task.real, task.support, task.n_w, task.n_d, task.n_w_plane
+    size_of_plane, n = n_w * n_d * 2 * support, TOGETHER
+    im, part, part_im, z, t = OF_IM, 2 * n, 3 * n, OF_Z, OF_T
+
+    @device.inline
+    def polynomials(j: Scalar, is_v: Scalar, of_plane: Scalar, terms: Array, own: Array) -> None:
+        term = uint32(of_plane + int32(n_w_plane) if is_v else of_plane) * uint32(size_of_plane)
+        term += uint32(size_of_plane) + j
+        for v in range(n):
+            own[v] = own[im + v] = real(0)
+        for _ in range(n_w):
+            for v in range(n):
+                own[part + v] = own[part_im + v] = real(0)
+            for _ in range(n_d):
+                term -= uint32(2 * support)
+                term_re, term_im = terms[term], terms[term + uint32(support)]
+                for v in range(n):
+                    own[part + v] = own[part + v] * own[z + v] + term_re
+                    own[part_im + v] = own[part_im + v] * own[z + v] + term_im
+            for v in range(n):
+                own[v] = own[v] * own[t + v] + own[part + v]
+                own[im + v] = own[im + v] * own[t + v] + own[part_im + v]
+
+    return polynomials
+
+
+@functools.cache
+def make_share(task: Task) -> Compiled:
+    """Function that gives what the weighted visibility k adds to plane s, with its phase taken off.
+
+    `sign` is -1 for a flipped item, and 1 else.
+    """
+    real, n_corr, has_weight = task.real, task.n_corr, task.has_weight
+
+    @device.inline
+    def share_of(
+        k: Scalar, s: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, vis: Array, weight: Array,
+        to_corr: Array,
+    ) -> tuple[Scalar, Scalar]:  # fmt: skip
+        sum_re = sum_im = real(0)
+        for c in range(n_corr):
+            of_corr = k * int64(n_corr) + c
+            w = real(weight[of_corr]) if has_weight else real(1)
+            if w > real(0):  # what has no weight may be NaN
+                vis_re, vis_im = w * real(vis[2 * of_corr]), w * real(vis[2 * of_corr + 1])
+                re, im = cos * vis_re + sin * vis_im, cos * vis_im - sin * vis_re
+                m = to_corr[c, s]
+                sum_re += m.real * re + m.imag * im
+                sum_im += sign * (m.real * im - m.imag * re)
+        return sum_re, sum_im
+
+    return share_of
+
+
+@functools.cache
+def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
+    """Function that writes correlation c of the staged visibility j, from the sums of its planes.
+
+    `sum_of(s, of)` gives the sum of plane s, of what `of` says.
+    """
+    real, n_plane, n_corr = task.real, task.n_plane, task.n_corr
+
+    @device.inline
+    def write_vis(
+        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, at: Array, of: Any, vis: Array
+    ) -> None:
+        cos, sin = number[j, COS], number[j, SIN]
+        re = im = real(0)
+        for s in range(n_plane):
+            sum_re, sum_im = sum_of(s, of)
+            sum_im *= sign
+            m = to_corr[c, s]
+            re += m.real * sum_re - m.imag * sum_im
+            im += m.real * sum_im + m.imag * sum_re
+        k = 2 * (at[j] * int64(n_corr) + c)
+        vis[k], vis[k + 1] = cos * re - sin * im, sin * re + cos * im
+
+    return write_vis
 
 
 @functools.cache

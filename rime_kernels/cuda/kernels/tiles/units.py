@@ -18,13 +18,15 @@ from numba.core import cgutils
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
+from rime_kernels.cuda.kernels.tiles import emulated
 
 ir: Any = cgutils.ir  # LLVM's
 
 # Rows and columns of a product; numbers of the result that a thread has.
 N_ROW, N_COLUMN, N_OWN = 16, 8, 4
-# Compute capability from which the instruction for 16 rows in double precision exists.
-_DOUBLE_ROWS = (9, 0)
+# Compute capability from which instructions for both precisions exist, and the one for 16 rows in double
+# precision.
+_CAPABILITY, _DOUBLE_ROWS = (8, 0), (9, 0)
 
 # LLVM's types by the letters of constraints.
 _KINDS = {"r": ir.IntType(32), "l": ir.IntType(64), "f": ir.FloatType(), "d": ir.DoubleType()}
@@ -56,6 +58,11 @@ def _instruction(code: str, results: str, arguments: str, more: str = "") -> Cal
     return build
 
 
+def are_there() -> bool:
+    """Whether the device of this thread has these instructions; the simulator has not."""
+    return device.capability() >= _CAPABILITY
+
+
 def multiplies_rows_in_double() -> bool:
     """Whether the device of this thread multiplies all rows in double precision at once; else eight."""
     return device.capability() >= _DOUBLE_ROWS
@@ -72,6 +79,8 @@ def make_product(single: bool, all_rows: bool) -> Compiled:
     """
     if not single:
         return _double_product(all_rows)
+    if device.simulated():
+        return emulated.make_product()
     four = types.UniTuple(types.float32, 4)
     code = (
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -120,6 +129,8 @@ def _double_product(all_rows: bool) -> Compiled:
 @functools.cache
 def make_turn(single: bool) -> Compiled:
     """Function that gives (y, -x) of (x, y): a packed pair, or the two numbers of double precision."""
+    if single and device.simulated():
+        return emulated.turn
     if single:
         code = "{.reg .b32 x; prmt.b32 x, $1, $1, 0x1032; xor.b32 $0, x, 0x80000000;}"
         build = _instruction(code, "r", "r")
@@ -149,6 +160,8 @@ def make_turn(single: bool) -> Compiled:
 @functools.cache
 def make_address() -> Compiled:
     """Function that gives the address of a shared array, uint32."""
+    if device.simulated():
+        return emulated.Address
 
     @device.intrinsic
     def address(context: Any, array: Array) -> Any:
@@ -166,6 +179,8 @@ def make_address() -> Compiled:
 @functools.cache
 def make_load(single: bool) -> Compiled:
     """Function that reads 16 bytes of shared memory: four packed pairs, or two numbers."""
+    if single and device.simulated():
+        return emulated.load
     letter, n = ("r", 4) if single else ("d", 2)
     numba_kind = types.uint32 if single else types.float64
     outs = ", ".join(f"${k}" for k in range(n))
@@ -181,8 +196,25 @@ def make_load(single: bool) -> Compiled:
 
 
 @functools.cache
+def make_store_pair() -> Compiled:
+    """Function that writes a packed pair to shared memory."""
+    if device.simulated():
+        return emulated.store_pair
+    build = _instruction("st.shared.b32 [$0], $1;", "", "rr", "~{memory}")
+    u32 = types.uint32
+
+    @device.intrinsic
+    def store_pair(context: Any, at: Scalar, pair: Scalar) -> Any:
+        return types.void(u32, u32), build
+
+    return store_pair
+
+
+@functools.cache
 def make_split() -> Compiled:
     """Function that gives two numbers as packed pairs: rounded to half precision, and what is left."""
+    if device.simulated():
+        return emulated.split
     code = (
         "{.reg .b16 a, b; .reg .f32 x, y; cvt.rn.f16x2.f32 $0, $3, $2; mov.b32 {a, b}, $0; "
         "cvt.f32.f16 x, a; cvt.f32.f16 y, b; sub.f32 x, $2, x; sub.f32 y, $3, y; "

@@ -1,0 +1,73 @@
+"""Instructions of matrix units in single precision, for the simulator: `units` says what they do."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rime_kernels.compile.types import Compiled
+
+_WARP = 32
+
+
+class Address(NamedTuple):
+    """A place in an array of packed pairs."""
+
+    array: Any
+    n_byte: int = 0
+
+    def __add__(self, n_byte: Any) -> Address:
+        return Address(self.array, self.n_byte + int(n_byte))
+
+
+def load(at: Address) -> tuple[int, ...]:
+    """Four packed pairs."""
+    first, rest = divmod(at.n_byte, 16)
+    assert rest == 0, "16 bytes are read from multiples of 16"
+    return tuple(int(pair) for pair in at.array[4 * first : 4 * first + 4])
+
+
+def store_pair(at: Address, pair: Any) -> None:
+    """Write a packed pair."""
+    at.array[at.n_byte // 4] = pair
+
+
+def split(x: Any, y: Any) -> tuple[int, int]:
+    """Two numbers as packed pairs: rounded to half precision, and what is left."""
+    numbers = np.array([x, y], np.float32)
+    high = numbers.astype(np.float16)
+    low = (numbers - high).astype(np.float16)
+    return int(high.view(np.uint32)[0]), int(low.view(np.uint32)[0])
+
+
+def turn(pair: Any) -> int:
+    """(y, -x) of (x, y)."""
+    return ((int(pair) >> 16) | (int(pair) & 0xFFFF) << 16) ^ 0x80000000
+
+
+def make_product() -> Compiled:
+    """The product of a warp. All threads of a block must call it, for all meet."""
+    given: dict[int, tuple[Any, ...]] = {}  # one block runs at a time
+
+    def numbers(first: int, which: tuple[int, int]) -> NDArray[np.float32]:
+        """Row or column of a matrix: pairs that four threads have."""
+        pairs = [[given[first + t][k] for k in which] for t in range(4)]
+        return np.array(pairs, np.uint32).view(np.float16).astype(np.float32).ravel()
+
+    def product(*operands: Any) -> tuple[Any, ...]:
+        thread: Any = threading.current_thread()
+        warp, lane = thread.thread_id // _WARP * _WARP, thread.thread_id % _WARP
+        given[thread.thread_id] = operands
+        # Two meetings: all have written before anyone reads, and have read before the next product.
+        thread.syncthreads()
+        row, column = warp + lane // 4 * 4, warp + lane % 4 * 8
+        rows = [numbers(row, which) for which in ((0, 2), (1, 3))]
+        columns = [numbers(column + 4 * k, (4, 5)) for k in range(2)]
+        found = [np.float32(a @ b) for a in rows for b in columns]
+        thread.syncthreads()
+        return tuple(c + each for c, each in zip(operands[6:], found, strict=True))
+
+    return product
