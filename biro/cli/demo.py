@@ -196,14 +196,11 @@ def _sample(run: Path, likelihood: Likelihood, seed: int, n_live: int, progress:
 
 
 def _report(folder: Path, posterior: Posterior, likelihood: Likelihood, comparison: Comparison) -> Path:
-    from biro.plots import corner
     from biro.plots.report import write_report
     from biro.plots.standard import standard_pictures
 
     plain_pictures()
-    pictures = standard_pictures(posterior, likelihood)
-    corner_caption = next(caption for caption in pictures if caption.startswith("Posterior"))
-    pictures[corner_caption] = corner(posterior, truth=TRUTH)
+    pictures = standard_pictures(posterior, likelihood, truth=TRUTH)
     return write_report(
         folder, posterior, likelihood, title="biro demo", comparison=comparison, pictures=pictures
     )

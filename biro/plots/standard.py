@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
@@ -31,7 +31,11 @@ _WITH_TRACES = 12
 
 
 def standard_pictures(
-    posterior: Posterior, likelihood: Likelihood, names: Sequence[str] | None = None
+    posterior: Posterior,
+    likelihood: Likelihood,
+    names: Sequence[str] | None = None,
+    *,
+    truth: Mapping[str, float] | None = None,
 ) -> dict[str, Figure]:
     """The pictures of a run by caption, those alone that have something to show.
 
@@ -45,6 +49,8 @@ def standard_pictures(
     names : sequence of str, optional
         Parameters of corner and traces, as `biro.plots.corner` takes them; by default without noise factors
         where there are more than eight parameters, and as many as can be read.
+    truth : mapping of str to float, optional
+        True values, to be drawn into the corner.
 
     Raises
     ------
@@ -54,7 +60,7 @@ def standard_pictures(
     best = posterior.best_fit
     columns = [column.name for column in chosen_columns(posterior, names)]
     shown = columns if names is not None else columns[:MAX_CORNER]
-    about_posterior = {_caption_of_corner(posterior, shown): corner(posterior, shown)}
+    about_posterior = {_caption_of_corner(posterior, shown): corner(posterior, shown, truth=truth)}
     if posterior.provenance.sampler != "none":  # whose draws are no run
         traced = shown if names is not None else shown[:_WITH_TRACES]
         about_posterior[f"Traces{_left_out(posterior, traced)}"] = traces(posterior, traced)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
 from rime_kernels.cpu.lanes import Nodes
@@ -24,6 +26,8 @@ _C = phase.SPEED_OF_LIGHT
 
 # Entries whose residuals fit in the L1 cache of a core, and sources whose antenna terms fit in the L2 cache.
 CHUNK, PIECE = 32, 48
+# Numbers as arguments: Numba would compile a function once for each number in its text.
+_0, _1, _4 = np.int64(0), np.int64(1), np.int64(4)
 
 
 class Entries(NamedTuple):
@@ -130,7 +134,7 @@ def _fill_products(entries: Entries, terms: Pointer, out: Pointer, like: Vector)
     n = size(like)
     for e in range(entries.n_entry):
         p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
-        re, im = product(ahead(terms, 2 * n * p), ahead(terms, 2 * n * q), 0, like)
+        re, im = product(ahead(terms, 2 * n * p), ahead(terms, 2 * n * q), _0, like)
         store(out, 2 * n * e, re)
         store(out, 2 * n * e + n, im)
 
@@ -217,12 +221,12 @@ def _add_source(
             k_re, k_im = power * k_re, power * k_im
         of_b = of_b + repeat(k_re, stokes) * r_re + repeat(k_im, stokes) * r_im
         z_im = k_re * s_im - k_im * s_re
-        of_lmn = add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
+        of_lmn = add_columns(of_lmn, entries.coordinates, n_flat, _0, e, z_im, lane)
         if shape is not None:
             z_re = k_re * s_re + k_im * s_im
-            of_along = add_columns(of_along, shape, n_flat, 1, e, z_re, lane)
-            of_across = add_columns(of_across, shape, n_flat, 4, e, z_re, lane)
-    add_vector(of_brightness, 0, of_b, wide)
+            of_along = add_columns(of_along, shape, n_flat, _1, e, z_re, lane)
+            of_across = add_columns(of_across, shape, n_flat, _4, e, z_re, lane)
+    add_vector(of_brightness, _0, of_b, wide)
     for k in range(3):
         add_vector(of_direction, n * k, of_lmn[k], wide)
         if shape is not None:

@@ -263,7 +263,7 @@ def run_task(
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
-    fill_factors(ending, 0, like)
+    fill_factors(ending, np.int64(0), like)  # the type of other entries, or Numba would compile it twice
     has_brightness, backward = False, backward_of(work)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
+from rime_kernels.compile.ahead import Loop
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import gather_of
@@ -236,6 +237,10 @@ class Engine:
             self._fixed = fixed
             self._data.clear()
             self._recordings.clear()  # of data that are no longer there
+
+    def gradient_loops(self, sources: Sources) -> list[Loop]:
+        """Kernels alone."""
+        return []
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""

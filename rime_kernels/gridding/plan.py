@@ -311,7 +311,7 @@ def _cover_run(
 ) -> Scalar:  # fmt: skip
     """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
-    chan = n_group = 0
+    chan = n_group = np.int64(0)  # as they are later, or Numba would compile what is called for 0, too
     while chan < scale.size:
         end, low, high = _group_end(chan, scale, spread)
         box, first = empty, start
@@ -341,7 +341,8 @@ def _cover(
     w: Array,
 ) -> Scalar:
     """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
-    n = n_row = 0
+    zero = np.int64(0)  # of the type of n, or Numba would compile `_cover_run` twice
+    n = n_row = zero
     none = items[:0]
     # A subgrid's middle is a whole cell, and w of a row may be half a step from its layer.
     w_room = 2.0 * limits.w_reach - limits.w_step if limits.n_layer > 1 else np.inf
@@ -354,7 +355,9 @@ def _cover(
         widest = min((2.0 * limits.reach - 1.0) / (longest + 1e-300), w_room / (w_longest + 1e-300))
         best, fewest, n_group = widest, -1, 0
         for share in shares:
-            found, groups = _cover_run(start, stop, uvw, scale, limits, share * widest, max_rows, none, w, 0)
+            found, groups = _cover_run(
+                start, stop, uvw, scale, limits, share * widest, max_rows, none, w, zero
+            )
             if fewest < 0 or found < fewest:
                 best, fewest, n_group = share * widest, found, groups
         if items.shape[0] > 0:
