@@ -287,7 +287,7 @@ class Density:
     def _batch(self, theta: ArrayLike) -> tuple[ThetaBatch, bool]:
         """theta as a batch, and whether it is one vector."""
         vectors, is_single = self._vectors(theta)
-        return self._seen.at(vectors), is_single
+        return ThetaBatch(self._seen.parts, vectors), is_single
 
     def _one(self, theta: ArrayLike) -> ThetaBatch:
         """One vector theta as a batch of one."""
@@ -301,12 +301,13 @@ class Density:
             array = np.asarray(theta, dtype=np.float64)
         except (TypeError, ValueError) as error:
             raise InputError(f"theta must be real numbers ({error})") from None
-        if array.ndim not in (1, 2) or array.shape[-1] != self.n_param:
+        is_single, n_param = array.ndim == 1, self.n_param
+        if array.shape[-1:] != (n_param,) or array.ndim > 2:
             raise InputError(
-                f"theta must have shape ({self.n_param},) or (n_batch, {self.n_param}), got {array.shape}; "
+                f"theta must have shape ({n_param},) or (n_batch, {n_param}), got {array.shape}; "
                 f"its parameters are {', '.join(self.parameter_names)}" + self._hint
             )
-        return np.atleast_2d(array), array.ndim == 1
+        return array[None] if is_single else array, is_single
 
 
 class EvaluationCount:
@@ -334,10 +335,10 @@ class EvaluationCount:
         LikelihoodError
             More than a tenth of all evaluations so far, once there are 1000, were not a number.
         """
-        usable = value < np.inf
         self.n_call += len(theta)
-        if usable.all():
+        if np.maximum.reduce(value, initial=-np.inf) < np.inf:  # false for NaN
             return value
+        usable = value < np.inf
         self.n_nan += int((~usable).sum())
         if self.n_call >= NAN_GRACE and self.n_nan > NAN_FRACTION * self.n_call:
             first = theta[np.flatnonzero(~usable)[0]].tolist()

@@ -215,7 +215,7 @@ class PartitionEngines:
         columns = chi2_together(self.rimes, self.sources(batch), scaled_dofs)
         chi2 = np.empty((len(batch), len(columns)))
         for i, column in enumerate(columns):
-            chi2[:, i] = column + self.left_out[i]
+            np.add(column, self.left_out[i], out=chi2[:, i])
         return chi2
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:

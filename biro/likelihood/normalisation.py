@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,13 @@ from numpy.typing import NDArray
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
+
+
+class OfFactor(NamedTuple):
+    """What ln L has of the noise factor s, (n_batch or 1, n_partition) each."""
+
+    twice_square: Array  # 2 s^2
+    log_volume: Array  # 2 N ln s
 
 
 class Normalisation:
@@ -52,11 +60,16 @@ class Normalisation:
         log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]
         return cls(n_vis, [2 * n for n in n_vis], log_norm)
 
-    def log_likelihood(self, chi2: Array, factor: Array, dof: Array | None = None) -> Array:
+    def of_factor(self, factor: Array) -> OfFactor:
+        """The terms of s (n_batch or 1, n_partition), finite or not."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            return OfFactor(2.0 * factor**2, np.asarray(self.n_data * np.log(factor), dtype=np.float64))
+
+    def log_likelihood(self, chi2: Array, of_factor: OfFactor, dof: Array | None = None) -> Array:
         """The sum over partitions, (n_batch,), for chi2, s and nu (n_batch, n_partition), finite or not."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             grown = chi2 if dof is None else (1.0 + 2.0 / dof) * chi2
-            terms = self._log_norm - grown / (2.0 * factor**2) - self.n_data * np.log(factor)
+            terms = self._log_norm - grown / of_factor.twice_square - of_factor.log_volume
         # A sum over one is slow for many vectors: each is a loop of its own.
         return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
 

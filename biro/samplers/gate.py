@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -20,9 +21,13 @@ class ClosedError(Exception):
 class Gate:
     """Evaluates the rows that threads ask for, each thread one row, in common batches.
 
-    The threads are nutpie's. Unlike in a `BatchingPool`, nothing tells when one of them ends: the first to
-    ask waits until as many have asked as in the call before, or for `PATIENCE`. The answer to a row does not
-    depend on the other rows.
+    The threads are nutpie's. Unlike in a `BatchingPool`, nothing tells when one of them ends: rows wait until
+    as many have come as there are threads that were in one of the two calls before, or for `PATIENCE`. The
+    answer to a row does not depend on the other rows.
+
+    The thread that brings the last row evaluates all of them, so that it alone need not be woken, and each of
+    the others is woken once, when it has its answer: to wake a thread takes about as long as to evaluate a
+    small likelihood.
 
     Parameters
     ----------
@@ -41,9 +46,10 @@ class Gate:
 
     def __init__(self, evaluate: Callable[[Array], Array], failed: Callable[[], None] = lambda: None) -> None:
         self._evaluate, self._failed = evaluate, failed
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._waiting: list[_Question] = []
-        self._busy, self._expected = False, 1
+        self._busy, self._expected, self._threads = False, 1, set[int]()
+        self._answered = time.monotonic()  # when the last call ended
         self.n_call = self.n_row = 0
         self.error: Exception | None = None
 
@@ -54,9 +60,11 @@ class Gate:
 
     def close(self) -> None:
         """Answer no more: a thread that asks from now on gets an error."""
-        with self._changed:
+        with self._lock:
             self.error = self.error or ClosedError()
-            self._changed.notify_all()
+            waiting, self._waiting = self._waiting, []
+        for question in waiting:
+            question.told.release()
 
     def __call__(self, row: Array) -> Array:
         """The answer to one row.
@@ -67,46 +75,71 @@ class Gate:
             What `evaluate` raised.
         """
         question = _Question(np.array(row))
-        with self._changed:
+        with self._lock:
+            if self.error is not None:
+                raise self.error
+            is_first = not self._waiting
             self._waiting.append(question)
-            self._changed.notify_all()
-            while self._busy and question.answer is None and self.error is None:
-                self._changed.wait()
-            if question.answer is None and self.error is None:
-                self._busy = True
-                self._changed.wait_for(lambda: len(self._waiting) >= self._expected, PATIENCE)
-                together, self._waiting = self._waiting, []
-                self._expected = len(together)
-                self._busy = self.error is None  # closed meanwhile: nothing is worked out
-        if question.answer is None and self.error is None:
-            self._answer(together)
-        if self.error is not None:
+            together = self._taken() if len(self._waiting) >= self._expected else []
+        if not together:
+            together = self._wait(question, is_first=is_first)
+        if together:
+            self._answer(together, question)
+        if question.answer is None:
+            assert self.error is not None
             raise self.error
-        assert question.answer is not None
         return question.answer
 
-    def _answer(self, together: list[_Question]) -> None:
+    def _wait(self, question: _Question, *, is_first: bool) -> list[_Question]:
+        """Wait for the answer; or, where the first has waited too long, take all who wait now."""
+        if not is_first:
+            question.told.acquire()
+            return []
+        patience = PATIENCE
+        while not question.told.acquire(timeout=patience):
+            with self._lock:
+                # Those who have just been answered have not had the time to ask again.
+                patience = self._answered + PATIENCE - time.monotonic()
+                if self._busy or question not in self._waiting:
+                    patience = PATIENCE
+                elif patience <= 0.0:
+                    return self._taken()
+        return []
+
+    def _taken(self) -> list[_Question]:
+        """All who wait, for a call that begins now; none while there is one. The lock is held."""
+        if self._busy:
+            return []
+        together, self._waiting = self._waiting, []
+        before, self._threads = self._threads, {question.thread for question in together}
+        self._expected, self._busy = len(before | self._threads), True
+        return together
+
+    def _answer(self, together: list[_Question], own: _Question) -> None:
+        """Evaluate all rows, and tell all who wait for them but the one whose thread this is."""
         try:
             answers = self._evaluate(np.stack([question.row for question in together]))
         except Exception as error:
             self._failed()
             self.error = error
-        with self._changed:
+        with self._lock:
             if self.error is None:
                 self.n_call += 1
                 self.n_row += len(together)
                 for question, answer in zip(together, answers, strict=True):
                     question.answer = answer
-            # Threads that asked in the meantime have to be waited for, too.
-            self._expected += len(self._waiting)
-            self._busy = False
-            self._changed.notify_all()
+            else:  # those who asked meanwhile are not answered either
+                together, self._waiting = together + self._waiting, []
+            self._busy, self._answered = False, time.monotonic()
+        for question in together:
+            if question is not own:
+                question.told.release()
 
 
 class _Question:
-    """A row, and its answer once there is one."""
+    """A row and the thread that asks, its answer once there is one, and a lock: free once that may go on."""
 
     def __init__(self, row: Array) -> None:
-        self.row, self.answer = row, None
-
-    answer: Array | None
+        self.row, self.thread, self.told = row, threading.get_ident(), threading.Lock()
+        self.told.acquire()
+        self.answer: Array | None = None

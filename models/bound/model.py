@@ -77,6 +77,8 @@ class BoundModel:
         In the order of the arrays: points, then Gaussians.
     noise_terms : NoiseTerms or None
         Factors of antennas and what is added to the stated noise; None where there is neither.
+    parts : BoundParts
+        What makes a `ThetaBatch` of checked theta.
     """
 
     def __init__(
@@ -112,8 +114,7 @@ class BoundModel:
         self._frames = [self._frame(partition) for partition in partitions]
         self._start = min(float(partition.time.min()) for partition in partitions)
         self._assembly = self._assemble(range(len(partitions)))
-        # Of one partition each, made when asked for.
-        self._single = {0: self._assembly} if len(partitions) == 1 else {}
+        self._single = {0: self._assembly} if len(partitions) == 1 else {}  # of one partition each
         found = self._find_checks()
         check_alone(self._resolved, *found)
         self._prior = ConstrainedPrior(self._resolved, *found)
@@ -121,7 +122,7 @@ class BoundModel:
         self.log_constraint_mass_error = self._prior.log_mass_error
         factor, dof = PerPartition(self._resolved, self._instrument.noise), self._instrument.dof
         noise_dof = None if dof is None else PerPartition(self._resolved, dof)
-        self._parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
+        self.parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
         terms = self._instrument.noise_terms
         self.noise_terms = None if terms is None else NoiseTerms(self._resolved, terms)
         if self._layout.has_functions:
@@ -157,7 +158,7 @@ class BoundModel:
         ModelError
             Any other shape.
         """
-        return ThetaBatch(self._parts, self._batch(theta))
+        return ThetaBatch(self.parts, self._batch(theta))
 
     def prior_transform(self, unit: ArrayLike) -> Array:
         """theta, float64 (..., n_param), of points of the unit cube (..., n_param).
@@ -172,11 +173,11 @@ class BoundModel:
         -inf outside the priors and where a constraint is broken. Periodic parameters are taken
         modulo their period.
         """
-        return ThetaBatch(self._parts, self._shaped(theta)).log_prior
+        return ThetaBatch(self.parts, self._shaped(theta)).log_prior
 
     def log_prior_slope(self, theta: ArrayLike) -> Array:
         """Derivatives of `log_prior` with respect to theta, (..., n_param); NaN where that is -inf."""
-        return ThetaBatch(self._parts, self._shaped(theta)).log_prior_slope
+        return ThetaBatch(self.parts, self._shaped(theta)).log_prior_slope
 
     @property
     def box(self) -> tuple[Array, Array]:
@@ -197,7 +198,7 @@ class BoundModel:
 
     def allowed(self, theta: ArrayLike) -> NDArray[np.bool_]:
         """Whether the constraints that the transform does not build in hold: bool (...)."""
-        return ThetaBatch(self._parts, self._shaped(theta)).allowed
+        return ThetaBatch(self.parts, self._shaped(theta)).allowed
 
     def wrap(self, theta: ArrayLike) -> Array:
         """theta with periodic parameters (position angles) brought back into their prior's range."""
@@ -269,7 +270,7 @@ class BoundModel:
 
     def pull_back_noise(self, by_factor: Array, by_dof: Array | None = None) -> Array:
         """Derivatives with respect to theta (n_batch, n_param), from those to `noise_factor`, `noise_dof`."""
-        slopes, dof = self._parts.noise_factor.pull_back(by_factor), self._parts.noise_dof
+        slopes, dof = self.parts.noise_factor.pull_back(by_factor), self.parts.noise_dof
         if dof is not None and by_dof is not None:
             slopes += dof.pull_back(by_dof)
         return slopes
@@ -277,7 +278,7 @@ class BoundModel:
     @property
     def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
         """Of each noise-factor parameter: its partitions, bool (n_partition,), and factor per unit."""
-        return self._parts.noise_factor.parameters
+        return self.parts.noise_factor.parameters
 
     def noise_factor(self, theta: ArrayLike) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_partition)."""
@@ -306,7 +307,7 @@ class BoundModel:
         found._knots = [None if knots is None else knots.taken(own.times) for knots, own in tables]
         found._assembly = found._assemble(range(len(samples)))
         found._single = {0: found._assembly} if len(samples) == 1 else {}
-        found._parts = replace(self._parts, assembly=found._assembly)
+        found.parts = replace(self.parts, assembly=found._assembly)
         return found
 
     def steps(self, i_partition: int) -> tuple[Index, Index]:
@@ -390,8 +391,7 @@ class BoundModel:
                 "an image is worked out once, seen through a beam that does not change: fix the beam, its "
                 "pointing errors and what turns its feeds, or leave out [[image]]"
             )
-        middle = self.prior_transform(np.full((1, self.n_param), 0.5))
-        return self.beam_at(middle, i_partition)
+        return self.beam_at(self.prior_transform(np.full((1, self.n_param), 0.5)), i_partition)
 
     def beam_at(self, theta: ArrayLike, i_partition: int) -> Beam | PartitionBeam | None:
         """The beam of a partition for one parameter vector, as images are seen through it."""

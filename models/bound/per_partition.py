@@ -51,6 +51,11 @@ class PerPartition:
         return found
 
     @property
+    def fixed(self) -> Array | None:
+        """The number of each partition, (1, n_partition), where none follows a parameter; else None."""
+        return None if self._scale.size else self._base[None].copy()
+
+    @property
     def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
         """Of each parameter that is such a number: its partitions, bool (n_partition,), and factor per unit.
 

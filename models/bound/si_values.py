@@ -134,17 +134,14 @@ class Gathered:
     """
 
     def __init__(self, values: SIValues, slots: Index) -> None:
-        self._index = values.index(slots).reshape(-1)
-        self._shape = slots.shape
+        self._index = values.index(slots)
         self._memory = Reused()
-        self._back = Scatter(self._index, values.n_free)
+        self._back = Scatter(self._index.reshape(-1), values.n_free)
 
     def __call__(self, values: Array) -> Array:
-        n_batch = values.shape[0]
-        array = self._memory.empty(n_batch, self._index.size)
+        array = self._memory.empty(values.shape[0], *self._index.shape)
         # Every index is valid; the mode "raise" would fill a second array first.
-        values.take(self._index, axis=1, out=array, mode="clip")
-        return array.reshape(n_batch, *self._shape)
+        return values.take(self._index, axis=1, out=array, mode="clip")
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """The same elements, gathered from the changes of the values."""

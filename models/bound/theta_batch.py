@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import update_wrapper
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,6 +17,19 @@ from rime_kernels.arrays import Sources
 from rime_kernels.gradient import Gradient
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
+
+
+class CachedProperty(Generic[T]):
+    """As `functools.cached_property`, which takes a lock before Python 3.12: a batch has one thread."""
+
+    def __init__(self, function: Callable[[Any], T]) -> None:
+        self._function, self._name = function, function.__name__
+        update_wrapper(self, function)  # type: ignore[arg-type]  # for its docstring
+
+    def __get__(self, batch: Any, owner: object = None) -> T:
+        found = batch.__dict__[self._name] = self._function(batch)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,42 +82,42 @@ class ThetaBatch:
         batch.wrapped = batch.theta if self.wrapped is self.theta else self.wrapped[index]
         return batch
 
-    @cached_property
+    @CachedProperty
     def wrapped(self) -> Array:
         """theta with periodic parameters (position angles) brought back into the range of their priors."""
         return self._parts.prior.joint.wrap(self.theta)
 
-    @cached_property
+    @CachedProperty
     def allowed(self) -> NDArray[np.bool_]:
         """Whether the constraints outside the transform of the unit cube hold, bool (n_batch,)."""
         prior = self._parts.prior
         return prior.allowed(self.wrapped if prior.checks else self.theta)
 
-    @cached_property
+    @CachedProperty
     def log_prior(self) -> Array:
         """Natural log of the normalised prior density, float64 (n_batch,); -inf where it is 0."""
         prior = self._parts.prior
         density = prior.joint.log_density(self.wrapped)
         return np.where(self.allowed, density - prior.log_mass, -np.inf) if prior.checks else density
 
-    @cached_property
+    @CachedProperty
     def log_prior_slope(self) -> Array:
         """Derivatives of `log_prior` with respect to theta, (n_batch, n_param); NaN where that is -inf."""
         inside = np.isfinite(self.log_prior)
         return np.where(inside[..., None], self._parts.prior.joint.log_slope(self.wrapped), np.nan)
 
-    @cached_property
+    @CachedProperty
     def noise_factor(self) -> Array:
         """What the stated noise of each partition is multiplied by, float64 (n_batch, n_partition)."""
         return self._parts.noise_factor(self.theta)
 
-    @cached_property
+    @CachedProperty
     def noise_dof(self) -> Array | None:
         """Degrees of freedom of Student's t, float64 (n_batch, n_partition); None where noise is Gaussian."""
         dof = self._parts.noise_dof
         return None if dof is None else dof(self.theta)
 
-    @cached_property
+    @CachedProperty
     def values(self) -> Array:
         """All numbers that the sources are made of, in SI units, float64 (n_batch, n_value)."""
         return self._parts.assembly.values(self.wrapped)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels import check
 from rime_kernels.arrays.antenna_terms import AntennaTerms
 from rime_kernels.arrays.beam import Beam
+from rime_kernels.arrays.circle import within_circle
 from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
@@ -273,11 +274,10 @@ class Sources:
             NaN is not impossible: it makes NaN by itself.
         """
         bad = np.zeros(self.n_batch, dtype=bool)
-        # Where all are within 0.7, l^2 + m^2 is below 1; NaN is not within.
-        if not (self.lm.max(initial=0.0) < 0.7 and self.lm.min(initial=0.0) > -0.7):
+        if not within_circle(self.lm):
             bad |= np.any(self.lm[..., 0] ** 2 + self.lm[..., 1] ** 2 > 1.0, axis=-1)
-        for axis in (self.shape[..., 0], self.shape[..., 1]):
-            if not axis.min(initial=0.0) >= 0.0:
+        for axis in (self.shape[..., 0], self.shape[..., 1]) if self.shape.size else ():
+            if not np.minimum.reduce(axis, axis=None) >= 0.0:
                 bad |= np.any(axis < 0.0, axis=-1)
         if isinstance(self.beam, JonesBeam):
             bad |= self.beam.scale <= 0.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -25,7 +24,7 @@ from rime_kernels.cuda.kernels.arguments import Columns
 from rime_kernels.cuda.layouts.choice import Layouts
 from rime_kernels.cuda.layouts.data import Data, DataByLayout, cut
 from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
-from rime_kernels.cuda.recordings import InOne, Recordings
+from rime_kernels.cuda.recordings import InOne, Once, Recordings
 from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.templates import add_templates
 from rime_kernels.errors import BackendError
@@ -86,7 +85,7 @@ class Engine:
         self._kept = KeptTerms()
         self._streams = device.streams(2)
         self._recordings = Recordings(self._workspace)
-        self._begun: Callable[[], Any] | None = None
+        self._begun: Once[Any] = Once(lambda: None)
         self._beams = jones.DeviceBeams(single)
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
@@ -110,15 +109,12 @@ class Engine:
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
-        if self._begun is not None:
-            self._begun()  # calls share their arrays: one that nobody has waited for is waited for
-        self._begun = found = functools.cache(self._start(sources, scaled_dof))
+        self._begun()  # calls share their arrays: one that nobody has waited for is waited for
+        self._begun = found = Once(self._start(sources, scaled_dof))
         return found
 
     def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
-        self._until_it_fits(lambda: self._load_beam(sources))
-        given, _ = self._given(sources, scaled_dof)
-        key = self._key("chi2", sources, given, scaled_dof)
+        given, key = self._kind("chi2", sources, scaled_dof)
         recording = self._recordings.get(key)
         if recording is not None:
             return recording.play(given)
@@ -139,20 +135,17 @@ class Engine:
         With `vis` in place of the data. Recorded and played as chi2 is, but not with other data; the function
         returned waits.
         """
-        if self._begun is not None:
-            self._begun()
+        self._begun()
         if vis is not None:
             start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
         else:
-            self._until_it_fits(lambda: self._load_beam(sources))
-            given, _ = self._given(sources, scaled_dof)
-            key = self._key("adjoint", sources, given, scaled_dof)
+            given, key = self._kind("adjoint", sources, scaled_dof)
             recording = self._recordings.get(key)
             if recording is None:
                 start = self._new_adjoint(sources, scaled_dof, key)
             else:
                 start = recording.play(given)
-        self._begun = found = functools.cache(start)
+        self._begun = found = Once(start)
         return found
 
     def _new_adjoint(
@@ -173,25 +166,34 @@ class Engine:
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[Parameters, DeviceArray]:
         """The parameters of a call, and the matrices of antennas that stay on the device, or None."""
-        terms, stay = sources.antenna_terms, stays(sources.antenna_terms)
-        given = parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=not stay)
-        if terms is None or not stay:
-            return given, None
+        terms = sources.antenna_terms
+        if terms is None or not stays(terms):
+            return parameters(sources, self._fixed.template_lm, scaled_dof), None
+        given = parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=False)
         kept, is_other = self._until_it_fits(lambda: self._kept.of(terms))
         if is_other:
             self._recordings.clear()  # of matrices that are no longer there
         return given, kept
 
-    def _key(
-        self, what: str, sources: Sources, given: Parameters, scaled_dof: NDArray[np.float64] | None
-    ) -> tuple[Any, ...]:
-        """What calls that are recorded as one have in common."""
-        kind = what, sources.polarised, sources.template_shift is None, scaled_dof is None, _spectrum(sources)
-        shapes = (
-            sources.n_shape, sources.n_profile, registered_profiles(sources), sources.varied,
-            blocks_of(sources.antenna_terms), jones.beam_of(sources) is not None,
+    def _kind(
+        self, what: str, sources: Sources, scaled_dof: NDArray[np.float64] | None
+    ) -> tuple[Parameters, tuple[Any, ...]]:
+        """The parameters of a call, and what calls that are recorded as one have in common.
+
+        Worked out for every call: what most models do not have is passed over soon.
+        """
+        beam = profiles = None
+        if sources.beam is not None:
+            self._until_it_fits(lambda: self._load_beam(sources))
+            beam = *_beam_codes(sources), jones.beam_of(sources) is not None
+        if sources.profile is not None:
+            profiles = sources.n_profile, registered_profiles(sources)
+        given, _ = self._given(sources, scaled_dof)
+        return given, (
+            what, sources.polarised, sources.template_shift is None, scaled_dof is None,
+            sources.spectral_form is None, sources.faraday is None, sources.shape.shape[1], sources.varied,
+            beam, profiles, blocks_of(sources.antenna_terms), *[value.shape for value in given],
         )  # fmt: skip
-        return _beam_codes(sources), kind, shapes, tuple([value.shape for value in given])
 
     def _recorded(
         self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]

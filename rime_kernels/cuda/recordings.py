@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,24 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
 
+T = TypeVar("T")
+
 # Kinds of call (sizes of batch) that are remembered.
 _MAX_RECORDING = 64
+
+
+class Once(Generic[T]):
+    """What a function gives: it is called when first asked, and what it gave is kept for later."""
+
+    def __init__(self, function: Callable[[], T]) -> None:
+        self._function: Callable[[], T] | None = function
+        self._found: T
+
+    def __call__(self) -> T:
+        if self._function is not None:
+            self._found = self._function()
+            self._function = None
+        return self._found
 
 
 class InOne(NamedTuple):

@@ -89,9 +89,10 @@ class Recording:
             keep,
         )
         self._read = read
-        self._handle = int(stream.handle)
-        self._launch = packages.driver().cuGraphLaunch
-        weakref.finalize(self, packages.driver().cuGraphExecDestroy, graph)
+        driver, self._handle = packages.driver(), int(stream.handle)
+        # Not by way of Numba's wrappers, which take longer than to read the answer.
+        self._launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
+        weakref.finalize(self, driver.cuGraphExecDestroy, graph)
 
     def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
@@ -103,7 +104,7 @@ class Recording:
 
     def _finish(self) -> Answer:
         _attach_thread()
-        self._stream.synchronize()
+        _checked(self._wait(self._handle))
         return self._read(self._answer.copy())
 
 

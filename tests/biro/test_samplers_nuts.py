@@ -23,7 +23,7 @@ from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.chains import unwound
-from biro.samplers.gate import Gate
+from biro.samplers.gate import ClosedError, Gate
 from biro.samplers.whitened import Whitened
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
@@ -452,6 +452,58 @@ def test_threads_are_answered_together() -> None:
     assert gate.n_row == 50 * (1 + 2 + 3 + 4)
     # 200 if every call had all who still ask; a few more where a thread came late.
     assert gate.n_call < 300
+
+
+def test_threads_that_asked_alone_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once while the other did not ask; from then on both are waited for."""
+    monkeypatch.setattr("biro.samplers.gate.PATIENCE", 20.0)
+    sizes, has_asked = list[int](), threading.Event()
+
+    def evaluate(rows: np.ndarray) -> np.ndarray:
+        sizes.append(len(rows))
+        return rows
+
+    gate = Gate(evaluate)
+
+    def chain() -> None:
+        gate(np.ones(1))
+        has_asked.set()
+        gate(np.ones(1))
+
+    other = threading.Thread(target=chain)
+    gate(np.zeros(1))
+    other.start()
+    has_asked.wait(timeout=30)
+    assert gate(np.zeros(1)).tolist() == [0.0]
+    other.join(timeout=30)
+    assert sizes == [1, 1, 2]
+
+
+def test_a_closed_gate_lets_all_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait for an answer, and who come later."""
+    monkeypatch.setattr("biro.samplers.gate.PATIENCE", 20.0)
+    gate, said = Gate(lambda rows: rows), list[str]()
+    gate(np.zeros(1))
+    other = threading.Thread(target=gate, args=(np.zeros(1),))
+    other.start()
+    other.join(timeout=30)
+
+    def chain() -> None:
+        try:
+            gate(np.zeros(1))
+        except ClosedError:
+            said.append("closed")
+
+    waits = threading.Thread(target=chain)  # for a second one
+    waits.start()
+    while not gate._waiting:
+        time.sleep(0.001)
+    gate.close()
+    waits.join(timeout=10)
+    assert said == ["closed"]
+    chain()
+    assert said == ["closed"] * 2
+    assert not gate.busy
 
 
 def test_an_error_reaches_all_who_ask() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import Beam, InputError, Rows, Sources, stokes_to_corr
+from rime_kernels.arrays.circle import within_circle
 
 
 def rows(**changes: Any) -> Rows:
@@ -109,6 +110,21 @@ def test_impossible_is_each_entry_by_itself(changes, expected) -> None:
     for name, values in changes.items():
         getattr(given, name)[:, -1] = values
     assert given.impossible().tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("n", "radius"), [(3, 0.5), (100, 0.05), (100, 0.2), (100, 0.68), (100, 0.98), (5000, 0.68)]
+)
+def test_what_is_certainly_within_the_circle_is(n, radius) -> None:
+    """Few or many directions, the squares of all together below or above 1; one beyond it is always seen."""
+    turn = np.random.default_rng(0).uniform(0.0, 2.0 * np.pi, (2, n))
+    lm = radius * np.stack([np.cos(turn), np.sin(turn)], axis=-1)
+    assert within_circle(lm) == (radius < 0.7)  # beyond, only a look at each direction is certain
+    for beyond in (1.01, np.nan, -np.inf):
+        changed = lm.copy()
+        changed[1, -1] = 0.0, beyond
+        assert not within_circle(changed)
+    assert within_circle(np.zeros((2, 0, 2)))
 
 
 def test_a_negative_beam_is_impossible() -> None:

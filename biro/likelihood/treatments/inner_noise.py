@@ -91,7 +91,8 @@ class StatedNoise:
 
     def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
         """See `InnerNoise`."""
-        return self._normalisation.log_likelihood(chi2, batch.noise_factor)
+        of_factor = self._normalisation.of_factor(batch.noise_factor)
+        return self._normalisation.log_likelihood(chi2, of_factor)
 
     def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
         """See `InnerNoise`."""

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.memory import Reused
 from biro.models.components.direction import Centre, basis
+from rime_kernels.arrays.circle import within_circle
 from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
@@ -100,8 +101,7 @@ class TangentPlanes:
         -------
         float64 (n_centre, n_batch, n_source, 2); NaN for offsets beyond the horizon of either plane.
         """
-        # Where all |l| and |m| are below 0.7, l^2 + m^2 is below 1; this comparison is false for NaN.
-        if not (offsets.max(initial=0.0) < 0.7 and offsets.min(initial=0.0) > -0.7):
+        if not within_circle(offsets):
             offsets[~(offsets[..., 0] ** 2 + offsets[..., 1] ** 2 < 1)] = np.nan
         if not self._turn.size:
             return offsets[None]
