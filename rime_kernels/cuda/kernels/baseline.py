@@ -59,9 +59,15 @@ class Corner(NamedTuple):
 
 
 @functools.cache
-def make_read_stokes(single: bool, n_stokes: int, index: type) -> Compiled:
-    """Function that reads the brightness at `at`, an unsigned number of the type `index`."""
+def make_read_stokes(
+    single: bool, n_stokes: int, index: type, chosen: tuple[int, ...] | None = None
+) -> Compiled:
+    """Function that reads the brightness at `at`, an unsigned number of the type `index`.
+
+    Of four Stokes parameters the two that are `chosen` come first, with 0 behind them.
+    """
     real = float32 if single else float64
+    one, two = chosen if chosen is not None else (0, 1)
 
     @device.inline
     def read_stokes(bright: Array, at: Scalar) -> Stokes:
@@ -71,7 +77,10 @@ def make_read_stokes(single: bool, n_stokes: int, index: type) -> Compiled:
             # Two parameters to a complex number: one load for both.
             stokes_q, other = z.imag, bright[at + index(1)]
             stokes_u, stokes_v = other.real, other.imag
-        return Stokes(z.real, stokes_q, stokes_u, stokes_v)
+        stokes = Stokes(z.real, stokes_q, stokes_u, stokes_v)
+        if chosen is not None:
+            stokes = Stokes(stokes[one], stokes[two], real(0), real(0))
+        return stokes
 
     return read_stokes
 
@@ -100,27 +109,30 @@ def make_read_first(single: bool, gaussian: bool, wide: bool) -> Compiled:
 def make_read_second(side: int, gaussian: bool, wide: bool) -> Compiled:
     """Function that reads the terms of a tile's `side` second antennas, from `q` on, for all its first ones.
 
-    `second`, (6 side,), has real parts, imaginary parts, coordinates along, across, and their low parts.
+    `second` has, from `into` on, real parts, imaginary parts, coordinates along, across, and their low parts.
     """
 
     @device.inline
-    def read_second(staged: Staged, q: Scalar, second: Array) -> None:
+    def read_second(staged: Staged, q: Scalar, second: Array, into: int) -> None:
         for j in range(side):
+            at = into + j
             z = staged.term[q + uint32(j)]
-            second[j], second[side + j] = z.real, z.imag
+            second[at], second[side + at] = z.real, z.imag
             if gaussian:
                 z = staged.high[q + uint32(j)]
-                second[2 * side + j], second[3 * side + j] = z.real, z.imag
+                second[2 * side + at], second[3 * side + at] = z.real, z.imag
                 if wide:
                     z = staged.low[q + uint32(j)]
-                    second[4 * side + j], second[5 * side + j] = z.real, z.imag
+                    second[4 * side + at], second[5 * side + at] = z.real, z.imag
 
     return read_second
 
 
 @functools.cache
 def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compiled:
-    """Function that multiplies one antenna's term by the conjugate of second antenna `j`, and the envelope.
+    """Function that multiplies one antenna's term by the conjugate of a second one, and the envelope.
+
+    The terms of the second one lie `side` apart, from `second[j]` on.
 
     Gives real and imaginary part, and the baseline's coordinates along and across the source (0 for a point).
     """
@@ -158,6 +170,10 @@ def make_add_stokes(n_stokes: int, n: int) -> Compiled:
         sums[at] += stokes.i * re
         if n_stokes == 1:
             sums[at + n] += stokes.i * im
+        elif n_stokes == 2:
+            sums[at + n] += stokes.q * re
+            sums[at + 2 * n] += stokes.i * im
+            sums[at + 3 * n] += stokes.q * im
         else:
             sums[at + n] += stokes.q * re
             sums[at + 2 * n] += stokes.u * re

@@ -27,6 +27,19 @@ def meet() -> Compiled:
 
 
 @functools.cache
+def meet_or() -> Compiled:
+    """Function in which all threads of a block meet; says whether any of them came with something true."""
+    if device.simulated():
+        return lambda value: threading.current_thread().syncthreads_or(value)  # type: ignore[attr-defined]
+
+    @device.inline
+    def vote(value: Scalar) -> Scalar:
+        return cuda.syncthreads_or(int32(value))
+
+    return vote
+
+
+@functools.cache
 def make_block_sum(n_thread: int) -> Compiled:
     """Function that sums one value of each of `n_thread` threads, a power of two: all threads of a block.
 

@@ -60,7 +60,7 @@ class Layouts:
         n_point = sources.n_source - n_shape
         if self._may_use_units and units_pay(summed, n_point, n_shape, for_adjoint=for_adjoint):
             tiles = self._units_of(variant)
-            if tiles is not None and (not for_adjoint or tiles.may_gather):
+            if tiles is not None and (tiles.mixes or not n_shape) and (tiles.may_gather or not for_adjoint):
                 return tiles
         return self._threads_of(variant, sources)
 

@@ -22,7 +22,7 @@ from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.gather import Rest
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.layouts.tile_table import TileTable
-from rime_kernels.cuda.shapes.matrix_units import may_gather
+from rime_kernels.cuda.shapes.matrix_units import may_gather, mixed_shape
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -122,6 +122,7 @@ class Tiles:
         self.n_item = max(1, fitting)
         # Asked of the device that the layout is for: another one of the process may be older.
         in_double = bool(shape.units) and not variant.single
+        self._mixed = mixed_shape(variant, shape) if shape.units else None
         self._all_rows = in_double and units.multiplies_rows_in_double()
         self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
         self._layer_start = np.searchsorted(tiles.layer_time, np.arange(self.n_unit + 1))
@@ -174,8 +175,12 @@ class Tiles:
     def kernel(self, is_chi2: bool, *, has_gaussian: bool = False, leaves_rest: bool = False) -> TileKernel:
         """What sums the visibilities is compiled for."""
         n_template = self.n_template if is_chi2 else 0
+        shape = self.shape
+        if shape.units and has_gaussian:
+            assert self._mixed is not None, "`mixes` says so"
+            shape = self._mixed
         return TileKernel(
-            self.variant, is_chi2, self.matrix, has_gaussian, n_template, self.shape,
+            self.variant, is_chi2, self.matrix, has_gaussian, n_template, shape,
             all_rows=self._all_rows, leaves_rest=leaves_rest,
         )  # fmt: skip
 
@@ -213,6 +218,11 @@ class Tiles:
         )  # fmt: skip
         n_block = -(-n_total // share.n_item) * n_batch * share.n_part * self.tiles.n_split
         return typed(work), n_block
+
+    @property
+    def mixes(self) -> bool:
+        """Whether the kernel of matrix units may add Gaussians."""
+        return self._mixed is not None
 
     @property
     def may_gather(self) -> bool:

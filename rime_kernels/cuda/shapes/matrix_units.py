@@ -10,6 +10,8 @@ from typing import NamedTuple
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.units import N_ROW
+from rime_kernels.cuda.shapes.families import MAX_SHARED, MOST_REGISTER, REGISTERS
+from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 
@@ -25,6 +27,8 @@ _LEAST_POINTS = {
 _CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
+# The same for brightness and directions of two chunks of points alone.
+_BRIGHT_BYTES = 3 * 1024
 # Threads, registers of each, units and tiles of a thread, by precision (single or not) and Stokes parameters:
 # the fastest of those tried on an H100.
 _SHAPES = {
@@ -36,6 +40,8 @@ _SHAPES = {
     (False, 1): (320, 64, 8, 2),
 }
 
+# Points for each Gaussian from which units pay: a guess. Tiles of threads alone waste fewer places.
+_LEAST_SHARE = 0.5
 # Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
 _LEAST_GATHERING = 48
 
@@ -63,9 +69,9 @@ _GATHER_SLOTS = 64
 _forced: list[TileShape | None] = []
 
 
-def units_pay(variant: Variant, n_point: int, n_shape: int, *, for_adjoint: bool = False) -> bool:
-    """Whether matrix units may sum the points of such a model faster than other kernels, or its adjoint."""
-    if not variant.factored or variant.jones_beam or n_shape:
+def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: bool = False) -> bool:
+    """Whether the kernels of matrix units are faster for such a model than others, or for its adjoint."""
+    if not variant.factored or variant.jones_beam or variant.profiles is not None:
         return False
     if for_adjoint and (variant.jones or variant.beam != NO_BEAM):
         return False
@@ -75,6 +81,7 @@ def units_pay(variant: Variant, n_point: int, n_shape: int, *, for_adjoint: bool
     if variant.single and variant.beam != NO_BEAM:
         return False
     least = _LEAST_GATHERING if for_adjoint else _LEAST_POINTS[variant.single, variant.n_stokes]
+    least = max(least, _LEAST_SHARE * n_gaussian)
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 
@@ -104,6 +111,25 @@ def unit_shape(variant: Variant) -> TileShape:
         units = 8
     n_slot = min(_MAX_SLOT, room // (per_slot * units) // N_ROW * N_ROW)
     return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, units, n_own)
+
+
+def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
+    """The shape of the kernel that adds Gaussians; None where there is no shared memory for their terms.
+
+    As many blocks share a multiprocessor as its registers have room for: chunks are shorter where needed.
+    """
+    if _forced:
+        return shape
+    n_stokes, system = 4 if variant.polarised else 1, 1024  # bytes of each block that the system takes
+    most = REGISTERS // (shape.n_thread * (shape.max_register or MOST_REGISTER))
+    for n_block, units, chunk in [(most, shape.units, 8), (most, 8, 8), (most, 8, 4), (1, 8, 4)]:
+        found = dataclasses.replace(shape, units=units, chunk=chunk)
+        declared = kernel_bytes(variant.single, n_stokes, True, found) + _BRIGHT_BYTES
+        of_operands = 2 * 16 * units * shape.n_slot * (1 + variant.n_stokes)
+        of_all = n_block * (declared + of_operands + system)
+        if declared <= MAX_SHARED and of_all <= device.shared_bytes() + system:
+            return found
+    return None
 
 
 def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:

@@ -108,7 +108,7 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
             if has_beam:
                 for k in range(n_antenna):
                     of_antenna[k] = real(0)
-            read_second(staged, q, gathering.second)
+            read_second(staged, q, gathering.second, 0)
             stokes = read_stokes(staged.bright, b)
             all_rows(OfSource(staged, p, stokes, gathering))
             if n_stokes == 1:

@@ -4,8 +4,8 @@ A block works on some items (a time and a channel) of one batch entry and, of ea
 (`tile_table`). Chunk by chunk of the sources it puts the terms of its antennas and the brightness into shared
 memory, where each thread reads `side` + `side` terms for the side^2 baselines whose sums it keeps in
 registers. While one chunk is summed the next is made: there are two buffers. No antenna term ever
-reaches the device's memory. Where `TileShape.units` says so, matrix units sum the sources, all of
-them points (`operands`), and the rest goes on as said.
+reaches the device's memory. Where `TileShape.units` says so, matrix units sum the points (`operands`),
+threads add the Gaussians to the same sums, and the rest goes on as said.
 
 Numba keeps a local array in registers where every index is a constant once loops of constant length are
 unrolled; hence the many such loops, and hence the sums that move up at the end instead of an
@@ -24,7 +24,7 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
-from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, operands, products, staging, sums, units
+from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, staging, sums, units
 from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages
 from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -41,6 +41,7 @@ from rime_kernels.cuda.kernels.tiles.parts import (
 )
 from rime_kernels.cuda.kernels.tiles.profiles import make_accumulate_profiles, make_gather_profiles
 from rime_kernels.cuda.kernels.tiles.staging import Chunk, Stager
+from rime_kernels.cuda.kernels.tiles.sweeps import make_sweep_points
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
 # of a block meet, stands here.
@@ -51,7 +52,7 @@ class Own(NamedTuple):
     """A thread's own memory, which ends up in registers."""
 
     sums: Array  # (2 n_stokes side^2,), working precision: as in `baseline`
-    second: Array  # (6 side,), working precision
+    second: Array  # (6 side n_own,), working precision
     of_kind: Array  # float64 (`TileKernel.n_kind`,)
     glance: Array  # (n_glance,), working precision
     samples: Samples
@@ -75,8 +76,8 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     find_corner, look_ahead = index.make_find_corner(kernel), sums.make_look_ahead(kernel)
     sweep_sources, finish_chi2 = _make_sweep(kernel), make_finish(kernel)
     finish_visibilities, stage_gains = sums.make_finish_visibilities(kernel), sums.make_stage_gains(kernel)
-    has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, _make_sweep_points(kernel)
-    n_own = kernel.shape.n_own
+    has_gains, uses_units, sweep_points = kernel.end.staged, kernel.uses_units, make_sweep_points(kernel)
+    n_own, has_terms = kernel.shape.n_own, kernel.has_gaussian or not uses_units
     next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
 
@@ -87,7 +88,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         shared, own = shared_arrays(), own_arrays()
         block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
         place_antennas(block, work, tables, sky, shared)
-        if not uses_units:
+        if has_terms:
             clear_gaps(block, tables, shared.staged)
         tile = find_tile(block, work, tables)
         look_ahead(tile, tables, columns, own.glance)
@@ -98,7 +99,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         stager = stager_of(block, shared)
         # The adjoint needs the residuals of all sources before the first of them can gather.
         if uses_units and first_sweep == 0:
-            sweep_points(block, tile, work, tables, sky, shared, own.sums)
+            sweep_points(block, tile, corner, stager, work, tables, sky, shared, own.sums, own.second)
         for sweep in range(n_sweep):
             if sweep >= first_sweep and not uses_units:
                 sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
@@ -175,15 +176,12 @@ def _make_shared(kernel: TileKernel) -> Compiled:
 def _make_own(kernel: TileKernel) -> Compiled:
     """Function that declares a thread's own arrays."""
     sizes, end, side = sizes_of(kernel), kernel.end, kernel.shape.side
-    real, n_sum, n_kind, n_glance = (
-        float32 if kernel.variant.single else float64,
-        sizes.n_own_sum,
-        kernel.n_kind,
-        sizes.n_glance,
-    )
+    real, n_sum = float32 if kernel.variant.single else float64, sizes.n_own_sum
+    n_kind, n_glance = kernel.n_kind, sizes.n_glance
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
     n_through, n_matrix = end.n_through, end.n_matrix
-    n_uvw, n_value, n_second, n_antenna = sizes.n_uvw, kernel.record.most_size, 6 * side, 2 * side
+    n_uvw, n_value, n_antenna = sizes.n_uvw, kernel.record.most_size, 2 * side
+    n_second = 6 * side * kernel.shape.n_own
 
     @device.inline
     def own_arrays() -> Own:
@@ -228,67 +226,12 @@ def _make_clear(kernel: TileKernel) -> Compiled:
     return clear
 
 
-@device.inline
-def _no_points(
-    block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, shared: Shared, sums: Array
-) -> None:
-    """In place of what a kernel without matrix units never calls."""
-
-
-def _make_sweep_points(kernel: TileKernel) -> Compiled:
-    """Function in which matrix units sum the point sources, chunk by chunk."""
-    if not kernel.uses_units:
-        return _no_points
-    chunk = sizes_of(kernel).n_operand_source
-    points_of = operands.make_points(chunk)
-    stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
-    clear, add = operands.make_clear_operands(kernel), products.make_add_operands(kernel)
-    find_operands = index.make_find_operands(kernel)
-
-    @device.part
-    def sweep_points(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, shared: Shared, sums: Array
-    ) -> None:
-        n_point = int32(sky.direction.shape[1]) - int32(sky.n_gaussian)
-        corner, at = find_operands(block, tile, tables), shared.operands
-        lane = uint32(uint32(block.thread) & uint32(31))
-        # Half of the warps make operands first, the others multiply first: so all units are at work.
-        late = (uint32(block.thread) >> uint32(5)) & uint32(1)
-        clear(block, uint32(tables.antenna.shape[1]), at)
-        # Brightness is one chunk ahead of the operands, and these are one ahead of the sums.
-        stage_bright(points_of(0, n_point), block, sky, shared)
-        cuda.syncthreads()
-        number, stop = int32(0), int32(int32(n_point + (chunk - 1)) // int32(chunk))
-        while number <= stop:
-            before = points_of(int32(number - 1), n_point)
-            if number + 1 < stop:
-                stage_bright(points_of(int32(number + 1), n_point), block, sky, shared)
-            # All threads of a warp have tiles, or none.
-            if late != 0 and number > 0 and tile.active:
-                add(before, corner, lane, at, sums)
-            if number < stop:
-                fill(points_of(number, n_point), at, block, shared.slots, sky)
-            if late == 0 and number > 0 and tile.active:
-                add(before, corner, lane, at, sums)
-            cuda.syncthreads()
-            number = int32(number + 1)
-
-    return sweep_points
-
-
 def _make_sweep(kernel: TileKernel) -> Compiled:
     """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather."""
-    sizes, has_gaussian, votes = (
-        sizes_of(kernel),
-        kernel.has_gaussian,
-        kernel.has_gaussian and kernel.variant.single,
-    )
-    n_term, n_bright = sizes.n_term, sizes.n_bright
-    stage, add_chunk, gather_chunk = (
-        staging.make_stage(kernel),
-        _make_add_chunk(kernel),
-        _make_gather_chunk(kernel),
-    )
+    sizes, has_gaussian = sizes_of(kernel), kernel.has_gaussian
+    n_term, n_bright, votes = sizes.n_term, sizes.n_bright, has_gaussian and kernel.variant.single
+    stage, add_chunk = staging.make_stage(kernel), _make_add_chunk(kernel)
+    gather_chunk = _make_gather_chunk(kernel)
 
     @device.part
     def sweep_sources(
@@ -337,9 +280,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
 
 def _make_add_chunk(kernel: TileKernel) -> Compiled:
     """Function that adds a chunk of sources to a thread's sums, by the code for what they are."""
-    single = kernel.variant.single
-    add_points, add_narrow = sums.make_accumulate(kernel, False), sums.make_accumulate(kernel, True)
-    add_wide = sums.make_accumulate(kernel, True, True) if single else add_narrow
+    add_points, add_gaussians = sums.make_accumulate(kernel, False), sums.make_add_gaussians(kernel)
     add_profiles, has_profile = make_accumulate_profiles(kernel), kernel.variant.profiles is not None
 
     @device.part
@@ -351,10 +292,7 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
         if has_profile and profile >= 0:
             add_profiles(n_source, block.b, profile, nu, sky, staged, corner, own.sums, own.second)
         elif of_gaussian:
-            if any_wide:
-                add_wide(n_source, staged, corner, own.sums, own.second)
-            else:
-                add_narrow(n_source, staged, corner, own.sums, own.second)
+            add_gaussians(n_source, any_wide, corner, staged, own.sums, own.second)
         else:
             add_points(n_source, staged, corner, own.sums, own.second)
 

@@ -199,9 +199,8 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
     in_halves, n_word, split = single and not device.simulated(), sizes.n_bright_word, units.make_split()
     chunk, per_source = sizes.n_operand_source, sizes.per_source
     real, swapped, scale = float32 if single else float64, exchange(), make_scale(single)
-    read_stokes = baseline.make_read_stokes(single, 4 if kernel.variant.polarised else 1, int64)
-    meets, chosen = device.simulated(), kernel.variant.stokes
-    one, other = chosen if chosen is not None else (0, 1)
+    n_read, meets = 4 if kernel.variant.polarised else 1, device.simulated()
+    read_stokes = baseline.make_read_stokes(single, n_read, int64, kernel.variant.stokes)
 
     @device.part
     def stage_bright(points: Points, block: Block, sky: Sky, shared: Shared) -> None:
@@ -213,8 +212,6 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             at = shared.bright_at[0] + int64(points.start + int32(s)) * int64(per_source)
             stokes = read_stokes(sky.bright, at)
             i, q, u, v = stokes.i, stokes.q, stokes.u, stokes.v
-            if chosen is not None:
-                i, q, u, v = stokes[one], stokes[other], real(0), real(0)
         by, inverse = real(1), real(1)
         if single:
             most = max(max(abs(i), abs(q)), max(abs(u), abs(v)))

@@ -90,7 +90,7 @@ class TileKernel:
 
     @property
     def uses_units(self) -> bool:
-        """Whether matrix units sum the sources: points alone."""
+        """Whether matrix units sum the points."""
         return bool(self.shape.units)
 
     @property
@@ -165,7 +165,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     # One element more than a group's terms: groups then begin in different banks.
     step = shape.chunk * shape.side + 1
     n_term = shape.n_slot // shape.side * step
-    if units:
+    if units and not kernel.has_gaussian:
         n_term = shape.n_slot if kernel.end.staged else 1  # gains lie there
     per_source = 2 if kernel.variant.polarised else 1
     bright_step = (shape.chunk + 1) * per_source

@@ -51,7 +51,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
     ) -> None:  # fmt: skip
         for s in range(n_source):
             here = uint32(uint32(s) * uint32(side))
-            read_second(staged, uint32(corner.q + here), second)
+            read_second(staged, uint32(corner.q + here), second, 0)
             stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
             for i in range(side):
                 first = read_first(staged, uint32(corner.p + here + uint32(i)))
@@ -90,7 +90,7 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
                 for k in range(n_antenna):
                     of_antenna[k] = real(0)
             here = uint32(uint32(s) * uint32(side))
-            read_second(staged, uint32(corner.q + here), gathering.second)
+            read_second(staged, uint32(corner.q + here), gathering.second, 0)
             stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
             p = uint32(corner.p + here)
             all_baselines(p, j + s, nu, stokes, staged, gathering, voltages)

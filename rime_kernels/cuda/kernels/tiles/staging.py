@@ -59,6 +59,8 @@ def make_terms(kernel: TileKernel) -> Compiled:
     )
     scale_exponent = scalars.EXPONENT_SCALE * _C
     max_narrow = (_MAX_NARROW / scale_exponent) ** 2
+    # Two antennas at a time, where a thread has two: the arithmetic of one fills the waits of the other.
+    n_together = 1 if n_step >= shape.n_slot else 2
 
     @device.part
     def fill_terms(
@@ -95,10 +97,9 @@ def make_terms(kernel: TileKernel) -> Compiled:
                     wide = True
         x = uint32(uint32(thread) // uint32(chunk))
         while x < n_x:
-            # Two antennas at a time: the arithmetic of one fills the waits of the other. Without a second one
-            # the first is computed twice, which costs no branch.
+            # Without a second one the first is computed twice, which costs no branch.
             y = uint32(x + uint32(n_step))
-            for h in range(2):
+            for h in range(n_together):
                 i = x if h == 0 or y >= n_x else y
                 cos, sin = cos_sin(_turns(u[i], v[i], w[i], l, m, n_minus_1))
                 if code != _NO_BEAM:

@@ -26,6 +26,7 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     TileWork,
     sizes_of,
 )
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN
 from rime_kernels.physics import phase
 
 _turns = phase.turns
@@ -33,17 +34,20 @@ _turns = phase.turns
 
 @functools.cache
 def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
-    """Function that adds `n_source` sources to the sums of a thread's tile, (2 n_stokes side^2,).
+    """Function that adds `n_source` sources to the sums of a thread's tiles, (2 n_stokes side^2,) each.
 
     Sources are points or Gaussians; coordinates of `wide` ones come in a high and a low part. `second` is
-    memory for 6 numbers for each of the tile's second antennas.
+    memory for 6 numbers for each of the tiles' second antennas. Tiles of a thread share their first antennas
+    (`layouts.tile_table.Bundle`).
     """
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
-    n_baseline, per_source = side * side, 2 if n_stokes == 4 else 1
+    sizes, n_own, n_baseline = sizes_of(kernel), kernel.shape.n_own, side * side
+    n_sum, per_source, n_second = sizes.n_sum, sizes.per_source, 6 * side
+    next_tile = N_COLUMN // side * sizes.step  # where the second antennas of the next tile are
     read_first = baseline.make_read_first(single, gaussian, wide)
     read_second = baseline.make_read_second(side, gaussian, wide)
     read_stokes, product = (
-        baseline.make_read_stokes(single, n_stokes, uint32),
+        baseline.make_read_stokes(single, per_source**2, uint32, kernel.variant.stokes),
         baseline.make_product(single, side, gaussian, wide),
     )
     add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
@@ -55,7 +59,8 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
         # The loop counts by the place of the terms: a counter of its own would take one more register.
         while p != end:
             # Both are the same for all first antennas, so that they are read once for a source.
-            read_second(staged, q, second)
+            for k in range(n_own):
+                read_second(staged, uint32(q + uint32(k * next_tile)), second, k * n_second)
             stokes = read_stokes(staged.bright, b)
             for i in range(side):
                 first = read_first(staged, p + uint32(i))
@@ -65,24 +70,43 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
                         stokes.i * first.re, stokes.i * first.im,
                         first.along, first.across, first.along_low, first.across_low,
                     )  # fmt: skip
-                for j in range(side):
-                    n = i * side + j
-                    if n_stokes == 1 and not gaussian:
-                        # The product goes straight into the sums, which takes four multiply-adds.
-                        sums[n] += first.re * second[j]
-                        sums[n] += first.im * second[side + j]
-                        sums[n + n_baseline] += first.im * second[j]
-                        sums[n + n_baseline] -= first.re * second[side + j]
-                        continue
-                    re, im, _, _ = product(first, second, j)
-                    if n_stokes == 4:
-                        add_stokes(sums, n, stokes, re, im)
-                    else:
-                        sums[n] += re
-                        sums[n + n_baseline] += im
+                for tile in range(n_own):
+                    for j in range(side):
+                        n, at = tile * n_sum + i * side + j, tile * n_second + j
+                        if n_stokes == 1 and not gaussian:
+                            # The product goes straight into the sums, which takes four multiply-adds.
+                            sums[n] += first.re * second[at]
+                            sums[n] += first.im * second[side + at]
+                            sums[n + n_baseline] += first.im * second[at]
+                            sums[n + n_baseline] -= first.re * second[side + at]
+                            continue
+                        re, im, _, _ = product(first, second, at)
+                        if n_stokes > 1:
+                            add_stokes(sums, n, stokes, re, im)
+                        else:
+                            sums[n] += re
+                            sums[n + n_baseline] += im
             p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
 
     return accumulate
+
+
+@functools.cache
+def make_add_gaussians(kernel: TileKernel) -> Compiled:
+    """Function that adds a chunk of Gaussians to the sums by the code for wide or narrow ones."""
+    add_narrow, single = make_accumulate(kernel, True), kernel.variant.single
+    add_wide = make_accumulate(kernel, True, True) if single else add_narrow
+
+    @device.part
+    def add_gaussians(
+        n_source: Scalar, any_wide: Scalar, corner: Corner, staged: Staged, sums: Array, second: Array
+    ) -> None:
+        if single and any_wide:
+            add_wide(n_source, staged, corner, sums, second)
+        else:
+            add_narrow(n_source, staged, corner, sums, second)
+
+    return add_gaussians
 
 
 @functools.cache
