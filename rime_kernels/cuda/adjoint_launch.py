@@ -21,7 +21,7 @@ from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileS
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.families import MAX_SHARED
 from rime_kernels.cuda.shapes.model import kernel_bytes
-from rime_kernels.cuda.unit_gather import UnitGather
+from rime_kernels.cuda.unit_gather import RestTable, UnitGather, rest_table
 from rime_kernels.inputs import Parameters
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
@@ -68,14 +68,17 @@ class Cut:
 
 
 class TileGather:
-    """The kernel over tiles with its adjoint.
+    """The kernel over tiles with its adjoint; or the adjoint alone, by a `RestTable`.
 
     Attributes
     ----------
     moments : Moments
         The record that a source has of each unit, column and copy.
-    n_column, n_copy : int
-        Items of a unit (channels), and blocks that each have some tiles of an item.
+    n_column : int
+        Items of a unit (channels).
+    n_copies : tuple of int
+        Blocks that each have some tiles of an item, and leave records; of points, then of Gaussians, where
+        these gather in kernels of their own.
     run : int
         Channels of a column.
     n_sum : int
@@ -88,18 +91,25 @@ class TileGather:
 
     run = 1
 
-    def __init__(self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int) -> None:
+    def __init__(
+        self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int, rest: RestTable | None = None
+    ) -> None:
         self._tiles, n_slot = tiles, tiles.tiles.n_slot
         self._cut = Cut.of(tiles.tiles.n_tile, n_slot)
-        self._key = _kernel(tiles, has_gaussian, self._cut)
+        self._key, self._rest = _kernel(tiles, has_gaussian, self._cut), Tiles.no_rest()
+        if rest is not None:
+            self._key = dataclasses.replace(self._key, n_template=0, rest_of=rest.of)
+            self._rest = device.upload(rest.at), rest.step
         self.moments = moments_of(tiles.variant, has_gaussian)
-        self.n_column, self.n_copy = tiles.n_chan, tiles.tiles.n_split * self._cut.n_part
-        self.n_sum = tiles.tiles.n_layer * self.n_column * self.n_copy
+        n_copy = tiles.tiles.n_split * self._cut.n_part
+        self.n_copies: tuple[int, ...] = (n_copy,)
+        self.n_column = tiles.n_chan
+        self.n_sum = tiles.tiles.n_layer * self.n_column * n_copy
         self.unit_time, self.max_batch = tiles.tiles.layer_time, max(1, MAX_ITEM // self.n_sum)
         starts, members = _members(tiles.tiles.group, self._cut.n_part, n_slot)
         self._members = device.upload(starts), device.upload(members)
         # Sums by antenna: l and m of each slot of each copy.
-        self._n_by_antenna, self._n_pointing_time = 2 * n_slot * self.n_copy, n_pointing_time
+        self._n_by_antenna, self._n_pointing_time = 2 * n_slot * n_copy, n_pointing_time
         self._antenna = np.repeat(tiles.tiles.antenna, self._cut.n_part, axis=0).ravel()
         n_total = self.n_column * self._n_by_antenna
         self._groups = grouped(self.unit_time, n_pointing_time, n_total)
@@ -123,21 +133,22 @@ class TileGather:
         workspace: device.Workspace,
         slab: Slab,
         arrays: Arrays,
-        records: DeviceArray,
+        records: list[DeviceArray],
         by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
-        `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
-        waits for all others, or the only one.
+        `records` has an array for each of `n_copies`. `by_pair` is for what samples leave for the matrices of
+        their antennas; or it has the residuals. `main` is the stream that waits for all others, or the only
+        one.
         """
         (first, stop), n_batch = self.units(slab), arrays.inputs.direction.shape[0]
         n_value = n_batch * (stop - first) * self.n_column * self._n_by_antenna
         by_antenna = workspace.array("by antenna", (n_value if self.moments.has_beam else 1,), np.float64)
         share = Share(self._key.shape.n_item, self._cut.n_part, self._cut.n_lanes)
-        left = TileRecords(*self._members, records, by_antenna, by_pair)
+        left = TileRecords(*self._members, records[0], by_antenna, by_pair, *self._rest)
         self._tiles.launch_kernel(self._key, slab, arrays, share, left, stream)
         if self.moments.has_beam:
             collect(self._groups, first, stop, 1, by_antenna, self._totals(workspace, n_batch), main)
@@ -170,7 +181,7 @@ class RowGather:
     A unit is a block of rows; where brightness changes in time, its rows of one time.
     """
 
-    n_copy = 1
+    n_copies = (1,)
 
     def __init__(self, runs: Runs, has_gaussian: bool, per_time: bool, n_pointing_time: int) -> None:
         self._runs, shape = runs, runs.shape
@@ -207,7 +218,7 @@ class RowGather:
         workspace: device.Workspace,
         slab: Slab,
         arrays: Arrays,
-        records: DeviceArray,
+        records: list[DeviceArray],
         by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
@@ -218,7 +229,7 @@ class RowGather:
         waits for all others, or the only one.
         """
         by_row = self._by_row(workspace, arrays.inputs.direction.shape[0])
-        left = typed(RowRecords(self._unit_start, records, by_row, by_pair))
+        left = typed(RowRecords(self._unit_start, records[0], by_row, by_pair))
         self._runs.launch_kernel(make_row_sums(self._key), slab, arrays, stream, left)
 
     def _by_row(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
@@ -244,14 +255,47 @@ class RowGather:
         return fetched
 
 
+class MixedGather(UnitGather):
+    """The kernels for points and Gaussians: points gather by matrix units, Gaussians in tiles of threads."""
+
+    def __init__(self, tiles: Tiles, threads: Tiles) -> None:
+        super().__init__(tiles, True)
+        self._gaussians = TileGather(threads, True, 1, rest_table(tiles, threads))
+        self.n_copies = *self.n_copies, *self._gaussians.n_copies
+        self.max_batch = min(self.max_batch, self._gaussians.max_batch)
+
+    def launch(
+        self,
+        workspace: device.Workspace,
+        slab: Slab,
+        arrays: Arrays,
+        records: list[DeviceArray],
+        by_pair: DeviceArray,
+        stream: Stream,
+        main: Stream,
+    ) -> None:
+        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        inputs, n_point = arrays.inputs, arrays.inputs.direction.shape[1] - arrays.n_gaussian
+        rest = self._leave_rest(workspace, slab, arrays, stream)
+        if inputs.first_varied < n_point:
+            points = inputs._replace(stop_varied=min(inputs.stop_varied, n_point))
+            self._gather_points(slab, arrays._replace(inputs=points), rest, records[0], stream)
+        if inputs.stop_varied > n_point:
+            others = arrays._replace(inputs=inputs._replace(first_varied=max(inputs.first_varied, n_point)))
+            self._gaussians.launch(workspace, slab, others, records[1:], rest, stream, main)
+
+
 Gather = TileGather | RowGather | JonesGather | UnitGather
 
 
-def gather_of(layout: Layout, has_gaussian: bool, given: Parameters) -> Gather:
-    """How the adjoint goes for a layout; of the parameters of a call sizes alone matter."""
+def gather_of(layout: Layout, has_gaussian: bool, given: Parameters, threads: Tiles | None) -> Gather:
+    """How the adjoint goes for a layout; of the parameters of a call sizes alone matter.
+
+    `threads` are the tiles that Gaussians take where matrix units have the points.
+    """
     per_time, n_pointing_time = given.stokes.shape[1] > 1, given.pointing.shape[1]
     if isinstance(layout, Tiles) and layout.shape.units:
-        return UnitGather(layout)
+        return UnitGather(layout, False) if threads is None else MixedGather(layout, threads)
     if isinstance(layout, Tiles):
         return TileGather(layout, has_gaussian, n_pointing_time)
     if layout.variant.jones_beam:

@@ -60,7 +60,7 @@ class AdjointSums:
         """Records of one entry of the batch."""
         first, stop = self._gather.units(slab)
         itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
-        each = gather.n_copy * self._n_source * gather.moments.n_value * itemsize
+        each = sum(gather.n_copies) * self._n_source * gather.moments.n_value * itemsize
         of_pairs = 0 if self._antennas is None else self._antennas.record_bytes(slab)
         return int((stop - first) * gather.n_column * each) + int(gather.more_bytes(slab)) + of_pairs
 
@@ -84,13 +84,20 @@ class AdjointSums:
         """
         gather, n_batch = self._gather, arrays.inputs.direction.shape[0]
         first, stop = gather.units(piece)
-        n_value = n_batch * (stop - first) * gather.n_column * gather.n_copy * self._n_source
-        n_value *= gather.moments.n_value
-        records = workspace.array("records", (n_value,), self._variant.real)
+        n_value, totals = gather.moments.n_value, self._totals(workspace, n_batch)
+        n_item = n_batch * (stop - first) * gather.n_column * self._n_source * n_value
+        records = [
+            workspace.array(f"records {k}", (n_copy * n_item,), self._variant.real)
+            for k, n_copy in enumerate(gather.n_copies)
+        ]
         size = (1, 1) if self._antennas is None else (n_batch, self._antennas.record_size(piece))
         by_pair = workspace.array("by pair", size, self._variant.real)
         gather.launch(workspace, piece, arrays, records, by_pair, stream, main)
-        collect(self._groups, first, stop, gather.n_copy, records, self._totals(workspace, n_batch), main)
+        # Of all sources, or of points and of Gaussians.
+        points = (self._n_source - self._n_gaussian) * n_value
+        items = [slice(0, points), slice(points, None)] if len(records) > 1 else [None]
+        for n_copy, values, of in zip(gather.n_copies, records, items, strict=True):
+            collect(self._groups, first, stop, n_copy, values, totals, main, of)
         if self._antennas is not None:
             self._antennas.collect(workspace, piece, arrays, by_pair, main)
 

@@ -54,18 +54,21 @@ def collect(
     records: DeviceArray,
     totals: DeviceArray,
     main: Stream = 0,
+    items: slice | None = None,
 ) -> None:
     """Add the records of these units to the totals (n_batch, n_group, n_column, n_item) of their groups.
 
-    `records` (n_batch, units, n_column, n_copy, n_item), flat. On the stream that waits for all others, and
-    they for it, or the only one: units come in their order.
+    `records` (n_batch, units, n_column, n_copy, n_item), flat; `items` are those that are added, or all. On
+    the stream that waits for all others, and they for it, or the only one: units come in their order.
     """
     low, n_group = groups.meeting(first, stop)
-    n_thread = device.threads_per_block()
-    n_item = totals.size // groups.n_group * n_group
-    parts.make_collect()[-(-n_item // n_thread), n_thread, main](
-        first, stop - first, low, n_group, n_copy, groups.on_device, records, totals
-    )
+    first_item, stop_item, _ = (items or slice(None)).indices(totals.shape[3])
+    n_here, n_thread = stop_item - first_item, device.threads_per_block()
+    n_total = totals.shape[0] * n_group * totals.shape[2] * n_here
+    if n_total:
+        parts.make_collect()[-(-n_total // n_thread), n_thread, main](
+            first, stop - first, low, n_group, n_copy, first_item, n_here, groups.on_device, records, totals
+        )
 
 
 def add_up(

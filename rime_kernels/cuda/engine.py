@@ -404,7 +404,9 @@ class Engine:
         if key not in self._adjoints:
             if len(self._adjoints) >= _MAX_ADJOINT:
                 self._adjoints.clear()
-            gather = gather_of(call.layout, call.n_gaussian > 0, given)
+            has_gaussian, n_done = call.n_gaussian > 0, call.n_source * call.n_batch
+            threads = self._layouts.beside(call.layout, call.variant, n_done) if has_gaussian else None
+            gather = gather_of(call.layout, has_gaussian, given, threads)
             n_template = len(self._fixed.template)
             antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.layout)
             self._adjoints[key] = AdjointSums(

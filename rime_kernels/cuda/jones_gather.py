@@ -38,7 +38,8 @@ class JonesGather:
         self.moments, self.n_column, self.n_sum = moments_of(variant, has_gaussian), runs.n_run, runs.n_sum
         self._n_source = given.lm.shape[1]
         self._n_pointing_time, self._n_out, self._n_axis = given.pointing.shape[1:]
-        self._n_antenna = self.n_copy = int(runs.antennas.max(initial=0)) + 1
+        self._n_antenna = int(runs.antennas.max(initial=0)) + 1
+        self.n_copies = (self._n_antenna,)
         # A single antenna stands for all where there are no pointing errors.
         self.has_pointing = self._n_out >= self._n_antenna
         self._itemsize = np.dtype(variant.real).itemsize
@@ -77,7 +78,7 @@ class JonesGather:
         workspace: device.Workspace,
         slab: Slab,
         arrays: Arrays,
-        records: DeviceArray,
+        records: list[DeviceArray],
         by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
@@ -99,12 +100,12 @@ class JonesGather:
         left = typed(Left(residual, by_pair))
         runs.launch_kernel(make_residuals(self._key), slab, arrays, stream, typed(table), left)
         rows = typed(kernels.Slab(slab.place.start, n_row, first, stop - first))
-        n_record = records.size // self.moments.n_value
+        n_record = records[0].size // self.moments.n_value
         kernels.make_gather(self._key)[-(-n_record // n_thread), n_thread, stream](
-            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records
+            rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records[0]
         )
         if self.has_pointing:
-            self._sum_units(workspace, first, stop, arrays, records, stream, main)
+            self._sum_units(workspace, first, stop, arrays, records[0], stream, main)
 
     def _table(self, workspace: device.Workspace, slab: Slab, n_batch: int) -> Table:
         n_time = slab.time.stop - slab.time.start

@@ -1,6 +1,8 @@
-"""Launch the two kernels of matrix units for chi2 and its adjoint: residuals, then what sources gather."""
+"""Launch the two kernels of matrix units for chi2 and its adjoint: residuals, then what points gather."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +11,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.kernels.tiles.gather import Rest, make_gather_points
 from rime_kernels.cuda.kernels.tiles.matrices import SIDE, GatherKernel
-from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords
+from rime_kernels.cuda.kernels.tiles.parts import NO_ROW, TileKernel, TileRecords
 from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.matrix_units import gather_shape
@@ -21,21 +23,25 @@ _WARP = 32
 class UnitGather:
     """The kernels for point sources; attributes as those of `adjoint_launch.TileGather`.
 
-    The first is that of chi2, which leaves the residuals, too; in the second sources gather from these.
+    The first is that of chi2, which leaves the residuals, too; in the second points gather from these. With
+    `has_gaussian` the first sums Gaussians as well, and records have places for what these gather elsewhere.
     """
 
     run = 1
     has_pointing = False
 
-    def __init__(self, tiles: Tiles) -> None:
-        self._tiles, self._key = tiles, tiles.kernel(True, leaves_rest=True)
+    def __init__(self, tiles: Tiles, has_gaussian: bool) -> None:
+        self._tiles, self._key = tiles, tiles.kernel(True, has_gaussian=has_gaussian, leaves_rest=True)
         self._gather = _gather_kernel(self._key, tiles.tiles.n_tile)
-        self.moments, self.n_copy = self._gather.record, self._gather.n_copy
+        self.moments = self._gather.record
+        self.n_copies: tuple[int, ...] = (self._gather.n_copy,)
         self.n_column, self.n_sum, self.unit_time = tiles.n_chan, tiles.n_sum, tiles.tiles.layer_time
-        self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self.n_copy))
+        self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self._gather.n_copy))
         self._first_tile = device.upload(_first_tiles(tiles.tiles.group, self._gather))
         self._per_item = 2 * tiles.variant.n_stokes * tiles.shape.side**2 * tiles.tiles.n_tile
-        self._nothing = device.empty((1, 1), np.int32), device.empty((1,), np.float64)
+        no_table, no_number = device.empty((1, 1), np.int32), device.empty((1,), np.float64)
+        self._nothing = no_table, no_table, device.empty((1,), tiles.variant.real), no_number
+        self._no_rest = Tiles.no_rest()
 
     def units(self, slab: Slab) -> tuple[int, int]:
         """The first unit of a slab, and the one behind its last."""
@@ -54,7 +60,7 @@ class UnitGather:
         workspace: device.Workspace,
         slab: Slab,
         arrays: Arrays,
-        records: DeviceArray,
+        records: list[DeviceArray],
         by_pair: DeviceArray,
         stream: Stream,
         main: Stream,
@@ -63,12 +69,25 @@ class UnitGather:
 
         `by_pair` and `main` are for what there is not with point sources alone: see `TileGather.launch`.
         """
-        tiles, gather, n_batch = self._tiles, self._gather, arrays.inputs.direction.shape[0]
-        rest = workspace.array("residual matrices", (n_batch, self._n_rest(slab)), self._key.variant.real)
-        no_table, no_number = self._nothing
-        left = TileRecords(no_table, no_table, records, no_number, rest)
-        tiles.launch_kernel(self._key, slab, arrays, Share(tiles.n_item, 1, 1), left, stream)
-        tiles.launch_gather(
+        rest = self._leave_rest(workspace, slab, arrays, stream)
+        self._gather_points(slab, arrays, rest, records[0], stream)
+
+    def _leave_rest(
+        self, workspace: device.Workspace, slab: Slab, arrays: Arrays, stream: Stream
+    ) -> DeviceArray:
+        """The residuals of a slab, (n_batch, .), once chi2 has been summed."""
+        n_batch, real = arrays.inputs.direction.shape[0], self._key.variant.real
+        rest = workspace.array("residual matrices", (n_batch, self._n_rest(slab)), real)
+        left = TileRecords(*self._nothing, rest, *self._no_rest)
+        self._tiles.launch_kernel(self._key, slab, arrays, Share(self._tiles.n_item, 1, 1), left, stream)
+        return rest
+
+    def _gather_points(
+        self, slab: Slab, arrays: Arrays, rest: DeviceArray, records: DeviceArray, stream: Stream
+    ) -> None:
+        """Have those sources gather that are varied, all of them points."""
+        gather = self._gather
+        self._tiles.launch_gather(
             make_gather_points(gather), 32 * gather.n_warp, slab, arrays, Share(1, gather.n_copy, 1),
             Rest(self._first_tile, rest.reshape(rest.size), records), stream,
         )  # fmt: skip
@@ -88,7 +107,9 @@ class UnitGather:
 def _gather_kernel(key: TileKernel, n_tile: int) -> GatherKernel:
     """The second kernel, for the residuals that the first one leaves."""
     n_parameter, chunk, register = gather_shape(key.variant)
-    return GatherKernel(key.variant, key.shape.n_slot, n_tile, n_parameter, chunk, register, key.all_rows)
+    return GatherKernel(
+        key.variant, key.shape.n_slot, n_tile, n_parameter, chunk, register, key.all_rows, key.has_gaussian
+    )
 
 
 def _first_tiles(group: NDArray[np.int32], kernel: GatherKernel) -> NDArray[np.int32]:
@@ -98,3 +119,33 @@ def _first_tiles(group: NDArray[np.int32], kernel: GatherKernel) -> NDArray[np.i
     rows, columns = group[0, 0, first] * SIDE // N_ROW, group[1, 0, first] * SIDE // N_COLUMN
     found[rows, columns] = first
     return found.ravel()
+
+
+class RestTable(NamedTuple):
+    """Where a kernel over other tiles finds the residuals: see `TileKernel.rest_of` and `TileRecords`."""
+
+    of: tuple[int, ...]
+    at: NDArray[np.int32]
+    step: int
+
+
+def rest_table(units: Tiles, others: Tiles) -> RestTable:
+    """The table for the tiles of another layout of the same rows; an item is one block's in the first."""
+    (_, cell, tile), first, second = _baselines(units)
+    (split, *of_other), third, fourth = _baselines(others)
+    n_antenna, n_tile = 1 + int(second.max(initial=0)), units.tiles.n_tile
+    where = np.full((n_antenna, n_antenna), -1, np.int32)
+    where[first, second] = cell * n_tile + tile
+    at = np.full(others.tiles.place.shape[1:], -1, np.int32)
+    at[split, *of_other] = where[third, fourth]
+    variant = units.variant
+    return RestTable(variant.stokes or tuple(range(variant.n_stokes)), at, units.shape.side**2 * n_tile)
+
+
+def _baselines(tiles: Tiles) -> tuple[tuple[NDArray[np.intp], ...], NDArray[np.int32], NDArray[np.int32]]:
+    """Split, cell and tile of each place where rows are, and the antennas of these, in ascending order."""
+    table, side = tiles.tiles, tiles.shape.side
+    split, cell, tile = np.nonzero((table.place != NO_ROW).any(axis=0))
+    slots = side * table.group[:, split, tile] + np.stack(np.divmod(cell, side))
+    first, second = table.antenna[split, slots]
+    return (split, cell, tile), first, second

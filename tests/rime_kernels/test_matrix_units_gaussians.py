@@ -85,3 +85,34 @@ def test_correlations_of_two_stokes_parameters(
         rime = in_units(rows, precision=precision)
         assert "matrix units" in rime.plan(sources)
         assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
+
+
+# Of the largest derivative of a field, as `test_matrix_units_adjoint.py` has it.
+GRADIENT_TOLERANCE = {"double": 1e-11, "single": 2e-5}
+
+
+def assert_gradients(rows: Rows, sources: Any, rime: Rime, precision: str, *dof: Any, **options: Any) -> None:
+    """The gradient by matrix units is that of the CPU in double precision."""
+    found = rime.chi2_and_gradient(sources, *dof)
+    sums = rime._engine._adjoints  # type: ignore[attr-defined]
+    assert all("matrix units" in str(key[0]) for key in sums)
+    expected = in_units(rows, **{**options, "backend": "cpu"}).chi2_and_gradient(sources, *dof)
+    np.testing.assert_allclose(found[0], expected[0], rtol=TOLERANCE[precision])
+    for name, there in vars(expected[1]).items():
+        here = getattr(found[1], name)
+        assert (here is None) == (there is None)
+        for b in range(0 if there is None else len(there)):
+            most = np.abs(there[b]).max(initial=0.0)
+            tolerance = GRADIENT_TOLERANCE[precision] * most
+            np.testing.assert_allclose(here[b], there[b], rtol=0, atol=tolerance, err_msg=name)
+
+
+@pytest.mark.parametrize(("shape", "precision", "polarised"), VARIANTS)
+def test_gradient_of_every_variant(problem, sky, shape, precision, polarised) -> None:
+    """Rows of either order, some missing, autocorrelations; two channels, or two entries of a batch."""
+    rows = problem(n_antenna=5, n_time=1, n_chan=2 if polarised else 1)
+    sources = sky(rows, n_point=3, n_gaussian=3, n_batch=1 if polarised else 2)
+    if not polarised:
+        sources.stokes[..., 1:] = 0.0
+    with forced_units(shape):
+        assert_gradients(rows, sources, in_units(rows, precision=precision), precision)

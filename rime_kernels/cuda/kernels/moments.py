@@ -90,21 +90,22 @@ def make_collect() -> Compiled:
     """Kernel that adds the records of some units to the totals of their groups, one unit after the other.
 
     `records` (n_batch, n_unit, n_column, n_copy, n_item), flat, units counted from `first_unit`; group g
-    has the units from `starts[g]` on. `totals` float64 (n_batch, n_group, n_column, n_item). Groups
+    has the units from `starts[g]` on. `totals` float64 (n_batch, n_group, n_column, n_item), of which the
+    `n_here` items from `first_item` on are looked at. Groups
     without units here are not looked at; a unit that is the first of its group sets the totals.
     """
 
     @device.kernel(0)
     def collect(
-        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, starts: Array,
-        records: Array, totals: Array,
+        first_unit: int, n_unit: int, first_group: int, n_group: int, n_copy: int, first_item: int,
+        n_here: int, starts: Array, records: Array, totals: Array,
     ) -> None:  # fmt: skip
         n_batch, n_column, n_item = totals.shape[0], totals.shape[2], totals.shape[3]
         i = cuda.grid(1)
-        if i >= n_batch * n_group * n_column * n_item:
+        if i >= n_batch * n_group * n_column * n_here:
             return
-        item, column = i % n_item, i // n_item % n_column
-        g, b = first_group + i // (n_item * n_column) % n_group, i // (n_item * n_column * n_group)
+        item, column = first_item + i % n_here, i // n_here % n_column
+        g, b = first_group + i // (n_here * n_column) % n_group, i // (n_here * n_column * n_group)
         first, stop = max(starts[g], first_unit), min(starts[g + 1], first_unit + n_unit)
         # Units are added in their order, across slabs, so that the sums do not depend on how rows are cut.
         total = totals[b, g, column, item] if first > starts[g] else 0.0

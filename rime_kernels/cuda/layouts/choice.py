@@ -58,11 +58,15 @@ class Layouts:
         """The layout for calls with such sources."""
         n_shape, summed = sources.n_shape, self._summed(variant)
         n_point = sources.n_source - n_shape
+        n_done = sources.n_source * sources.n_batch
         if self._may_use_units and units_pay(summed, n_point, n_shape, for_adjoint=for_adjoint):
             tiles = self._units_of(variant)
-            if tiles is not None and (tiles.mixes or not n_shape) and (tiles.may_gather or not for_adjoint):
+            may = tiles is not None and (tiles.may_gather or not for_adjoint)
+            if tiles is not None and may and n_shape:
+                may = tiles.mixes and (not for_adjoint or self.beside(tiles, variant, n_done) is not None)
+            if tiles is not None and may:
                 return tiles
-        return self._threads_of(variant, sources)
+        return self._threads_of(variant, n_shape > 0, n_done)
 
     def _summed(self, variant: Variant) -> Variant:
         """The variant of matrix units, which sum no more than is observed."""
@@ -79,16 +83,26 @@ class Layouts:
                 self._of_units[variant] = self._in_units(self._summed(variant))
         return self._of_units[variant]
 
-    def _threads_of(self, variant: Variant, sources: Sources) -> Layout:
-        key = variant, sources.n_shape > 0, False
+    def beside(self, layout: Layout, variant: Variant, n_done: int) -> Tiles | None:
+        """The tiles in which Gaussians gather where that layout is of matrix units, or None.
+
+        `n_done` are all sources of a call.
+        """
+        if not isinstance(layout, Tiles) or not layout.shape.units:
+            return None
+        found = self._threads_of(dataclasses.replace(variant, log=False, given=False), True, n_done)
+        return found if isinstance(found, Tiles) else None
+
+    def _threads_of(self, variant: Variant, has_gaussian: bool, n_done: int) -> Layout:
+        key = variant, has_gaussian, False
         if key not in self._known and variant.log:
-            plain = self._threads_of(dataclasses.replace(variant, log=False), sources)
+            plain = self._threads_of(dataclasses.replace(variant, log=False), has_gaussian, n_done)
             self._known[key] = plain.of(variant)
         if key not in self._known:
             rows = self._fixed
             n_antenna = np.union1d(rows.antenna1, rows.antenna2).size
-            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * sources.n_source * sources.n_batch
-            self._known[key] = self._by_threads(variant, sources.n_shape > 0, Size(n_antenna, work))
+            work = float(rows.uvw.shape[0]) * rows.chan_freq.size * n_done
+            self._known[key] = self._by_threads(variant, has_gaussian, Size(n_antenna, work))
         return self._known[key]
 
     def alike(self, layout: Layout, variant: Variant, *, has_gaussian: bool) -> Layout:

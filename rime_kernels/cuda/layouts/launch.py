@@ -130,7 +130,7 @@ class Tiles:
         self._per_layer = self.n_chan * tiles.n_split * shape.side**2 * tiles.n_tile * len(fixed.matrix)
         self.n_sum = tiles.n_layer * self.n_chan * tiles.n_split
         no_table = device.empty((1, 1), np.int32)
-        self._no_records = TileRecords(no_table, no_table, *no_records(variant))
+        self._no_records = TileRecords(no_table, no_table, *no_records(variant), *self.no_rest())
         self.place, layer_time, antenna, group = (device.upload(value) for value in tiles[:4])
         self._freq = device.upload(fixed.chan_freq)
         self.coordinates = device.upload(fixed.antenna_uvw)
@@ -171,6 +171,11 @@ class Tiles:
             self.layers(slab)[0], slab.place.start, self.n_chan, values.shape[2], turned, self.place,
             values, out,
         )  # fmt: skip
+
+    @staticmethod
+    def no_rest() -> tuple[DeviceArray, int]:
+        """What a kernel is given as the last members of `TileRecords` that makes its residuals itself."""
+        return device.empty((1, 1, 1), np.int32), 0
 
     def kernel(self, is_chi2: bool, *, has_gaussian: bool = False, leaves_rest: bool = False) -> TileKernel:
         """What sums the visibilities is compiled for."""

@@ -40,8 +40,8 @@ _SHAPES = {
     (False, 1): (320, 64, 8, 2),
 }
 
-# Points for each Gaussian from which units pay: a guess. Tiles of threads alone waste fewer places.
-_LEAST_SHARE = 0.5
+# Gaussians for each point up to which units pay: a guess. Tiles of threads alone waste fewer places.
+_MOST_GAUSSIANS = 2
 # Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
 _LEAST_GATHERING = 48
 
@@ -81,7 +81,8 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     if variant.single and variant.beam != NO_BEAM:
         return False
     least = _LEAST_GATHERING if for_adjoint else _LEAST_POINTS[variant.single, variant.n_stokes]
-    least = max(least, _LEAST_SHARE * n_gaussian)
+    if n_gaussian > _MOST_GAUSSIANS * n_point:
+        return False
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
 
 

@@ -355,6 +355,7 @@ def _make_join(kernel: GatherKernel) -> Compiled:
     single, n_warp, chunk, n_rows = kernel.variant.single, kernel.n_warp, kernel.chunk, kernel.n_rows
     n_parameter, n_copy, n_thread = kernel.n_parameter, kernel.n_copy, 32 * kernel.n_warp
     polarised, per_source = kernel.variant.polarised, 2 if kernel.variant.polarised else 1
+    n_made = kernel.record.n_bright + _N_SUM - 1  # what is behind is 0
     real, n_value, n_bright = float32 if single else float64, kernel.record.n_value, kernel.record.n_bright
     read_stokes = baseline.make_read_stokes(single, 4 if polarised else 1, int64)
     chosen = kernel.variant.stokes or (0, 1, 2, 3)
@@ -388,7 +389,7 @@ def _make_join(kernel: GatherKernel) -> Compiled:
             is_bright, total = k < uint32(n_bright), 0.0
             column = uint32(0) if is_bright else uint32(k + uint32(1) - uint32(n_bright))
             at = uint32(uint32(_N_SUM) * uint32(odd * uint32(n_warp * chunk) + s) + column)
-            for j in range(n_parameter):
+            for j in range(n_parameter if k < uint32(n_made) else 0):
                 name = name_of(uint32(item.copy * uint32(n_parameter) + uint32(j)))
                 bright = stokes.i if name == 0 else stokes.q
                 if polarised and name >= 2:

@@ -66,6 +66,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     It leaves `Results.vis`, or `Results.sums` (n_batch times `n_kind`, n_sum): chi2 of each layer, channel
     and copy of a split, layers counted from the first of all; before an adjoint the sums for templates and
     the scaled degrees of freedom follow. Then it goes through the sources again and fills the `TileRecords`.
+    Where another kernel has left the residuals (`TileKernel.rest_of`) it does the last of this alone.
     """
     is_chi2, has_adjoint, has_voltage = kernel.is_chi2, kernel.has_adjoint, kernel.has_voltage
     first_sweep = 0 if kernel.has_sums else 1
@@ -80,6 +81,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     n_own, has_terms = kernel.shape.n_own, kernel.has_gaussian or not uses_units
     next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
+    take_rest, ends_in_chi2 = _make_take_rest(kernel), is_chi2 and kernel.rest_of is None
 
     @device.kernel(kernel.shape.max_register, kernel.dynamic_bytes)
     def sum_tiles(
@@ -107,7 +109,9 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
                 # All threads have met since the last term was read.
                 stage_gains(block, work, tables, sky, shared.staged.term)
                 cuda.syncthreads()
-            if is_chi2 and sweep == 0:
+            if sweep == 0:
+                take_rest(block, tile, tables, records, shared, own)
+            if ends_in_chi2 and sweep == 0:
                 finish_chi2(
                     block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own
                 )
@@ -336,6 +340,47 @@ def _make_gather_chunk(kernel: TileKernel) -> Compiled:
         join(block, work, sources, n_made, n_source, gathered, records.moments)
 
     return gather_chunk
+
+
+def _make_take_rest(kernel: TileKernel) -> Compiled:
+    """Function that reads the residuals of a thread's tile, which another kernel has left in others."""
+    if kernel.rest_of is None:
+        return device.inline(lambda block, tile, tables, records, shared, own: None)
+    n_uvw, n_baseline, n_stokes = sizes_of(kernel).n_uvw, kernel.shape.side**2, kernel.variant.n_stokes
+    n_rest, real = len(kernel.rest_of), float32 if kernel.variant.single else float64
+    is_whole, (one, two) = n_rest == n_stokes, (*kernel.rest_of, 0)[:2]
+    baselines_of, fill_baselines = sums.make_baselines(kernel), adjoint.make_fill_baselines(kernel)
+
+    @device.inline
+    def read(of_all: Array, at: Scalar, is_there: Scalar) -> Scalar:
+        value = of_all[at]
+        return value if is_there else real(0)
+
+    @device.part
+    def take_rest(
+        block: Block, tile: Tile, tables: TileTables, records: TileRecords, shared: Shared, own: Own
+    ) -> None:
+        rest, uvw, of_all, step = own.sums, own.gathering.uvw, records.by_pair[block.b], records.rest_step
+        for n in range(n_uvw):
+            # Threads without a tile gather as well: 0 times what was left there could be NaN.
+            uvw[n] = real(0)
+        if tile.active:
+            fill_baselines(shared.slots, baselines_of(block, tile, tables), uvw)
+            of_item = int64(tile.item) * int64(2 * n_rest) * int64(step)
+            for n in range(n_baseline):
+                found = records.rest_at[block.split, n, tile.tile]
+                at, is_there = of_item + int64(max(found, int32(0))), found >= 0
+                if is_whole:
+                    for k in range(2 * n_stokes):
+                        rest[n + k * n_baseline] = read(of_all, at + int64(k) * int64(step), is_there)
+                else:
+                    rest[n + one * n_baseline] = read(of_all, at, is_there)
+                    rest[n + two * n_baseline] = read(of_all, at + int64(step), is_there)
+                    at += int64(2) * int64(step)
+                    rest[n + (n_stokes + one) * n_baseline] = read(of_all, at, is_there)
+                    rest[n + (n_stokes + two) * n_baseline] = read(of_all, at + int64(step), is_there)
+
+    return take_rest
 
 
 def make_finish(kernel: TileKernel) -> Compiled:

@@ -27,7 +27,7 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.lane_sums import exchange
-from rime_kernels.cuda.kernels.moments import Moments, moments_of
+from rime_kernels.cuda.kernels.moments import Moments
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.cuda.kernels.tiles.parts import Block, Tile, TileKernel, TileTables
@@ -56,6 +56,8 @@ class GatherKernel:
     max_register : int
     all_rows : bool
         See `TileKernel`.
+    has_gaussian : bool
+        Records have places for what Gaussians gather elsewhere.
     """
 
     variant: Variant
@@ -65,6 +67,7 @@ class GatherKernel:
     chunk: int
     max_register: int
     all_rows: bool
+    has_gaussian: bool
 
     @property
     def n_rows(self) -> int:
@@ -108,11 +111,7 @@ class GatherKernel:
     def record(self) -> Moments:
         """What a source leaves: that of all Stokes parameters, seen or not."""
         n_bright = 4 if self.variant.polarised else 1
-        return Moments(n_bright, *_others(moments_of(self.variant, False)))
-
-
-def _others(moments: Moments) -> tuple[bool, bool, bool, bool]:
-    return moments.has_beam, moments.has_gaussian, moments.has_profile, moments.turned
+        return Moments(n_bright, False, self.has_gaussian)
 
 
 @functools.cache

@@ -71,6 +71,7 @@ class TileKernel:
     n_lane: int = 32  # neighbouring threads whose sums are joined at once, of one item; for the adjoint
     all_rows: bool = False  # of matrix units in double precision: see `units.make_product`
     leaves_rest: bool = False  # after chi2, weighted residuals for the adjoint of another kernel: `matrices`
+    rest_of: tuple[int, ...] | None = None  # in place of chi2: it finds those of these Stokes parameters
 
     @property
     def has_rest(self) -> bool:
@@ -101,7 +102,7 @@ class TileKernel:
     @property
     def has_sums(self) -> bool:
         """Whether the ending reads sums over sources: matrices need them where V - D is given, too."""
-        return not self.variant.given or self.variant.jones
+        return self.rest_of is None and (not self.variant.given or self.variant.jones)
 
     @property
     def record(self) -> Moments:
@@ -235,8 +236,13 @@ class TileRecords(NamedTuple):
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
     # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two
     # numbers of each datum, as the chi2 reads data. Of a kernel that `leaves_rest` the residuals in Stokes
-    # parameters, (n_batch, items of the slab times 2 n_stokes side^2 times n_tile), as sums lie.
+    # parameters, (n_batch, items of the slab times 2 n_stokes side^2 times n_tile), as sums lie; those are
+    # what a kernel reads that has some of `rest_of`.
     by_pair: Array
+    # int32 (n_split, side^2, n_tile): where among those of an item and a parameter the residual of each
+    # place is; below 0 where there is none.
+    rest_at: Array
+    rest_step: int  # residuals of an item and a parameter, real or imaginary parts
 
 
 class Slots(NamedTuple):

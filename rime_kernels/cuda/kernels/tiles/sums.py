@@ -116,7 +116,7 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
     They are wanted at the end: now they come nearer meanwhile.
     """
     real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
-    sizes, is_chi2 = sizes_of(kernel), kernel.is_chi2
+    sizes, reads_data = sizes_of(kernel), kernel.is_chi2 and kernel.rest_of is None
     line, n_glance, n_own = sizes.line, sizes.n_glance, kernel.shape.n_own
 
     @device.inline
@@ -129,7 +129,7 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
                 far = uint32(tile.mine + int32(k) * tile.n_mine) * uint32(line)
             # Set where nothing is read, too: the ending adds all of them.
             glance[k] = real(0)
-            if is_chi2 and tile.active and far < n_datum * n_tile:
+            if reads_data and tile.active and far < n_datum * n_tile:
                 glance[k] = columns.vis[tile.first_datum + uint64(far)].real
 
     return look_ahead
