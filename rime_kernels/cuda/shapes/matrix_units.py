@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.kernels.tiles.units import N_ROW
-from rime_kernels.cuda.shapes.families import MAX_SHARED, MOST_REGISTER, REGISTERS
+from rime_kernels.cuda.shapes.families import MAX_SHARED, REGISTERS
 from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
@@ -40,6 +40,8 @@ _SHAPES = {
     (False, 1): (320, 64, 8, 2),
 }
 
+# Registers of a thread that adds Gaussians, too: with fewer, sums would not stay in them.
+_MIXED_REGISTERS = 96
 # Gaussians for each point up to which units pay: a guess. Tiles of threads alone waste fewer places.
 _MOST_GAUSSIANS = 2
 # Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
@@ -122,9 +124,9 @@ def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
     if _forced:
         return shape
     n_stokes, system = 4 if variant.polarised else 1, 1024  # bytes of each block that the system takes
-    most = REGISTERS // (shape.n_thread * (shape.max_register or MOST_REGISTER))
+    most = REGISTERS // (shape.n_thread * _MIXED_REGISTERS)
     for n_block, units, chunk in [(most, shape.units, 8), (most, 8, 8), (most, 8, 4), (1, 8, 4)]:
-        found = dataclasses.replace(shape, units=units, chunk=chunk)
+        found = dataclasses.replace(shape, units=units, chunk=chunk, max_register=_MIXED_REGISTERS)
         declared = kernel_bytes(variant.single, n_stokes, True, found) + _BRIGHT_BYTES
         of_operands = 2 * 16 * units * shape.n_slot * (1 + variant.n_stokes)
         of_all = n_block * (declared + of_operands + system)

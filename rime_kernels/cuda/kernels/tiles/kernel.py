@@ -81,7 +81,9 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     n_own, has_terms = kernel.shape.n_own, kernel.has_gaussian or not uses_units
     next_tile, next_sums = index.make_next_tile(), sums.make_next_sums(kernel)
     stager_of, write_antennas = staging.make_stager(kernel), adjoint.make_write_antennas(kernel)
-    take_rest, ends_in_chi2 = _make_take_rest(kernel), is_chi2 and kernel.rest_of is None
+    # Where residuals are there, the first sweep is left out.
+    begin = 0 if kernel.rest_of is None else 1
+    take_rest = _make_take_rest(kernel)
 
     @device.kernel(kernel.shape.max_register, kernel.dynamic_bytes)
     def sum_tiles(
@@ -102,16 +104,16 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         # The adjoint needs the residuals of all sources before the first of them can gather.
         if uses_units and first_sweep == 0:
             sweep_points(block, tile, corner, stager, work, tables, sky, shared, own.sums, own.second)
-        for sweep in range(n_sweep):
+        if begin:
+            take_rest(block, tile, tables, records, shared, own)
+        for sweep in range(begin, n_sweep):
             if sweep >= first_sweep and not uses_units:
                 sweep_sources(sweep, block, tile, corner, stager, work, sky, records, shared, own)
             if has_gains and sweep == 0:
                 # All threads have met since the last term was read.
                 stage_gains(block, work, tables, sky, shared.staged.term)
                 cuda.syncthreads()
-            if sweep == 0:
-                take_rest(block, tile, tables, records, shared, own)
-            if ends_in_chi2 and sweep == 0:
+            if is_chi2 and sweep == 0:
                 finish_chi2(
                     block, tile, work, tables, sky, columns, results.sums, records.by_pair, shared, own
                 )
@@ -235,7 +237,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
     sizes, has_gaussian = sizes_of(kernel), kernel.has_gaussian
     n_term, n_bright, votes = sizes.n_term, sizes.n_bright, has_gaussian and kernel.variant.single
     stage, add_chunk = staging.make_stage(kernel), _make_add_chunk(kernel)
-    gather_chunk = _make_gather_chunk(kernel)
+    gather_chunk, has_points = _make_gather_chunk(kernel), kernel.rest_of is None
 
     @device.part
     def sweep_sources(
@@ -259,7 +261,7 @@ def _make_sweep(kernel: TileKernel) -> Compiled:
                 # The chunk that was made before, from the other buffer.
                 of_term, of_bright = uint32((1 - buffer) * n_term), uint32((1 - buffer) * n_bright)
                 here = Corner(corner.p + of_term, corner.q + of_term, corner.bright + of_bright)
-                of_gaussian = has_gaussian and before >= n_point
+                of_gaussian = has_gaussian and (before >= n_point or not has_points)
                 if sweep == 1:
                     sources = Chunk(before, n_before, before - n_point, of_term)
                     gather_chunk(
