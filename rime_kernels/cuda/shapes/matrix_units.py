@@ -23,6 +23,7 @@ LEAST_UNIT_FILL = 0.35
 _LEAST_POINTS = {
     (True, 4): 120, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
 }  # fmt: skip
+_LEAST_BESIDE = 48
 # Devices with instructions for both precisions.
 _CAPABILITY = (8, 0)
 # Slots of a block, and bytes of its shared memory for all but operands.
@@ -42,8 +43,6 @@ _SHAPES = {
 
 # Registers of a thread that adds Gaussians, too: with fewer, sums would not stay in them.
 _MIXED_REGISTERS = 96
-# Gaussians for each point up to which units pay: a guess. Tiles of threads alone waste fewer places.
-_MOST_GAUSSIANS = 2
 # Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
 _LEAST_GATHERING = 48
 
@@ -82,10 +81,27 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     # Halves of float16 have no digits left for what the voltage beam of an antenna leaves of a bright source.
     if variant.single and variant.beam != NO_BEAM:
         return False
-    least = _LEAST_GATHERING if for_adjoint else _LEAST_POINTS[variant.single, variant.n_stokes]
-    if n_gaussian > _MOST_GAUSSIANS * n_point:
-        return False
+    least = _least_gathering(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
     return not device.simulated() and n_point >= least and device.capability() >= _CAPABILITY
+
+
+def _least_points(variant: Variant, n_gaussian: int) -> int:
+    """Fewest points that are summed faster by units beside so many Gaussians.
+
+    With Gaussians a guess from counts of instructions, not measured: in tiles of units, which rows fill less
+    well, a Gaussian takes a quarter to a third more of them (an eighth in double precision, which
+    is limited by them); but in single precision with four Stokes parameters threads add Gaussians while units
+    multiply, which wait half of the time.
+    """
+    least = _LEAST_POINTS[variant.single, variant.n_stokes]
+    if variant.single and variant.n_stokes == 4:
+        return max(least - 2 * n_gaussian, _LEAST_BESIDE, n_gaussian)
+    return max(least, (2 if variant.single else 4) * n_gaussian)
+
+
+def _least_gathering(n_gaussian: int) -> int:
+    """Fewest points whose adjoint goes by units beside so many Gaussians, which gather as fast as without."""
+    return max(_LEAST_GATHERING, n_gaussian // 2)
 
 
 def may_gather(n_split: int, n_slot: int) -> bool:
