@@ -152,6 +152,13 @@ def _make_evaluate_axis(kernel: BlockKernel, n_thread: int, is_v: bool, staging:
             of_plane = next_plane
 
     @device.inline
+    def cell_of(j: Scalar, vis: Scalar, is_there: Scalar, place: Array) -> Scalar:
+        """Where in the block cell j of a kernel lies; those behind its S cells follow round the edge."""
+        start = place[vis, of_start] if is_there else int32(0)
+        at = uint32(uint32(start) + j)
+        return uint32(at - uint32(block)) if at >= uint32(block) else at
+
+    @device.inline
     def evaluate_axis(
         k: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, planes: Array, to: Any,
@@ -165,19 +172,14 @@ def _make_evaluate_axis(kernel: BlockKernel, n_thread: int, is_v: bool, staging:
                 evaluate_own(j, first_vis, last, terms, plane, number, own, planes)
                 for v in range(TOGETHER):
                     is_there = off + uint32(v) < uint32(n)
-                    start = place[uint32(first_vis + uint32(v)), of_start] if is_there else int32(0)
-                    at = uint32(uint32(start) + j)
-                    at = uint32(at - uint32(block)) if at >= uint32(block) else at
+                    at = cell_of(j, uint32(first_vis + uint32(v)), is_there, place)
                     re = own[N_OWN + v] if is_there else real(0)
                     im = own[N_OWN + OF_IM + v] if is_there else real(0)
                     put(v, at, re, im, where, off, to)
             else:
                 for v in range(TOGETHER):
                     is_there = off + uint32(v) < uint32(n)
-                    start = place[uint32(first_vis + uint32(v)), of_start] if is_there else int32(0)
-                    at = uint32(uint32(start) + j)
-                    at = uint32(at - uint32(block)) if at >= uint32(block) else at
-                    put_zero(v, at, where)
+                    put_zero(v, cell_of(j, uint32(first_vis + uint32(v)), is_there, place), where)
             k = uint32(k + uint32(n_thread))
         return k
 
