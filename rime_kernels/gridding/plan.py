@@ -311,7 +311,8 @@ def _cover_run(
 ) -> Scalar:  # fmt: skip
     """Cover rows start .. stop - 1, channels in groups of at most `spread`; where items end, and groups."""
     empty = (np.inf, -np.inf, np.inf, -np.inf, np.inf, -np.inf)
-    chan = n_group = np.int64(0)  # as they are later, or Numba would compile what is called for 0, too
+    zero: Scalar = np.int64(0)  # of the type of later channels, or Numba would compile what is called twice
+    chan = n_group = zero
     while chan < scale.size:
         end, low, high = _group_end(chan, scale, spread)
         box, first = empty, start
@@ -341,7 +342,7 @@ def _cover(
     w: Array,
 ) -> Scalar:
     """Cover each run; items are written if there is room for any. Their number, and that of their rows."""
-    zero = np.int64(0)  # of the type of n, or Numba would compile `_cover_run` twice
+    zero: Scalar = np.int64(0)  # of the type of n, or Numba would compile `_cover_run` twice
     n = n_row = zero
     none = items[:0]
     # A subgrid's middle is a whole cell, and w of a row may be half a step from its layer.
