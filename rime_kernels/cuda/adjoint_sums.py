@@ -23,6 +23,8 @@ from rime_kernels.physics.profiles import N_PARAMETER
 
 # d env / d projection = -2 ln 2 env times the coordinate along the source times this times (u, v, w).
 _OF_PROJECTION = -2.0 * math.log(2.0) * scalars.EXPONENT_SCALE * SPEED_OF_LIGHT
+# Sizes of batch whose answers' parts are remembered.
+_MAX_SIZES = 64
 
 
 class AdjointSums:
@@ -53,6 +55,7 @@ class AdjointSums:
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
         self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
         self._n_kind = n_kinds(n_template, variant.log, True)
+        self._parts: dict[int, list[tuple[slice, tuple[int, ...]]]] = {}
         n_total = gather.n_column * self._n_source * gather.moments.n_value
         self._groups = grouped(gather.unit_time, self._n_time, n_total)
 
@@ -121,6 +124,16 @@ class AdjointSums:
             shapes.append(self._antennas.shape(n_batch))
         return shapes
 
+    def _fetched_parts(self, n_batch: int) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where each of the `_shapes` lies in what is fetched; kept, for it is asked for with every call."""
+        if n_batch not in self._parts:
+            shapes = self._shapes(n_batch)
+            ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)]).tolist()
+            if len(self._parts) >= _MAX_SIZES:
+                self._parts.clear()
+            self._parts[n_batch] = list(zip(map(slice, ends, ends[1:]), shapes, strict=True))
+        return self._parts[n_batch]
+
     def answer(
         self, workspace: device.Workspace, given: Parameters, chan_freq: DeviceArray, main: Stream
     ) -> DeviceArray:
@@ -155,10 +168,8 @@ class AdjointSums:
 
     def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
         """The derivatives from what was fetched."""
-        shapes = self._shapes(n_batch)
-        parts = np.split(fetched, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
         rows, of_source, stokes, terms, argument, turned, *by_antenna = (
-            part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)
+            fetched[part].reshape(shape) for part, shape in self._fetched_parts(n_batch)
         )
         moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
