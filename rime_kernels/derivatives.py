@@ -83,7 +83,9 @@ class Derivatives:
         if t is not None:
             # d/dt of sum t ln(1 + y), y = w |D - V|^2 / t, is sum ln(1 + y) - sum y / (1 + y).
             gradient = replace(gradient, scaled_dof=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
-        gradient.spoil(np.isnan(chi2))
+        is_nan = np.isnan(chi2)
+        if is_nan.any():
+            gradient.spoil(is_nan)
         return chi2, gradient
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:

@@ -282,6 +282,8 @@ class Assembly:
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
             for step, slopes in self._steps(key, gradient):
+                if isinstance(step, Constant):
+                    continue
                 product = slopes * factor.reshape(-1, *(1,) * (slopes.ndim - 1))
                 sums[step] = sums[step] + product if step in sums else product
             antennas = self._antennas[key[2]]

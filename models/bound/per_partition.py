@@ -23,6 +23,8 @@ class PerPartition:
     Attributes
     ----------
     n_partition : int
+    fixed : float64 (1, n_partition) or None
+        The numbers, where none follows a parameter.
     """
 
     def __init__(self, resolved: ResolvedSlots, slots: NDArray[np.int64]) -> None:
@@ -35,10 +37,13 @@ class PerPartition:
         self._into_rows = Scatter(self._row, self.n_partition)
         self._into_theta = Scatter(self._parameter, self._n_param)
         self._scale = np.array([scale for _, _, scale in terms], dtype=np.float64)
+        self.fixed: Array | None = None if terms else self._base[None]
 
     def __call__(self, theta: Array) -> Array:
         """The number of each partition, (n_batch, n_partition)."""
         found = np.repeat(self._base[None], len(theta), axis=0)
+        if self.fixed is not None:
+            return found
         of_terms = theta.take(self._parameter, axis=1) * self._scale
         self._into_rows.add(found, of_terms)
         return found
@@ -46,14 +51,11 @@ class PerPartition:
     def pull_back(self, slopes: Array) -> Array:
         """Derivatives with respect to theta, (n_batch, n_param), from those to the numbers."""
         found = np.zeros((len(slopes), self._n_param))
+        if self.fixed is not None:
+            return found
         of_terms = slopes.take(self._row, axis=1) * self._scale
         self._into_theta.add(found, of_terms)
         return found
-
-    @property
-    def fixed(self) -> Array | None:
-        """The number of each partition, (1, n_partition), where none follows a parameter; else None."""
-        return None if self._scale.size else self._base[None].copy()
 
     @property
     def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:

@@ -132,6 +132,10 @@ class ThetaBatch:
 
     def pull_back(self, gradients: Iterable[SourceGradient], weight: ArrayLike = 1.0) -> Array:
         """Derivatives with respect to theta from those to `sources`; see `BoundModel.pull_back`."""
-        n_partition = self._parts.noise_factor.n_partition
-        weights = np.broadcast_to(np.asarray(weight, dtype=np.float64), (len(self.theta), n_partition))
+        weights, shape = (
+            np.asarray(weight, dtype=np.float64),
+            (len(self), self._parts.noise_factor.n_partition),
+        )
+        if weights.shape != shape:
+            weights = np.broadcast_to(weights, shape)
         return self._parts.assembly.pull_back(self.values, gradients, weights)

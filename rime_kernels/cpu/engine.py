@@ -300,7 +300,7 @@ class Engine:
             )  # fmt: skip
         if output in _SUMS:
             # NumPy sums each row by itself, in an order that depends on its length alone.
-            np.sum(partial, axis=1, out=result)
+            np.add.reduce(partial, axis=1, out=result)
 
     def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[np.floating]:
         spectra = self._empty_spectra(inputs, variant)

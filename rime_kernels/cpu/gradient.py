@@ -243,7 +243,8 @@ def _by_slot(values: NDArray[np.float64], tasks: NDArray[np.int64], n_slot: int)
 
 def _by_block(values: NDArray[np.float64], tasks: NDArray[np.int64]) -> NDArray[np.float64]:
     """Sums (n_batch, n_block, 1, ...) from places of tasks."""
-    return np.add.reduceat(values, np.flatnonzero(np.diff(tasks[:, 0], prepend=-1)), axis=1)[:, :, None]
+    starts = np.searchsorted(tasks[:, 0], np.arange(tasks[-1, 0] + 1))
+    return np.add.reduceat(values, starts, axis=1)[:, :, None]
 
 
 def _brightness(

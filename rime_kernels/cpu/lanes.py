@@ -218,7 +218,7 @@ def aligned(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
     """Zeros that begin where a cache line does: a vector that lies across two lines is read twice."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
     raw = np.zeros(size + 64, np.uint8)
-    start = -raw.ctypes.data % 64
+    start = -raw.__array_interface__["data"][0] % 64  # sooner told than `ctypes.data`
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -24,6 +23,8 @@ from rime_kernels.physics.profiles import N_PARAMETER
 
 # d env / d projection = -2 ln 2 env times the coordinate along the source times this times (u, v, w).
 _OF_PROJECTION = -2.0 * math.log(2.0) * scalars.EXPONENT_SCALE * SPEED_OF_LIGHT
+# Sizes of batch whose answers' parts are remembered.
+_MAX_SIZES = 64
 
 
 class AdjointSums:
@@ -54,8 +55,8 @@ class AdjointSums:
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
         self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
         self._n_kind = n_kinds(n_template, variant.log, True)
+        self._parts: dict[int, list[tuple[slice, tuple[int, ...]]]] = {}
         n_total = gather.n_column * self._n_source * gather.moments.n_value
-        self._cuts: dict[int, list[tuple[slice, tuple[int, ...]]]] = {}
         self._groups = grouped(gather.unit_time, self._n_time, n_total)
 
     def record_bytes(self, slab: Slab) -> int:
@@ -130,14 +131,15 @@ class AdjointSums:
             shapes.append(self._antennas.shape(n_batch))
         return shapes
 
-    def _places(self, n_batch: int) -> list[tuple[slice, tuple[int, ...]]]:
-        """Where each of them lies in what is fetched, and its shape; worked out once for all calls."""
-        if n_batch not in self._cuts:
+    def _fetched_parts(self, n_batch: int) -> list[tuple[slice, tuple[int, ...]]]:
+        """Where each of the `_shapes` lies in what is fetched; kept, for it is asked for with every call."""
+        if n_batch not in self._parts:
             shapes = self._shapes(n_batch)
-            ends = list(itertools.accumulate(math.prod(shape) for shape in shapes))
-            places = [slice(first, end) for first, end in itertools.pairwise([0, *ends])]
-            self._cuts = {n_batch: list(zip(places, shapes, strict=True))}
-        return self._cuts[n_batch]
+            ends = np.cumsum([0, *(math.prod(shape) for shape in shapes)]).tolist()
+            if len(self._parts) >= _MAX_SIZES:
+                self._parts.clear()
+            self._parts[n_batch] = list(zip(map(slice, ends, ends[1:]), shapes, strict=True))
+        return self._parts[n_batch]
 
     def answer(
         self, workspace: device.Workspace, given: Parameters, chan_freq: DeviceArray, main: Stream
@@ -174,7 +176,7 @@ class AdjointSums:
     def adjoint(self, fetched: NDArray[np.float64], n_batch: int) -> Adjoint:
         """The derivatives from what was fetched."""
         rows, of_source, stokes, terms, argument, turned, *by_antenna = (
-            fetched[place].reshape(shape) for place, shape in self._places(n_batch)
+            fetched[part].reshape(shape) for part, shape in self._fetched_parts(n_batch)
         )
         moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))

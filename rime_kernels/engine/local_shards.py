@@ -6,7 +6,6 @@ import atexit
 import functools
 import gc
 import weakref
-from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
@@ -22,9 +21,6 @@ from rime_kernels.inputs import Output
 T = TypeVar("T")
 # Kinds of call that are remembered as made before.
 _MOST_KINDS = 1024
-# Shards that a device works on at the same time: enough that it never waits. All of them would end together,
-# and leave all answers to be read then, while the device has nothing to do.
-_AHEAD = 4
 
 
 class Worker(Protocol):
@@ -194,16 +190,10 @@ class LocalShards:
 
         def work(made: list[Shard], first: int) -> list[Any]:
             own = [None] * len(made) if given is None else given[first : first + len(made)]
-            # Visibilities are there once it has begun, and may be too many to wait for those of other shards.
-            ahead = 1 if call.what == "run" else _AHEAD
-            begun, found = deque[Callable[[], Any]](), list[Any]()
-            for shard, one in zip(made, own, strict=True):
-                if len(begun) == ahead:
-                    found.append(end(first + len(found), begun.popleft()()))
-                begun.append(call.begin(shard, one))
-            while begun:
-                found.append(end(first + len(found), begun.popleft()()))
-            return found
+            begun = (call.begin(shard, one) for shard, one in zip(made, own, strict=True))
+            # Visibilities are there once it has begun, and may be too many to wait for those of all shards.
+            ready = begun if call.what == "run" else list(begun)
+            return [end(first + i, finish()) for i, finish in enumerate(ready)]
 
         kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, [], 0

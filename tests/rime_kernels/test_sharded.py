@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Thread
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
-from rime_kernels.engine.local_shards import Call, LocalShards, Shard
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -158,35 +155,6 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
         with pytest.raises(BackendError, match="the device is lost"):
             rime.chi2(sources)
     np.testing.assert_array_equal(rime.chi2(sources), expected)
-
-
-@pytest.mark.parametrize(("what", "ahead"), [("chi2", 4), ("run", 1)])
-def test_a_device_has_some_shards_to_work_on_and_never_all(what, ahead) -> None:
-    """It works on while answers are read; visibilities, which are large, come one after the other."""
-    happened: list[str] = []
-
-    class Engine:
-        def __init__(self, number: int) -> None:
-            self._number = number
-
-        def start_chi2(self, *_: object) -> Callable[[], int]:
-            happened.append(f"begun {self._number}")
-            return lambda: happened.append(f"ended {self._number}") or self._number
-
-        def run(self, *_: object) -> int:
-            return self.start_chi2()()
-
-    shards = LocalShards([HostCPU()])
-    for number in range(9):
-        shards.add(0, lambda _, number=number: Shard(Engine(number), None), 9)
-    unused = "n_batch n_source n_shape n_profile polarised beam antenna_terms faraday template_shift"
-    sources = SimpleNamespace(**dict.fromkeys(unused.split()), stokes=np.ones((1, 1)))
-    sources.spectral_terms = np.ones((1, 1, 1, 1))
-    call = Call(what, sources)  # type: ignore[arg-type]
-    assert shards.start(call)() == list(range(9)), "in the order of the shards"
-    at_work = np.cumsum([1 if each.startswith("begun") else -1 for each in happened])
-    assert at_work.max() == ahead
-    assert at_work[-1] == 0
 
 
 def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch) -> None:

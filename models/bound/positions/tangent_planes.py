@@ -178,6 +178,10 @@ class Directions:
 
     def pull_back(self, position: Array, slopes: Array) -> Array:
         """Derivatives (n_batch, n_source, 2) with respect to positions, from those to `lm` of each centre."""
+        if self._all_offsets:
+            return self._planes.pull_back_offsets(position, slopes)
+        if not self._any_offsets:
+            return self._planes.pull_back_radec(position[..., 0], position[..., 1], slopes)
         found = np.empty(position.shape)
         given = position[:, self._radec]
         found[:, self._radec] = self._planes.pull_back_radec(

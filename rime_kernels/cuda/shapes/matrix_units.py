@@ -79,7 +79,6 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     if variant.single and variant.beam != NO_BEAM:
         return False
     least = _least_gathering(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
-    least = _least_gathering(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
     return n_point >= least and are_there()
 
 
