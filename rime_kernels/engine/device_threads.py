@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import functools
 import threading
 from collections.abc import Callable, Sequence
@@ -35,7 +36,7 @@ class DeviceThread:
         self._queue.put((future, work))
         return future
 
-    def close(self) -> None:
+    def _close(self) -> None:
         """The process ends: see `device.leave_cleanup`."""
         self.submit(device.leave_cleanup).exception()
 
@@ -47,6 +48,7 @@ class DeviceThread:
                 if not is_selected:
                     device.select(self._number)
                     take_device()
+                    atexit.register(self._close)  # behind what Numba has registered, so that it comes before
                     is_selected = True
                 future.set_result(work())
             except BaseException as error:
@@ -67,9 +69,6 @@ class HostCPU:
         except Exception as error:
             future.set_exception(error)
         return future
-
-    def close(self) -> None:
-        """There is nothing to be given back."""
 
 
 @functools.cache

@@ -41,10 +41,6 @@ class Worker(Protocol):
         """Do it in that thread; the result is waited for by way of the future."""
         ...
 
-    def close(self) -> None:
-        """The process ends."""
-        ...
-
 
 class Products(Protocol):
     """Products with J of the rows of a shard; see `rime_kernels.derivatives.Derivatives`."""
@@ -153,11 +149,7 @@ class LocalShards:
         self._devices: list[tuple[Worker, list[Shard]]] = [(worker, []) for worker in workers]
         self._made: set[tuple[Any, ...]] = set()
         weakref.finalize(self, _give_back, self._devices).atexit = False
-        # Registered behind the finalizers of all other objects, it is called before them.
-        atexit.unregister(_give_all_back)
-        atexit.register(_give_all_back)
         _LIVE.add(self)
-        _WORKERS.update(workers)
 
     @property
     def n_shard(self) -> int:
@@ -168,6 +160,9 @@ class LocalShards:
         """Make one more shard on a device."""
         worker, made = self._devices[device]
         made.append(worker.submit(lambda: recipe(n_engine)).result())
+        # Registered behind what the thread and other objects have registered, it is called before them.
+        atexit.unregister(_give_all_back)
+        atexit.register(_give_all_back)
 
     def start(
         self,
@@ -211,7 +206,6 @@ class LocalShards:
 
 
 _LIVE: weakref.WeakSet[LocalShards] = weakref.WeakSet()
-_WORKERS: weakref.WeakSet[Worker] = weakref.WeakSet()
 
 
 def _give_back(devices: list[tuple[Worker, list[Shard]]]) -> list[Future[None]]:
@@ -225,11 +219,9 @@ def _give_back(devices: list[tuple[Worker, list[Shard]]]) -> list[Future[None]]:
 
 
 def _give_all_back() -> None:
-    """The process ends: free what is on devices, and have nothing else freed there."""
+    """The process ends: free what is on devices."""
     for future in [future for shards in _LIVE for future in _give_back(shards._devices)]:
         future.exception()
-    for worker in _WORKERS:
-        worker.close()
 
 
 def _all_done(futures: list[Future[list[Any]]]) -> list[Future[list[Any]]]:

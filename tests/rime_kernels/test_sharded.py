@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from threading import Thread
@@ -57,6 +59,23 @@ def assert_near(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
     for name, values in expected.items():
         largest = np.abs(values).max(initial=0.0)
         np.testing.assert_allclose(found[name], values, rtol=0, atol=ORDER * largest, err_msg=name)
+
+
+_AT_THE_END = """
+from rime_kernels import device
+from rime_kernels.engine.device_threads import DeviceThread
+device.select = lambda number: print("selected", number)
+device.leave_cleanup = lambda: print("left")
+threads = [DeviceThread(number, "GPU") for number in range(3)]
+print(threads[0].submit(lambda: "first").result(), threads[2].submit(lambda: "last").result())
+"""
+
+
+def test_threads_of_gpus_leave_cleanup_whatever_they_did() -> None:
+    """After flagging, too: Numba would give back modules of two GPUs in one thread: the driver crashes."""
+    done = subprocess.run([sys.executable, "-c", _AT_THE_END], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split("\n")) == ["", "first last", "left", "left", "selected 0", "selected 2"]
 
 
 # ---- shards
