@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.device import Backend
@@ -436,14 +435,6 @@ class Rime:
         self._need("information", weight=True)
         self._refuse_impossible(sources)
         return self._derivatives.grouped_information(sources, change, groups, n_inner, weight)
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """Loops of the CPU that `chi2_and_gradient` of such sources, a batch of one, needs.
-
-        `rime_kernels.compile.ahead` compiles them.
-        """
-        self._check(sources)
-        return self._engine.gradient_loops(sources)
 
     def plan(self, sources: Sources) -> str:
         """How `chi2` of sources with these shapes would be computed: kernel, memory, slabs, batch."""

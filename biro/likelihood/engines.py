@@ -26,7 +26,6 @@ from biro.smearing import Choice, Mode, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, check_devices
 from rime_kernels.geometry import Form, Precision
@@ -196,11 +195,6 @@ class PartitionEngines:
     def plans(self, batch: ThetaBatch) -> list[str]:
         """How a call with a batch of this size is computed in each partition; puts the data on the device."""
         return [rime.plan(sources) for rime, sources in zip(self.rimes, self.sources(batch), strict=True)]
-
-    def gradient_loops(self, batch: ThetaBatch) -> list[Loop]:
-        """Loops of the CPU that derivatives need, for a batch of one."""
-        pairs = zip(self.rimes, self.sources(batch), strict=True)
-        return [loop for rime, sources in pairs for loop in rime.gradient_loops(sources)]
 
     def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
         """Chi-squared, float64 (n_batch, n_partition); of Student's t, sum t ln(1 + w |D - V|^2 / t).

@@ -41,7 +41,6 @@ from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode
 from biro.target.protocol import InnerDraws
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
@@ -361,11 +360,6 @@ class Likelihood(Residuals, Closing):
         noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
         return "\n".join([*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory])
-
-    def gradient_loops(self) -> list[Loop]:
-        """Loops of the CPU that derivatives of this likelihood need."""
-        batch, _ = self._batch(self.model.prior_transform(np.full((1, self.n_param), 0.5)))
-        return self._engines.gradient_loops(batch)
 
     def remarks(self, theta: ArrayLike) -> list[str]:
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).

@@ -38,15 +38,7 @@ from biro.samplers.options import (
 )
 from biro.samplers.polish import with_peak
 from biro.target.checked import Target
-from biro.target.protocol import (
-    RecordedLikelihood,
-    RecordedModel,
-    full_of,
-    has_remarks,
-    integrates,
-    is_compiled,
-)
-from rime_kernels.compile.ahead import compiled_ahead
+from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, has_remarks, integrates
 
 log = logging.getLogger(__name__)
 
@@ -263,8 +255,7 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
         posterior = exact(likelihood, options.n_sample, context.provenance)
         doubts = likelihood.doubts(np.zeros(0))
     else:
-        with compiled_ahead(likelihood.gradient_loops() if is_compiled(likelihood) else ()):
-            posterior = with_peak(target, _run_sampler(target, options, context))
+        posterior = with_peak(target, _run_sampler(target, options, context))
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
         if isinstance(options, MaximumOptions) and getattr(likelihood, "gains", "") != "marginalise":
             doubts = [*doubts, *_doubts_of_maximum(posterior.names)]

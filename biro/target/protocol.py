@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from biro.arrow.space import ArrowSpace
     from biro.models.bound.prior.unconstrained import Unconstrained
     from biro.models.quantities.parameter import Parameter
-    from rime_kernels.compile.ahead import Loop
     from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]
@@ -208,13 +207,6 @@ class RemarkingLikelihood(SampledLikelihood, Protocol):
         """What makes errors doubtful, for one theta (n_param,)."""
 
 
-class CompiledLikelihood(SampledLikelihood, Protocol):
-    """A likelihood whose derivatives are computed in loops that may have to be compiled."""
-
-    def gradient_loops(self) -> Sequence[Loop]:
-        """These loops."""
-
-
 class InnerDraws(NamedTuple):
     """Draws of parameters that a likelihood integrates over, each given a vector of the others.
 
@@ -270,11 +262,6 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
 def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
     """Whether a likelihood looks at the residuals of a fit."""
     return hasattr(likelihood, "remarks")
-
-
-def is_compiled(likelihood: SampledLikelihood) -> TypeGuard[CompiledLikelihood]:
-    """Whether a likelihood says which loops its derivatives are computed in."""
-    return hasattr(likelihood, "gradient_loops")
 
 
 def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:

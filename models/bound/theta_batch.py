@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import update_wrapper
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,7 +27,15 @@ class CachedProperty(Generic[T]):
         self._function, self._name = function, function.__name__
         update_wrapper(self, function)  # type: ignore[arg-type]  # for its docstring
 
-    def __get__(self, batch: Any, owner: object = None) -> T:
+    @overload
+    def __get__(self, batch: None, owner: object) -> CachedProperty[T]: ...
+
+    @overload
+    def __get__(self, batch: object, owner: object) -> T: ...
+
+    def __get__(self, batch: Any, owner: object) -> CachedProperty[T] | T:
+        if batch is None:  # asked of the class, as `help` does
+            return self
         found = batch.__dict__[self._name] = self._function(batch)
         return found
 

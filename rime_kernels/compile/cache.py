@@ -30,8 +30,6 @@ log = logging.getLogger(__name__)
 _LEVEL = 1
 # What Numba unpickles machine code to.
 MachineCode: TypeAlias = Any
-# Files of the cache that another process is about to write (`ahead.py`), and what waits until it has.
-AWAITED: dict[str, Callable[[], None]] = {}
 # Private attributes of Numba's caches that are replaced here: of a dispatcher's cache, and of its file.
 PRIVATE_PARTS = (
     ("_cache_file", "_impl", "_index_key", "load_overload", "save_overload"),
@@ -77,28 +75,8 @@ def _file_name(base: str, known: Identity, signature: NumbaType, codegen: Target
     return f"{base}.{short((known, signature, codegen.magic_tuple()))}.nbc"
 
 
-def missing(compiled: Compiled, types: tuple[NumbaType, ...]) -> str | None:
-    """The file for machine code of a function for these types; None where it is there, or cannot be.
-
-    The function is one that `enable` was called with.
-    """
-    cache = compiled._cache
-    if types in compiled.overloads or not hasattr(cache, "_cache_file"):
-        return None
-    name: str = cache._index_key(types, compiled.targetctx.codegen())
-    return name if _read(cache._cache_file._load_data, name) is None else None
-
-
 def _load(read: Callable[[str], tuple[str, bytes]], name: str) -> MachineCode:
-    """Machine code that was made of the present source text, or None; waits for what is `AWAITED`."""
-    code = _read(read, name)
-    if code is None and name in AWAITED:
-        AWAITED[name]()
-        code = _read(read, name)
-    return code
-
-
-def _read(read: Callable[[str], tuple[str, bytes]], name: str) -> MachineCode:
+    """Machine code that was made of the present source text, or None."""
     try:
         source, packed = read(name)
     except FileNotFoundError:

@@ -6,7 +6,6 @@ import copy
 import functools
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +13,11 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.compile.ahead import Loop, loop_for
 from rime_kernels.cpu.antennas import Terms, back_map, places, terms_of
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.correlations import Correlations, correlations
 from rime_kernels.cpu.forward import make_visibilities
-from rime_kernels.cpu.gradient import Parts, adjoint_of, make_gradients, make_parts, n_places
+from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
 from rime_kernels.cpu.jones.spline import BeamLanes, Beams, beams_of
@@ -43,14 +41,6 @@ _MAX_TASKS = 256
 _MANY_TASKS = 64
 _TERM_SHARE = 12
 _SUMS = (Output.CHI2, Output.LOG)
-
-
-class _Call(NamedTuple):
-    """The call of a loop: what makes the loop, and the loop's arguments."""
-
-    make: Callable[..., Callable[..., None]]
-    options: tuple[Any, ...]
-    arguments: tuple[Any, ...]
 
 
 class Engine:
@@ -220,18 +210,6 @@ class Engine:
     def keep(self, sources: Sources, cells: RowCells) -> None:
         """There is no device where visibilities could stay."""
 
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """The loop that the derivatives with respect to such sources, a batch of one, are computed in."""
-        _, parameters, variant = self._parameters(sources, None)
-        tasks = self._tasks_of(parameters.direction.shape[1], len(self._chan_freqs))
-        jones, lanes = self._jones(sources, variant), self._lanes
-        parts = make_parts(tasks, lanes, parameters, jones, variant.n_stokes, len(self._chan_freqs))
-        spectra = self._empty_spectra(parameters, variant)
-        call = self._gradient_call(
-            parameters, sources, variant, jones, Output.CHI2, tasks, lanes, spectra, parts
-        )
-        return [loop_for(*call)]
-
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""
         variant = Variant(self._single, self._factored, beam_codes(sources)[1], _is_polarised(sources))
@@ -303,16 +281,13 @@ class Engine:
             np.add.reduce(partial, axis=1, out=result)
 
     def _spectra(self, inputs: Inputs, shared_beam: int, variant: Variant) -> NDArray[np.floating]:
-        spectra = self._empty_spectra(inputs, variant)
-        make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
-        return spectra
-
-    def _empty_spectra(self, inputs: Inputs, variant: Variant) -> NDArray[np.floating]:
         n_batch, n_source = inputs.direction.shape[:2]
         n_block, n_lane = self._scale.shape
         turned = variant.polarised and inputs.faraday.shape[1:] == (n_source, 4)
         n_row = variant.n_stokes + 2 * turned
-        return aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
+        spectra = aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
+        make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
+        return spectra
 
     def _adjoint_of_part(
         self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: Terms | None,
@@ -320,29 +295,21 @@ class Engine:
     ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)
         parts = make_parts(tasks, lanes, inputs, jones, variant.n_stokes, len(self._chan_freqs))
-        call = self._gradient_call(inputs, sources, variant, jones, output, tasks, lanes, spectra, parts)
-        call.make(*call.options)(*call.arguments)
-        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
-
-    def _gradient_call(
-        self, inputs: Inputs, sources: Sources, variant: Variant, jones: Terms | None, output: Output,
-        tasks: NDArray[np.int64], lanes: Lanes, spectra: NDArray[np.floating], parts: Parts,
-    ) -> _Call:  # fmt: skip
-        """The call of the loop that fills `parts`."""
-        none, n_lane, functions = (len(spectra), 0, 0, 0), lanes.uvw.shape[2], functions_of(variant.profiles)
-        nothing = np.empty(none, variant.real), np.empty(none)
+        none = (len(spectra), 0, 0, 0)
         beams = beams_of(self._matrix, sources, inputs.direction.shape[1], self._beam_lanes)
         if beams is not None:
-            arguments: tuple[Any, ...] = (
+            make_jones_gradients(variant.single, lanes.uvw.shape[2])(
                 variant.factored, variant.shifted, int(output), tasks, lanes, inputs, beams, spectra,
-                self._of_feeds[0], self._to_feeds(jones), jones, *nothing, parts, functions,
+                self._of_feeds[0], self._to_feeds(jones), jones,
+                np.empty(none, variant.real), np.empty(none), parts, functions_of(variant.profiles),
             )  # fmt: skip
-            return _Call(make_jones_gradients, (variant.single, n_lane), arguments)
-        arguments = (
+            return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
+        make_gradients(variant.single, variant.n_stokes, lanes.uvw.shape[2])(
             variant.factored, variant.shifted, variant.beam, int(output), tasks, lanes, self._nodes, inputs,
-            spectra, *self._maps(jones, variant), jones, *nothing, parts, functions,
+            spectra, *self._maps(jones, variant), jones, np.empty(none, variant.real),
+            np.empty(none), parts, functions_of(variant.profiles),
         )  # fmt: skip
-        return _Call(make_gradients, (variant.single, variant.n_stokes, n_lane), arguments)
+        return adjoint_of(parts, tasks, lanes, inputs, sources, self._chan_freqs, jones)
 
 
 def _is_polarised(sources: Sources) -> bool:

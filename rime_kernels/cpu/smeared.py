@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.cpu.engine import Engine
 from rime_kernels.cpu.lanes import Lanes, Nodes, copied
 from rime_kernels.engine import Visibilities
@@ -109,10 +108,6 @@ class SmearedRows:
             total = plus(total, engine.pulled(sources, laid_out), weight)
         assert total is not None, "there is a node at least"
         return finished(total, float(chi2[0]), of_dof, len(self._fixed.template))
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """As of `Engine`."""
-        return (self._engine if Engine.by_node(sources) else self._smeared).gradient_loops(sources)
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.adjoint_launch import gather_of
@@ -45,9 +44,8 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-# What data may take: a share of the memory, or so many times their bytes (laid out twice, with gaps).
-# Brightness, sums and visibilities share the rest.
-_DATA_SHARE, _DATA_TIMES = 0.75, 8
+# The share of the memory that data may take; brightness, sums and visibilities share the rest.
+_DATA_SHARE = 0.75
 # Pieces of the data that a recording may have.
 _MOST_PIECES = 128
 # Kinds of call whose sums of derivatives are remembered.
@@ -75,8 +73,7 @@ class Engine:
         self._single, self._factored = single, factored
         # Asked for once: to ask takes longer than a small problem.
         memory = device.memory_budget() if memory_limit is None else memory_limit
-        most = _DATA_TIMES * (fixed.vis.nbytes + fixed.weight.nbytes)
-        self._data = DataByLayout(min(int(_DATA_SHARE * memory), most), pinned=folder is None)
+        self._data = DataByLayout(int(_DATA_SHARE * memory), pinned=folder is None)
         self._work_budget = memory - self._data.budget
         self._layouts = Layouts(self._fixed, table)
         self._workspace = device.Workspace()
@@ -239,10 +236,6 @@ class Engine:
             self._fixed = fixed
             self._data.clear()
             self._recordings.clear()  # of data that are no longer there
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """Kernels alone."""
-        return []
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.inputs import Output
 
@@ -80,10 +79,6 @@ class Engine(Protocol):
 
     def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:
         """V of one list of sources, to stay on a device; None where there is none, or where it cannot."""
-        ...
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """Loops of the CPU that `start_adjoint` of such sources, a batch of one, needs; none on a GPU."""
         ...
 
     def plan(self, sources: Sources) -> str:

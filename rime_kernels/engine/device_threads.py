@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
+import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -15,6 +17,8 @@ from rime_kernels.compile.call_lock import take_device
 from rime_kernels.errors import BackendError, InputError
 
 T = TypeVar("T")
+# Seconds that the end of a process waits for a GPU at work.
+_PATIENCE = 10.0
 Devices: TypeAlias = Literal["all"] | int | Sequence[int]
 """All GPUs, the first so many, or those of these numbers, as CUDA counts them."""
 
@@ -27,6 +31,7 @@ class DeviceThread:
 
     def __init__(self, number: int, name: str) -> None:
         self.name, self.kind, self._number = f"GPU {number} ({name})", name, number
+        self._process = os.getpid()
         self._queue: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         threading.Thread(target=self._run, name=f"biro-gpu-{number}", daemon=True).start()
 
@@ -38,7 +43,9 @@ class DeviceThread:
 
     def _close(self) -> None:
         """The process ends: see `device.leave_cleanup`."""
-        self.submit(device.leave_cleanup).exception()
+        if os.getpid() == self._process:  # a forked one has no such thread
+            with contextlib.suppress(TimeoutError):  # the GPU does not answer
+                self.submit(device.leave_cleanup).exception(_PATIENCE)
 
     def _run(self) -> None:
         is_selected = False

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.device import Backend
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.device_threads import Devices
@@ -238,10 +237,6 @@ class ShardedEngine:
 
     def keep(self, sources: Sources, cells: RowCells) -> None:
         """What gains are fitted to does not stay on several devices."""
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """Those of other devices or ranks are not asked for."""
-        return []
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, joined, plus
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.shards import rows_of, table_of
 from rime_kernels.geometry import RowTable
@@ -56,10 +55,6 @@ class Block(Protocol):
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
-        ...
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """As of `rime_kernels.engine.Engine`."""
         ...
 
     def plan(self, sources: Sources) -> str:
@@ -184,10 +179,6 @@ class SmearedEngine:
 
     def keep(self, sources: Sources, cells: RowCells) -> None:
         """Means over nodes do not stay on a device."""
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """The loops that derivatives are computed in."""
-        return [loop for _, block in self._parts for loop in block.gradient_loops(sources)]
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""

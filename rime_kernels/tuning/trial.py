@@ -59,7 +59,9 @@ def milliseconds(kind: KernelKind, clock: str) -> float:
 
 
 def most_processes() -> int:
-    """Processes for whose trials the device has memory at the same time."""
+    """Processes for whose trials the device has memory at the same time; one where it allows no more."""
+    if getattr(device.cuda.get_current_device(), "COMPUTE_MODE", 0):  # not the default, which is shared
+        return 1
     return max(1, device.memory_budget() // (2 * _MEMORY))  # the problem, and as much for the process
 
 

@@ -155,18 +155,6 @@ def test_the_plan_says_how_the_batch_is_cut(cuda_backend, problem, sky) -> None:
 
 
 @pytest.mark.cuda
-def test_what_data_do_not_need_is_for_the_work(cuda_backend, problem) -> None:
-    """So that a large batch, or one of many shards of a GPU, is not cut into steps for want of memory."""
-    rows = several_slabs(problem, "factored")
-    n_byte = sum(data_for(rows)[name].nbytes for name in ("vis", "weight"))
-    engine = with_data(rows, memory_limit=100 * n_byte)._engine
-    # Data laid out twice, with gaps, and once more as rows, take at most eight times their bytes.
-    assert engine._work_budget >= 92 * n_byte  # type: ignore[attr-defined]
-    tight = with_data(rows, memory_limit=2 * n_byte)._engine
-    assert abs(tight._work_budget - 0.5 * n_byte) <= 1  # type: ignore[attr-defined]
-
-
-@pytest.mark.cuda
 @pytest.mark.parametrize("form", FORMS)
 def test_crowded_times_keep_within_the_limit(cuda_backend, sky, form) -> None:
     """Most rows at one time, many times over: a slab of few times may hold nearly all."""

@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
-from rime_kernels.compile.ahead import Loop
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.as_rows.given import GivenEngine, Sent
 from rime_kernels.cuda.kernels import brightness
@@ -122,10 +121,6 @@ class SmearedRows(GivenEngine):
         if not sources.n_batch:
             return super().start_adjoint(sources, scaled_dof)()
         return self._until_it_fits(lambda: self._pulled(sources, scaled_dof, vis))
-
-    def gradient_loops(self, sources: Sources) -> list[Loop]:
-        """Kernels alone."""
-        return []
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""

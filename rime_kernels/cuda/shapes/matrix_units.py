@@ -137,7 +137,7 @@ def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
     if _forced:
         return shape
     n_stokes, system = 4 if variant.polarised else 1, 1024  # bytes of each block that the system takes
-    most = REGISTERS // (shape.n_thread * _MIXED_REGISTERS)
+    most = min(2, REGISTERS // (shape.n_thread * _MIXED_REGISTERS))  # small arrays would have shorter chunks
     for n_block, units, chunk in [(most, shape.units, 8), (most, 8, 8), (most, 8, 4), (1, 8, 4)]:
         found = dataclasses.replace(shape, units=units, chunk=chunk, max_register=_MIXED_REGISTERS)
         declared = kernel_bytes(variant.single, n_stokes, True, found) + _BRIGHT_BYTES
