@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,21 +106,32 @@ class Engine:
 
         The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
         """
-        self._begun()  # calls share their arrays: one that nobody has waited for is waited for
-        self._begun = found = Once(self._start(sources, scaled_dof))
+        found = self.play("chi2", sources, scaled_dof)
+        if found is None:
+            self._begun = found = Once(self._new_chi2(sources, scaled_dof))
         return found
 
-    def _start(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
-        given, key = self._kind("chi2", sources, scaled_dof)
+    def play(
+        self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None
+    ) -> Callable[[], Any] | None:
+        """Begin what has been recorded; None where it has not. See `local_shards.Recorder`."""
+        self._begun()  # calls share their arrays: one that nobody has waited for is waited for
+        given, key = self._kind(what, sources, scaled_dof)
         recording = self._recordings.get(key)
-        if recording is not None:
-            return recording.play(given)
+        if recording is None:
+            return None
+        self._begun = found = Once(recording.play(given))
+        return found
+
+    def _new_chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
+        """The same for calls of which there is no recording; one is made of the second."""
         if not sources.n_batch:
             return lambda: np.empty(0)
+        _, key = self._kind("chi2", sources, scaled_dof)
         call = self._until_it_fits(lambda: self._call(sources, scaled_dof))
         recording = self._recorded(key, call, self._chi2_in_one)
         if recording is not None:
-            return recording.play(given)
+            return recording.play(call.given)
         chi2 = self._until_it_fits(lambda: self._chi2(call))
         return lambda: chi2
 
@@ -132,16 +143,15 @@ class Engine:
         With `vis` in place of the data. Recorded and played as chi2 is, but not with other data; the function
         returned waits.
         """
-        self._begun()
-        if vis is not None:
-            start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
+        if vis is None:
+            played = self.play("adjoint", sources, scaled_dof)
+            if played is not None:
+                return played
+            _, key = self._kind("adjoint", sources, scaled_dof)
+            start = self._new_adjoint(sources, scaled_dof, key)
         else:
-            given, key = self._kind("adjoint", sources, scaled_dof)
-            recording = self._recordings.get(key)
-            if recording is None:
-                start = self._new_adjoint(sources, scaled_dof, key)
-            else:
-                start = recording.play(given)
+            self._begun()
+            start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
         self._begun = found = Once(start)
         return found
 

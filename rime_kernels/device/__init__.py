@@ -28,7 +28,7 @@ from rime_kernels.device.memory import (
     upload,
 )
 from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
-from rime_kernels.device.recording import Answer, Launch, Recording, forked, record, streams
+from rime_kernels.device.recording import Answer, Launch, Recording, at, forked, record, streams
 
 __all__ = [
     "MAX_GRID_Y",
@@ -38,6 +38,7 @@ __all__ = [
     "Launch",
     "Recording",
     "Workspace",
+    "at",
     "capability",
     "cupy",
     "device_name",

@@ -118,6 +118,22 @@ def _attach_thread() -> None:
         _thread.attached = True
 
 
+@contextmanager
+def at(number: int) -> Iterator[None]:
+    """Within, the device of this number is the current one of this thread; then the one before is again."""
+    if packages.simulated():
+        yield
+        return
+    was_attached = hasattr(_thread, "attached")
+    with packages.cuda().gpus[number]:
+        _thread.attached = True
+        try:
+            yield
+        finally:
+            if not was_attached:  # to the device of this thread, which may have none yet
+                del _thread.attached
+
+
 def record(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
     read: Callable[[NDArray[np.float64]], Answer],

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from typing import Any, Literal, TypeAlias, TypeVar
 
@@ -40,6 +41,10 @@ class DeviceThread:
         future: Future[T] = Future()
         self._queue.put((future, work))
         return future
+
+    def here(self) -> AbstractContextManager[None]:
+        """Within, the GPU is the current one of the thread that asks."""
+        return device.at(self._number)
 
     def _close(self) -> None:
         """The process ends: see `device.leave_cleanup`."""
@@ -76,6 +81,10 @@ class HostCPU:
         except Exception as error:
             future.set_exception(error)
         return future
+
+    def here(self) -> AbstractContextManager[None]:
+        """The CPU is there for every thread."""
+        return contextlib.nullcontext()
 
 
 @functools.cache

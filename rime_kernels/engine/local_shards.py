@@ -5,10 +5,12 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,8 @@ from rime_kernels.inputs import Output
 T = TypeVar("T")
 # Kinds of call that are remembered as made before.
 _MOST_KINDS = 1024
+# Numbers of shards, and their results.
+_Future: TypeAlias = Future[list[tuple[int, Any]]]
 
 
 class Worker(Protocol):
@@ -39,6 +43,24 @@ class Worker(Protocol):
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Do it in that thread; the result is waited for by way of the future."""
+        ...
+
+    def here(self) -> AbstractContextManager[None]:
+        """Within, the device is the current one of the thread that asks."""
+        ...
+
+
+@runtime_checkable
+class Recorder(Protocol):
+    """An engine that records calls, and can play them."""
+
+    def play(
+        self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None, /
+    ) -> Callable[[], Any] | None:
+        """Begin `start_chi2` or `start_adjoint` in one step, where such a call has been recorded.
+
+        None where it has not; nothing is begun then.
+        """
         ...
 
 
@@ -106,6 +128,15 @@ class Call(NamedTuple):
             found = self._product(shard.products, given)
         return lambda: found
 
+    def play(self, shard: Shard) -> Callable[[], Any] | None:
+        """Begin it on one shard where that has recorded such calls; the function returned waits."""
+        if self.what not in ("chi2", "adjoint") or not isinstance(shard.engine, Recorder):
+            return None
+        try:
+            return shard.engine.play(self.what, self.sources, self.scaled_dof)
+        except Exception as error:  # raised where the result is asked for, as others are at work
+            return functools.partial(_raise, error)
+
     def _run(self, shard: Shard, part: Part | None) -> Any:
         if part is None:
             return shard.engine.run(self.sources, self.output)
@@ -148,6 +179,7 @@ class LocalShards:
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._devices: list[tuple[Worker, list[Shard]]] = [(worker, []) for worker in workers]
         self._made: set[tuple[Any, ...]] = set()
+        self._changed, self._n_at_work = threading.Condition(), 0
         weakref.finalize(self, _give_back, self._devices).atexit = False
         _LIVE.add(self)
 
@@ -170,9 +202,11 @@ class LocalShards:
         given: Sequence[Any] | None = None,
         end: Callable[[int, Any], Any] = lambda _, found: found,
     ) -> Callable[[], list[Any]]:
-        """Begin a call on all shards, in the threads of devices; the function returned waits for results.
+        """Begin a call on all shards; the function returned waits for results.
 
-        A kind of call that is new is done by one device after the other: the first one compiles its kernels.
+        What shards have recorded is begun by the thread that asks, for another thread would begin, and be
+        heard of, a tenth of a millisecond later; the rest in the threads of devices. A kind of call that is
+        new is done by one device after the other: the first one compiles its kernels.
 
         Parameters
         ----------
@@ -180,29 +214,108 @@ class LocalShards:
         given : sequence, optional
             For each shard its argument; see `Call`.
         end : function of the number of a shard and its result
-            Done in the thread of the device; what it returns is the result.
+            Done in the thread of the device, or that asks; what it returns is the result.
         """
 
-        def work(made: list[Shard], first: int) -> list[Any]:
-            own = [None] * len(made) if given is None else given[first : first + len(made)]
-            begun = (call.begin(shard, one) for shard, one in zip(made, own, strict=True))
+        def work(made: list[Shard], numbers: list[int]) -> list[tuple[int, Any]]:
+            begun = (
+                (i, call.begin(shard, None if given is None else given[i]))
+                for i, shard in zip(numbers, made, strict=True)
+            )
             # Visibilities are there once it has begun, and may be too many to wait for those of all shards.
             ready = begun if call.what == "run" else list(begun)
-            return [end(first + i, finish()) for i, finish in enumerate(ready)]
+            return [(i, end(i, finish())) for i, finish in ready]
 
         kind = (*call.kind, given is None)
-        is_new, futures, first = kind not in self._made, [], 0
+        is_new, futures, first = kind not in self._made, list[_Future](), 0
+        played = [] if is_new or given is not None else self._play(call)
+        done = {each.number for each in played}
         for worker, made in self._devices:
-            if not made:
-                continue
-            futures.append(worker.submit(functools.partial(work, made, first)))
+            rest = [i for i in range(len(made)) if first + i not in done]
+            numbers = [first + i for i in rest]
             first += len(made)
+            if not rest:
+                continue
+            futures.append(self._submit(worker, functools.partial(work, [made[i] for i in rest], numbers)))
             if is_new:
                 futures[-1].exception()  # waited for; raised where results are asked for
         if len(self._made) >= _MOST_KINDS:
             self._made.clear()
         self._made.add(kind)
-        return lambda: [each for future in _all_done(futures) for each in future.result()]
+
+        def wait() -> list[Any]:
+            found: list[Any] = [None] * first
+            errors = [each.finish_into(found, end) for each in played]
+            for future in _all_done(futures):
+                for number, result in future.result():
+                    found[number] = result
+            for error in errors:
+                if error is not None:
+                    raise error
+            return found
+
+        return wait
+
+    def _submit(self, worker: Worker, work: Callable[[], T]) -> Future[T]:
+        """Do it in the thread of a device; `_play` waits until it has been done."""
+        with self._changed:
+            self._n_at_work += 1
+
+        def counted() -> T:
+            try:
+                return work()
+            finally:
+                with self._changed:
+                    self._n_at_work -= 1
+                    self._changed.notify_all()
+
+        return worker.submit(counted)
+
+    def _play(self, call: Call) -> list[_Played]:
+        """Begin what has been recorded, devices in turn so that all are at work soon.
+
+        A device leaves the rest to its own thread from the first shard on that has not recorded such a call.
+        """
+        played, first, waiting = [], 0, []
+        for worker, made in self._devices:
+            waiting.append((worker, list(enumerate(made, first))))
+            first += len(made)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._n_at_work)  # engines do one thing at a time
+            while waiting:
+                still = []
+                for worker, shards in waiting:
+                    if not shards:
+                        continue
+                    number, shard = shards[0]
+                    with worker.here():
+                        finish = call.play(shard)
+                    if finish is not None:
+                        played.append(_Played(number, worker, finish))
+                        still.append((worker, shards[1:]))
+                waiting = still
+        return played
+
+
+class _Played(NamedTuple):
+    """A recorded call that one shard has begun."""
+
+    number: int
+    worker: Worker
+    finish: Callable[[], Any]
+
+    def finish_into(self, found: list[Any], end: Callable[[int, Any], Any]) -> Exception | None:
+        """Wait for the result, and put it in its place; an error is given back, for others are at work."""
+        try:
+            with self.worker.here():
+                found[self.number] = end(self.number, self.finish())
+        except Exception as error:
+            return error
+        return None
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
 
 
 _LIVE: weakref.WeakSet[LocalShards] = weakref.WeakSet()
@@ -224,7 +337,7 @@ def _give_all_back() -> None:
         future.exception()
 
 
-def _all_done(futures: list[Future[list[Any]]]) -> list[Future[list[Any]]]:
+def _all_done(futures: list[_Future]) -> list[_Future]:
     """The same, once all are done: an error of one device leaves none of the others at work."""
     for future in futures:
         future.exception()
