@@ -217,8 +217,7 @@ class Engine:
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            streams = [stream] if data.resident else self._streams
-            return self._launch_chi2(call, Parameters(*arrays), data, streams, stream)
+            return self._launch_chi2(call, Parameters(*arrays), data, self._streams, stream)
 
         return InOne(launch, lambda chi2: chi2)
 
@@ -226,11 +225,13 @@ class Engine:
         """The same of chi2 and its derivatives."""
         data, sums = self._data_of(call.layout), self._adjoint_sums(call)
         pieces = self._pieces(call, data, sums.record_bytes)
-        if len(pieces) > 1 or self._adjoint_step(call, pieces) < call.n_batch:
+        if len(pieces) > (_MOST_PIECES if data.resident else 1):
+            return None
+        if self._adjoint_step(call, pieces) < call.n_batch:
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, [stream], stream)
+            return self._launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
 
         return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch))
 
@@ -319,12 +320,13 @@ class Engine:
     ) -> list[tuple[int, Slab]]:
         """Slabs of the data, cut further where brightness per time is large; with the number of the slab.
 
-        `more` are bytes that a piece needs besides.
+        `more` are bytes that an entry of the batch needs besides. Rather more pieces than steps: all pieces
+        of one step can be recorded.
         """
         slabs = enumerate(data.slabs)
         if not call.per_time and more is None:
             return list(slabs)
-        per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget
+        per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget // max(1, call.n_batch)
 
         def size(piece: Slab) -> int:
             return per_time * n_times(piece) + (2 * more(piece) if more else 0)
@@ -395,11 +397,15 @@ class Engine:
         self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream = 0,
     ) -> DeviceArray:  # fmt: skip
-        """Launch all that chi2 and its derivatives take; flat, on the device."""
+        """Launch all that chi2 and its derivatives take; flat, on the device.
+
+        With several streams `main` is the legacy default one, which waits for what each piece leaves on them.
+        """
         sums = self._adjoint_sums(call)
         of_kinds = sums.sums(self._workspace, call.n_batch)
         for piece, arrays, stream in self._staging.arrays(call, given, data, pieces, streams, main):
-            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, main)
+            adds = stream if len(streams) == 1 else main
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, adds)
         return sums.answer(self._workspace, given, call.layout.chan_freq, main)
 
     def _adjoint_sums(self, call: Call) -> AdjointSums:

@@ -92,7 +92,7 @@ class Recording:
         driver, self._handle = packages.driver(), int(stream.handle)
         # Not by way of Numba's wrappers, which take longer than to read the answer.
         self._launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
-        weakref.finalize(self, driver.cuGraphExecDestroy, graph)
+        weakref.finalize(self, _destroy, driver, graph, self._handle)
 
     def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
@@ -106,6 +106,11 @@ class Recording:
         _attach_thread()
         _checked(self._wait(self._handle))
         return self._read(self._answer.copy())
+
+
+def _destroy(driver: DriverObject, graph: DriverObject, stream: int) -> None:
+    driver.cuGraphExecDestroy(graph)
+    driver.cuStreamDestroy(stream)
 
 
 _thread = threading.local()
@@ -140,6 +145,9 @@ def record(
 ) -> Recording | None:  # fmt: skip
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
 
+    The stream has the highest priority. Short kernels belong on it, and long ones on others: where several
+    calls are at work on a device, short ones then need not wait for the blocks of other calls' long ones.
+
     `read` makes what the call gives from the flat answer. All kernels must have been compiled before.
     None where the call cannot be recorded.
     """
@@ -161,7 +169,8 @@ def _record(
     read: Callable[[NDArray[np.float64]], Answer],
 ) -> Recording:  # fmt: skip
     cuda, driver = packages.cuda(), packages.driver()
-    stream = cuda.stream()
+    _, highest = _checked(driver.cuCtxGetStreamPriorityRange())
+    stream = cuda.external_stream(int(_checked(driver.cuStreamCreateWithPriority(0, highest))))
     ends = np.cumsum([value.size for value in values]).tolist()
     host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
     pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
@@ -182,15 +191,16 @@ def _record(
     finally:
         graph = _checked(driver.cuStreamEndCapture(handle))
     try:
-        executable = _checked(driver.cuGraphInstantiate(graph, 0))
+        flags = driver.CUgraphInstantiate_flags.CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY
+        executable = _checked(driver.cuGraphInstantiate(graph, int(flags)))
     finally:
         driver.cuGraphDestroy(graph)
     return Recording(executable, stream, pinned, answer, read, (workspace, host, on_device, arrays))
 
 
 def _checked(result: tuple[DriverObject, ...]) -> DriverObject:
-    """The value of a call of the driver, after a check of its status."""
+    """The value of a call of the driver, or the values, after a check of its status."""
     status, *value = result
     if int(status) != 0:
         raise BackendError(f"the CUDA driver said {status.name}")
-    return value[0] if value else None
+    return value[0] if len(value) == 1 else value or None

@@ -112,6 +112,36 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
 
 
 @pytest.mark.cuda
+def test_gradients_in_pieces_are_played(recorded, problem, sky, monkeypatch) -> None:
+    """Where memory for work has no room for what sources leave of all rows, all pieces are recorded as one."""
+    rows = problem(n_antenna=3, n_time=4, n_chan=2)
+    kernel = with_data(rows)
+    kernel._engine._work_budget = 8000  # type: ignore[attr-defined]
+    whole = with_data(rows, backend="cpu")
+    n_piece = []
+    launch = type(kernel._engine)._launch_adjoint
+
+    def counted(self: Any, *args: Any) -> Any:
+        n_piece.append(len(args[3]))
+        return launch(self, *args)
+
+    monkeypatch.setattr(type(kernel._engine), "_launch_adjoint", counted)
+    sources = [sky(rows, n_batch=1, seed=seed) for seed in range(3)]
+    for each in (*sources, sources[0]):
+        chi2, gradient = kernel.chi2_and_gradient(each)
+        expected, slopes = whole.chi2_and_gradient(each)
+        # Sums in float64 in another order.
+        np.testing.assert_allclose(chi2, expected, rtol=1e-12)
+        for name, values in vars(slopes).items():
+            if values is None:
+                continue
+            found, largest = getattr(gradient, name), np.abs(values).max(initial=0.0)
+            np.testing.assert_allclose(found, values, rtol=0, atol=1e-9 * largest, err_msg=name)
+    assert min(n_piece) > 1
+    assert len(recorded) == 1
+
+
+@pytest.mark.cuda
 @pytest.mark.parametrize(
     ("form", "kind"),
     [
