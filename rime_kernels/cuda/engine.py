@@ -326,7 +326,10 @@ class Engine:
         slabs = enumerate(data.slabs)
         if not call.per_time and more is None:
             return list(slabs)
-        per_time, limit = 2 * self._bright_bytes(call) * call.per_time, self._work_budget // max(1, call.n_batch)
+        per_time, limit = (
+            2 * self._bright_bytes(call) * call.per_time,
+            self._work_budget // max(1, call.n_batch),
+        )
 
         def size(piece: Slab) -> int:
             return per_time * n_times(piece) + (2 * more(piece) if more else 0)

@@ -113,7 +113,7 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
 
 @pytest.mark.cuda
 def test_gradients_in_pieces_are_played(recorded, problem, sky, monkeypatch) -> None:
-    """Where memory for work has no room for what sources leave of all rows, all pieces are recorded as one."""
+    """Where memory has no room for what sources leave of all rows, all pieces are recorded as one."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
     kernel = with_data(rows)
     kernel._engine._work_budget = 8000  # type: ignore[attr-defined]
