@@ -6,8 +6,9 @@ import dataclasses
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from itertools import pairwise
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
+from rime_kernels.engine.local_shards import Call, LocalShards, Shard
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -214,6 +216,82 @@ def test_a_thread_with_a_gpu_of_its_own_waits_for_nobody_there() -> None:
         assert own.submit(leaves_others_free, "cuda").result()
         assert not own.submit(leaves_others_free, "cpu").result()
     assert not leaves_others_free("cuda")
+
+
+# ---- recorded calls
+
+
+class Recording:
+    """An engine of a number; what is asked of it is written down, with the thread that asks."""
+
+    def __init__(self, number: float, log: list[tuple[str, float, bool]], *, records: bool = True) -> None:
+        self.number, self.log, self.records = number, log, records
+        self.breaks = False
+
+    def _note(self, what: str) -> None:
+        self.log.append((what, self.number, current_thread() is main_thread()))
+
+    def start_chi2(self, *_: object) -> Any:
+        self._note("start")
+        return lambda: self.number
+
+    def play(self, *_: object) -> Any:
+        if not self.records:
+            return None
+        self._note("play")
+        if self.breaks:
+            raise BackendError(f"shard {self.number} is lost")
+        return lambda: self._note("end") or self.number
+
+
+def shards_of(log: list[Any], monkeypatch: pytest.MonkeyPatch, *made: list[Recording]) -> LocalShards:
+    """Those engines on a device each, which has made a call."""
+    monkeypatch.setattr(device, "select", lambda _: None)
+    monkeypatch.setattr(device, "at", lambda _: nullcontext())
+    shards = LocalShards([DeviceThread(number, "GPU") for number in range(len(made))])
+    for number, engines in enumerate(made):
+        for engine in engines:
+            shards.add(number, lambda _, engine=engine: Shard(engine, None), 1)  # type: ignore[arg-type]
+    return shards
+
+
+def test_recorded_calls_are_begun_by_the_thread_that_asks_devices_in_turn(problem, sky, monkeypatch) -> None:
+    log: list[tuple[str, float, bool]] = []
+    engines = [Recording(number, log) for number in range(5)]
+    shards = shards_of(log, monkeypatch, engines[:2], engines[2:])
+    call = Call("chi2", sky(problem()))
+    # What is new may have to be compiled: by the thread of the one device, then by that of the other.
+    assert shards.start(call)() == [0, 1, 2, 3, 4]
+    assert log == [("start", number, False) for number in range(5)]
+    log.clear()
+    assert shards.start(call, end=lambda number, found: (number, found))() == [(i, i) for i in range(5)]
+    assert log == [(what, number, True) for what in ("play", "end") for number in (0, 2, 1, 3, 4)]
+
+
+def test_a_device_that_has_not_recorded_all_leaves_the_rest_to_its_thread(problem, sky, monkeypatch) -> None:
+    log: list[tuple[str, float, bool]] = []
+    engines = [Recording(number, log, records=number != 1) for number in range(5)]
+    shards = shards_of(log, monkeypatch, engines[:3], engines[3:])
+    call = Call("chi2", sky(problem()))
+    for _ in range(2):
+        log.clear()
+        assert shards.start(call)() == [0, 1, 2, 3, 4]
+    assert [each for each in log if each[0] == "play"] == [("play", number, True) for number in (0, 3, 4)]
+    assert [each for each in log if each[0] == "start"] == [("start", number, False) for number in (1, 2)]
+
+
+def test_an_error_is_raised_once_the_others_are_done(problem, sky, monkeypatch) -> None:
+    log: list[tuple[str, float, bool]] = []
+    engines = [Recording(number, log) for number in range(4)]
+    shards = shards_of(log, monkeypatch, engines[:2], engines[2:])
+    call = Call("chi2", sky(problem()))
+    shards.start(call)()
+    engines[0].breaks = True
+    log.clear()
+    wait = shards.start(call)
+    with pytest.raises(BackendError, match="shard 0 is lost"):
+        wait()
+    assert [number for what, number, _ in log if what == "end"] == [2, 1, 3]
 
 
 # ---- what names devices
