@@ -37,15 +37,19 @@ from rime_kernels.cpu.sums import (
     fill_terms,
     sum_gaussians,
     sum_points,
+    sum_points_of_one,
     sum_profiles,
     sum_rows,
     wavelengths,
 )
 from rime_kernels.inputs import Inputs
 
-# Sources whose antenna terms are computed and summed together: the terms of two antennas and the brightness
-# then fit in the L1 cache of a core (measured: 100 take 1.5 times as long, 32 or 64 take 1.1 times as long).
-_PIECE = 48
+# Sources whose antenna terms are computed and summed together, with several Stokes parameters and with one:
+# what is read for the sums of a square of antennas (`lanes.py`) then comes from the L1 cache of a core
+# (measured: with one, 48 sources and squares of 16 antennas take 1.3 times as long).
+_PIECE, _PIECE_OF_ONE = 48, 32
+# Entries whose sums are worked out together.
+_MOST_TOGETHER = 4
 
 
 # ---- tasks: a block of channels, and some slots or some entries of one slot
@@ -79,47 +83,72 @@ def _sum_profiles(
         )  # fmt: skip
 
 
+@vector_function
+def _most_sources(like: Vector, stokes: Vector) -> int:
+    """Sources whose antenna terms are there at a time."""
+    return _PIECE_OF_ONE if size(stokes) == size(like) else _PIECE
+
+
+@inner_function
+def _last_together(rows: _Rows, entry: int, stop: int, like: Vector, stokes: Vector) -> int:
+    """The last of the entries that are summed together from this one on, below `stop`: one, two or four.
+
+    Four where Stokes I is alone and they have the same first antenna.
+    """
+    is_alone, last = size(stokes) == size(like), entry + _MOST_TOGETHER - 1
+    if is_alone and last < stop:
+        p = rows.antenna[2 * entry]
+        if (
+            rows.antenna[2 * entry + 2] == p
+            and rows.antenna[2 * entry + 4] == p
+            and rows.antenna[2 * last] == p
+        ):
+            return last
+    return min(entry + 1, stop - 1)
+
+
 @inner_function
 def _sum_factored(
-    rows: _Rows, sky: Sky, profiles: Record, entry: int, entry2: int, first: int, n_source: int,
-    terms: Pointer, sums: Pointer, sums2: Pointer, begun: bool, scale: Vector, like: Vector, stokes: Vector,
+    rows: _Rows, sky: Sky, profiles: Record, entry: int, last: int, first: int, n_source: int,
+    terms: Pointer, sums: Pointer, begun: bool, scale: Vector, like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
-    """Add n_source sources from `first` on to the sums of two entries (which may be the same one).
+    """Add n_source sources from `first` on to the sums of the entries entry .. last.
 
     Sums begin anew with the first source, unless they have `begun`.
     """
-    n, length = size(like), 2 * size(like) * n_source
-    p, q = ahead(terms, length * rows.antenna[2 * entry]), ahead(terms, length * rows.antenna[2 * entry + 1])
-    p2 = ahead(terms, length * rows.antenna[2 * entry2])
-    q2 = ahead(terms, length * rows.antenna[2 * entry2 + 1])
+    n, n_sums, length = size(like), 2 * size(stokes), 2 * size(like) * n_source
     bright, more = ahead(sky.bright, size(stokes) * first), begun or first > 0
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
-        sum_points(n_point, p, q, p2, q2, bright, sums, sums2, more, like, stokes)
+        p, q = (
+            ahead(terms, length * rows.antenna[2 * entry]),
+            ahead(terms, length * rows.antenna[2 * entry + 1]),
+        )
+        q2 = ahead(terms, length * rows.antenna[2 * min(entry + 1, last) + 1])
+        if last == entry + _MOST_TOGETHER - 1:
+            q3 = ahead(terms, length * rows.antenna[2 * entry + 5])
+            q4 = ahead(terms, length * rows.antenna[2 * last + 1])
+            sum_points_of_one(n_point, p, q, q2, q3, q4, bright, sums, more, like)
+        else:
+            p2 = ahead(terms, length * rows.antenna[2 * last])
+            sum_points(n_point, p, q, p2, q2, bright, sums, ahead(sums, n_sums), more, like, stokes)
     n_before = n_before_profiles(profiles, first, n_source)
-    if n_point < n_before:
-        g, shift, more = first + n_point - sky.n_point, 2 * n * n_point, more or n_point > 0
-        bright = ahead(bright, size(stokes) * n_point)
-        u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
-        sum_gaussians(
-            g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift), bright,
-            sums, more, like, stokes,
-        )  # fmt: skip
-        if entry2 > entry:
-            u, v, w = wavelengths(rows.uvw, entry2, rows.n_row_lane, scale)
+    if n_point == n_source:
+        return
+    for e in range(entry, last + 1):
+        p, q = ahead(terms, length * rows.antenna[2 * e]), ahead(terms, length * rows.antenna[2 * e + 1])
+        here = ahead(sums, n_sums * (e - entry))
+        if n_point < n_before:
+            g, shift = first + n_point - sky.n_point, 2 * n * n_point
+            u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
             sum_gaussians(
-                g, g + n_before - n_point, sky.projection, u, v, w, ahead(p2, shift), ahead(q2, shift),
-                bright, sums2, more, like, stokes,
+                g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift),
+                ahead(bright, size(stokes) * n_point), here, more or n_point > 0, like, stokes,
             )  # fmt: skip
-    shift, stop, more = 2 * n * n_before, first + n_source, begun or first + n_before > 0
-    _sum_profiles(
-        rows, sky, profiles, entry, first + n_before, stop, ahead(p, shift), ahead(q, shift), sums, more,
-        scale, like, stokes,
-    )  # fmt: skip
-    if entry2 > entry:
+        shift = 2 * n * n_before
         _sum_profiles(
-            rows, sky, profiles, entry2, first + n_before, stop, ahead(p2, shift), ahead(q2, shift), sums2,
-            more, scale, like, stokes,
+            rows, sky, profiles, e, first + n_before, first + n_source, ahead(p, shift), ahead(q, shift),
+            here, begun or first + n_before > 0, scale, like, stokes,
         )  # fmt: skip
 
 
@@ -135,7 +164,7 @@ def _factored_slot(
     begin anew; an entry is finished with the last piece where its sum `ends`.
     """
     n_sums = 2 * size(stokes)
-    n_piece = -(-sky.n_source // _PIECE)
+    n_piece = -(-sky.n_source // _most_sources(like, stokes))
     step = -(-sky.n_source // n_piece)
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, step):
@@ -146,20 +175,20 @@ def _factored_slot(
                 sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms,
                 like,
             )  # fmt: skip
-        for e in range(entry, stop, 2):
-            e2 = min(e + 1, stop - 1)
+        e = entry
+        while e < stop:
+            last = _last_together(rows, e, stop, like, stokes)
             here = sums if n_piece == 1 and not apart else ahead(sums, n_sums * (e - entry))
-            here2 = ahead(here, n_sums)
             if is_last:
-                expect(ending, e2 + 1, min(e2 + 3, stop), like)
+                expect(ending, last + 1, min(last + last - e + 2, stop), like)
             if has_sums:
                 _sum_factored(
-                    rows, sky, profiles, e, e2, first, n_source, terms, here, here2, begun, scale, like,
-                    stokes,
-                )  # fmt: skip
+                    rows, sky, profiles, e, last, first, n_source, terms, here, begun, scale, like, stokes
+                )
             if is_last:
-                for k in range(e2 - e + 1):  # a loop, so that the compiler has one copy of it
+                for k in range(last - e + 1):  # a loop, so that the compiler has one copy of it
                     total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
+            e = last + 1
     return total
 
 
@@ -226,19 +255,19 @@ def run_task(
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
-    n, n_all = size(like), size(stokes)
+    n, n_all, most = size(like), size(stokes), _most_sources(like, stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
     n_source, n_antenna, has_beam = direction.shape[0], pointing.shape[1], beam_code != NO_BEAM
     by_entry = lanes.antenna.shape[2] > 1
     bright, scratch = workspace(n_source * n_all, real), workspace(2 * n, real)
     voltages = workspace(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
-    terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, _PIECE) if factored else 0, real)
-    n_sums, n_node, n_freq, n_block = 2, 1, 1, lanes.scale.shape[0]
+    terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, most) if factored else 0, real)
+    n_sums, n_node, n_freq, n_block = _MOST_TOGETHER, 1, 1, lanes.scale.shape[0]
     if nodes is not None:
         n_node, n_freq = nodes.weight.size, nodes.scale.shape[0]
     apart = n_node > 1
-    if apart or (factored and n_source > _PIECE):
+    if apart or (factored and n_source > most):
         for slot in range(first_slot, stop_slot):
             n_sums = max(n_sums, lanes.slot_entry[slot + 1] - lanes.slot_entry[slot] + 1)
         n_sums = min(n_sums, stop_entry - first_entry + 1)

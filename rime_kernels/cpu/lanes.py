@@ -15,8 +15,8 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 T = TypeVar("T", bound=np.generic)
 
-# Rows come in squares of so many antennas, whose terms the cache of a core holds.
-_SQUARE = 16
+# Rows come in squares of so many antennas, whose terms the L1 cache of a core holds.
+_SQUARE = 8
 # What antenna terms cost, in sums over two antennas.
 _TERM_COST = 2.0
 # Bytes of data that are rearranged at a time.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Pointer, Record, Vector
 from rime_kernels.cpu.profiles import Profiles, enveloped
-from rime_kernels.cpu.simd import constant, convert, load, repeat, size, spread, store
+from rime_kernels.cpu.simd import ahead, constant, convert, load, repeat, size, spread, store
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import envelope, phase
 
@@ -121,6 +121,48 @@ def sum_points(
     store(sums, n_all, im)
     store(sums2, 0, re2)
     store(sums2, n_all, im2)
+
+
+@inner_function
+def sum_points_of_one(
+    n_source: int, p: Pointer, q: Pointer, q2: Pointer, q3: Pointer, q4: Pointer, bright: Pointer,
+    sums: Pointer, more: bool, like: Vector,
+) -> None:  # fmt: skip
+    """Sum points with Stokes I alone for four pairs of one antenna p, whose sums follow each other.
+
+    Brightness goes into the terms of p: 18 operations and 11 loads where two calls of `sum_points` take 24
+    and 18.
+    """
+    n = size(like)
+    sums2, sums3, sums4 = ahead(sums, 2 * n), ahead(sums, 4 * n), ahead(sums, 6 * n)
+    re, im = _begin(sums, more, like)
+    re2, im2 = _begin(sums2, more, like)
+    re3, im3 = _begin(sums3, more, like)
+    re4, im4 = _begin(sums4, more, like)
+    for s in range(n_source):
+        at, b = 2 * n * s, load(bright, n * s, like)
+        p_re, p_im = b * load(p, at, like), b * load(p, at + n, like)
+        re, im = _plus_product(re, im, p_re, p_im, q, at, like)
+        re2, im2 = _plus_product(re2, im2, p_re, p_im, q2, at, like)
+        re3, im3 = _plus_product(re3, im3, p_re, p_im, q3, at, like)
+        re4, im4 = _plus_product(re4, im4, p_re, p_im, q4, at, like)
+    store(sums, 0, re)
+    store(sums, n, im)
+    store(sums2, 0, re2)
+    store(sums2, n, im2)
+    store(sums3, 0, re3)
+    store(sums3, n, im3)
+    store(sums4, 0, re4)
+    store(sums4, n, im4)
+
+
+@vector_function
+def _plus_product(
+    re: Vector, im: Vector, p_re: Vector, p_im: Vector, q: Pointer, at: int, like: Vector
+) -> Vector:
+    """A sum, plus p times the conjugate of antenna q."""
+    q_re, q_im = load(q, at, like), load(q, at + size(like), like)
+    return re + p_re * q_re + p_im * q_im, im + p_im * q_re - p_re * q_im
 
 
 @inner_function
