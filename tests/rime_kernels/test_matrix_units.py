@@ -5,14 +5,18 @@ The simulator has no matrix units: there their operands are multiplied one by on
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from rime_kernels import Rime, Rows, device, stokes_to_corr
-from rime_kernels.cuda.kernels.tiles.parts import TileShape
+from rime_kernels.cuda.kernels.tiles import sums
+from rime_kernels.cuda.kernels.tiles.parts import Tile, TileKernel, TileShape
 from rime_kernels.cuda.shapes.matrix_units import forced_units
+from rime_kernels.inputs import Variant
+from rime_kernels.physics.beam import NO_BEAM
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 # As of the other kernels: roundings of phases of some 100 turns, and of terms in float32; numbers of two
@@ -161,6 +165,28 @@ def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypat
             monkeypatch.setattr(device, "capability", lambda c=capability: c)
             with_data(rows, form="factored", precision=precision).chi2(sources)
     assert found == ([True, False] if precision == "double" else [False, False])
+
+
+@pytest.mark.cuda
+@pytest.mark.simulator  # the function runs as Python
+@pytest.mark.usefixtures("cuda_backend")
+@pytest.mark.parametrize(("single", "n_own", "n_corr"), [(True, 1, 4), (True, 2, 1), (False, 1, 2)])
+def test_every_line_of_an_item_comes_nearer(monkeypatch, single, n_own, n_corr) -> None:
+    """The threads of an item name each 128 bytes of its data and weights once, and nothing else."""
+    named: dict[str, list[int]] = {"vis": [], "weight": []}
+    monkeypatch.setattr(sums, "make_fetch_line", lambda: lambda array, at: named[array].append(int(at)))
+    shape = TileShape(2, 96, 4, 32, 1, 0, 16, n_own)
+    variant = Variant(single, True, NO_BEAM, polarised=True)
+    look_ahead = sums.make_look_ahead(TileKernel(variant, True, (1.0,) * 4 * n_corr, False, 0, shape))
+    n_tile = 96 * n_own
+    n = 4 * n_corr * n_tile  # tiles of 2 x 2 antennas
+    tables: Any = SimpleNamespace(place=np.empty((1, 1, 4, n_tile)))
+    columns: Any = SimpleNamespace(vis="vis", weight="weight")
+    for thread in range(96):
+        look_ahead(Tile(True, 0, 7, thread, thread, 96, np.uint64(7 * n), 0.0), tables, columns, None)
+    for name, n_byte in {"vis": 8 if single else 16, "weight": 4 if single else 8}.items():
+        lines = sorted(at * n_byte // 128 for at in named[name])
+        assert lines == list(range(7 * n * n_byte // 128, 8 * n * n_byte // 128))
 
 
 @pytest.mark.cuda

@@ -1,4 +1,4 @@
-"""Instructions of matrix units in single precision, for the simulator: `units` says what they do."""
+"""Instructions of `units` in single precision, for the simulator: it says there what they do."""
 
 from __future__ import annotations
 
@@ -28,6 +28,17 @@ def load(at: Address) -> tuple[int, ...]:
     first, rest = divmod(at.n_byte, 16)
     assert rest == 0, "16 bytes are read from multiples of 16"
     return tuple(int(pair) for pair in at.array[4 * first : 4 * first + 4])
+
+
+def fetch_line(array: Any, at: Any) -> None:
+    """There is no L2: only whether the element exists."""
+    assert at < array.size, "lines are brought of elements that exist"
+
+
+def read_complex(array: Any, at: Any) -> tuple[Any, Any]:
+    """Real and imaginary part."""
+    z = array[at]
+    return z.real, z.imag
 
 
 def store_pair(at: Address, pair: Any) -> None:

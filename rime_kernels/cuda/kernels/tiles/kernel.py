@@ -388,7 +388,8 @@ def _make_take_rest(kernel: TileKernel) -> Compiled:
 def make_finish(kernel: TileKernel) -> Compiled:
     """Function that ends a thread's sums in chi2, and adds up over the tiles of each item: `Results.sums`."""
     sizes, n_kind, has_adjoint = sizes_of(kernel), kernel.n_kind, kernel.has_adjoint
-    n_glance, n_uvw, real = sizes.n_glance, sizes.n_uvw, float32 if kernel.variant.single else float64
+    n_uvw, real = sizes.n_uvw, float32 if kernel.variant.single else float64
+    n_glance = 0 if kernel.uses_units else sizes.n_glance
     baselines_of, tile_chi2 = sums.make_baselines(kernel), sums.make_finish_chi2(kernel)
     fill_baselines, sum_tree = adjoint.make_fill_baselines(kernel), make_item_sums(kernel)
     next_tile, next_sums, n_own = index.make_next_tile(), sums.make_next_sums(kernel), kernel.shape.n_own

@@ -194,6 +194,7 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
 
     0 for sources that are not there. All threads of a block call it, and those of a warp together. In single
     precision the brightness is split into halves: I and Q rounded and what is left of both, then U and V.
+    One warp has work, the first of the last four: where there are 64 antennas those make fewest operands.
     """
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
     in_halves, n_word, split = single and not device.simulated(), sizes.n_bright_word, units.make_split()
@@ -201,15 +202,22 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
     real, swapped, scale = float32 if single else float64, exchange(), make_scale(single)
     n_read, meets = 4 if kernel.variant.polarised else 1, device.simulated()
     read_stokes = baseline.make_read_stokes(single, n_read, int64, kernel.variant.stokes)
+    # In the simulator all threads meet in what a warp exchanges.
+    first_thread = 0 if meets else 32 * max(0, kernel.shape.n_thread // 32 - 4)
 
     @device.part
     def stage_bright(points: Points, block: Block, sky: Sky, shared: Shared) -> None:
-        s = uint32(block.thread)
+        # Threads before those wrap around to large numbers.
+        s = uint32(uint32(block.thread) - uint32(first_thread))
         if not meets and s >= 32:
-            return  # no more than one warp has work
+            return
         i, q, u, v = real(0), real(0), real(0), real(0)
-        if int32(s) < points.n_source:
-            at = shared.bright_at[0] + int64(points.start + int32(s)) * int64(per_source)
+        l, m, n_minus_1 = 0.0, 0.0, 0.0
+        if s < uint32(points.n_source):
+            # All loads stand together, so that their waits overlap.
+            k, direction = points.start + int32(s), sky.direction
+            l, m, n_minus_1 = direction[block.b, k, 0], direction[block.b, k, 1], direction[block.b, k, 2]
+            at = shared.bright_at[0] + int64(k) * int64(per_source)
             stokes = read_stokes(sky.bright, at)
             i, q, u, v = stokes.i, stokes.q, stokes.u, stokes.v
         by, inverse = real(1), real(1)
@@ -223,11 +231,6 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
                 most = max(most, swapped(most, 16))
             by, inverse = scale(most)
         if s < chunk:
-            l, m, n_minus_1 = 0.0, 0.0, 0.0
-            if int32(s) < points.n_source:
-                k = points.start + int32(s)
-                direction = sky.direction
-                l, m, n_minus_1 = direction[block.b, k, 0], direction[block.b, k, 1], direction[block.b, k, 2]
             into = uint32(uint32(points.number & int32(1)) * uint32(chunk) + s)
             shared.operands.direction[uint32(3) * into] = l
             shared.operands.direction[uint32(3) * into + uint32(1)] = m

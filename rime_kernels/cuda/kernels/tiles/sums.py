@@ -26,7 +26,7 @@ from rime_kernels.cuda.kernels.tiles.parts import (
     TileWork,
     sizes_of,
 )
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN
+from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, make_fetch_line, make_read_complex
 from rime_kernels.physics import phase
 
 _turns = phase.turns
@@ -113,11 +113,14 @@ def make_add_gaussians(kernel: TileKernel) -> Compiled:
 def make_look_ahead(kernel: TileKernel) -> Compiled:
     """Function that reads one datum of every line of a tile's data, into `glance`.
 
-    They are wanted at the end: now they come nearer meanwhile.
+    They are wanted at the end: now they come nearer meanwhile. Where matrix units sum nothing is read: an
+    instruction has the lines of data and weights brought.
     """
+    if kernel.uses_units:
+        return _make_fetch_ahead(kernel)
     real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
     sizes, reads_data = sizes_of(kernel), kernel.is_chi2 and kernel.rest_of is None
-    line, n_glance, n_own = sizes.line, sizes.n_glance, kernel.shape.n_own
+    line, n_glance = sizes.line, sizes.n_glance
 
     @device.inline
     def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
@@ -125,14 +128,36 @@ def make_look_ahead(kernel: TileKernel) -> Compiled:
         for k in range(n_glance):
             # Neighbouring threads read neighbouring lines, so that the tiles of a split read each line once.
             far = uint32(tile.tile + int32(k) * int32(n_tile)) * uint32(line)
-            if n_own > 1:
-                far = uint32(tile.mine + int32(k) * tile.n_mine) * uint32(line)
             # Set where nothing is read, too: the ending adds all of them.
             glance[k] = real(0)
             if reads_data and tile.active and far < n_datum * n_tile:
                 glance[k] = columns.vis[tile.first_datum + uint64(far)].real
 
     return look_ahead
+
+
+def _make_fetch_ahead(kernel: TileKernel) -> Compiled:
+    """Function that has all data and weights of the item of a thread's tiles brought to L2; no `glance`."""
+    fetch, sizes, n_datum = make_fetch_line(), sizes_of(kernel), kernel.shape.side**2 * kernel.end.n_corr
+    line, n_line, is_chi2 = sizes.line, sizes.n_glance, kernel.is_chi2
+    # A weight is half as long as a visibility.
+    n_weight_line = (n_line + 1) // 2
+
+    @device.inline
+    def fetch_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
+        if is_chi2 and tile.active:
+            n_all = uint32(uint32(n_datum) * uint32(tables.place.shape[3]))
+            # Neighbouring threads have neighbouring lines.
+            for k in range(n_line):
+                far = uint32(uint32(tile.mine + int32(k) * tile.n_mine) * uint32(line))
+                if far < n_all:
+                    fetch(columns.vis, tile.first_datum + uint64(far))
+            for k in range(n_weight_line):
+                far = uint32(uint32(tile.mine + int32(k) * tile.n_mine) * uint32(2 * line))
+                if far < n_all:
+                    fetch(columns.weight, tile.first_datum + uint64(far))
+
+    return fetch_ahead
 
 
 class Baselines(NamedTuple):
@@ -296,14 +321,20 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     real, width, end = float32 if single else float64, kernel.end.width, kernel.end
     n_corr, n_datum, through = end.n_corr, end.n_datum, kernel.variant.jones and n_template > 0
     n_taken = 0 if kernel.variant.given and not through else n_template
+    # By one load; the compiler does not know that complex numbers begin at multiples of their size.
+    at_once, read_complex = single and kernel.uses_units, make_read_complex()
 
     @device.inline
     def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: Samples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
         # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
-            z = columns.vis[at]
-            re[k], im[k], weight[k] = z.real, z.imag, columns.weight[at]
+            if at_once:
+                re[k], im[k] = read_complex(columns.vis, at)
+            else:
+                z = columns.vis[at]
+                re[k], im[k] = z.real, z.imag
+            weight[k] = columns.weight[at]
             if through:
                 samples.template_re[k], samples.template_im[k] = real(0), real(0)
             for t in range(n_taken):

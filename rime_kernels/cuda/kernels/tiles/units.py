@@ -1,4 +1,4 @@
-"""Instructions of matrix units, and of the shared memory that feeds them.
+"""Instructions of matrix units, of the shared memory that feeds them, and of reads from the device's memory.
 
 A warp multiplies a matrix of 16 rows by one of 8 columns at once. Its threads hold the result as the
 instruction lays it out: thread 4 g + t has rows g and g + 8 of columns 2 t and 2 t + 1.
@@ -193,6 +193,54 @@ def make_load(single: bool) -> Compiled:
         return result(types.uint32), build
 
     return load
+
+
+def _element(target: Any, builder: Any, kinds: Any, args: Any) -> Any:
+    """The address of element args[1] of the contiguous array args[0]."""
+    first = target.make_array(kinds[0])(target, builder, args[0]).data
+    size = target.get_abi_sizeof(target.get_data_type(kinds[0].dtype))
+    return builder.add(builder.ptrtoint(first, _KINDS["l"]), builder.mul(args[1], _KINDS["l"](size)))
+
+
+@functools.cache
+def make_fetch_line() -> Compiled:
+    """Function that has the line of element `at` (uint64) of an array brought to L2, without a wait."""
+    if device.simulated():
+        return emulated.fetch_line
+    code = "{.reg .u64 x; cvta.to.global.u64 x, $0; prefetch.global.L2 [x];}"
+    fetch = _instruction(code, "", "l")
+
+    @device.intrinsic
+    def fetch_line(context: Any, array: Array, at: Scalar) -> Any:
+        def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _element(target, builder, signature.args, args)
+            return fetch(target, builder, signature, [place])
+
+        return types.void(array, types.uint64), build
+
+    return fetch_line
+
+
+@functools.cache
+def make_read_complex() -> Compiled:
+    """Function that reads element `at` (uint64) of an array of complex64 at once: real and imaginary part.
+
+    The array is one that the kernel does not write; what is read once displaces nothing in L1.
+    """
+    if device.simulated():
+        return emulated.read_complex
+    code = "{.reg .u64 x; cvta.to.global.u64 x, $2; ld.global.nc.L1::no_allocate.v2.f32 {$0, $1}, [x];}"
+    read = _instruction(code, "ff", "l")
+
+    @device.intrinsic
+    def read_complex(context: Any, array: Array, at: Scalar) -> Any:
+        def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            place = _element(target, builder, signature.args, args)
+            return read(target, builder, signature, [place])
+
+        return types.UniTuple(types.float32, 2)(array, types.uint64), build
+
+    return read_complex
 
 
 @functools.cache
