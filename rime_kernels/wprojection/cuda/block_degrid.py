@@ -57,8 +57,9 @@ class DegridKernel(BlockKernel):
 
     @property
     def n_column(self) -> int:
-        """Columns of a warp in each of its planes: two where there is room, which read a kernel in v once."""
-        return 2 if 2 * self.n_own_plane * 4 * self.n_step <= _MOST_WORDS else 1
+        """Columns of a warp in each of its planes, up to three: they read a kernel in v once."""
+        most = max(1, _MOST_WORDS // (4 * self.n_step * self.n_own_plane))
+        return max(k for k in (1, 2, 3) if self.n_step % k == 0 and k <= most)
 
     @property
     def n_group(self) -> int:

@@ -125,32 +125,36 @@ def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: Staging, of_y: S
     Cells that a kernel does not reach get 0, and so do all cells of visibilities that are not there. `own`
     and `words` have what `numbers_of` says.
     """
-    along_x = _make_evaluate_axis(kernel, n_warp, False, of_x)
-    along_y = _make_evaluate_axis(kernel, n_warp, True, of_y)
-    swapped = exchange()
-    # Warps that have fewer cells along u than others have more along v.
-    after_x = (-shares_of(kernel.n_w, kernel.n_d, kernel.support).n_task) % n_warp
+    along_x, along_y = _make_evaluate_axis(kernel, False, of_x), _make_evaluate_axis(kernel, True, of_y)
+    swapped, n_group = exchange(), kernel.block // _N_CELL
+    n_own = -(-2 * n_group // n_warp)  # tasks of a warp, most often along one axis
 
     @device.part
     def evaluate(
         thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
-        lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
+        lane, task = uint32(thread) % uint32(WARP), int32(uint32(thread) // uint32(WARP) * uint32(n_own))
         last = uint32(uint32(n) - uint32(1))
         least = most = plane[uint32(first) + min(uint32(lane % uint32(N_STAGE)), last)]
         for k in range(4):
             least = min(least, swapped(least, 1 << k))
             most = max(most, swapped(most, 1 << k))
-        along_x(lane, warp, uint32(first), last, least, most, terms, place, plane, number, own, words, to)
-        warp = uint32((warp + uint32(after_x)) % uint32(n_warp))
-        along_y(lane, warp, uint32(first), last, least, most, terms, place, plane, number, own, words, to)
+        of = uint32(first), last, least, most
+        end = min(task + int32(n_own), int32(n_group))
+        along_x(lane, task, end, of, terms, place, plane, number, own, words, to)
+        end = min(task + int32(n_own - n_group), int32(n_group))
+        task = max(task - int32(n_group), int32(0))
+        along_y(lane, task, end, of, terms, place, plane, number, own, words, to)
 
     return evaluate
 
 
-def _make_evaluate_axis(kernel: BlockKernel, n_warp: int, is_v: bool, staging: Staging) -> Compiled:
-    """Function that does so along one axis, for every n_warp-th task from `warp` on."""
+def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: Staging) -> Compiled:
+    """Function that does so along one axis, for tasks from `task` on to the one before `end`.
+
+    `of` has the first visibility of the batch, the number of the last one in it, and the planes of w of all.
+    """
     half_bit, begin, put, put_zero = staging
     n_task = shares_of(kernel.n_w, kernel.n_d, kernel.support).n_task
     n_group, n_power, row_of = kernel.block // _N_CELL, numbers_of(kernel)[0] - 8, _make_row_of(half_bit)
@@ -160,13 +164,17 @@ def _make_evaluate_axis(kernel: BlockKernel, n_warp: int, is_v: bool, staging: S
     @device.inline
     def group_of(start: Scalar, task: Scalar) -> Scalar:
         """Groups behind the block's last one follow round the edge; without signs, for the lesser is meant."""
-        return uint32(min(uint32(start + task), uint32(start + task - uint32(n_group))))
+        group = uint32(start + uint32(task))
+        return uint32(min(group, uint32(group - uint32(n_group))))
 
     @device.inline
     def evaluate_axis(
-        lane: Scalar, warp: Scalar, first: Scalar, last: Scalar, least: Scalar, most: Scalar, terms: Array,
-        place: Array, plane: Array, number: Array, own: Array, words: Array, to: Any,
+        lane: Scalar, task: Scalar, end: Scalar, of: Any, terms: Array, place: Array, plane: Array,
+        number: Array, own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
+        if task >= end:
+            return
+        first, last, least, most = of
         g, t = uint32(lane >> uint32(2)), uint32(lane & uint32(3))
         row, other = row_of(g, 0), row_of(g, 1)
         cell = uint32((t & uint32(1)) + uint32(4) * (t >> uint32(1)))  # `_cell_of_tile`
@@ -181,10 +189,10 @@ def _make_evaluate_axis(kernel: BlockKernel, n_warp: int, is_v: bool, staging: S
             uint32(uint32(start) >> uint32(3)), uint32(uint32(start_other) >> uint32(3)),
             uint32(second >> uint32(3)), uint32(second_other >> uint32(3)),
         )  # fmt: skip
-        powers(g, t, first, last, least, plane, number, own, words)
-        task = warp
-        while task < uint32(n_group):
-            if task < uint32(n_task):
+        if task < int32(n_task):
+            powers(g, t, first, last, least, plane, number, own, words)
+        while task < end:
+            if task < int32(n_task):
                 for k in range(8):
                     own[n_power + k] = float32(0)
                 multiply(lane, task, int32(least + int32(n_w_plane)), terms, words, own)
@@ -205,7 +213,7 @@ def _make_evaluate_axis(kernel: BlockKernel, n_warp: int, is_v: bool, staging: S
                 put_zero(group_of(group[1], task), where[1])
                 put_zero(group_of(group[2], task), where[2])
                 put_zero(group_of(group[3], task), where[3])
-            task = uint32(task + uint32(n_warp))
+            task = int32(task + int32(1))
 
     return evaluate_axis
 
@@ -260,7 +268,7 @@ def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
     def multiply(
         lane: Scalar, task: Scalar, of_plane: Scalar, terms: Array, words: Array, own: Array
     ) -> None:
-        at = uint32(uint32(of_plane) * uint32(n_task) + task) * uint32(_N_TILE * n_step * WARP) + lane
+        at = uint32(uint32(of_plane) * uint32(n_task) + uint32(task)) * uint32(_N_TILE * n_step * WARP) + lane
         for tile in range(2):
             k = first + 4 * tile
             for step in range(n_step):
