@@ -137,7 +137,7 @@ def test_results_repeat_to_the_bit_and_what_has_no_weight_may_be_anything(cuda_b
     ("corr", "n_stokes", "n_pixel", "reach"),
     [
         (["XX", "YY"], 4, 16, 4),
-        (["I"], 1, 24, 8),
+        (["I"], 1, 32, 16),
         pytest.param(LINEAR, 4, 24, 8, marks=pytest.mark.on_device),
     ],
 )

@@ -40,7 +40,7 @@ cuda: Module = device.cuda
 # Numbers of a tile of 16 x 8 cells that a thread has, real and imaginary parts; the most of all its tiles.
 _TILE, _MOST_SUMS = 2 * units.N_OWN, 96
 # Registers that a thread needs beside these, and the fewest that hold its kernels.
-_MORE_REGISTERS, _LEAST_REGISTERS = 72, 168
+_MORE_REGISTERS, _LEAST_REGISTERS = 72, 96
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class GridKernel(BlockKernel):
 
     @property
     def n_column(self) -> int:
-        """Columns of tiles of a warp."""
+        """Columns of tiles of a warp; there are two warps or more, for kernels in u and in v."""
         n = self.n_plane * self.block // units.N_COLUMN
-        most = max(1, _MOST_SUMS // (_TILE * self.n_tile_row))
-        return max(k for k in range(1, min(most, n) + 1) if n % k == 0)
+        most = max(1, min(_MOST_SUMS // (_TILE * self.n_tile_row), n // 2))
+        return max(k for k in range(1, most + 1) if n % k == 0)
 
     @property
     def n_thread(self) -> int:
@@ -222,13 +222,14 @@ def _stage_x(kernel: GridKernel) -> Staging:
         v, of_step = uint32(row & uint32(3)), uint32(row >> uint32(3))
         place = uint32(uint32(16) * uint32(cell ^ uint32(uint32(2) * v)) + uint32(UNIT) * v)
         place = uint32(place + uint32(n_left) + uint32(row & uint32(4)) + uint32(n_of_step) * of_step)
-        high = to[0] + uint32(place + uint32(8) * of_step)
-        return high, to[0] + uint32(place + uint32(8) - uint32(8) * of_step), to[2], uint32(to[1] + row)
+        to_low = int32(int32(8) - int32(16) * int32(of_step))
+        return to[0] + uint32(place + uint32(8) * of_step), to_low, to[2], uint32(to[1] + row)
 
     @device.inline
     def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
         of_group = uint32(uint32(4 * UNIT) * group)
-        into, into_low, row = where[0] + of_group, where[1] + of_group, where[3]
+        into, row = where[0] + of_group, where[3]
+        into_low = into + where[1]
         for s in range(n_plane):
             of_re, of_im = where[2][row, 2 * s], where[2][row, 2 * s + 1]
             high, low = split(of_re * re + of_im * im, of_im * re - of_re * im)
@@ -238,7 +239,8 @@ def _stage_x(kernel: GridKernel) -> Staging:
     @device.inline
     def put_zero(group: Scalar, where: Any) -> None:
         of_group = uint32(uint32(4 * UNIT) * group)
-        into, into_low = where[0] + of_group, where[1] + of_group
+        into = where[0] + of_group
+        into_low = into + where[1]
         for s in range(n_plane):
             store(into + uint32(s * n_of_plane), uint32(0))
             store(into_low + uint32(s * n_of_plane), uint32(0))
