@@ -101,7 +101,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.support // 2 + kernel.reach
     n_place, n_share, n_left_own = N_KEPT * N_STAGE, 2 * N_STAGE, 8 * kernel.n_tile_row
     locate, share_of = make_locate(kernel, make_put_block(kernel)), make_share(kernel)
-    evaluate, (n_number, n_word) = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y), numbers_of(kernel)
+    evaluate = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y)
+    n_number, n_word = numbers_of(kernel)
     add, flush, remainder = _make_add(kernel), _make_flush(kernel, 0), make_remainder()
     address = units.make_address()
 

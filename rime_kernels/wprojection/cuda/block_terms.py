@@ -4,10 +4,10 @@ A kernel is a sum over terms, C(j) = sum_ab z^a t^b terms[b, a, j]: powers of ea
 matrix, times the terms of each cell, two columns of the other, which give the real and the imaginary part.
 Both are split into rounded numbers and what is left, as all that goes through the matrix units here.
 
-Terms are put into steps of 16, in an order that lets thread 4 g + t of a warp work out what it hands over by few
-products: its powers of z are t, t + 4, ..., times all powers of t. Cells are put into tasks of eight, two
-tiles each. Thread 4 g + t then has cell t of each tile, of two visibilities: `_cell_of_tile` and `_make_row_of` say
-which, so that threads which write together do so in different banks of the shared memory.
+Terms come in steps of 16, in an order that lets thread 4 g + q of a warp work out its own by few products:
+its powers of z are q, q + 4, ..., times all powers of t. Cells come in tasks of eight, two tiles each. The
+thread then has cell q of each tile, of two visibilities: `_cell_of_tile` and `_make_row_of` say which, so
+that threads which write together do so in different banks of the shared memory.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Staging(NamedTuple):
 
 @functools.cache
 def _make_row_of(half_bit: int) -> Compiled:
-    """Function that gives visibility `half` of the threads 4 g + t: g with a bit put in."""
+    """Function that gives visibility `half`, 0 or 1, of the threads 4 g + q: g with this bit put in."""
     low = (1 << half_bit) - 1
 
     @device.inline
@@ -163,7 +163,7 @@ def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: Staging) -> Co
 
     @device.inline
     def group_of(start: Scalar, task: Scalar) -> Scalar:
-        """Groups behind the block's last one follow round the edge; without signs, for the lesser is meant."""
+        """Groups behind the block's last one follow round the edge: the lesser, as there are no signs."""
         group = uint32(start + uint32(task))
         return uint32(min(group, uint32(group - uint32(n_group))))
 
@@ -260,7 +260,7 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
 
 
 def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
-    """Function that adds the product of powers and the terms of a task in a plane to eight numbers of `own`."""
+    """Function that adds powers times the terms of a task in a plane to eight numbers of `own`."""
     _, n_step, n_task = shares_of(kernel.n_w, kernel.n_d, kernel.support)
     first, load, product = numbers_of(kernel)[0] - 8, units.make_load_global(), make_product()
 

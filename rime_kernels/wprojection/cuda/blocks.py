@@ -13,7 +13,8 @@ pairs of one matrix are turned.
 
 Each number goes in as two of half precision, as in `tiles.units`: rounded, and what is left, 22 bits in all.
 Powers of two bring the largest numbers near the top of what half precision holds. Threads stage kernels in
-shared memory, batch after batch, as those of the other form do; polynomials are products, too (`block_terms`).
+shared memory, batch after batch, as those of the other form do; their polynomials are products, too
+(`block_terms`).
 """
 
 from __future__ import annotations
