@@ -16,6 +16,7 @@ from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
+    N_KEPT,
     N_STAGE,
     UNIT,
     WARP,
@@ -25,7 +26,6 @@ from rime_kernels.wprojection.cuda.blocks import (
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
-    N_KEPT,
     N_NUMBER,
     N_PLACE,
     make_locate,
@@ -36,8 +36,9 @@ from rime_kernels.wprojection.cuda.parts import (
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
 
-# The most words of a thread for its cells, and registers that it needs beside those and its sums.
-_MOST_WORDS, _MORE_REGISTERS = 96, 40
+# The most words of a thread for its cells; registers that it needs beside those and its sums, and the fewest that
+# hold its kernels.
+_MOST_WORDS, _MORE_REGISTERS, _LEAST_REGISTERS = 96, 40, 72
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,12 @@ class DegridKernel(BlockKernel):
 
     @property
     def n_column(self) -> int:
-        """Columns of a warp in each of its planes, up to three: they read a kernel in v once."""
-        most = max(1, _MOST_WORDS // (4 * self.n_step * self.n_own_plane))
+        """Columns of a warp in each of its planes, up to three, which read a kernel in v once.
+
+        There are two warps or more, for kernels in u and in v.
+        """
+        most = _MOST_WORDS // (4 * self.n_step * self.n_own_plane)
+        most = max(1, min(most, self.n_step * self.n_plane // self.n_own_plane // 2))
         return max(k for k in (1, 2, 3) if self.n_step % k == 0 and k <= most)
 
     @property
@@ -107,7 +112,8 @@ class DegridKernel(BlockKernel):
     @property
     def max_register(self) -> int:
         """Registers of a thread: for its cells, its sums and some more."""
-        return registers(self.n_thread, self.n_own + 8 * self.n_tile + _MORE_REGISTERS)
+        wanted = self.n_own + 8 * self.n_tile + _MORE_REGISTERS
+        return registers(self.n_thread, max(_LEAST_REGISTERS, wanted))
 
 
 @functools.cache
@@ -156,8 +162,8 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = in_locate
-            while i < min(int32(N_STAGE), n_vis - base):
+            i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
+            while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
                     planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,

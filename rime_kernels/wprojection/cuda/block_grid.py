@@ -15,6 +15,7 @@ from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
+    N_KEPT,
     N_STAGE,
     UNIT,
     WARP,
@@ -25,7 +26,6 @@ from rime_kernels.wprojection.cuda.blocks import (
 )
 from rime_kernels.wprojection.cuda.parts import (
     COS,
-    N_KEPT,
     N_NUMBER,
     N_PLACE,
     SIN,
@@ -132,8 +132,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = in_locate
-            while i < min(int32(N_STAGE), n_vis - base):
+            i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
+            while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
                     planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,

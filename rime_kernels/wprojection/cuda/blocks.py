@@ -33,6 +33,8 @@ from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Task
 
 # Threads of a warp, visibilities of a batch, and words of what a thread of each of a warp reads at once.
 WARP, N_STAGE, UNIT = 32, units.N_ROW, 128
+# Batches that are kept: two are located at once, and serve until the last of three further steps is done.
+N_KEPT = 8
 # Registers of a multiprocessor.
 _REGISTERS = 65536
 
