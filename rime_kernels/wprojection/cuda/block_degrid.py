@@ -36,8 +36,8 @@ from rime_kernels.wprojection.cuda.parts import (
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
 
-# The most words of a thread for its cells; registers that it needs beside those and its sums, and the fewest that
-# hold its kernels.
+# The most words of a thread for its cells; registers that it needs beside those and its sums, and the fewest
+# that hold its kernels.
 _MOST_WORDS, _MORE_REGISTERS, _LEAST_REGISTERS = 96, 40, 72
 
 
