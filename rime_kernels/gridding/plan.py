@@ -14,9 +14,10 @@ from rime_kernels.compile.types import Array, Scalar
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
-# Rows that one item may have: enough to make up for its subgrid, few enough that items are alike.
+# Rows that one item may have, where `Limits` do not say: enough to make up for its subgrid, few enough that
+# items are alike.
 _MAX_ROWS = 128
-# Rows of a piece of a run by which the number of items is judged.
+# Rows of a piece of a run by which the number of items is judged, unless other ones are asked for.
 _PIECE_ROWS = 32
 # Shares of a subgrid's reach that its channels may take; the rest is left to time. The best is taken.
 _SHARES = np.array([1.0, 0.75, 0.5, 0.35, 0.25])
@@ -72,6 +73,8 @@ class Limits(NamedTuple):
     w_first, w_step : float
         w of the first layer, and from one to the next, wavelengths.
     n_layer : int
+    max_rows : int
+        The most rows of an item.
     """
 
     field: float
@@ -80,6 +83,7 @@ class Limits(NamedTuple):
     w_first: float
     w_step: float
     n_layer: int
+    max_rows: int = _MAX_ROWS
 
 
 class Plan(NamedTuple):
@@ -152,16 +156,19 @@ def runs(rows: SortedRows) -> NDArray[np.int64]:
 def count_items(rows: SortedRows, limits: Limits, sample: NDArray[np.int64]) -> tuple[float, float]:
     """Items that a plan would have, and their rows, from pieces of runs (`sample_runs`)."""
     share = (sample[:, 1] - sample[:, 0]).sum() / rows.order.size
-    n_item, n_row = _cover(sample, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, *_room(0))
+    n_item, n_row = _cover(sample, rows.uvw, rows.scale, limits, _SHARES, limits.max_rows, *_room(0))
     return float(n_item / share), float(n_row / share)
 
 
-def sample_runs(rows: SortedRows, n_row: int) -> NDArray[np.int64]:
-    """Where pieces of runs from all over the observation begin and end: about n_row rows."""
+def sample_runs(rows: SortedRows, n_row: int, n_of_piece: int = _PIECE_ROWS) -> NDArray[np.int64]:
+    """Where pieces of runs from all over the observation begin and end: about n_row rows.
+
+    No item that is counted in them has more rows than a piece, `n_of_piece`.
+    """
     starts = runs(rows)
     pieces = np.concatenate(
         [
-            np.stack([cuts := np.arange(a, z, _PIECE_ROWS), np.minimum(cuts + _PIECE_ROWS, z)], axis=1)
+            np.stack([cuts := np.arange(a, z, n_of_piece), np.minimum(cuts + n_of_piece, z)], axis=1)
             for a, z in pairwise(starts)
         ]
     )
@@ -178,9 +185,9 @@ def make_plan(rows: SortedRows, limits: Limits) -> Plan:
     """
     starts = runs(rows)
     pairs = np.stack([starts[:-1], starts[1:]], axis=1)
-    n_item, _ = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, *_room(0))
+    n_item, _ = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, limits.max_rows, *_room(0))
     items, w = _room(n_item)
-    _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, _MAX_ROWS, items, w)
+    _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, limits.max_rows, items, w)
     # Of one layer, neighbours on the grid follow each other: they are in the cache together.
     order = np.lexsort((items[:, 0], items[:, 4] // 16, items[:, 5] // 16, items[:, 6]))
     items = items[order]

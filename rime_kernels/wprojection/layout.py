@@ -42,25 +42,33 @@ _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
 _MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
-# Fewest cells of a kernel for which matrix units may be taken, and the most cells and planes of a block: more
-# do not fit the registers of a multiprocessor.
-_LEAST_UNIT_SUPPORT, _MOST_UNIT_CELLS = 24, 16384
+# The most cells of all planes of a block for matrix units: more do not fit the registers of a multiprocessor.
+_MOST_UNIT_CELLS = 16384
+# The most rows of an item for these: its block costs as much as a hundred or two of its visibilities.
+_UNIT_ROWS = 512
+# Terms of a step of a product of matrix units.
+_STEP = 16
 
 
 class UnitCosts(NamedTuple):
-    """Times of kernels by matrix units, ns, beside those of visibilities and terms.
+    """Times of kernels by matrix units, ns.
 
-    From a count of instructions. Predictions with kernels of 31 cells, one and four planes, took at most 12 %
-    longer than they say (H100).
+    From a count of instructions, at the rate at which those of 31 cells with four planes are done (H100).
 
     Attributes
     ----------
+    vis : float
+        Of a visibility.
+    step : float
+        Of a cell of one of its two kernels, and of 16 terms.
     update : float
         Of a cell of an item's block, a plane and a visibility.
     block : float
         Of a cell and a plane of the block of an item.
     """
 
+    vis: float
+    step: float
     update: float
     block: float
 
@@ -107,7 +115,7 @@ class Costs(NamedTuple):
 LANES = (16, 32, 64)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(5e-5, 8e-3)),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(0.12, 1e-3, 5e-5, 8e-3)),
 }
 
 
@@ -178,6 +186,7 @@ class _Need(NamedTuple):
     n_corr: int
     costs: Costs
     sample: NDArray[np.int64]
+    long_sample: NDArray[np.int64]
 
 
 class _Choice(NamedTuple):
@@ -208,8 +217,8 @@ def cheapest_layout(
     """
     if single:
         refuse_float32(accuracy)
-    sample = sample_runs(rows, SAMPLE_ROWS)
-    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample)
+    sample, long_sample = sample_runs(rows, SAMPLE_ROWS), sample_runs(rows, SAMPLE_ROWS, _UNIT_ROWS)
+    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample, long_sample)
     candidates: list[tuple[float, _Choice]] = []
     for padding in PADDINGS:
         n_grid, width = good_size(padding * grid.n_pixel), kernel_width(padding, accuracy, single)
@@ -265,16 +274,21 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tupl
     vis = costs.vis + 2.0 * n_term * n_lane * costs.term
     items = n_vis * (vis + size * n_lane * n_plane * costs.update) + n_item * n_plane * block**2 * costs.block
     items *= 1.0 if need.single else costs.double
-    by_units, block = math.inf, unit_block(size, choice.reach)
-    if (
-        costs.units and need.single and size >= _LEAST_UNIT_SUPPORT
-        and fits_units(block, n_plane, choice.n_grid)
-    ):  # fmt: skip
-        by_units = n_vis * vis + n_plane * block**2 * (
-            n_vis * costs.units.update + n_item * costs.units.block
-        )
+    by_units = _cost_of_units(rows, need, choice, n_term)
     cells = costs.cell * limits.n_layer * n_plane * choice.n_grid**2
     return min(items, by_units) + cells, by_units < items
+
+
+def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
+    """That of visibilities by matrix units, infinite where they are not there."""
+    costs, n_plane, block = need.costs.units, need.n_corr, unit_block(choice.support, choice.reach)
+    if costs is None or not need.single or not fits_units(block, n_plane, choice.n_grid):
+        return math.inf
+    limits = _limits(need, choice)._replace(max_rows=_UNIT_ROWS)
+    n_item, _ = count_items(rows, limits, need.long_sample)
+    n_vis, n_step = rows.order.size * rows.scale.size, math.ceil(n_term / _STEP)
+    vis = costs.vis + 2.0 * n_step * choice.support * costs.step
+    return n_vis * vis + n_plane * block**2 * (n_vis * costs.update + n_item * costs.block)
 
 
 def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[int]) -> Layout | None:
@@ -297,4 +311,5 @@ def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[in
     tables = make_tables(taper.values, split, padding, w_half, _TABLE_SHARE * need.accuracy)
     n_term = tables.terms.shape[2] * tables.terms.shape[3]
     cost, by_units = _cost(rows, need, choice._replace(support=support), float(n_term))
+    limits = limits._replace(max_rows=_UNIT_ROWS) if by_units else limits
     return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost, by_units)

@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rows, device, stokes_to_corr
-from rime_kernels.gridding.plan import sort_rows
+from rime_kernels.gridding.plan import make_plan, sort_rows
 from rime_kernels.gridding.screens import make_screens
 from rime_kernels.idg import ImageGrid
 from rime_kernels.wprojection import WProjection
 from rime_kernels.wprojection.cuda.block_degrid import DegridKernel
 from rime_kernels.wprojection.cuda.block_grid import GridKernel
+from rime_kernels.wprojection.cuda.block_terms import shares_of
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.kernel import make_tables
 from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units
 
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -27,7 +29,8 @@ pytestmark = [
     pytest.mark.cuda,
     pytest.mark.filterwarnings("error::RuntimeWarning"),
     # Of four visibilities that are evaluated together some may not be there: what lay in shared memory then
-    # goes through the polynomials, and is not used.
+    # goes through the polynomials, and is not used. Whole numbers without signs go below 0 where the lesser
+    # of two is meant.
     pytest.mark.filterwarnings("ignore:.*encountered in scalar:RuntimeWarning"),
 ]
 
@@ -83,7 +86,8 @@ def test_sums_over_pixels_and_the_adjoint(
 ) -> None:  # fmt: skip
     rows, grid, rng = make_rows(corr), small(), np.random.default_rng(3)
     gridder = WProjection(rows, grid, accuracy=accuracy, precision=precision, backend="cuda")
-    gridder._engine.shape = shape  # type: ignore[attr-defined]
+    engine: Any = gridder._engine
+    engine.shape, engine.by_units = shape, False
     image = rng.normal(size=(n_stokes, 16, 16))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < accuracy
@@ -105,7 +109,7 @@ def test_many_batches_that_end_within_rows_and_planes_of_w(cuda_backend: str, re
     rows = dataclasses.replace(rows, uvw=uvw)
     gridder = WProjection(rows, grid, accuracy=1e-3, backend="cuda")
     engine: Any = gridder._engine
-    engine.shape = Shape(2, 1, 4)
+    engine.shape, engine.by_units = Shape(2, 1, 4), False
     assert engine._plan.n_item == 1
     assert gridder._layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(1, 16, 16))
@@ -134,17 +138,20 @@ def test_results_repeat_to_the_bit_and_what_has_no_weight_may_be_anything(cuda_b
 
 
 @pytest.mark.parametrize(
-    ("corr", "n_stokes", "n_pixel", "reach"),
+    ("corr", "n_stokes", "n_pixel", "reach", "n_step"),
     [
-        (["XX", "YY"], 4, 16, 4),
-        (["I"], 1, 24, 8),
-        pytest.param(LINEAR, 4, 24, 8, marks=pytest.mark.on_device),
+        (["XX", "YY"], 4, 16, 4, 1),
+        (["I"], 1, 32, 16, 3),
+        pytest.param(LINEAR, 4, 24, 8, 1, marks=pytest.mark.on_device),
     ],
 )
 def test_items_by_matrix_units(
-    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, n_pixel: int, reach: int
-) -> None:
-    """Of blocks of 16 and 32 cells; an item of 22 visibilities, 16 at a time, in planes of w.
+    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, n_pixel: int, reach: int,
+    n_step: int,
+) -> None:  # fmt: skip
+    """Of blocks of 16 to 48 cells; an item of 22 visibilities, 16 at a time, in planes of w.
+
+    Of up to 16 terms, a step of a product, or more: as many as leave no error that float32 would show.
 
     The other kernels have their own sums, in float32 without halves. Both differ from the same sums in
     float64 by 3e-7 to 7e-7: roundings of grid and transform, which the taper multiplies by up to 10.
@@ -153,8 +160,15 @@ def test_items_by_matrix_units(
     uvw = np.array([[*rows.uvw[0, :2], 20.0], [*rows.uvw[1, :2], 12.0]])
     rows = dataclasses.replace(rows, uvw=uvw)
     gridder = WProjection(rows, grid, accuracy=1e-3, precision="single", backend="cuda")
-    limits = gridder._layout.limits._replace(reach=float(reach))
-    gridder._layout = gridder._layout._replace(limits=limits)
+    layout = gridder._layout
+    layout = layout._replace(limits=layout.limits._replace(reach=float(reach)))
+    if n_step > 1:
+        padding, w_half = layout.n_grid / n_pixel, layout.tables.w_half
+        layout = layout._replace(tables=make_tables(layout.taper.values, layout.split, padding, w_half, 1e-9))
+    _, n_plane, n_w, n_d, _, support = layout.tables.terms.shape
+    assert n_plane > 1
+    assert shares_of(n_w, n_d, support).n_step == n_step
+    gridder._layout = layout
     engine: Any = gridder._engine
     assert fits_units(gridder._layout.unit_block, len(corr), gridder._layout.n_grid)
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
@@ -193,7 +207,7 @@ def test_wide_kernels_go_by_matrix_units(cuda_backend: str, reference: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("single", "support", "taken"), [(True, 31, True), (True, 15, False), (False, 31, False)]
+    ("single", "support", "taken"), [(True, 31, True), (True, 15, True), (False, 31, False)]
 )
 def test_blocks_for_matrix_units_fit_the_registers(single: bool, support: int, taken: bool) -> None:
     rows, grid = one_baseline(LINEAR), ImageGrid(64, np.deg2rad(5.0) / 64)
@@ -211,6 +225,21 @@ def test_blocks_for_matrix_units_fit_the_registers(single: bool, support: int, t
         # Each warp's own columns are all the columns of all planes.
         assert GridKernel(*numbers).n_thread // 32 * GridKernel(*numbers).n_column == layout.unit_block // 2
         assert DegridKernel(*numbers).n_warp * DegridKernel(*numbers).n_tile == layout.unit_block // 2
+
+
+def test_items_for_matrix_units_have_more_rows() -> None:
+    """Of one channel: 600 rows of one cell are two items, of 512 rows at most, or five of 128."""
+    steps = np.arange(600)
+    uvw, antenna = [3.0, 2.0, 5.0] + 1e-5 * steps[:, None], np.zeros(600, np.int64)
+    rows = Rows(uvw, antenna, antenna + 1, steps, np.array([1e9]), stokes_to_corr(["I"]), 2, 600)
+    grid = ImageGrid(64, np.deg2rad(5.0) / 64)
+    in_order = sort_rows(rows, grid, None, True)
+    for costs, n_item in (COSTS["cuda"], 2), (COSTS["cuda"]._replace(units=None), 5):
+        layout = cheapest_layout(
+            in_order, grid, accuracy=1e-3, single=True, n_corr=1, costs=costs, supports=(31,)
+        )
+        assert layout.by_units == (costs.units is not None)
+        assert make_plan(in_order, layout.limits).n_item == n_item
 
 
 def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:

@@ -14,23 +14,20 @@ from rime_kernels.cuda.kernels.lane_sums import exchange, make_lane_sums, meet
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
+from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
-    N_BLOCK_OWN,
+    N_KEPT,
     N_STAGE,
     UNIT,
     WARP,
     BlockKernel,
-    Staging,
-    make_evaluate_block,
     make_product,
     make_put_block,
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
-    N_KEPT,
     N_NUMBER,
     N_PLACE,
-    TOGETHER,
     make_locate,
     make_remainder,
     make_write_vis,
@@ -39,8 +36,9 @@ from rime_kernels.wprojection.cuda.parts import (
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
 
-# The most words of a thread for its cells, and registers that it needs beside those and its sums.
-_MOST_WORDS, _MORE_REGISTERS = 96, 40
+# The most words of a thread for its cells; registers that it needs beside those and its sums, and the fewest
+# that hold its kernels.
+_MOST_WORDS, _MORE_REGISTERS, _LEAST_REGISTERS = 96, 40, 72
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,13 @@ class DegridKernel(BlockKernel):
 
     @property
     def n_column(self) -> int:
-        """Columns of a warp in each of its planes: two where there is room, which read a kernel in v once."""
-        return 2 if 2 * self.n_own_plane * 4 * self.n_step <= _MOST_WORDS else 1
+        """Columns of a warp in each of its planes, up to three, which read a kernel in v once.
+
+        There are two warps or more, for kernels in u and in v.
+        """
+        most = _MOST_WORDS // (4 * self.n_step * self.n_own_plane)
+        most = max(1, min(most, self.n_step * self.n_plane // self.n_own_plane // 2))
+        return max(k for k in (1, 2, 3) if self.n_step % k == 0 and k <= most)
 
     @property
     def n_group(self) -> int:
@@ -109,7 +112,8 @@ class DegridKernel(BlockKernel):
     @property
     def max_register(self) -> int:
         """Registers of a thread: for its cells, its sums and some more."""
-        return registers(self.n_thread, self.n_own + 8 * self.n_tile + _MORE_REGISTERS)
+        wanted = self.n_own + 8 * self.n_tile + _MORE_REGISTERS
+        return registers(self.n_thread, max(_LEAST_REGISTERS, wanted))
 
 
 @functools.cache
@@ -124,7 +128,8 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     before, n_place = kernel.support // 2 + kernel.reach, N_KEPT * N_STAGE
     n_of_warp = 2 * n_batch_sum
     locate = make_locate(kernel, make_put_block(kernel))
-    evaluate = make_evaluate_block(kernel, n_thread, _stage_x(kernel), _stage_y(kernel))
+    evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y(kernel))
+    n_number, n_word = numbers_of(kernel)
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_groups(kernel)), make_remainder()
     load, multiply, sum_lanes = _make_load(kernel), _make_multiply(kernel), make_lane_sums(n_value, 4)
     weigh, address = _make_weigh(kernel), units.make_address()
@@ -144,7 +149,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         pairs, of_x = cuda.shared.array(0, uint32), cuda.shared.array(0, complex64)
         raw, cells = cuda.local.array(n_own, real), cuda.local.array(n_own, uint32)
         sums, value = cuda.local.array(n_sum, real), cuda.local.array(n_value, real)
-        numbers, planes = cuda.local.array(N_BLOCK_OWN, real), cuda.local.array(TOGETHER, int32)
+        numbers, words = cuda.local.array(n_number, real), cuda.local.array(n_word, uint32)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign = real(1 - 2 * items[item, FLIP])
@@ -157,8 +162,8 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = in_locate
-            while i < min(int32(N_STAGE), n_vis - base):
+            i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
+            while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
                     planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,
@@ -170,7 +175,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, planes,
+                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, words,
                     (
                         address(pairs) + uint32(8 * n_pair) * (uint32(1) - half),
                         (uint32(1) - half) * uint32(n_pair), of_x,
@@ -207,29 +212,25 @@ def _stage_y(kernel: DegridKernel) -> Staging:
     split, store, unit_of = units.make_split(), units.make_store_pair(), _make_unit_of()
 
     @device.inline
-    def begin(off: Scalar, to: Any) -> Any:
-        return to[0] + uint32(uint32(4) * uint32(off >> uint32(3))), uint32(off & uint32(4))
+    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+        of_unit = unit_of(uint32(row & uint32(7)), uint32(cell & uint32(3)))
+        of_pair = uint32(uint32((cell << uint32(1)) & uint32(8)) + uint32((row >> uint32(1)) & uint32(4)))
+        return to[0] + uint32(uint32(16) * of_unit + of_pair)
 
     @device.inline
-    def place_of(v: int, at: Scalar, where: Any) -> Any:
-        of_unit = unit_of(uint32(where[1] + uint32(v)), uint32(at & uint32(3)))
-        of_step = uint32(uint32(8 * UNIT) * uint32(at >> uint32(3)))
-        return where[0] + uint32(uint32(16) * of_unit + of_step + uint32((at << uint32(1)) & uint32(8)))
-
-    @device.inline
-    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
         high, low = split(im, re)
-        into = place_of(v, at, where)
+        into = where + uint32(uint32(8 * UNIT) * group)
         store(into, high)
         store(into + uint32(4 * UNIT), low)
 
     @device.inline
-    def put_zero(v: int, at: Scalar, where: Any) -> None:
-        into = place_of(v, at, where)
+    def put_zero(group: Scalar, where: Any) -> None:
+        into = where + uint32(uint32(8 * UNIT) * group)
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
 
-    return Staging(begin, put, put_zero)
+    return Staging(2, begin, put, put_zero)
 
 
 def _stage_x(kernel: DegridKernel) -> Staging:
@@ -237,18 +238,18 @@ def _stage_x(kernel: DegridKernel) -> Staging:
     n_left, pitch_x = kernel.n_left, kernel.pitch_x
 
     @device.inline
-    def begin(off: Scalar, to: Any) -> Any:
-        return uint32(to[1] + uint32(n_left) + off * uint32(pitch_x)), to[2]
+    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+        return uint32(to[1] + uint32(n_left) + row * uint32(pitch_x) + cell), to[2]
 
     @device.inline
-    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
-        where[1][uint32(where[0] + uint32(v * pitch_x) + at)] = complex64(complex(re, im))
+    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+        where[1][uint32(where[0] + uint32(8) * group)] = complex64(complex(re, im))
 
     @device.inline
-    def put_zero(v: int, at: Scalar, where: Any) -> None:
-        where[1][uint32(where[0] + uint32(v * pitch_x) + at)] = complex64(0)
+    def put_zero(group: Scalar, where: Any) -> None:
+        where[1][uint32(where[0] + uint32(8) * group)] = complex64(0)
 
-    return Staging(begin, put, put_zero)
+    return Staging(2, begin, put, put_zero)
 
 
 @functools.cache
@@ -257,7 +258,7 @@ def _make_unit_of() -> Compiled:
 
     @device.inline
     def unit_of(g: Scalar, t: Scalar) -> Scalar:
-        return uint32(uint32(8) * (g >> uint32(1)) + t + uint32(4) * ((g ^ (g >> uint32(2))) & uint32(1)))
+        return uint32(uint32(8) * (g >> uint32(1)) + (t ^ (g & uint32(2))) + uint32(4) * (g & uint32(1)))
 
     return unit_of
 

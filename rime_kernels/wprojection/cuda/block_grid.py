@@ -13,25 +13,22 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.lane_sums import meet
 from rime_kernels.cuda.kernels.tiles import units
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
+from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
-    N_BLOCK_OWN,
+    N_KEPT,
     N_STAGE,
     UNIT,
     WARP,
     BlockKernel,
-    Staging,
-    make_evaluate_block,
     make_product,
     make_put_block,
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
     COS,
-    N_KEPT,
     N_NUMBER,
     N_PLACE,
     SIN,
-    TOGETHER,
     make_locate,
     make_remainder,
     make_share,
@@ -43,7 +40,7 @@ cuda: Module = device.cuda
 # Numbers of a tile of 16 x 8 cells that a thread has, real and imaginary parts; the most of all its tiles.
 _TILE, _MOST_SUMS = 2 * units.N_OWN, 96
 # Registers that a thread needs beside these, and the fewest that hold its kernels.
-_MORE_REGISTERS, _LEAST_REGISTERS = 72, 168
+_MORE_REGISTERS, _LEAST_REGISTERS = 72, 96
 
 
 @dataclass(frozen=True)
@@ -57,10 +54,10 @@ class GridKernel(BlockKernel):
 
     @property
     def n_column(self) -> int:
-        """Columns of tiles of a warp."""
+        """Columns of tiles of a warp; there are two warps or more, for kernels in u and in v."""
         n = self.n_plane * self.block // units.N_COLUMN
-        most = max(1, _MOST_SUMS // (_TILE * self.n_tile_row))
-        return max(k for k in range(1, min(most, n) + 1) if n % k == 0)
+        most = max(1, min(_MOST_SUMS // (_TILE * self.n_tile_row), n // 2))
+        return max(k for k in range(1, most + 1) if n % k == 0)
 
     @property
     def n_thread(self) -> int:
@@ -104,7 +101,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.support // 2 + kernel.reach
     n_place, n_share, n_left_own = N_KEPT * N_STAGE, 2 * N_STAGE, 8 * kernel.n_tile_row
     locate, share_of = make_locate(kernel, make_put_block(kernel)), make_share(kernel)
-    evaluate = make_evaluate_block(kernel, n_thread, of_x, of_y)
+    evaluate = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y)
+    n_number, n_word = numbers_of(kernel)
     add, flush, remainder = _make_add(kernel), _make_flush(kernel, 0), make_remainder()
     address = units.make_address()
 
@@ -121,8 +119,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         share = cuda.shared.array((n_share, n_sum), real)
         # The same memory: pairs, and when all are used, sums.
         pairs, shown = cuda.shared.array(0, uint32), cuda.shared.array(0, float32)
-        sums, numbers = cuda.local.array(n_own, real), cuda.local.array(N_BLOCK_OWN, real)
-        left, planes = cuda.local.array(n_left_own, uint32), cuda.local.array(TOGETHER, int32)
+        sums, numbers = cuda.local.array(n_own, real), cuda.local.array(n_number, real)
+        left, words = cuda.local.array(n_left_own, uint32), cuda.local.array(n_word, uint32)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
         n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
         sign, by = real(1 - 2 * items[item, FLIP]), real(unit)
@@ -134,8 +132,8 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
             base = batch * int32(N_STAGE)
-            i = in_locate
-            while i < min(int32(N_STAGE), n_vis - base):
+            i = in_locate if batch % int32(2) == int32(0) else int32(2 * N_STAGE)  # two batches at once
+            while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
                     planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,
@@ -159,7 +157,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
             if base >= int32(0) and base < n_vis:
                 evaluate(
                     thread, (batch - int32(2)) % int32(N_KEPT) * int32(N_STAGE),
-                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, planes,
+                    min(int32(N_STAGE), n_vis - base), terms, place, plane, number, numbers, words,
                     (address(pairs) + uint32(8 * n_pair) * half, half * uint32(N_STAGE), share),
                 )  # fmt: skip
             # ---- of the one before that: sums
@@ -183,30 +181,31 @@ def _stage_y(kernel: GridKernel) -> Staging:
     n_of_step, split, store = kernel.n_tile_row * 8 * UNIT, units.make_split(), units.make_store_pair()
 
     @device.inline
-    def begin(off: Scalar, to: Any) -> Any:
-        of_second, of_step = uint32((off >> uint32(2)) & uint32(1)), uint32(off >> uint32(3))
-        return to[0] + uint32(uint32(8) * of_second + uint32(n_of_step) * of_step)
+    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+        v = uint32(row & uint32(3))
+        of_cell = uint32(uint32(16) * uint32(cell ^ uint32(uint32(2) * v)) + uint32(UNIT) * v)
+        of_row = uint32(uint32((row << uint32(1)) & uint32(8)) + uint32(n_of_step) * uint32(row >> uint32(3)))
+        return to[0] + uint32(of_cell + of_row)
 
     @device.inline
-    def place_of(v: int, at: Scalar, where: Any) -> Any:
-        of_cell = uint32(uint32(16) * uint32((at & uint32(7)) ^ uint32(2 * v)))
-        of_tile = uint32(uint32(8 * UNIT) * uint32(at >> uint32(4)))
-        return where + uint32(of_cell + of_tile + uint32((at >> uint32(1)) & uint32(4)) + uint32(UNIT * v))
+    def place_of(group: Scalar, where: Any) -> Any:
+        of_tile = uint32(uint32(8 * UNIT) * uint32(group >> uint32(1)))
+        return where + uint32(of_tile + uint32(4) * uint32(group & uint32(1)))
 
     @device.inline
-    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
+    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
         high, low = split(-im, re)
-        into = place_of(v, at, where)
+        into = place_of(group, where)
         store(into, high)
         store(into + uint32(4 * UNIT), low)
 
     @device.inline
-    def put_zero(v: int, at: Scalar, where: Any) -> None:
-        into = place_of(v, at, where)
+    def put_zero(group: Scalar, where: Any) -> None:
+        into = place_of(group, where)
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
 
-    return Staging(begin, put, put_zero)
+    return Staging(1, begin, put, put_zero)
 
 
 def _stage_x(kernel: GridKernel) -> Staging:
@@ -220,36 +219,34 @@ def _stage_x(kernel: GridKernel) -> Staging:
     n_of_step, n_left = n_plane * n_of_plane, 8 * kernel.n_left
 
     @device.inline
-    def begin(off: Scalar, to: Any) -> Any:
-        of_second, of_step = uint32((off >> uint32(2)) & uint32(1)), uint32(off >> uint32(3))
-        where = uint32(n_left) + uint32(4) * of_second + uint32(n_of_step) * of_step
-        high = to[0] + uint32(where + uint32(8) * of_step)
-        return high, to[0] + uint32(where + uint32(8) - uint32(8) * of_step)
+    def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
+        v, of_step = uint32(row & uint32(3)), uint32(row >> uint32(3))
+        place = uint32(uint32(16) * uint32(cell ^ uint32(uint32(2) * v)) + uint32(UNIT) * v)
+        place = uint32(place + uint32(n_left) + uint32(row & uint32(4)) + uint32(n_of_step) * of_step)
+        to_low = int32(int32(8) - int32(16) * int32(of_step))
+        return to[0] + uint32(place + uint32(8) * of_step), to_low, to[2], uint32(to[1] + row)
 
     @device.inline
-    def place_of(v: int, at: Scalar) -> Any:
-        of_cell = uint32(uint32(16) * uint32((at & uint32(7)) ^ uint32(2 * v)))
-        return uint32(of_cell + uint32(4 * UNIT) * uint32(at >> uint32(3)) + uint32(UNIT * v))
-
-    @device.inline
-    def put(v: int, at: Scalar, re: Scalar, im: Scalar, where: Any, off: Scalar, to: Any) -> None:
-        place, row = place_of(v, at), uint32(to[1] + off + uint32(v))
-        into, into_low = where[0] + place, where[1] + place
+    def put(re: Scalar, im: Scalar, group: Scalar, where: Any) -> None:
+        of_group = uint32(uint32(4 * UNIT) * group)
+        into, row = where[0] + of_group, where[3]
+        into_low = into + where[1]
         for s in range(n_plane):
-            of_re, of_im = to[2][row, 2 * s], to[2][row, 2 * s + 1]
+            of_re, of_im = where[2][row, 2 * s], where[2][row, 2 * s + 1]
             high, low = split(of_re * re + of_im * im, of_im * re - of_re * im)
             store(into + uint32(s * n_of_plane), high)
             store(into_low + uint32(s * n_of_plane), low)
 
     @device.inline
-    def put_zero(v: int, at: Scalar, where: Any) -> None:
-        place = place_of(v, at)
-        into, into_low = where[0] + place, where[1] + place
+    def put_zero(group: Scalar, where: Any) -> None:
+        of_group = uint32(uint32(4 * UNIT) * group)
+        into = where[0] + of_group
+        into_low = into + where[1]
         for s in range(n_plane):
             store(into + uint32(s * n_of_plane), uint32(0))
             store(into_low + uint32(s * n_of_plane), uint32(0))
 
-    return Staging(begin, put, put_zero)
+    return Staging(1, begin, put, put_zero)
 
 
 def _make_add(kernel: GridKernel) -> Compiled:

@@ -18,6 +18,7 @@ from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.wprojection.cuda.block_degrid import DegridKernel, make_block_degrid
 from rime_kernels.wprojection.cuda.block_grid import GridKernel, make_block_grid
+from rime_kernels.wprojection.cuda.block_terms import packed_terms
 from rime_kernels.wprojection.cuda.degrid import make_degrid
 from rime_kernels.wprojection.cuda.grid import make_clear, make_floats, make_grid
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
@@ -166,4 +167,4 @@ def _scaled(terms: NDArray[np.float64]) -> tuple[DeviceArray, float]:
     No part of a kernel then exceeds 2^11: times what a visibility adds to a plane, half precision holds it.
     """
     scale = _power_of_two(2.0**11 / float(np.abs(terms).sum(axis=(2, 3)).max()))
-    return device.upload((scale * terms).ravel().astype(np.float32)), scale
+    return device.upload(packed_terms(scale * terms)), scale

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from rime_kernels.compile.types import Compiled
 
-_WARP = 32
+# Threads of a warp; seconds that one of them waits for the others, which may have failed.
+_WARP, _PATIENCE = 32, 60.0
 
 
 class Address(NamedTuple):
@@ -41,6 +42,11 @@ def read_complex(array: Any, at: Any) -> tuple[Any, Any]:
     return z.real, z.imag
 
 
+def load_global(array: Any, k: Any) -> tuple[int, ...]:
+    """Four packed pairs of an array, from 4 k on."""
+    return tuple(int(pair) for pair in array[4 * int(k) : 4 * int(k) + 4])
+
+
 def store_pair(at: Address, pair: Any) -> None:
     """Write a packed pair."""
     at.array[at.n_byte // 4] = pair
@@ -60,8 +66,9 @@ def turn(pair: Any) -> int:
 
 
 def make_product() -> Compiled:
-    """The product of a warp. All threads of a block must call it, for all meet."""
+    """The product of a warp, whose threads meet."""
     given: dict[int, tuple[Any, ...]] = {}  # one block runs at a time
+    meetings: dict[int, threading.Barrier] = {}
 
     def numbers(first: int, which: tuple[int, int]) -> NDArray[np.float32]:
         """Row or column of a matrix: pairs that four threads have."""
@@ -72,13 +79,14 @@ def make_product() -> Compiled:
         thread: Any = threading.current_thread()
         warp, lane = thread.thread_id // _WARP * _WARP, thread.thread_id % _WARP
         given[thread.thread_id] = operands
+        meeting = meetings.setdefault(warp, threading.Barrier(_WARP, timeout=_PATIENCE))
         # Two meetings: all have written before anyone reads, and have read before the next product.
-        thread.syncthreads()
+        meeting.wait()
         row, column = warp + lane // 4 * 4, warp + lane % 4 * 8
         rows = [numbers(row, which) for which in ((0, 2), (1, 3))]
         columns = [numbers(column + 4 * k, (4, 5)) for k in range(2)]
         found = [np.float32(a @ b) for a in rows for b in columns]
-        thread.syncthreads()
+        meeting.wait()
         return tuple(c + each for c, each in zip(operands[6:], found, strict=True))
 
     return product

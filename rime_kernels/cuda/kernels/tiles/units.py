@@ -244,6 +244,29 @@ def make_read_complex() -> Compiled:
 
 
 @functools.cache
+def make_load_global() -> Compiled:
+    """Function that reads four packed pairs from k times 16 bytes on, of an array that no kernel writes."""
+    if device.simulated():
+        return emulated.load_global
+    code = (
+        "{.reg .u64 x; cvta.to.global.u64 x, $4; mad.wide.u32 x, $5, 16, x; "
+        "ld.global.nc.v4.b32 {$0, $1, $2, $3}, [x];}"
+    )
+    build = _instruction(code, "rrrr", "lr")
+    result = types.UniTuple(types.uint32, 4)
+
+    @device.intrinsic
+    def load_global(context: Any, array: Array, k: Scalar) -> Any:
+        def build_load(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            pointer = target.make_array(signature.args[0])(target, builder, args[0]).data
+            return build(target, builder, signature, [builder.ptrtoint(pointer, _KINDS["l"]), args[1]])
+
+        return result(array, types.uint32), build_load
+
+    return load_global
+
+
+@functools.cache
 def make_store_pair() -> Compiled:
     """Function that writes a packed pair to shared memory."""
     if device.simulated():
