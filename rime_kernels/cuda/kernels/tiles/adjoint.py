@@ -97,7 +97,9 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     read_second = baseline.make_read_second(side, gaussian, wide)
     read_stokes, all_rows, add_columns = (
         baseline.make_read_stokes(single, n_stokes, uint32),
-        _make_rows(kernel, gaussian, wide),
+        baseline.make_all_rows(
+            _make_row(kernel, gaussian, wide), side, is_short=not gaussian or (single and side <= 3)
+        ),
         _make_add_columns(kernel, gaussian),
     )
     n_column = sizes_of(kernel).n_column
@@ -139,44 +141,10 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     return gather
 
 
-def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
-    """Function that gathers from all rows of a tile.
-
-    In double precision, and of larger tiles, a loop over the rows of Gaussians is too long for the compiler
-    to unroll, and what is indexed in it leaves the registers; a function that calls another for each row
-    takes long to compile.
-    """
-    side, row = kernel.shape.side, _make_row(kernel, gaussian, wide)
-    short = kernel.variant.single and side <= 3
-    if short or not gaussian or device.simulated():
-
-        @device.part
-        def all_rows(given: OfSource) -> None:
-            for i in range(side):
-                row(i, given)
-
-        return all_rows
-
-    def from_row(i: int) -> Compiled:
-        if i == side:
-            return device.inline(lambda given: None)
-        behind = from_row(i + 1)
-
-        @device.part
-        def rows(given: OfSource) -> None:
-            row(i, given)
-            behind(given)
-
-        return rows
-
-    return from_row(0)
-
-
 def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     """Function that gathers from row `i` of a tile: one first antenna with all second ones."""
     side, single, n_stokes = kernel.shape.side, kernel.variant.single, kernel.variant.n_stokes
     has_beam, n_baseline, real = kernel.has_beam, side * side, float32 if single else float64
-    of_direction, of_projection = n_stokes, kernel.record.projection
     read_first = baseline.make_read_first(single, gaussian, wide)
     product = baseline.make_product(single, side, gaussian, wide)
     weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
@@ -185,7 +153,7 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
 
     @device.part
     def row(i: int, given: OfSource) -> None:
-        rest, uvw, value = given.gathering.rest, given.gathering.uvw, given.gathering.value
+        rest, value = given.gathering.rest, given.gathering.value
         of_antenna, stokes = given.gathering.of_antenna, given.stokes
         if n_stokes == 1:
             # `gather` multiplies the sums by I, once for all baselines.
@@ -215,7 +183,7 @@ def _make_add_slopes(kernel: TileKernel, gaussian: bool) -> Compiled:
 
     Slopes are those by phase, and of Gaussians by the coordinates along and across.
     """
-    side, n_baseline, n_kind = kernel.shape.side, kernel.shape.side**2, 3 if gaussian else 1
+    side, n_baseline = kernel.shape.side, kernel.shape.side**2
     of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
     if kernel.by_antenna:
 
@@ -263,7 +231,7 @@ def _make_add_row(kernel: TileKernel, gaussian: bool) -> Compiled:
 
 
 def _make_add_columns(kernel: TileKernel, gaussian: bool) -> Compiled:
-    """Function that takes the sums of all columns, times the coordinates of their antennas, off the values."""
+    """Function that takes the sums of all columns, times their antennas' coordinates, off the values."""
     of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
     side = kernel.shape.side
     if not kernel.by_antenna:
@@ -400,7 +368,7 @@ def make_fill_baselines(kernel: TileKernel) -> Compiled:
         @device.inline
         def antennas(of: Array, baselines: Baselines, into: Array, first: int) -> None:
             """One coordinate."""
-            origin = of[baselines.q]
+            origin = of[min(baselines.q, baselines.last)]
             for i in range(side):
                 x = min(uint32(baselines.p + uint32(i)), baselines.last)
                 y = min(uint32(baselines.q + uint32(i)), baselines.last)
