@@ -20,6 +20,8 @@ FORMS_ON_DEVICE = ["factored", pytest.param("row", marks=pytest.mark.on_device)]
 SIMULATED = device.simulated()
 # As in `test_gradient.py`: differences keep 1e-8.
 TOLERANCE = 1e-7
+# As there: float32 terms of 1e-7, weighted by coordinates that are differences of larger ones.
+SINGLE_TOLERANCE = 2e-5
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
 
@@ -60,7 +62,9 @@ def assert_same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -
         np.testing.assert_array_equal(found[name], values, err_msg=name)
 
 
-def assert_right(reference: Any, rows: Rows, sources: Sources, found: dict[str, np.ndarray]) -> None:
+def assert_right(
+    reference: Any, rows: Rows, sources: Sources, found: dict[str, np.ndarray], tolerance: float = TOLERANCE
+) -> None:
     """Along a random direction, and for some elements by themselves, against differences of explicit sums."""
 
     def slope(name: str, change: np.ndarray, step: float) -> np.ndarray:
@@ -77,13 +81,17 @@ def assert_right(reference: Any, rows: Rows, sources: Sources, found: dict[str, 
     rng = np.random.default_rng(7)
     for name, step in (("lm", 2e-6), ("stokes", 0.05), ("shape", 1e-3)):
         values = getattr(sources, name)
+        if not values.size:
+            continue
         scale = np.abs(values) if name == "shape" else 1.0
         change = rng.normal(size=values.shape) * scale
+        if name == "stokes" and not values[..., 1:].any():
+            change[..., 1:] = 0.0  # of sources with I alone, that is all that is worked out
         expected = slope(name, change, step / 3.0)
         product = found[name] * change
         # Terms of either sign: what their sum may be wrong by is relative to them.
         error = np.abs(product.reshape(len(product), -1).sum(axis=1) - expected)
-        assert np.all(error < TOLERANCE * np.sqrt((product**2).reshape(len(product), -1).sum(axis=1)))
+        assert np.all(error < tolerance * np.sqrt((product**2).reshape(len(product), -1).sum(axis=1)))
 
 
 # ---- sums over threads
@@ -162,6 +170,27 @@ def test_more_sources_than_a_chunk(problem, sky, reference, form) -> None:
     stokes = np.random.default_rng(1).normal(size=(1, 1, n_point + n_gaussian, 4))
     sources = sky(rows, n_batch=1, n_point=n_point, n_gaussian=n_gaussian, stokes=stokes)
     assert_right(reference, rows, sources, answer(with_data(rows, form=form), sources))
+
+
+@pytest.mark.parametrize("n_gaussian", [pytest.param(0, marks=pytest.mark.on_device), 2])
+@pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.on_device)])
+@pytest.mark.parametrize("side", [4, pytest.param(5, marks=pytest.mark.on_device)])
+def test_large_tiles_whose_slopes_are_summed_by_antenna(
+    problem, sky, reference, side, precision, n_gaussian
+) -> None:
+    """Stokes I, and antennas that fill one group of a tile and a part of another."""
+    from rime_kernels.cuda.kernels.tiles.parts import TileShape
+    from rime_kernels.cuda.shapes.choice import forced
+
+    rows = problem(n_antenna=side + 2, n_time=1, n_chan=1)
+    sources = sky(rows, n_batch=1, n_point=1, n_gaussian=n_gaussian)
+    sources.stokes[..., 1:] = 0.0
+    n_thread = 16 if SIMULATED else 96
+    with forced("tiles", TileShape(side, n_thread, 4, 4 * side, 1)):
+        rime = with_data(rows, form="factored", precision=precision)
+        assert f"tiles of {side} x {side}" in rime.plan(sources)
+        found = answer(rime, sources)
+    assert_right(reference, rows, sources, found, TOLERANCE if precision == "double" else SINGLE_TOLERANCE)
 
 
 # ---- memory

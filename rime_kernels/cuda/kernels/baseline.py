@@ -128,6 +128,36 @@ def make_read_second(side: int, gaussian: bool, wide: bool) -> Compiled:
     return read_second
 
 
+def make_all_rows(row: Compiled, side: int, *, is_short: bool) -> Compiled:
+    """Function that calls row(i, given) for all rows i of a tile, in their order.
+
+    A loop over rows that are not short is too long for the compiler to unroll, and what is indexed in it
+    leaves the registers; a function that calls another for each row takes longer to compile.
+    """
+    if is_short or device.simulated():
+
+        @device.part
+        def all_rows(given: NamedTuple) -> None:
+            for i in range(side):
+                row(i, given)
+
+        return all_rows
+
+    def from_row(i: int) -> Compiled:
+        if i == side:
+            return device.inline(lambda given: None)
+        behind = from_row(i + 1)
+
+        @device.part
+        def rows(given: NamedTuple) -> None:
+            row(i, given)
+            behind(given)
+
+        return rows
+
+    return from_row(0)
+
+
 @functools.cache
 def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compiled:
     """Function that multiplies one antenna's term by the conjugate of a second one, and the envelope.

@@ -133,7 +133,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
             Matrices(none, none, none, none, none, none),
         )  # fmt: skip
         # Nothing is gathered here.
-        gathering = Gathering(totals, totals, totals, totals, totals)
+        gathering = Gathering(totals, totals, totals, totals, totals, totals)
         of_kind, glance = cuda.local.array(1, float64), cuda.local.array(n_glance, real)
         return Own(totals, second, of_kind, glance, samples, gathering)
 

@@ -38,10 +38,13 @@ class Gathering(NamedTuple):
     """A thread's memory for what a source gathers from its tile, in working precision."""
 
     rest: Array  # (2 n_stokes side^2,): residuals, as the sums lay
-    uvw: Array  # (3 side^2,): the tile's baselines, wavelengths
+    # Wavelengths: the tile's baselines (3 side^2,); or, where sums are `TileKernel.by_antenna`, its antennas
+    # (6 side,), u, v and w of the first ones and then of the second ones.
+    uvw: Array
     second: Array  # (6 side,): terms of the second antennas
     value: Array  # (`Moments.most_size`,)
     of_antenna: Array  # (2 side,): what each antenna's voltage did
+    column: Array  # (3 side,): slopes of each second antenna, where sums are by antenna
 
 
 class OfSource(NamedTuple):
@@ -66,6 +69,10 @@ class Voltages(NamedTuple):
     by_slot: Array
 
 
+# Of a baseline, or sums over a row: by phase, and by the coordinates along and across a Gaussian.
+Slopes = tuple[Scalar, Scalar, Scalar]
+
+
 def _nothing(
     n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array, first: Scalar,
     voltages: Voltages,
@@ -88,10 +95,14 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     per_source = 2 if n_stokes == 4 else 1
     sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
     read_second = baseline.make_read_second(side, gaussian, wide)
-    read_stokes, all_rows = (
+    read_stokes, all_rows, add_columns = (
         baseline.make_read_stokes(single, n_stokes, uint32),
-        _make_rows(kernel, gaussian, wide),
+        baseline.make_all_rows(
+            _make_row(kernel, gaussian, wide), side, is_short=not gaussian or (single and side <= 3)
+        ),
+        _make_add_columns(kernel, gaussian),
     )
+    n_column = sizes_of(kernel).n_column
 
     @device.part
     def gather(
@@ -108,9 +119,12 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
             if has_beam:
                 for k in range(n_antenna):
                     of_antenna[k] = real(0)
+            for k in range(n_column):
+                gathering.column[k] = real(0)
             read_second(staged, q, gathering.second, 0)
             stokes = read_stokes(staged.bright, b)
             all_rows(OfSource(staged, p, stokes, gathering))
+            add_columns(gathering)
             if n_stokes == 1:
                 # I alone is multiplied here, once for all baselines.
                 for k in range(of_direction, n_value):
@@ -127,55 +141,25 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     return gather
 
 
-def _make_rows(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
-    """Function that gathers from all rows of a tile.
-
-    In double precision a loop over the rows of Gaussians is too long for the compiler to unroll, and what is
-    indexed in it leaves the registers; a function that calls another for each row takes long to compile.
-    """
-    side, row = kernel.shape.side, _make_row(kernel, gaussian, wide)
-    if kernel.variant.single or not gaussian or device.simulated():
-
-        @device.part
-        def all_rows(given: OfSource) -> None:
-            for i in range(side):
-                row(i, given)
-
-        return all_rows
-
-    def from_row(i: int) -> Compiled:
-        if i == side:
-            return device.inline(lambda given: None)
-        behind = from_row(i + 1)
-
-        @device.part
-        def rows(given: OfSource) -> None:
-            row(i, given)
-            behind(given)
-
-        return rows
-
-    return from_row(0)
-
-
 def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     """Function that gathers from row `i` of a tile: one first antenna with all second ones."""
     side, single, n_stokes = kernel.shape.side, kernel.variant.single, kernel.variant.n_stokes
     has_beam, n_baseline, real = kernel.has_beam, side * side, float32 if single else float64
-    of_direction, of_projection = n_stokes, kernel.record.projection
     read_first = baseline.make_read_first(single, gaussian, wide)
     product = baseline.make_product(single, side, gaussian, wide)
     weigh_residual = baseline.make_weigh_residual(n_stokes, n_baseline, False)
-    turned_and_grown = baseline.turned_and_grown
+    turned_and_grown, add_slopes = baseline.turned_and_grown, _make_add_slopes(kernel, gaussian)
+    add_row = _make_add_row(kernel, gaussian)
 
     @device.part
     def row(i: int, given: OfSource) -> None:
-        rest, uvw, value = given.gathering.rest, given.gathering.uvw, given.gathering.value
+        rest, value = given.gathering.rest, given.gathering.value
         of_antenna, stokes = given.gathering.of_antenna, given.stokes
         if n_stokes == 1:
             # `gather` multiplies the sums by I, once for all baselines.
             stokes = Stokes(real(1), real(0), real(0), real(0))
         first = read_first(given.staged, given.p + uint32(i))
+        of_row = real(0), real(0), real(0)
         for j in range(side):
             n = i * side + j
             re, im, along, across = product(first, given.gathering.second, j)
@@ -184,20 +168,87 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
                 value[k] += im * rest[n + (k + n_stokes) * n_baseline]
             rest_re, rest_im = weigh_residual(rest, n, stokes)
             turned, grown = turned_and_grown(re, im, rest_re, rest_im)
-            for k in range(3):
-                value[of_direction + k] += turned * uvw[n + k * n_baseline]
-            if gaussian:
-                # ln of the envelope falls as the square of a coordinate: its slope is this coordinate again.
-                along *= grown
-                across *= grown
-                for k in range(3):
-                    value[of_projection + k] += along * uvw[n + k * n_baseline]
-                    value[of_projection + 3 + k] += across * uvw[n + k * n_baseline]
+            # ln of the envelope falls as the square of a coordinate: its slope is this coordinate again.
+            of_row = add_slopes(j, n, (turned, along * grown, across * grown), of_row, given.gathering)
             if has_beam:
                 of_antenna[i] += grown
                 of_antenna[side + j] += grown
+        add_row(i, of_row, given.gathering)
 
     return row
+
+
+def _make_add_slopes(kernel: TileKernel, gaussian: bool) -> Compiled:
+    """Function that adds the slopes of baseline n to the values; or to sums of its row and of its column j.
+
+    Slopes are those by phase, and of Gaussians by the coordinates along and across.
+    """
+    side, n_baseline = kernel.shape.side, kernel.shape.side**2
+    of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
+    if kernel.by_antenna:
+
+        @device.inline
+        def add_to_antennas(j: int, n: int, slopes: Slopes, of_row: Slopes, gathering: Gathering) -> Slopes:
+            column = gathering.column
+            column[j] += slopes[0]
+            if gaussian:
+                column[side + j] += slopes[1]
+                column[2 * side + j] += slopes[2]
+            return of_row[0] + slopes[0], of_row[1] + slopes[1], of_row[2] + slopes[2]
+
+        return add_to_antennas
+
+    @device.inline
+    def add_slopes(j: int, n: int, slopes: Slopes, of_row: Slopes, gathering: Gathering) -> Slopes:
+        value, uvw = gathering.value, gathering.uvw
+        for k in range(3):
+            value[of_direction + k] += slopes[0] * uvw[n + k * n_baseline]
+        if gaussian:
+            for k in range(3):
+                value[of_projection + k] += slopes[1] * uvw[n + k * n_baseline]
+                value[of_projection + 3 + k] += slopes[2] * uvw[n + k * n_baseline]
+        return of_row
+
+    return add_slopes
+
+
+def _make_add_row(kernel: TileKernel, gaussian: bool) -> Compiled:
+    """Function that adds the sums of row i, times the coordinates of its antenna, to the values."""
+    of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
+    if not kernel.by_antenna:
+        return device.inline(lambda i, of_row, gathering: None)
+
+    @device.inline
+    def add_row(i: int, of_row: Slopes, gathering: Gathering) -> None:
+        value, uvw = gathering.value, gathering.uvw
+        for k in range(3):
+            value[of_direction + k] += of_row[0] * uvw[3 * i + k]
+            if gaussian:
+                value[of_projection + k] += of_row[1] * uvw[3 * i + k]
+                value[of_projection + 3 + k] += of_row[2] * uvw[3 * i + k]
+
+    return add_row
+
+
+def _make_add_columns(kernel: TileKernel, gaussian: bool) -> Compiled:
+    """Function that takes the sums of all columns, times their antennas' coordinates, off the values."""
+    of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
+    side = kernel.shape.side
+    if not kernel.by_antenna:
+        return device.inline(lambda gathering: None)
+
+    @device.inline
+    def add_columns(gathering: Gathering) -> None:
+        value, uvw, column = gathering.value, gathering.uvw, gathering.column
+        for j in range(side):
+            at = 3 * (side + j)
+            for k in range(3):
+                value[of_direction + k] -= column[j] * uvw[at + k]
+                if gaussian:
+                    value[of_projection + k] -= column[side + j] * uvw[at + k]
+                    value[of_projection + 3 + k] -= column[2 * side + j] * uvw[at + k]
+
+    return add_columns
 
 
 @functools.cache
@@ -305,9 +356,32 @@ def _nothing_to_join(
 
 @functools.cache
 def make_fill_baselines(kernel: TileKernel) -> Compiled:
-    """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w."""
+    """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w.
+
+    Or those of its antennas, from its first second antenna on: differences alone matter, and these are the
+    more precise the smaller the coordinates are.
+    """
     side, real = kernel.shape.side, float32 if kernel.variant.single else float64
     n_baseline = side * side
+    if kernel.by_antenna:
+
+        @device.inline
+        def antennas(of: Array, baselines: Baselines, into: Array, first: int) -> None:
+            """One coordinate."""
+            origin = of[min(baselines.q, baselines.last)]
+            for i in range(side):
+                x = min(uint32(baselines.p + uint32(i)), baselines.last)
+                y = min(uint32(baselines.q + uint32(i)), baselines.last)
+                into[first + 3 * i] = real(of[x] - origin)
+                into[first + 3 * (side + i)] = real(of[y] - origin)
+
+        @device.inline
+        def fill_antennas(slots: Slots, baselines: Baselines, uvw: Array) -> None:
+            antennas(slots.u, baselines, uvw, 0)
+            antennas(slots.v, baselines, uvw, 1)
+            antennas(slots.w, baselines, uvw, 2)
+
+        return fill_antennas
 
     @device.inline
     def differences(of: Array, baselines: Baselines, into: Array, first: int) -> None:

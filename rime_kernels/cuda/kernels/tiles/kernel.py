@@ -187,6 +187,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
     n_through, n_matrix = end.n_through, end.n_matrix
     n_uvw, n_value, n_antenna = sizes.n_uvw, kernel.record.most_size, 2 * side
+    n_column = sizes.n_column
     n_second = 6 * side * kernel.shape.n_own
 
     @device.inline
@@ -206,7 +207,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
         # The residuals of the adjoint lie where the sums did: there are no registers for both.
         gathering = Gathering(
             totals, cuda.local.array(n_uvw, real), second, cuda.local.array(n_value, real),
-            cuda.local.array(n_antenna, real),
+            cuda.local.array(n_antenna, real), cuda.local.array(n_column, real),
         )  # fmt: skip
         of_kind, glance = cuda.local.array(n_kind, float64), cuda.local.array(n_glance, real)
         return Own(totals, second, of_kind, glance, samples, gathering)

@@ -115,6 +115,14 @@ class TileKernel:
         return self.variant.beam != beam.NO_BEAM
 
     @property
+    def by_antenna(self) -> bool:
+        """Whether slopes of a source are summed by antenna first, before they meet its coordinates.
+
+        Coordinates of all baselines of a larger tile do not stay in registers. Profiles need them.
+        """
+        return self.shape.side > 3 and self.variant.profiles is None
+
+    @property
     def has_voltage(self) -> bool:
         """Whether the adjoint gathers by antenna."""
         return self.has_adjoint and self.has_beam
@@ -141,7 +149,8 @@ class Sizes(NamedTuple):
     n_pointing: int
     partial_step: int  # between sources in what groups of threads have gathered
     n_gathered: int
-    n_uvw: int
+    n_uvw: int  # coordinates of a tile's baselines, or of its antennas: `TileKernel.by_antenna`
+    n_column: int  # sums by second antenna
     n_shown: int
     n_by_slot: int
     line: int  # data in a line of the device's memory, 128 bytes
@@ -185,7 +194,8 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_pointing=shape.n_slot if kernel.has_beam else 1,
         partial_step=partial_step,
         n_gathered=shape.chunk * partial_step if kernel.has_adjoint else 1,
-        n_uvw=3 * n_baseline if kernel.has_adjoint else 1,
+        n_uvw=(6 * shape.side if kernel.by_antenna else 3 * n_baseline) if kernel.has_adjoint else 1,
+        n_column=3 * shape.side if kernel.has_adjoint and kernel.by_antenna else 1,
         n_shown=2 * shape.side * shape.n_thread if kernel.has_voltage else 1,
         n_by_slot=2 * shape.n_slot if kernel.has_voltage else 1,
         line=line,

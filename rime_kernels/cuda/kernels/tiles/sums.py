@@ -13,7 +13,7 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, ending, scalars
 from rime_kernels.cuda.kernels.antennas import Pair, make_pair_of
 from rime_kernels.cuda.kernels.arguments import Columns, Sky
-from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged
+from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged, Stokes
 from rime_kernels.cuda.kernels.misfit import make_misfit
 from rime_kernels.cuda.kernels.samples import Samples
 from rime_kernels.cuda.kernels.tiles.parts import (
@@ -30,6 +30,16 @@ from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, make_fetch_line, mak
 from rime_kernels.physics import phase
 
 _turns = phase.turns
+
+
+class OfSource(NamedTuple):
+    """What a source is added to the sums of a thread from."""
+
+    staged: Staged
+    p: Scalar  # where the terms of the first antennas begin
+    stokes: Stokes
+    sums: Array
+    second: Array
 
 
 @functools.cache
@@ -53,6 +63,36 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
 
     @device.part
+    def add_row(i: int, given: OfSource) -> None:
+        stokes, sums, second = given.stokes, given.sums, given.second
+        first = read_first(given.staged, given.p + uint32(i))
+        if n_stokes == 1:
+            # I goes into the first antenna's term: one product for all second ones.
+            first = AntennaTerm(
+                stokes.i * first.re, stokes.i * first.im,
+                first.along, first.across, first.along_low, first.across_low,
+            )  # fmt: skip
+        for tile in range(n_own):
+            for j in range(side):
+                n, at = tile * n_sum + i * side + j, tile * n_second + j
+                if n_stokes == 1 and not gaussian:
+                    # The product goes straight into the sums, which takes four multiply-adds.
+                    sums[n] += first.re * second[at]
+                    sums[n] += first.im * second[side + at]
+                    sums[n + n_baseline] += first.im * second[at]
+                    sums[n + n_baseline] -= first.re * second[side + at]
+                    continue
+                re, im, _, _ = product(first, second, at)
+                if n_stokes > 1:
+                    add_stokes(sums, n, stokes, re, im)
+                else:
+                    sums[n] += re
+                    sums[n + n_baseline] += im
+
+    # The exponential takes a polynomial in double precision.
+    add_rows = baseline.make_all_rows(add_row, side, is_short=single or not gaussian or side <= 3)
+
+    @device.part
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
@@ -61,31 +101,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
             # Both are the same for all first antennas, so that they are read once for a source.
             for k in range(n_own):
                 read_second(staged, uint32(q + uint32(k * next_tile)), second, k * n_second)
-            stokes = read_stokes(staged.bright, b)
-            for i in range(side):
-                first = read_first(staged, p + uint32(i))
-                if n_stokes == 1:
-                    # I goes into the first antenna's term: one product for all second ones.
-                    first = AntennaTerm(
-                        stokes.i * first.re, stokes.i * first.im,
-                        first.along, first.across, first.along_low, first.across_low,
-                    )  # fmt: skip
-                for tile in range(n_own):
-                    for j in range(side):
-                        n, at = tile * n_sum + i * side + j, tile * n_second + j
-                        if n_stokes == 1 and not gaussian:
-                            # The product goes straight into the sums, which takes four multiply-adds.
-                            sums[n] += first.re * second[at]
-                            sums[n] += first.im * second[side + at]
-                            sums[n + n_baseline] += first.im * second[at]
-                            sums[n + n_baseline] -= first.re * second[side + at]
-                            continue
-                        re, im, _, _ = product(first, second, at)
-                        if n_stokes > 1:
-                            add_stokes(sums, n, stokes, re, im)
-                        else:
-                            sums[n] += re
-                            sums[n + n_baseline] += im
+            add_rows(OfSource(staged, p, read_stokes(staged.bright, b), sums, second))
             p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
 
     return accumulate
