@@ -21,7 +21,7 @@ _SIDE = 2
 LEAST_UNIT_FILL = 0.35
 # Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100).
 _LEAST_POINTS = {
-    (True, 4): 120, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
+    (True, 4): 64, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
 }  # fmt: skip
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
