@@ -55,7 +55,7 @@ class GradientWorkspace(NamedTuple):
     """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
 
     backward: Backward
-    residual: Pointer  # that of `backward`; with nodes another array, for those times the weight of a node
+    residual: Pointer  # that of `backward`; of several nodes another array, for those times a node's weight
     sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
     n_each_freq: int  # numbers of `sums.brightness` to a node of frequency; those of the others follow
     stokes_per_time: bool
@@ -304,14 +304,14 @@ def begin(work: GradientWorkspace, entry: int) -> None:
 
 @inner_function
 def at_node(
-    work: GradientWorkspace, nodes: Nodes | None, node: int, n_entry: int, sky: Sky, stokes: Vector,
+    work: GradientWorkspace, nodes: Nodes, node: int, n_entry: int, sky: Sky, stokes: Vector,
     wide: Vector,
 ) -> GradientWorkspace:  # fmt: skip
     """The workspace with n_entry residuals times the weight of a node, and the sums of its frequency."""
-    if work is None or nodes is None:
-        return work
+    if work is None:
+        return None
     n, n_all, weight = size(wide), size(stokes), constant(nodes.weight[node], stokes)
-    for k in range(2 * n_entry):
+    for k in range(2 * n_entry if nodes.weight.size > 1 else 0):
         store(work.residual, n_all * k, weight * load(work.backward.residual, n_all * k, stokes))
     freq = node % nodes.scale.shape[0]
     sums = Sums(

@@ -21,7 +21,7 @@ from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
 from rime_kernels.cpu.jones.spline import BeamLanes, Beams, beams_of
-from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, with_data
+from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, one_node, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
@@ -64,7 +64,7 @@ class Engine:
         self._matrix = fixed.matrix
         self._n_antenna, self._chan_freqs = fixed.antenna_uvw.shape[1], [fixed.chan_freq]
         self._lanes = lanes = make_lanes(fixed, n_lanes(real), factored, folder)
-        self._nodes: Nodes | None = None
+        self._nodes = one_node(lanes)
         self._beam_lanes = BeamLanes(lanes, real)
         self._use = np.prod(self._shape[:2]) / (len(lanes.row) * lanes.chan.size)
         self._tasks: dict[tuple[int, int], NDArray[np.int64]] = {}
@@ -80,7 +80,7 @@ class Engine:
     def at(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> Engine:
         """The same engine at other coordinates and frequencies; it shares the data."""
         other = copy.copy(self)
-        other._lanes, other._chan_freqs = lanes, [chan_freq]
+        other._lanes, other._nodes, other._chan_freqs = lanes, one_node(lanes), [chan_freq]
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
 
@@ -236,7 +236,7 @@ class Engine:
 
     def _tasks_of(self, n_source: int, n_freq: int = 1) -> NDArray[np.int64]:
         """Tasks; fewer where each has sums of its own for n_freq nodes of frequency."""
-        n_term = n_source * (1 if self._nodes is None else self._nodes.weight.size)
+        n_term = n_source * self._nodes.weight.size
         if (n_term, n_freq) not in self._tasks:
             self._tasks[n_term, n_freq] = make_tasks(self._lanes, n_term, _MAX_TASKS // n_freq)
         return self._tasks[n_term, n_freq]
@@ -244,8 +244,7 @@ class Engine:
     @property
     def _scale(self) -> NDArray[np.float64]:
         """nu/c, (n_block, n), or of all nodes, (n_freq n_block, n)."""
-        scale = self._lanes.scale
-        return scale if self._nodes is None else self._nodes.scale.reshape(-1, scale.shape[1])
+        return self._nodes.scale.reshape(-1, self._lanes.scale.shape[1])
 
     def _result(self, n_batch: int, variant: Variant, output: Output) -> Visibilities:
         if output in _SUMS:

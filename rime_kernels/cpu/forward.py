@@ -213,45 +213,32 @@ def _row_slot(
 
 
 @inner_function
-def _rows_at(nodes: Nodes | None, time: int, lanes: Lanes) -> _Rows:
-    """The coordinates of entries in the middle of their integrations, or at a node of time."""
-    uvw, antenna_uvw = pointer(lanes.uvw), pointer(lanes.antenna_uvw)
-    if nodes is not None:
-        uvw, antenna_uvw = pointer(nodes.uvw[time]), pointer(nodes.antenna_uvw[time])
+def _rows_at(nodes: Nodes, time: int, lanes: Lanes) -> _Rows:
+    """The coordinates of entries at a node of time."""
     return _Rows(
-        lanes.antenna_uvw.shape[1], antenna_uvw, lanes.antenna_uvw.shape[3], uvw, lanes.uvw.shape[2],
-        pointer(lanes.antenna), lanes.antenna.shape[2] == 1,
+        lanes.antenna_uvw.shape[1], pointer(nodes.antenna_uvw[time]), lanes.antenna_uvw.shape[3],
+        pointer(nodes.uvw[time]), lanes.uvw.shape[2], pointer(lanes.antenna), lanes.antenna.shape[2] == 1,
     )  # fmt: skip
 
 
 @inner_function
-def scale_at(nodes: Nodes | None, freq: int, lanes: Lanes, block: int) -> Array:
-    """nu/c of a block of channels in their middle, or at a node of frequency."""
-    if nodes is not None:
-        return nodes.scale[freq, block]
-    return lanes.scale[block]
-
-
-@inner_function
-def _weigh(nodes: Nodes | None, node: int, sky: Sky, stokes: Vector) -> None:
+def _weigh(weight: float, sky: Sky, stokes: Vector) -> None:
     """Multiply the brightness by the weight of a node."""
-    if nodes is not None:
-        weight = constant(nodes.weight[node], stokes)
-        for s in range(sky.n_source):
-            at = size(stokes) * s
-            store(sky.bright, at, weight * load(sky.bright, at, stokes))
+    for s in range(sky.n_source):
+        at = size(stokes) * s
+        store(sky.bright, at, constant(weight, stokes) * load(sky.bright, at, stokes))
 
 
 @inner_function
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
-    nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+    nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
     vis_out: Array, real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None,
     real: NumbaType, lane: Vector, like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
-    `nodes` are those of smeared visibilities, without templates that move; None without smearing.
+    `nodes` are more than one for smeared visibilities only, whose templates do not move.
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
@@ -263,9 +250,8 @@ def run_task(
     bright, scratch = workspace(n_source * n_all, real), workspace(2 * n, real)
     voltages = workspace(n * n_source * (2 if by_entry else n_antenna) if has_beam else 0, real)
     terms = workspace(2 * n * lanes.antenna_uvw.shape[1] * min(n_source, most) if factored else 0, real)
-    n_sums, n_node, n_freq, n_block = _MOST_TOGETHER, 1, 1, lanes.scale.shape[0]
-    if nodes is not None:
-        n_node, n_freq = nodes.weight.size, nodes.scale.shape[0]
+    n_sums, n_node, n_freq = _MOST_TOGETHER, nodes.weight.size, nodes.scale.shape[0]
+    n_block = lanes.scale.shape[0]
     apart = n_node > 1
     if apart or (factored and n_source > most):
         for slot in range(first_slot, stop_slot):
@@ -304,18 +290,18 @@ def run_task(
         begin_run(work, jones, run, first_slot)
         by_itself = has_beam and by_entry and not factored  # each entry has voltages of its own
         # Of smeared visibilities first all nodes are summed; the residuals are then pulled back through all.
-        for step in range(n_node if work is None or nodes is None else 2 * n_node):
+        for step in range(n_node if work is None or not apart else 2 * n_node):
             node, is_sum = step % n_node, step < n_node
-            rows, freqs = _rows_at(nodes, node // n_freq, lanes), scale_at(nodes, node % n_freq, lanes, block)
+            rows, freqs = _rows_at(nodes, node // n_freq, lanes), nodes.scale[node % n_freq, block]
             scale = load(pointer(freqs), 0, total)
             profiles = profiles_of(functions, inputs, b, scale)
             if not has_brightness:
                 spectrum = spectra[b, n_block * (node % n_freq) + block]
                 fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), like)
-                if is_sum:
-                    _weigh(nodes, node, sky, stokes)
+                if is_sum and apart:
+                    _weigh(nodes.weight[node], sky, stokes)
                 # Otherwise it belongs to this slot, or to this node, alone.
-                has_brightness = inputs.stokes.shape[1] == 1 and nodes is None
+                has_brightness = inputs.stokes.shape[1] == 1 and not apart
             if has_beam and not by_entry:
                 fill_voltages(
                     beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
@@ -328,7 +314,7 @@ def run_task(
                     fill_voltages(
                         beam_code, inputs.beam_scale[b], direction, pointing, antennas, times, freqs, voltages
                     )
-                begin(work, e if nodes is None else entry)
+                begin(work, entry if apart else e)
                 here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
                 if is_sum and factored:
                     total = _factored_slot(
@@ -340,7 +326,7 @@ def run_task(
                         rows, sky, profiles, ending, backward, view, e, end, here, apart, node > 0,
                         node == n_node - 1, scale, like, stokes, total,
                     )  # fmt: skip
-                if work is not None and (nodes is None or not is_sum):
+                if work is not None and (not apart or not is_sum):
                     place = slot - first_slot
                     pull_slot(
                         factored, of_node, rows, sky, profiles, slot, place, e, end, scale, lane, like,
@@ -380,7 +366,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
         vis_out: Array, real_out: Array, partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape

@@ -18,7 +18,7 @@ from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
 from rime_kernels.cpu.antennas import Terms, by_block, places
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.correlations import Correlations
-from rime_kernels.cpu.forward import run_task, scale_at
+from rime_kernels.cpu.forward import run_task
 from rime_kernels.cpu.lanes import Lanes, Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import ProfileFunctions
@@ -103,7 +103,7 @@ def add_lanes(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) 
 @inner_function
 def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
-    tasks: Array, lanes: Lanes, nodes: Nodes | None, inputs: Inputs, spectra: Array,
+    tasks: Array, lanes: Lanes, nodes: Nodes, inputs: Inputs, spectra: Array,
     correlations: Correlations, transposed: Correlations, jones: Terms | None, vis_out: Array,
     real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType, lane: Vector,
     like: Vector, stokes: Vector, total: Vector,
@@ -115,7 +115,7 @@ def _gradient_task(
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
     n_residual = 2 * size(stokes) * most_entries(task, lanes.slot_entry)
     residual = workspace(n_residual, real)
-    of_node = residual if nodes is None else workspace(n_residual, real)
+    of_node = residual if nodes.weight.size == 1 else workspace(n_residual, real)
     weighted = workspace(correlations.part.shape[0] * n, real)
     products, flat = workspace(2 * n_chunk, real), workspace(10 * n_chunk, real)
     terms = workspace(2 * n * n_antenna * min(n_source, PIECE) if factored else 0, real)
@@ -149,7 +149,7 @@ def _gradient_task(
     )  # fmt: skip
     one = np.ones(n)
     for freq in range(n_freq):
-        scale = scale_at(nodes, freq, lanes, task[0])
+        scale = nodes.scale[freq, task[0]]
         square = scale * scale
         add_lanes(
             pointer(of_direction[freq]), pointer(scale), 3 * n_source, n, pointer(parts.direction[b, i])
@@ -179,7 +179,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
     @loop
     def gradients(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes | None, inputs: Inputs, spectra: Array, correlations: Correlations,
+        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations,
         transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
         functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip

@@ -57,13 +57,18 @@ class Lanes(NamedTuple):
 class Nodes(NamedTuple):
     """The places in integrations and channels whose mean a smeared visibility is: `smearing.average`.
 
-    Node k is at time k // n_freq and frequency k % n_freq.
+    Without smearing there is one, in the middle. Node k is at time k // n_freq and frequency k % n_freq.
     """
 
     weight: NDArray[np.float64]  # (n_time n_freq,)
     antenna_uvw: NDArray[np.float64]  # (n_time, ...): as in Lanes
     uvw: NDArray[np.float64]  # (n_time, ...)
     scale: NDArray[np.float64]  # (n_freq, ...)
+
+
+def one_node(lanes: Lanes) -> Nodes:
+    """The middle of integrations and channels, where visibilities are that are not smeared."""
+    return Nodes(np.ones(1), lanes.antenna_uvw[None], lanes.uvw[None], lanes.scale[None])
 
 
 class _Cut(NamedTuple):
