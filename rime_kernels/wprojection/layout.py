@@ -42,8 +42,9 @@ _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
 _MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
-# The most cells of all planes of a block for matrix units: more do not fit the registers of a multiprocessor.
-_MOST_UNIT_CELLS = 16384
+# Fewest cells of a kernel for which matrix units may be taken: with fewer they have not been timed. The most
+# cells of all planes of a block: more do not fit the registers of a multiprocessor.
+_LEAST_UNIT_SUPPORT, _MOST_UNIT_CELLS = 24, 16384
 # The most rows of an item for these: its block costs as much as a hundred or two of its visibilities.
 _UNIT_ROWS = 512
 # Terms of a step of a product of matrix units.
@@ -282,7 +283,9 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tupl
 def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
     """That of visibilities by matrix units, infinite where they are not there."""
     costs, n_plane, block = need.costs.units, need.n_corr, unit_block(choice.support, choice.reach)
-    if costs is None or not need.single or not fits_units(block, n_plane, choice.n_grid):
+    if costs is None or not need.single or choice.support < _LEAST_UNIT_SUPPORT:
+        return math.inf
+    if not fits_units(block, n_plane, choice.n_grid):
         return math.inf
     limits = _limits(need, choice)._replace(max_rows=_UNIT_ROWS)
     n_item, _ = count_items(rows, limits, need.long_sample)
