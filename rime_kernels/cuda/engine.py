@@ -115,7 +115,7 @@ class Engine:
         self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], Any] | None:
         """Begin what has been recorded; None where it has not. See `local_shards.Recorder`."""
-        self._begun()  # calls share their arrays: one that nobody has waited for is waited for
+        self._begun.settle()  # calls share their arrays: one that nobody has waited for is waited for
         given, key = self._kind(what, sources, scaled_dof)
         recording = self._recordings.get(key)
         if recording is None:
@@ -150,7 +150,7 @@ class Engine:
             _, key = self._kind("adjoint", sources, scaled_dof)
             start = self._new_adjoint(sources, scaled_dof, key)
         else:
-            self._begun()
+            self._begun.settle()
             start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
         self._begun = found = Once(start)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -18,17 +19,28 @@ _MAX_RECORDING = 64
 
 
 class Once(Generic[T]):
-    """What a function gives: it is called when first asked, and what it gave is kept for later."""
+    """What a function gives, or its error: it is called when first asked, and that is kept for later."""
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
+        self._error: Exception | None = None
         self._found: T
 
     def __call__(self) -> T:
         if self._function is not None:
-            self._found = self._function()
+            try:
+                self._found = self._function()
+            except Exception as error:
+                self._error = error
             self._function = None
+        if self._error is not None:
+            raise self._error
         return self._found
+
+    def settle(self) -> None:
+        """Have the function called; an error is for those who ask for what it gives."""
+        with contextlib.suppress(Exception):
+            self()
 
 
 class InOne(NamedTuple):

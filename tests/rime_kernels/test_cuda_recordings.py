@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Rime, Rows, Sources, chi2_together, device
+from rime_kernels import BackendError, Rime, Rows, Sources, chi2_together, device
 
 STATUS = Path("/proc/self/status")
 
@@ -92,6 +92,24 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
         for each, expected in zip(sources, first, strict=True):
             np.testing.assert_array_equal(kernel.chi2(each), expected)
     assert len(recorded) == 1
+
+
+@pytest.mark.cuda
+def test_an_error_is_that_of_its_own_call(recorded, problem, sky, monkeypatch) -> None:
+    """The next call is not refused for it."""
+    kernel = with_data(small(problem))
+    sources = sky(kernel.rows, n_batch=1)
+    expected = kernel.chi2(sources)
+    kernel.chi2(sources)
+
+    def fail() -> Any:
+        raise BackendError("the answer is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recorded[0], "play", lambda _: fail)
+        with pytest.raises(BackendError, match="the answer is lost"):
+            kernel.chi2(sources)
+    np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 
 @pytest.mark.cuda
