@@ -21,6 +21,8 @@ from rime_kernels import (
     stokes_to_corr,
 )
 from rime_kernels.cpu import smeared
+from rime_kernels.cpu.forward import make_visibilities
+from rime_kernels.cpu.gradient import make_gradients
 from rime_kernels.smearing import rates, turned
 
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -169,6 +171,20 @@ def test_a_template_that_moves(problem, sky, reference, error_of, form) -> None:
     assert error_of(rime.predict(sources), expected) < 1e-7
     squares = rime.weighted_residual2(sources).sum(axis=(1, 2, 3))
     np.testing.assert_allclose(rime.chi2_and_gradient(sources)[0], squares, rtol=1e-12)
+
+
+def test_one_compiled_loop_with_and_without_smearing(problem, sky) -> None:
+    """A second variant would be compiled for seconds."""
+    rows = problem()
+    sources, loops = sky(rows, n_batch=1), (make_visibilities(False, 4), make_gradients(False, 4, 1))
+    numbers = []
+    for smearing in (None, smearing_of(rows)):
+        rime = Rime(rows, **data_for(rows), backend="cpu", form="factored", extent=0.04, smearing=smearing)
+        rime.chi2_and_gradient(sources)
+        rime.predict(sources)
+        numbers.append([len(loop.signatures) for loop in loops])
+    assert numbers[0] == numbers[1]
+    assert min(numbers[0]) > 0
 
 
 def test_rows_of_one_time_with_intervals_of_their_own_take_the_row_form(problem, sky) -> None:
