@@ -114,8 +114,16 @@ class Engine:
     def play(
         self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], Any] | None:
-        """Begin what has been recorded; None where it has not. See `local_shards.Recorder`."""
+        """Begin what has been recorded; None where it has not. See `local_shards.Recorder`.
+
+        Nothing is uploaded but what the recording itself uploads: another thread may be recording a call.
+        """
         self._begun.settle()  # calls share their arrays: one that nobody has waited for is waited for
+        terms = sources.antenna_terms
+        if not self._beams.has(jones.beam_of(sources)):
+            return None
+        if terms is not None and stays(terms) and not self._kept.has(terms):
+            return None
         given, key = self._kind(what, sources, scaled_dof)
         recording = self._recordings.get(key)
         if recording is None:
@@ -212,12 +220,14 @@ class Engine:
     def _chi2_in_one(self, call: Call) -> InOne | None:
         """chi2 of a batch that is worked out together; None where it takes steps, or too many pieces."""
         data = self._data_of(call.layout)
-        n_piece = len(self._pieces(call, data))
-        if self._batch_step(call, data) < call.n_batch or n_piece > (_MOST_PIECES if data.pinned else 1):
+        pieces = self._pieces(call, data)
+        if self._chi2_step(call, pieces) < call.n_batch:
+            return None
+        if len(pieces) > (_MOST_PIECES if data.pinned else 1):
             return None
 
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
-            return self._launch_chi2(call, Parameters(*arrays), data, self._streams, stream)
+            return self._launch_chi2(call, Parameters(*arrays), data, pieces, self._streams, stream)
 
         return InOne(launch, lambda chi2: chi2)
 
@@ -252,7 +262,8 @@ class Engine:
         """How chi2 of such sources is worked out, in words."""
         call = self._call(sources)
         data = self._until_it_fits(lambda: self._data_of(call.layout))
-        step, n_piece = self._batch_step(call, data), len(self._pieces(call, data))
+        pieces = self._pieces(call, data)
+        step, n_piece = self._chi2_step(call, pieces), len(pieces)
         where = "on the device" if data.resident else f"streamed in {len(data.slabs)} slabs"
         return (
             f"{call.layout}; {data.n_byte / 1e6:.3g} MB of data {where}; "
@@ -336,11 +347,9 @@ class Engine:
 
         return [(i, piece) for i, slab in slabs for piece in cut(call.layout, slab.unit, size, limit)]
 
-    def _batch_step(self, call: Call, data: Data) -> int:
+    def _chi2_step(self, call: Call, pieces: list[tuple[int, Slab]]) -> int:
         """Entries of the batch that are worked out together."""
-        return self._step(
-            call, self._pieces(call, data), 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch
-        )
+        return self._step(call, pieces, 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch)
 
     def _step(
         self, call: Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
@@ -355,25 +364,25 @@ class Engine:
 
     def _chi2(self, call: Call) -> NDArray[np.float64]:
         data = self._data_of(call.layout)
-        step = self._batch_step(call, data)
+        pieces = self._pieces(call, data)
+        step = self._chi2_step(call, pieces)
         result = np.empty(call.n_batch)
         for first in range(0, call.n_batch, step):
             part = call._replace(given=call.given.batch(first, min(first + step, call.n_batch)))
             given = Parameters(*self._workspace.fill("parameters", part.given))
-            out = self._launch_chi2(part, given, data, self._streams)
+            out = self._launch_chi2(part, given, data, pieces, self._streams)
             result[first : first + step] = out.copy_to_host()
         return result
 
     def _launch_chi2(
-        self, call: Call, given: Parameters, data: Data, streams: list[Stream], main: Stream = 0
-    ) -> DeviceArray:
+        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        streams: list[Stream], main: Stream = 0,
+    ) -> DeviceArray:  # fmt: skip
         """Launch all that chi2 takes; float64 (n_batch,) on the device."""
         n_batch = call.n_batch
         sums = self._workspace.array("sums", (n_batch, call.layout.n_sum), np.float64)
         out = self._workspace.array("chi2", (n_batch,), np.float64)
-        for piece, arrays, stream in self._staging.arrays(
-            call, given, data, self._pieces(call, data), streams, main
-        ):
+        for piece, arrays, stream in self._staging.arrays(call, given, data, pieces, streams, main):
             call.layout.launch(piece, True, arrays._replace(sum_out=sums), stream)
         n_thread = device.threads_per_block()
         brightness.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)

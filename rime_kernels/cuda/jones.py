@@ -44,16 +44,20 @@ class DeviceBeams:
 
     def load(self, beam: JonesBeam | None) -> tuple[Record, bool]:
         """The beam for the kernels (None without one), and whether it has taken another one's place."""
-        if beam is None:
-            return None, False
-        # Compared by identity: their content would take longer to compare than to sum.
-        given = [getattr(beam, name) for name in _CONSTANT]
-        if self._held and all(a is b for a, b in zip(given, self._held, strict=True)):
-            return self._beams, False
+        if self.has(beam):
+            return (None if beam is None else self._beams), False
+        assert beam is not None, "there is always what is no beam"
         self._held = []
         self._beams = typed(_on_device(beam, self._single))
-        self._held = given
+        self._held = [getattr(beam, name) for name in _CONSTANT]
         return self._beams, True
+
+    def has(self, beam: JonesBeam | None) -> bool:
+        """Whether the beam is on the device, or there is none."""
+        if beam is None or not self._held:
+            return beam is None
+        # Compared by identity: their content would take longer to compare than to sum.
+        return all(getattr(beam, name) is held for name, held in zip(_CONSTANT, self._held, strict=True))
 
 
 def _on_device(beam: JonesBeam, single: bool) -> Beams:

@@ -26,13 +26,17 @@ class KeptTerms:
 
     def of(self, terms: AntennaTerms) -> tuple[DeviceArray, bool]:
         """The matrices on the device, and whether they have just come in the place of others."""
-        if self._terms is not None and _are_same(self._terms, terms):
+        if self.has(terms):
             return self._rows, False
         had = self._terms is not None
         self._terms = self._rows = None
         self._rows = device.upload(jones_rows(terms))
         self._terms = terms
         return self._rows, had
+
+    def has(self, terms: AntennaTerms) -> bool:
+        """Whether these matrices are on the device."""
+        return self._terms is not None and _are_same(self._terms, terms)
 
 
 def _are_same(one: AntennaTerms, other: AntennaTerms) -> bool:

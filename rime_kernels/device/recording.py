@@ -168,9 +168,23 @@ def _record(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
     read: Callable[[NDArray[np.float64]], Answer],
 ) -> Recording:  # fmt: skip
-    cuda, driver = packages.cuda(), packages.driver()
+    driver = packages.driver()
     _, highest = _checked(driver.cuCtxGetStreamPriorityRange())
-    stream = cuda.external_stream(int(_checked(driver.cuStreamCreateWithPriority(0, highest))))
+    handle = int(_checked(driver.cuStreamCreateWithPriority(0, highest)))
+    try:
+        return _record_on(handle, workspace, values, launch, read)
+    except BaseException:
+        driver.cuStreamDestroy(handle)
+        raise
+
+
+def _record_on(
+    handle: int, workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
+    read: Callable[[NDArray[np.float64]], Answer],
+) -> Recording:  # fmt: skip
+    """The same on a stream of this handle, which belongs to the recording."""
+    cuda, driver = packages.cuda(), packages.driver()
+    stream = cuda.external_stream(handle)
     ends = np.cumsum([value.size for value in values]).tolist()
     host, on_device = cuda.pinned_array(ends[-1], np.float64), empty((ends[-1],), np.float64)
     pieces = list(zip([0, *ends[:-1]], ends, (value.shape for value in values), strict=True))
@@ -183,7 +197,6 @@ def _record(
     on_device.copy_to_device(host, stream=stream)
     answer = cuda.pinned_array(launch(arrays, stream).size, np.float64)
     stream.synchronize()
-    handle = int(stream.handle)
     _checked(driver.cuStreamBeginCapture(handle, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     try:
         on_device.copy_to_device(host, stream=stream)

@@ -28,7 +28,7 @@ C = TypeVar("C", bound=_Costed)
 
 PADDINGS = (1.25, 1.5, 1.75, 2.0)
 # Rows by which the number of items of a layout is judged.
-SAMPLE_ROWS = 4000
+SAMPLE_ROWS = 8000
 # Distance of W-layers, in units of the largest distance of w from its layer (with 2, no item could span a
 # range of w).
 _W_STEP = 1.4

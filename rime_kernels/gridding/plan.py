@@ -17,8 +17,8 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 # Rows that one item may have, where `Limits` do not say: enough to make up for its subgrid, few enough that
 # items are alike.
 _MAX_ROWS = 128
-# Rows of a piece of a run by which the number of items is judged, unless other ones are asked for.
-_PIECE_ROWS = 32
+# Rows of a piece of a run by which the number of items is judged: no item has more.
+_PIECE_ROWS = 512
 # Shares of a subgrid's reach that its channels may take; the rest is left to time. The best is taken.
 _SHARES = np.array([1.0, 0.75, 0.5, 0.35, 0.25])
 
@@ -160,15 +160,15 @@ def count_items(rows: SortedRows, limits: Limits, sample: NDArray[np.int64]) -> 
     return float(n_item / share), float(n_row / share)
 
 
-def sample_runs(rows: SortedRows, n_row: int, n_of_piece: int = _PIECE_ROWS) -> NDArray[np.int64]:
+def sample_runs(rows: SortedRows, n_row: int) -> NDArray[np.int64]:
     """Where pieces of runs from all over the observation begin and end: about n_row rows.
 
-    No item that is counted in them has more rows than a piece, `n_of_piece`.
+    Pieces are as long as the longest items that there are, so that these can be counted in them.
     """
     starts = runs(rows)
     pieces = np.concatenate(
         [
-            np.stack([cuts := np.arange(a, z, n_of_piece), np.minimum(cuts + n_of_piece, z)], axis=1)
+            np.stack([cuts := np.arange(a, z, _PIECE_ROWS), np.minimum(cuts + _PIECE_ROWS, z)], axis=1)
             for a, z in pairwise(starts)
         ]
     )

@@ -187,7 +187,6 @@ class _Need(NamedTuple):
     n_corr: int
     costs: Costs
     sample: NDArray[np.int64]
-    long_sample: NDArray[np.int64]
 
 
 class _Choice(NamedTuple):
@@ -218,8 +217,7 @@ def cheapest_layout(
     """
     if single:
         refuse_float32(accuracy)
-    sample, long_sample = sample_runs(rows, SAMPLE_ROWS), sample_runs(rows, SAMPLE_ROWS, _UNIT_ROWS)
-    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample, long_sample)
+    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample_runs(rows, SAMPLE_ROWS))
     candidates: list[tuple[float, _Choice]] = []
     for padding in PADDINGS:
         n_grid, width = good_size(padding * grid.n_pixel), kernel_width(padding, accuracy, single)
@@ -288,7 +286,7 @@ def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float
     if not fits_units(block, n_plane, choice.n_grid):
         return math.inf
     limits = _limits(need, choice)._replace(max_rows=_UNIT_ROWS)
-    n_item, _ = count_items(rows, limits, need.long_sample)
+    n_item, _ = count_items(rows, limits, need.sample)
     n_vis, n_step = rows.order.size * rows.scale.size, math.ceil(n_term / _STEP)
     vis = costs.vis + 2.0 * n_step * choice.support * costs.step
     return n_vis * vis + n_plane * block**2 * (n_vis * costs.update + n_item * costs.block)

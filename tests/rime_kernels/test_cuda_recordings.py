@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, Rime, Rows, Sources, chi2_together, device
+from rime_kernels import AntennaTerms, BackendError, Rime, Rows, Sources, chi2_together, device
 
 STATUS = Path("/proc/self/status")
 
@@ -92,6 +92,47 @@ def test_played_again_and_again(recorded, problem, sky, form) -> None:
         for each, expected in zip(sources, first, strict=True):
             np.testing.assert_array_equal(kernel.chi2(each), expected)
     assert len(recorded) == 1
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("kind", ["beam", "matrices"])
+def test_what_is_not_there_is_not_sent_where_calls_are_played(
+    recorded, problem, sky, jones_beam_of, monkeypatch, kind
+) -> None:
+    """`play` is called by threads that may send nothing: the device's own may be recording a call."""
+    rows = small(problem)
+
+    def fixed(seed: int) -> AntennaTerms:
+        rng = np.random.default_rng(seed)
+        jones = np.eye(2) + 0.1 * rng.normal(size=(1, 1, rows.n_antenna, 1, 2, 2)) + 0j
+        jones.setflags(write=False)
+        return AntennaTerms(jones, np.zeros(rows.n_time), np.zeros(rows.n_chan))
+
+    def given(seed: int) -> Sources:
+        options: dict[str, Any] = (
+            {"beam": jones_beam_of(rows, n_batch=1, seed=seed)}
+            if kind == "beam"
+            else {"antenna_terms": fixed(seed)}
+        )
+        return sky(rows, n_batch=1, n_gaussian=0, **options)
+
+    kernel, first, second = with_data(rows), given(1), given(2)
+    expected = [with_data(rows).chi2(each) for each in (first, second)]
+    sent: list[Any] = []
+    upload, play = device.upload, type(kernel._engine).play
+
+    def counted(engine: Any, *asked: Any) -> Any:
+        before = len(sent)
+        found = play(engine, *asked)
+        assert found is not None or len(sent) == before, "sent for nothing"
+        return found
+
+    monkeypatch.setattr(device, "upload", lambda *values: sent.append(values) or upload(*values))
+    monkeypatch.setattr(type(kernel._engine), "play", counted)
+    for each in (0, 0, 0, 1, 1, 0):
+        np.testing.assert_array_equal(kernel.chi2((first, second)[each]), expected[each])
+    assert recorded
+    assert sent
 
 
 @pytest.mark.cuda

@@ -21,6 +21,7 @@ from rime_kernels import device
 from rime_kernels.compile import cache as machine_code
 from rime_kernels.compile import jit
 from rime_kernels.compile.identity import UnknownError, identity
+from rime_kernels.cuda.kernels.tiles import units
 
 
 class Shape(NamedTuple):
@@ -309,6 +310,20 @@ def test_a_kernel_is_found_again_and_no_other() -> None:
     assert kernel(make(1), disk, "1", "32 registers").load((float32,), H200) is None
     assert kernel(make(1), disk, "2", "64 registers").load((float32,), H200) is None
     assert kernel(make(2), disk, "1", "64 registers").load((float32,), H200) is None
+
+
+@pytest.mark.skipif(device.simulated(), reason="the simulator has functions in the place of instructions")
+def test_instructions_of_matrix_units_can_be_identified() -> None:
+    """Kernels hold them: what has no identity keeps a kernel from the disk, half a minute for each."""
+    of_precision = [units.make_turn, units.make_load, units.make_store]
+    made = [make(single) for make in of_precision for single in (True, False)]
+    made += [units.make_product(single, all_rows) for single in (True, False) for all_rows in (True, False)]
+    others = [units.make_fetch_line, units.make_read_complex, units.make_load_global, units.make_store_pair]
+    others += [units.make_address, units.make_split, units.make_whole]
+    made += [make() for make in others] + [units.make_weigh(half) for half in (0, 1)]
+    different = set(map(identity, made))
+    # Turns in single precision go by one instruction, whatever there is for rows.
+    assert len(different) >= len(made) - 1
 
 
 def test_what_the_device_refuses_is_compiled_anew() -> None:

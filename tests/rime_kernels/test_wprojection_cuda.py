@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from types import ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ from rime_kernels.wprojection.cuda.block_grid import GridKernel
 from rime_kernels.wprojection.cuda.block_terms import shares_of
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
 from rime_kernels.wprojection.kernel import make_tables
-from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units
+from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units, unit_block
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 # Those of rounding errors, as on the CPU.
@@ -225,6 +226,18 @@ def test_blocks_for_matrix_units_fit_the_registers(single: bool, support: int, t
         # Each warp's own columns are all the columns of all planes.
         assert GridKernel(*numbers).n_thread // 32 * GridKernel(*numbers).n_column == layout.unit_block // 2
         assert DegridKernel(*numbers).n_warp * DegridKernel(*numbers).n_tile == layout.unit_block // 2
+
+
+def test_the_schedulers_of_a_multiprocessor_have_registers_for_all_warps_of_a_block() -> None:
+    """A launch is refused else. Each of four has 16384, and gives them to warps in portions of 256."""
+    for support, n_plane, reach in itertools.product(range(3, 64, 2), (1, 2, 4), (2, 4, 8, 16)):
+        block = unit_block(support, reach)
+        if not fits_units(block, n_plane, 4096):
+            continue
+        numbers = True, support, n_plane, n_plane, 1, 12, 0, False, False, reach, block
+        for kernel in GridKernel(*numbers), DegridKernel(*numbers):
+            of_warp = -(-kernel.max_register * 32 // 256) * 256
+            assert -(-kernel.n_thread // 128) * of_warp <= 16384, kernel
 
 
 def test_items_for_matrix_units_have_more_rows() -> None:

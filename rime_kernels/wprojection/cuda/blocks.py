@@ -35,8 +35,8 @@ from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Task
 WARP, N_STAGE, UNIT = 32, units.N_ROW, 128
 # Batches that are kept: two are located at once, and serve until the last of three further steps is done.
 N_KEPT = 8
-# Registers of a multiprocessor.
-_REGISTERS = 65536
+# Registers of a multiprocessor, and threads of as many warps as it has schedulers.
+_REGISTERS, _FOUR_WARPS = 65536, 4 * WARP
 
 
 @dataclass(frozen=True)
@@ -56,9 +56,14 @@ class BlockKernel(Task):
 
 
 def registers(n_thread: int, wanted: int) -> int:
-    """Registers that a thread may have: as many as let no fewer blocks of threads share a multiprocessor."""
-    n_block = max(1, _REGISTERS // (wanted * n_thread))
-    return min(255, _REGISTERS // (n_block * n_thread)) // 8 * 8
+    """Registers that a thread may have: as many as let no fewer blocks of threads share a multiprocessor.
+
+    Its registers belong to four schedulers, and so its warps come in fours: those of a block, or of several
+    blocks together, are rounded up.
+    """
+    n_block = max(1, _REGISTERS // wanted // _FOUR_WARPS * _FOUR_WARPS // n_thread)
+    n_whole = -(-n_block * n_thread // _FOUR_WARPS) * _FOUR_WARPS
+    return min(255, _REGISTERS // n_whole) // 8 * 8
 
 
 @functools.cache

@@ -41,14 +41,15 @@ def _instruction(code: str, results: str, arguments: str, more: str = "") -> Cal
     takes it on another way than the rest.
     """
     early = "&" if "&" in more else ""
-    constraints = [f"={early}{letter}" for letter in results] + list(arguments)
-    constraints += [each for each in more.split(",") if each not in ("", "&")]
+    letters = [f"={early}{letter}" for letter in results] + list(arguments)
+    # A string: machine code is kept on disk by what its functions close over.
+    constraints = ",".join(letters + [each for each in more.split(",") if each not in ("", "&")])
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         kinds = [_KINDS[letter] for letter in results]
         result = ir.VoidType() if not kinds else kinds[0] if len(kinds) == 1 else ir.LiteralStructType(kinds)
         function = ir.FunctionType(result, [_KINDS[letter] for letter in arguments])
-        inline = ir.InlineAsm(function, code, ",".join(constraints), side_effect=True)
+        inline = ir.InlineAsm(function, code, constraints, side_effect=True)
         found = builder.call(inline, args)
         if len(kinds) < 2:
             return found if kinds else context.get_dummy_value()
