@@ -42,9 +42,8 @@ _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
 _MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
-# Fewest cells of a kernel for which matrix units may be taken: with fewer they have not been timed. The most
-# cells of all planes of a block: more do not fit the registers of a multiprocessor.
-_LEAST_UNIT_SUPPORT, _MOST_UNIT_CELLS = 24, 16384
+# The most cells of all planes of a block for matrix units: more do not fit the registers of a multiprocessor.
+_MOST_UNIT_CELLS = 16384
 # The most rows of an item for these: its block costs as much as a hundred or two of its visibilities.
 _UNIT_ROWS = 512
 # Terms of a step of a product of matrix units.
@@ -54,7 +53,8 @@ _STEP = 16
 class UnitCosts(NamedTuple):
     """Times of kernels by matrix units, ns.
 
-    From a count of instructions, at the rate at which those of 31 cells with four planes are done (H100).
+    Measured by `benchmarks/wprojection.py` with kernels of 7 to 63 cells and one, two and four planes (H100):
+    those are within 9 % of what these say, but for 63 cells, which take up to a quarter more.
 
     Attributes
     ----------
@@ -116,7 +116,7 @@ class Costs(NamedTuple):
 LANES = (16, 32, 64)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(0.12, 1e-3, 5e-5, 8e-3)),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)),
 }
 
 
@@ -281,15 +281,18 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tupl
 def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
     """That of visibilities by matrix units, infinite where they are not there."""
     costs, n_plane, block = need.costs.units, need.n_corr, unit_block(choice.support, choice.reach)
-    if costs is None or not need.single or choice.support < _LEAST_UNIT_SUPPORT:
+    if costs is None or not need.single or not fits_units(block, n_plane, choice.n_grid):
         return math.inf
-    if not fits_units(block, n_plane, choice.n_grid):
-        return math.inf
-    limits = _limits(need, choice)._replace(max_rows=_UNIT_ROWS)
-    n_item, _ = count_items(rows, limits, need.sample)
+    n_item, _ = count_items(rows, _unit_limits(need, choice), need.sample)
     n_vis, n_step = rows.order.size * rows.scale.size, math.ceil(n_term / _STEP)
     vis = costs.vis + 2.0 * n_step * choice.support * costs.step
     return n_vis * vis + n_plane * block**2 * (n_vis * costs.update + n_item * costs.block)
+
+
+def _unit_limits(need: _Need, choice: _Choice) -> Limits:
+    """Those of items for matrix units: their visibilities lie as far apart as the block has room for."""
+    reach = (unit_block(choice.support, choice.reach) - choice.support) // 2
+    return _limits(need, choice._replace(reach=reach))._replace(max_rows=_UNIT_ROWS)
 
 
 def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[int]) -> Layout | None:
@@ -311,6 +314,7 @@ def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[in
     w_half = min(w_reach, 0.5 * (need.w_range[1] - need.w_range[0]))
     tables = make_tables(taper.values, split, padding, w_half, _TABLE_SHARE * need.accuracy)
     n_term = tables.terms.shape[2] * tables.terms.shape[3]
-    cost, by_units = _cost(rows, need, choice._replace(support=support), float(n_term))
-    limits = limits._replace(max_rows=_UNIT_ROWS) if by_units else limits
+    choice = choice._replace(support=support)
+    cost, by_units = _cost(rows, need, choice, float(n_term))
+    limits = _unit_limits(need, choice) if by_units else limits
     return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost, by_units)

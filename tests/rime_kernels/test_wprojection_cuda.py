@@ -208,7 +208,7 @@ def test_wide_kernels_go_by_matrix_units(cuda_backend: str, reference: ModuleTyp
 
 
 @pytest.mark.parametrize(
-    ("single", "support", "taken"), [(True, 31, True), (True, 15, False), (False, 31, False)]
+    ("single", "support", "taken"), [(True, 31, True), (True, 7, True), (False, 31, False)]
 )
 def test_blocks_for_matrix_units_fit_the_registers(single: bool, support: int, taken: bool) -> None:
     rows, grid = one_baseline(LINEAR), ImageGrid(64, np.deg2rad(5.0) / 64)
