@@ -17,6 +17,15 @@ from rime_kernels.wprojection.cuda.parts import Shape, shape_for
 
 
 @dataclass(frozen=True)
+class Some:
+    """What is measured alone: supports, numbers of correlations, accuracies; all where there are none."""
+
+    supports: tuple[float, ...] | None = None
+    n_corr: tuple[float, ...] | None = None
+    accuracies: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Problem:
     """Where it is measured, and how."""
 
@@ -24,6 +33,7 @@ class Problem:
     quick: bool
     repeat: int
     thread_time: bool
+    some: Some = Some()
 
     @property
     def size(self) -> Size:
@@ -51,22 +61,19 @@ WHOLE_HEAD = (
 )
 
 
-def _supports(quick: bool) -> tuple[int, ...]:
-    return (7,) if quick else (7, 11, 15, 23, 25, 31, 63)
-
-
 def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line]:
     """Measure and print the rates of kernels; `keep` gets the lines after each."""
     lines: list[Line] = []
     print(f"\n{problem.size}\n{HEAD}")
-    for n_corr in (1,) if problem.quick else (1, 2, 4):
+    supports = _wanted(problem.some.supports, [7] if problem.quick else [7, 11, 15, 23, 25, 31, 63])
+    for n_corr in _wanted(problem.some.n_corr, [1] if problem.quick else [1, 2, 4]):
         case = Case(problem.size, n_corr, "none", 1e-3, problem.backend)
         gridders: list[tuple[int, Gridder]] = [
             (
                 support,
                 WProjection(case.rows, case.grid, accuracy=1e-2, backend=problem.backend, support=support),
             )
-            for support in _supports(problem.quick)
+            for support in supports
         ]
         for support, gridder in [*gridders, (case.idg._layout.size, case.idg)]:
             for line in _kernel_lines(problem, case, support, gridder):
@@ -74,6 +81,10 @@ def kernels(problem: Problem, keep: Callable[[list[Line]], object]) -> list[Line
                 print(_kernel_text(line), flush=True)
                 keep(lines)
     return lines
+
+
+def _wanted(named: tuple[float, ...] | None, all_of_them: list[int]) -> list[int]:
+    return all_of_them if named is None else [round(each) for each in named]
 
 
 def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> Iterator[Line]:
@@ -154,8 +165,8 @@ def cases(problem: Problem) -> Iterator[tuple[Size, int, float]]:
         sizes = [Size(64, 60, 64, 2048, 1.0), Size(64, 3600, 1, 2048, 2.0), Size(64, 20, 16, 4096)]
         accuracies = [1e-2, 1e-4, 1e-6]
     for size in sizes:
-        for accuracy in accuracies:
-            for n_corr in (1, 4):
+        for accuracy in problem.some.accuracies or accuracies:
+            for n_corr in _wanted(problem.some.n_corr, [1, 4]):
                 yield size, n_corr, accuracy
 
 
