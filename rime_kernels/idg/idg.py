@@ -21,7 +21,7 @@ from rime_kernels.gridding.layout import in_precision
 from rime_kernels.gridding.plan import Plan, make_plan
 from rime_kernels.gridding.screens import Screens, make_screens
 from rime_kernels.gridding.taper import pixels
-from rime_kernels.idg.layout import COSTS, ITEMS_MEASURED, SIZES, Layout, cheapest_layout
+from rime_kernels.idg.layout import COSTS, ITEMS_MEASURED, SIZES, VIS_MEASURED, Layout, cheapest_layout
 
 # Screens are sampled inside this l^2 + m^2, also where a padded field reaches beyond the horizon.
 _HORIZON = 0.998
@@ -109,6 +109,7 @@ class Idg(Gridder):
         )
         cells = COSTS[self.backend].cell * self._layout.limits.n_layer * rows.n_corr * self._layout.n_grid**2
         self.cost = ITEMS_MEASURED[self.backend][self.precision] * (self._layout.cost - cells) + cells
+        self.cost += VIS_MEASURED[self.backend] * rows.n_row * rows.n_chan
 
     @cached_property
     def _plan(self) -> Plan:

@@ -56,13 +56,15 @@ class Costs(NamedTuple):
 
 COSTS = {
     "cpu": Costs(0.09, 0.03, 0.55, 1.2, 0.05, 7.0),
-    "cuda": Costs(1e-4, 1.55e-4, 0.0, 0.011, 4e-4, 0.018),
+    "cuda": Costs(1e-4, 1.55e-4, 0.0, 0.011, 4e-4, 0.024),
 }
 
 
-# Times of items on the CPU over those of `Costs`, where a cell of a grid takes what it says: measured by
-# `benchmarks/wprojection.py`, to compare with W-projection. Layouts are ranked without.
+# Times of items over those of `Costs`, where a cell of a grid takes what it says, and ns of a visibility
+# beside, by which a prediction of `Idg` takes longer than one of W-projection: measured by
+# `benchmarks/wprojection.py`, to compare the two. Layouts are ranked without.
 ITEMS_MEASURED = {"cpu": {"single": 2.7, "double": 4.5}, "cuda": {"single": 1.0, "double": 1.0}}
+VIS_MEASURED = {"cpu": 0.0, "cuda": 0.12}
 
 
 class Layout(NamedTuple):

@@ -116,7 +116,7 @@ class Costs(NamedTuple):
 LANES = (16, 32, 64)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.018, 2.0, (), UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.024, 2.0, (), UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)),
 }
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import InputError, Rows, device, stokes_to_corr
+from rime_kernels import InputError, Rows, device, make_gridder, stokes_to_corr
 from rime_kernels.gridding.plan import make_plan, sort_rows
 from rime_kernels.gridding.screens import make_screens
 from rime_kernels.idg import ImageGrid
@@ -253,6 +253,22 @@ def test_items_for_matrix_units_have_more_rows() -> None:
         )
         assert layout.by_units == (costs.units is not None)
         assert make_plan(in_order, layout.limits).n_item == n_item
+
+
+@pytest.mark.parametrize(("degrees", "w_max", "expected"), [(0.5, 10.0, "wprojection"), (20.0, 1e4, "idg")])
+def test_the_engine_that_is_estimated_to_be_faster_is_taken(
+    cuda_backend: str, degrees: float, w_max: float, expected: str
+) -> None:
+    """One channel over half a degree: few visibilities share a subgrid. Wide: layers for each wavelength."""
+    rng = np.random.default_rng(2)
+    n_row = 100_000
+    grid = ImageGrid(512, np.deg2rad(degrees) / 512)
+    uvw = rng.uniform(-1.0, 1.0, (n_row, 3)) * [0.3 / grid.cell, 0.3 / grid.cell, w_max]
+    antenna, one = rng.integers(0, 3, n_row), np.array([299792458.0])
+    rows = Rows(uvw, antenna, antenna + 1, np.arange(n_row), one, stokes_to_corr(["I"]), 4, n_row)
+    gridder = make_gridder(rows, grid, accuracy=1e-4, backend="cuda")
+    assert gridder.engine == expected
+    assert f"engine {expected}, estimated" in gridder.plan
 
 
 def test_arrays_that_stay_on_the_device(cuda_backend: str) -> None:
