@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -19,20 +20,25 @@ _MAX_RECORDING = 64
 
 
 class Once(Generic[T]):
-    """What a function gives, or its error: it is called when first asked, and that is kept for later."""
+    """What a function gives, or its error: it is called when first asked, and that is kept for later.
+
+    A second thread that asks meanwhile waits for it.
+    """
 
     def __init__(self, function: Callable[[], T]) -> None:
         self._function: Callable[[], T] | None = function
+        self._lock = threading.Lock()
         self._error: Exception | None = None
         self._found: T
 
     def __call__(self) -> T:
-        if self._function is not None:
-            try:
-                self._found = self._function()
-            except Exception as error:
-                self._error = error
-            self._function = None
+        with self._lock:
+            if self._function is not None:
+                try:
+                    self._found = self._function()
+                except Exception as error:
+                    self._error = error
+                self._function = None
         if self._error is not None:
             raise self._error
         return self._found

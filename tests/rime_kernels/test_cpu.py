@@ -16,7 +16,7 @@ from rime_kernels.cpu.engine import make_tasks
 from rime_kernels.cpu.lanes import Lanes, make_lanes
 from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
 from rime_kernels.cpu.vector_math import cos_sin, cos_sin_turns, exp
-from rime_kernels.geometry import row_table, solve_antennas
+from rime_kernels.geometry import Precision, row_table, solve_antennas
 from rime_kernels.inputs import constants
 
 LINEAR = ["XX", "XY", "YX", "YY"]
@@ -244,6 +244,21 @@ def test_threads_do_not_change_a_bit(many_tasks) -> None:
         numba.set_num_threads(n_thread)
     for again in expected:
         np.testing.assert_array_equal(found, again)
+
+
+@pytest.mark.parametrize("n_point", [31, 32, 33, 65])
+@pytest.mark.parametrize(("n_antenna", "precision"), [(9, "double"), (17, "single")])
+def test_total_intensity_of_points_in_pieces(
+    problem, sky, error_of, reference: ModuleType, n_antenna: int, precision: Precision, n_point: int
+) -> None:
+    """Pairs of antennas are summed four at a time, of squares of eight, and sources in pieces of 32."""
+    rows = problem(n_antenna=n_antenna, n_time=2, n_chan=5, corr=["I"])
+    stokes = np.random.default_rng(6).normal(size=(2, 1, n_point, 4)) * [1.0, 0.0, 0.0, 0.0]
+    sources = sky(rows, n_point=n_point, n_gaussian=0, stokes=stokes)
+    rime = Rime(rows, backend="cpu", form="factored", precision=precision, extent=0.06)
+    # As in `test_cuda.py`: rounding of phases of some hundred turns, and of sums.
+    tolerance = {"double": 1e-12, "single": 2e-6}[precision]
+    assert error_of(rime.predict(sources), reference.visibilities(rows, ["I"], sources)) < tolerance
 
 
 def test_short_and_long_baselines_lose_no_digits(reference: ModuleType) -> None:

@@ -6,6 +6,7 @@ and looks whether the arrays that it was recorded with are still those of the wo
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import AntennaTerms, BackendError, Rime, Rows, Sources, chi2_together, device
+from rime_kernels.cuda.recordings import Once
 
 STATUS = Path("/proc/self/status")
 
@@ -133,6 +135,27 @@ def test_what_is_not_there_is_not_sent_where_calls_are_played(
         np.testing.assert_array_equal(kernel.chi2((first, second)[each]), expected[each])
     assert recorded
     assert sent
+
+
+def test_two_threads_that_ask_at_once_get_one_answer() -> None:
+    begun, may_end, calls = threading.Event(), threading.Event(), list[int]()
+
+    def work() -> int:
+        calls.append(1)
+        begun.set()
+        assert may_end.wait(10.0)
+        return 7
+
+    asked = Once(work)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(asked)
+        assert begun.wait(10.0)
+        second = threads.submit(asked)
+        with pytest.raises(TimeoutError):
+            second.result(0.1)  # waits for the first
+        may_end.set()
+        assert (first.result(10.0), second.result(10.0), asked()) == (7, 7, 7)
+    assert len(calls) == 1
 
 
 @pytest.mark.cuda

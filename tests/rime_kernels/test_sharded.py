@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from itertools import pairwise
-from threading import Thread, current_thread, main_thread
+from threading import Event, Thread, current_thread, main_thread
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ import pytest
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
+from rime_kernels.device import packages, recording
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
 from rime_kernels.engine.local_shards import Call, LocalShards, Shard
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
@@ -292,6 +295,71 @@ def test_an_error_is_raised_once_the_others_are_done(problem, sky, monkeypatch) 
     with pytest.raises(BackendError, match="shard 0 is lost"):
         wait()
     assert [number for what, number, _ in log if what == "end"] == [2, 1, 3]
+
+
+def test_recorded_calls_wait_until_the_thread_of_a_device_is_done(problem, sky, monkeypatch) -> None:
+    """An engine does one thing at a time, whichever thread begins it."""
+    log: list[tuple[str, float, bool]] = []
+    engines = [Recording(0, log), Recording(1, log, records=False)]
+    shards = shards_of(log, monkeypatch, engines)
+    call = Call("chi2", sky(problem()))
+    assert shards.start(call)() == [0, 1]
+    begun, may_go_on = Event(), Event()
+
+    def start(*_: object) -> Any:
+        begun.set()
+        assert may_go_on.wait(10.0)
+        return lambda: 1
+
+    monkeypatch.setattr(engines[1], "start_chi2", start)
+    first = shards.start(call)
+    assert begun.wait(10.0)
+    log.clear()
+    with ThreadPoolExecutor(1) as other:
+        second = other.submit(lambda: shards.start(call)())
+        with pytest.raises(TimeoutError):
+            second.result(0.1)
+        assert not log
+        may_go_on.set()
+        assert second.result(10.0) == first() == [0, 1]
+
+
+def test_a_device_is_that_of_the_thread_within_and_no_longer(monkeypatch) -> None:
+    """Other calls of the thread, before and after, are on the device that it had, or has not chosen yet."""
+    current = ["the first"]
+
+    class Gpus:
+        def __getitem__(self, number: int) -> Any:
+            return self.entered(number)
+
+        @contextmanager
+        def entered(self, number: int) -> Iterator[None]:
+            current.append(f"number {number}")
+            try:
+                yield
+            finally:
+                current.pop()
+
+    attached: list[str] = []
+    driver = SimpleNamespace(gpus=Gpus(), current_context=lambda: attached.append(current[-1]))
+    monkeypatch.setattr(packages, "simulated", lambda: False)
+    monkeypatch.setattr(packages, "cuda", lambda: driver)
+
+    def work() -> list[str]:
+        with device.at(1):
+            recording._attach_thread()
+            assert current[-1] == "number 1"
+        with pytest.raises(ValueError, match="lost"), device.at(2):
+            raise ValueError("lost")
+        assert current == ["the first"]
+        recording._attach_thread()
+        with device.at(1):
+            pass
+        recording._attach_thread()
+        return attached
+
+    with ThreadPoolExecutor(1) as thread:  # which has never seen a device
+        assert thread.submit(work).result() == ["the first"]
 
 
 # ---- what names devices
