@@ -241,7 +241,7 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
         for k in range(n_w * n_high, n_slot):
             own[k] = float32(0)
 
-    @device.inline
+    @device.part
     def powers(
         g: Scalar, t: Scalar, first: Scalar, last: Scalar, of_plane: Scalar, plane: Array, number: Array,
         own: Array, words: Array,
@@ -264,7 +264,7 @@ def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
     _, n_step, n_task = shares_of(kernel.n_w, kernel.n_d, kernel.support)
     first, load, product = numbers_of(kernel)[0] - 8, units.make_load_global(), make_product()
 
-    @device.inline
+    @device.part
     def multiply(
         lane: Scalar, task: Scalar, of_plane: Scalar, terms: Array, words: Array, own: Array
     ) -> None:

@@ -212,7 +212,7 @@ def _make_load_from(kernel: Kernel, cell: int) -> Compiled:
     b, a = divmod(cell, kernel.shape.m_x)
     rest = _make_load_from(kernel, cell + 1)
 
-    @device.inline
+    @device.part
     def load_from(x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, cells: Array) -> None:
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)

@@ -176,7 +176,7 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
     b, a = divmod(cell, kernel.shape.m_x)
     rest, whole = _make_flush_from(kernel, cell + 1), _make_whole(kernel.single)
 
-    @device.inline
+    @device.part
     def flush_from(
         x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, sums: Array, total: Array
     ) -> None:  # fmt: skip
