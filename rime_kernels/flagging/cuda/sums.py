@@ -128,7 +128,7 @@ def _make_window(k: int, n_each: int, two_sided: bool) -> Compiled:
             for j in range(n_each + length - 2 * half):
                 sums[j] += sums[j + half]
 
-    @device.inline
+    @device.part
     def window(block: Record) -> None:
         sum_runs(block)
         sums, bound = block.sums, block.bounds[k] * float32(length)
@@ -157,7 +157,7 @@ def _make_windows(k: int, n_window: int, n_each: int, two_sided: bool) -> Compil
         return device.inline(lambda block: None)
     window, rest = _make_window(k, n_each, two_sided), _make_windows(k + 1, n_window, n_each, two_sided)
 
-    @device.inline
+    @device.part
     def windows(block: Record) -> None:
         window(block)
         rest(block)
