@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
@@ -15,6 +19,10 @@ from rime_kernels.inputs import Constants
 # that they may take: no more than the work has, which is not there yet.
 _ARRANGE_BYTES = 256 << 20
 _ARRANGE_SHARE = 1 / 3
+
+
+# An array of bytes, of the host or the device.
+Bytes: TypeAlias = Any
 
 
 class Data:
@@ -51,8 +59,10 @@ class Data:
     def load(self, i: int, stream: Stream) -> Columns:
         """What there is of slab i on the device, laid out, once the stream gets there."""
         if not self.resident:
-            for k, (host, rows, out) in enumerate(self._ways[i]):
-                rows.copy_to_device(host, stream=stream)
+            copies, parts = self._ways[i]
+            for host, there in copies:
+                there.copy_to_device(host, stream=stream)
+            for k, (rows, out) in enumerate(parts):
                 self._layout.arrange(self.slabs[i], rows, out, stream, turned=_turned(k))
         return self._columns[i]
 
@@ -67,33 +77,43 @@ class Data:
             first += n
 
     def _stream_rows(self, limit: int, pinned: bool) -> None:
-        """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit."""
+        """Pin the rows of each slab, and make the two buffers; a slab and its rows are within the limit.
+
+        All values of pinned rows lie in one block, which takes one transfer.
+        """
         n_each = self._values[0].shape[1] * self._values[0].shape[2]
 
         def size(slab: Slab) -> int:
             return self._layout.n_datum(slab) + n_each * (slab.place.stop - slab.place.start)
 
         self.slabs = cut(self._layout, slice(0, self._layout.n_unit), size, limit)
-        host = [[x[slab.place] for x in self._values] for slab in self.slabs]
-        if pinned:
-            host = [[device.pinned_copy(part) for part in parts] for parts in host]
-        sizes, shapes = [self._layout.n_datum(slab) for slab in self.slabs], [x[0].shape for x in host]
-        longest = max(shape[0] for shape in shapes)
+        sizes = [self._layout.n_datum(slab) for slab in self.slabs]
+        n_rows = [slab.place.stop - slab.place.start for slab in self.slabs]
+        n_byte = max(n_rows) * n_each * self._item_bytes
         buffers = [self._buffer(max(sizes)) for _ in range(2)]
-        rows = [[device.empty((longest, *shapes[0][1:]), x.dtype) for x in self._values] for _ in range(2)]
+        blocks = [device.empty((n_byte,), np.uint8) for _ in range(2)]
         # Views are made once: each takes as long as a launch.
         self._columns = [buffers[i % 2] for i in range(len(sizes))]
-        self._ways = [
-            list(
-                zip(
-                    host[i],
-                    [x[: shapes[i][0]] for x in rows[i % 2]],
-                    self._parts(buffers[i % 2], 0, n),
-                    strict=True,
-                )
-            )
-            for i, n in enumerate(sizes)
-        ]
+        self._ways = []
+        for i, (slab, n, n_row) in enumerate(zip(self.slabs, sizes, n_rows, strict=True)):
+            host = [x[slab.place] for x in self._values]
+            rows = self._rows_in(blocks[i % 2], n_row)
+            copies = list(zip(host, rows, strict=True))
+            if pinned:
+                block = np.empty(n_row * n_each * self._item_bytes, np.uint8)
+                for into, values in zip(self._rows_in(block, n_row), host, strict=True):
+                    into[...] = values
+                copies = [(device.pinned_copy(block), blocks[i % 2][: block.size])]
+            self._ways.append((copies, list(zip(rows, self._parts(buffers[i % 2], 0, n), strict=True))))
+
+    def _rows_in(self, block: Bytes, n_row: int) -> list[Bytes]:
+        """Where values of so many rows lie in a block of bytes: large ones first, so that all are aligned."""
+        shape, found, first = (n_row, *self._values[0].shape[1:]), {}, 0
+        for k in sorted(range(len(self._values)), key=lambda k: -self._values[k].dtype.itemsize):
+            dtype = self._values[k].dtype
+            stop = first + math.prod(shape) * dtype.itemsize
+            found[k], first = block[first:stop].view(dtype).reshape(shape), stop
+        return [found[k] for k in range(len(self._values))]
 
     def _buffer(self, n: int) -> Columns:
         """Columns for n data, their content undefined."""
