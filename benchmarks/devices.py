@@ -2,10 +2,10 @@
 
     python benchmarks/devices.py [--device cpu|cuda] [--quick] [--output FILE]
 
-One GPU without shards, the same with them, and all GPUs of the machine by turns in one run. The goal is 1.93
-times one GPU with two, for the table's case with 1000 times, and 1.9 times for data that are streamed. "Same
-bits" says whether chi2 is the same for any number of GPUs. On a CPU nothing is measured. Results are written
-as they come.
+One GPU without shards, the same with them, each other GPU with shards, and all GPUs of the machine by turns in
+one run. The goal is 1.93 times one GPU with two, for the table's case with 1000 times, and 1.9 times for data
+that are streamed. "Same bits" says whether chi2 is the same for any number of GPUs. On a CPU nothing is
+measured. Results are written as they come.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def shared_by() -> dict[str, Devices | None]:
     """What shares the rows, by what the table calls it."""
     found: dict[str, Devices | None] = {"one": None, "one, shards": [0]}
     n_device = len(device.names())
-    return found | ({f"{n_device} GPUs": "all"} if n_device > 1 else {})
+    others: dict[str, Devices | None] = {f"GPU {i}, shards": [i] for i in range(1, n_device)}
+    return found | others | ({f"{n_device} GPUs": "all"} if n_device > 1 else {})
 
 
 def measured(case: Case, precision: Precision, repeat: int) -> Line:
