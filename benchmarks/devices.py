@@ -2,9 +2,9 @@
 
     python benchmarks/devices.py [--device cpu|cuda] [--quick] [--output FILE]
 
-One GPU without shards, the same with them, each other GPU with shards, and all GPUs of the machine by turns in
-one run. The goal is 1.93 times one GPU with two, for the table's case with 1000 times, and 1.9 times for data
-that are streamed. "Same bits" says whether chi2 is the same for any number of GPUs. On a CPU nothing is
+One GPU without shards, the same with them, each other GPU with shards, and all GPUs of the machine by turns
+in one run. The goal is 1.93 times one GPU with two, for the table's case with 1000 times, and 1.9 times for
+data that are streamed. "Same bits" says whether chi2 is the same for any number of GPUs. On a CPU nothing is
 measured. Results are written as they come.
 """
 
