@@ -184,6 +184,7 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
 def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch) -> None:
     """The one holds the lock of calls while the thread of the device is at work for the other."""
     monkeypatch.setattr(device, "select", lambda _: None)  # the CPU in a thread of its own, as GPUs have one
+    monkeypatch.setattr(device, "at", lambda _: nullcontext())
     monkeypatch.setattr(rime_module, "threads_of", lambda *_: [DeviceThread(0, "CPU")])
     rows = problem(n_antenna=3, n_time=4)
     rime = Rime(rows, backend="cpu", extent=0.04, **data_for(rows), devices=1)
@@ -192,12 +193,17 @@ def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch)
     calls = [lambda: rime.chi2(sources), lambda: rime.information(sources, change)]
     for call in calls:  # compiled
         call()
-    threads = [Thread(target=lambda call=call: [call() for _ in range(20)], daemon=True) for call in calls]
+    done: list[int] = []
+    threads = [
+        Thread(target=lambda call=call: done.extend(1 for _ in range(20) if call() is not None), daemon=True)
+        for call in calls
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60.0)  # milliseconds, but for a busy machine
         assert not thread.is_alive()
+    assert len(done) == 40
 
 
 def test_a_thread_with_a_gpu_of_its_own_waits_for_nobody_there() -> None:

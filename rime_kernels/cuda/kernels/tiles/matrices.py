@@ -219,10 +219,8 @@ def make_split_rest(kernel: GatherKernel) -> Compiled:
     return split_rest
 
 
-@functools.cache
-def shown_rest() -> dict[int, Any]:
-    """What each thread of the simulator's block has: it has no instruction that reads all of a warp."""
-    return {}
+# What each thread of the simulator's block has: it has no instruction that reads all of a warp.
+SHOWN_REST: dict[int, Any] = {}
 
 
 def _simulated_split(kernel: GatherKernel) -> Compiled:
@@ -230,7 +228,7 @@ def _simulated_split(kernel: GatherKernel) -> Compiled:
 
     def split_rest(own: Any, words: Any) -> Any:
         thread: Any = threading.current_thread()
-        shown_rest()[thread.thread_id] = np.array([own[k] for k in range(kernel.n_own)])
+        SHOWN_REST[thread.thread_id] = np.array([own[k] for k in range(kernel.n_own)])
         thread.syncthreads()
         return real(1)
 
@@ -347,7 +345,7 @@ def _simulated_multiply(kernel: GatherKernel) -> Compiled:
         for i, x in np.ndindex(2, 2):
             total = 0j
             for other, k, j in np.ndindex(4, n_step, 2):
-                own = shown_rest()[thread - int(lane) + 4 * g + other]
+                own = SHOWN_REST[thread - int(lane) + 4 * g + other]
                 number = N_STEP * k + 2 * i + j
                 slot = 8 * k + 2 * other + j
                 term = complex(terms[first + slot * chunk + 2 * t + x])
