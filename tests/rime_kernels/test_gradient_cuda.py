@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Gradient, Rime, Rows, Sources, device
+from rime_kernels import Gradient, Rime, Rows, Sources, device, stokes_to_corr
 
 LINEAR = ["XX", "XY", "YX", "YY"]
 FORMS = ["factored", "row"]
@@ -191,6 +191,36 @@ def test_large_tiles_whose_slopes_are_summed_by_antenna(
         assert f"tiles of {side} x {side}" in rime.plan(sources)
         found = answer(rime, sources)
     assert_right(reference, rows, sources, found, TOLERANCE if precision == "double" else SINGLE_TOLERANCE)
+
+
+@pytest.mark.parametrize("far", [0, 1, 4])
+def test_a_distant_antenna_without_data_costs_no_digits(far) -> None:
+    """Coordinates of the others are not taken from there: in single precision these would be half a metre."""
+    from rime_kernels.cuda.kernels.tiles.parts import TileShape
+    from rime_kernels.cuda.shapes.choice import forced
+
+    rng = np.random.default_rng(1)
+    position = rng.normal(scale=300.0, size=(6, 3))
+    position[far] += [3e6, 4e6, 1e6]
+    p, q = np.triu_indices(6, 1)
+    rows = Rows(position[p] - position[q], p, q, np.zeros(15, int), [1.3e9], stokes_to_corr(["XX"]), 6, 1)
+    weight = np.where((p == far) | (q == far), 0.0, 1.0)[:, None, None]
+    vis = rng.normal(size=weight.shape) + 1j * rng.normal(size=weight.shape)
+    shape = np.array([[[3e-5, 1e-5, 0.3], [2e-5, 2e-5, 0.1]]])
+    stokes, terms = rng.normal(size=(1, 1, 3, 4)) * [1, 0, 0, 0], rng.normal(size=(1, 3, 4, 1))
+    sources = Sources(
+        rng.uniform(-0.01, 0.01, (1, 3, 2)), stokes, np.full(3, 1.3e9), terms, np.ones(3, bool), shape
+    )
+    made: dict[str, Any] = {"vis": vis, "weight": weight, "form": "factored", "extent": 0.03}
+    with forced("tiles", TileShape(4, 16 if SIMULATED else 96, 4, 16, 1)):
+        rime = Rime(rows, **made, backend="cuda", precision="single")
+        assert "tiles of 4 x 4" in rime.plan(sources)
+        found = rime.chi2_and_gradient(sources)[1]
+    expected = Rime(rows, **made, backend="cpu", precision="double").chi2_and_gradient(sources)[1]
+    for name in ("lm", "stokes", "shape"):
+        one, other = getattr(found, name), getattr(expected, name)
+        # Sums of 10 visibilities in single precision.
+        assert np.abs(one - other).max() < 2e-6 * np.abs(other).max(), name
 
 
 # ---- memory

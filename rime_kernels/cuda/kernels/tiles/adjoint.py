@@ -358,8 +358,8 @@ def _nothing_to_join(
 def make_fill_baselines(kernel: TileKernel) -> Compiled:
     """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w.
 
-    Or those of its antennas, from its first second antenna on: differences alone matter, and these are the
-    more precise the smaller the coordinates are.
+    Or those of its antennas, from the middle one of three of them on: differences alone matter, and these are
+    the more precise the smaller the coordinates are. One antenna may be far away, and without data.
     """
     side, real = kernel.shape.side, float32 if kernel.variant.single else float64
     n_baseline = side * side
@@ -368,7 +368,9 @@ def make_fill_baselines(kernel: TileKernel) -> Compiled:
         @device.inline
         def antennas(of: Array, baselines: Baselines, into: Array, first: int) -> None:
             """One coordinate."""
-            origin = of[min(baselines.q, baselines.last)]
+            a, b = of[baselines.p], of[min(uint32(baselines.p + uint32(1)), baselines.last)]
+            c = of[min(uint32(baselines.q + uint32(side - 1)), baselines.last)]
+            origin = max(min(a, b), min(max(a, b), c))
             for i in range(side):
                 x = min(uint32(baselines.p + uint32(i)), baselines.last)
                 y = min(uint32(baselines.q + uint32(i)), baselines.last)
