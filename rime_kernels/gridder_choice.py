@@ -72,4 +72,6 @@ def make_gridder(
     chosen.reason += (
         f"; engine {chosen.engine}, estimated {left.cost / chosen.cost:.2g} times as fast as {left.engine}"
     )
+    if left.cost < chosen.cost:
+        chosen.reason += f", which is taken from {_GAIN[one.backend]:g} times on"
     return chosen

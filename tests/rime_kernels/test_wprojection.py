@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numba import get_num_threads, set_num_threads
 
-from rime_kernels import InputError, Rows, make_gridder, stokes_to_corr
+from rime_kernels import InputError, Rows, gridder_choice, make_gridder, stokes_to_corr
 from rime_kernels.gridding.taper import least_misfit, pixels, profile
 from rime_kernels.idg import ImageGrid
 from rime_kernels.wprojection import WProjection
@@ -267,6 +267,15 @@ def test_a_terms_are_refused() -> None:
     gridder = WProjection(make_rows(grid, 100.0), grid, accuracy=1e-3, backend="cpu")
     with pytest.raises(InputError, match="W-projection has no A-terms"):
         gridder.predict(deltas(grid, 1), np.ones((1, 6, 16, 16)))
+
+
+def test_an_engine_that_is_a_little_faster_is_not_taken_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU, where estimates are good to a quarter."""
+    monkeypatch.setattr(gridder_choice, "_GAIN", {"cpu": 1e6})
+    grid = wide(64, 0.5)
+    gridder = make_gridder(make_rows(grid, 10.0, n_row=500, n_chan=8), grid, backend="cpu")
+    assert gridder.engine == "idg"
+    assert "times as fast as wprojection, which is taken from 1e+06 times on" in gridder.plan
 
 
 def test_the_engine_that_is_estimated_to_be_faster_is_taken_and_said() -> None:
