@@ -44,9 +44,10 @@ class DeviceBeams:
 
     def load(self, beam: JonesBeam | None) -> tuple[Record, bool]:
         """The beam for the kernels (None without one), and whether it has taken another one's place."""
+        if beam is None:
+            return None, False
         if self.has(beam):
-            return (None if beam is None else self._beams), False
-        assert beam is not None, "there is always what is no beam"
+            return self._beams, False
         self._held = []
         self._beams = typed(_on_device(beam, self._single))
         self._held = [getattr(beam, name) for name in _CONSTANT]
