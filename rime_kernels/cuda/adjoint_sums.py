@@ -79,11 +79,12 @@ class AdjointSums:
         return int(self._gather.max_batch)
 
     def launch(
-        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Stream, main: Stream
-    ) -> None:
+        self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Stream = 0,
+        adds: Stream = 0, main: Stream = 0,
+    ) -> None:  # fmt: skip
         """Work a piece out, and add what it gives to the totals; pieces come in the order of their units.
 
-        `main` is the stream that waits for all others, or the only one.
+        `adds` is the stream that waits for all others, or the only one of pieces; `main` makes totals.
         """
         gather, n_batch = self._gather, arrays.inputs.direction.shape[0]
         first, stop = gather.units(piece)
@@ -95,14 +96,15 @@ class AdjointSums:
         ]
         size = (1, 1) if self._antennas is None else (n_batch, self._antennas.record_size(piece))
         by_pair = workspace.array("by pair", size, self._variant.real)
-        gather.launch(workspace, piece, arrays, records, by_pair, stream, main)
+        gather.launch(workspace, piece, arrays, records, by_pair, stream, adds)
         # Of all sources, or of points and of Gaussians.
         points = (self._n_source - self._n_gaussian) * n_value
         items = [slice(0, points), slice(points, None)] if len(records) > 1 else [None]
-        for n_copy, values, of in zip(gather.n_copies, records, items, strict=True):
-            collect(self._groups, first, stop, n_copy, values, totals, main, of)
-        if self._antennas is not None:
-            self._antennas.collect(workspace, piece, arrays, by_pair, main)
+        with device.forked(adds, [main]):
+            for n_copy, values, of in zip(gather.n_copies, records, items, strict=True):
+                collect(self._groups, first, stop, n_copy, values, totals, main, of)
+            if self._antennas is not None:
+                self._antennas.collect(workspace, piece, arrays, by_pair, main)
 
     def nothing(self) -> Adjoint:
         """The derivatives of an empty batch."""

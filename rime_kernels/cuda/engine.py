@@ -229,7 +229,7 @@ class Engine:
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_chi2(call, Parameters(*arrays), data, pieces, self._streams, stream)
 
-        return InOne(launch, lambda chi2: chi2)
+        return InOne(launch, lambda chi2: chi2, not data.resident)
 
     def _adjoint_in_one(self, call: Call) -> InOne | None:
         """The same of chi2 and its derivatives."""
@@ -243,7 +243,7 @@ class Engine:
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
 
-        return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch))
+        return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch), not data.resident)
 
     def _with_data(self, vis: NDArray[Any], work: Callable[[], T]) -> T:
         """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
@@ -412,12 +412,14 @@ class Engine:
         """Launch all that chi2 and its derivatives take; flat, on the device.
 
         With several streams `main` is the legacy default one, which waits for what each piece leaves on them.
+        With one of its own it makes the short sums: where shards are at work at once, their answers come one
+        after the other, and are read while the rest are still at work.
         """
         sums = self._adjoint_sums(call)
         of_kinds = sums.sums(self._workspace, call.n_batch)
         for piece, arrays, stream in self._staging.arrays(call, given, data, pieces, streams, main):
             adds = stream if len(streams) == 1 else main
-            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, adds)
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, adds, main)
         return sums.answer(self._workspace, given, call.layout.chan_freq, main)
 
     def _adjoint_sums(self, call: Call) -> AdjointSums:

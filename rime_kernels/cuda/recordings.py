@@ -50,10 +50,14 @@ class Once(Generic[T]):
 
 
 class InOne(NamedTuple):
-    """Work that is recorded as one, for `device.record`: what it launches, and makes of the answer."""
+    """Work that is recorded as one, for `device.record`: what it launches, and makes of the answer.
+
+    What is `streamed` waits for its data, and is played in turn.
+    """
 
     launch: Callable[[list[DeviceArray], Stream], DeviceArray]
     read: Callable[[NDArray[np.float64]], Any]
+    streamed: bool
 
 
 class Recordings:
@@ -74,7 +78,9 @@ class Recordings:
         recording = None
         if key in self._made and self._may_record:
             try:
-                recording = device.record(self._workspace, values, work.launch, work.read)
+                recording = device.record(
+                    self._workspace, values, work.launch, work.read, in_turn=work.streamed
+                )
             except device.DeviceMemoryError:
                 return None
             self._may_record = recording is not None  # where it did not work once, it is not tried again

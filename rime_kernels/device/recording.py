@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import weakref
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 
 # What a recorded call gives; the caller knows: chi2, or chi2 with its derivatives.
 Answer: TypeAlias = Any
+# Recordings at work on a device at once, of those that take turns: while one waits, another transfers.
+_N_TURN = 2
+
 # Launches kernels for parameters on the device, on a stream; gives the answer on the device.
 Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
 
@@ -36,7 +40,7 @@ def forked(main: Stream, streams: Sequence[Stream]) -> Iterator[None]:
 
     The legacy default stream, 0, and streams wait for each other without it.
     """
-    others = [] if main == 0 else [stream for stream in streams if stream is not main]
+    others = [] if main == 0 else [stream for stream in streams if stream is not main and stream != 0]
     _queue_wait(main, others)
     try:
         yield
@@ -62,6 +66,9 @@ class Recording:
     ----------
     graph : cuda.bindings.driver.CUgraphExec
     stream : stream
+        Of the recording alone.
+    turn : int or None
+        Handle of the stream that plays it, where that is another one.
     pinned : list of float64
         Pinned host arrays that the graph uploads.
     answer : float64, flat
@@ -76,6 +83,7 @@ class Recording:
         self,
         graph: DriverObject,
         stream: Stream,
+        turn: int | None,
         pinned: list[NDArray[np.float64]],
         answer: NDArray[np.float64],
         read: Callable[[NDArray[np.float64]], Answer],
@@ -89,10 +97,11 @@ class Recording:
             keep,
         )
         self._read = read
-        driver, self._handle = packages.driver(), int(stream.handle)
+        driver, own = packages.driver(), int(stream.handle)
+        self._handle = own if turn is None else turn
         # Not by way of Numba's wrappers, which take longer than to read the answer.
         self._launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
-        weakref.finalize(self, _destroy, driver, graph, self._handle)
+        weakref.finalize(self, _destroy, driver, graph, own)
 
     def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
@@ -141,9 +150,12 @@ def at(number: int) -> Iterator[None]:
 
 def record(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
-    read: Callable[[NDArray[np.float64]], Answer],
+    read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool = False,
 ) -> Recording | None:  # fmt: skip
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
+
+    Recordings of a device that are played `in_turn` wait for each other, so that no more than two are at
+    work: those that wait for transfers, of which the bus does one at a time.
 
     The stream has the highest priority. Short kernels belong on it, and long ones on others: where several
     calls are at work on a device, short ones then need not wait for the blocks of other calls' long ones.
@@ -156,7 +168,7 @@ def record(
     if packages.driver() is None:
         return None
     try:
-        return _record(workspace, values, launch, read)
+        return _record(workspace, values, launch, read, in_turn=in_turn)
     except DeviceMemoryError:
         raise
     except Exception as error:  # of the driver; the call works without a recording
@@ -166,21 +178,36 @@ def record(
 
 def _record(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
-    read: Callable[[NDArray[np.float64]], Answer],
+    read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool,
 ) -> Recording:  # fmt: skip
     driver = packages.driver()
     _, highest = _checked(driver.cuCtxGetStreamPriorityRange())
     handle = int(_checked(driver.cuStreamCreateWithPriority(0, highest)))
     try:
-        return _record_on(handle, workspace, values, launch, read)
+        return _record_on(handle, _next_turn() if in_turn else None, workspace, values, launch, read)
     except BaseException:
         driver.cuStreamDestroy(handle)
         raise
 
 
+def _next_turn() -> int:
+    """The stream that plays the next recording of this device that is played in turn."""
+    number = packages.cuda().current_context().device.id
+    with _turns_lock:
+        if number not in _turns:
+            driver = packages.driver()
+            made = [int(_checked(driver.cuStreamCreateWithPriority(0, 0))) for _ in range(_N_TURN)]
+            _turns[number] = itertools.cycle(made)
+        return next(_turns[number])
+
+
+_turns: dict[int, Iterator[int]] = {}
+_turns_lock = threading.Lock()
+
+
 def _record_on(
-    handle: int, workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
-    read: Callable[[NDArray[np.float64]], Answer],
+    handle: int, turn: int | None, workspace: Workspace, values: Sequence[NDArray[np.generic]],
+    launch: Launch, read: Callable[[NDArray[np.float64]], Answer],
 ) -> Recording:  # fmt: skip
     """The same on a stream of this handle, which belongs to the recording."""
     cuda, driver = packages.cuda(), packages.driver()
@@ -208,7 +235,7 @@ def _record_on(
         executable = _checked(driver.cuGraphInstantiate(graph, int(flags)))
     finally:
         driver.cuGraphDestroy(graph)
-    return Recording(executable, stream, pinned, answer, read, (workspace, host, on_device, arrays))
+    return Recording(executable, stream, turn, pinned, answer, read, (workspace, host, on_device, arrays))
 
 
 def _checked(result: tuple[DriverObject, ...]) -> DriverObject:

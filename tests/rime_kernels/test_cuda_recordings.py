@@ -42,8 +42,9 @@ class StandIn:
     """A recording without a device: one set of buffers, and the arrays of the moment it was made."""
 
     def __init__(
-        self, workspace: Any, values: list[np.ndarray], launch: Callable[..., Any], read: Callable[..., Any]
-    ) -> None:
+        self, workspace: Any, values: list[np.ndarray], launch: Callable[..., Any], read: Callable[..., Any],
+        *, in_turn: bool,
+    ) -> None:  # fmt: skip
         self._given = [np.ones(value.shape) for value in values]
         self._launch, self._read, self._workspace, self._used = launch, read, workspace, {}
         self._call()
@@ -76,8 +77,9 @@ def recorded(cuda_backend, monkeypatch) -> list[Any]:
     made = []
     given = StandIn if device.simulated() else device.record
 
-    def record(*args: Any) -> Any:
-        made.append(given(*args))
+    def record(*args: Any, **options: Any) -> Any:
+        made.append(given(*args, **options))
+        made[-1].options = options
         return made[-1]
 
     monkeypatch.setattr(device, "record", record)
@@ -191,6 +193,23 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
         kernel.chi2(sources[0]), with_data(rows, memory_limit=6000).chi2(sources[0])
     )
     assert len(recorded) == 1
+    assert recorded[0].options == {"in_turn": True}, "transfers of several calls at once"
+
+
+@pytest.mark.cuda
+def test_calls_that_are_streamed_take_turns(real_device, recorded, problem, sky) -> None:
+    """Two streams play all of them; what is on the device has a stream for each call. The same numbers."""
+    rows = problem(n_antenna=3, n_time=4, n_chan=2)
+    sources = sky(rows, n_batch=1)
+    for options, n_stream in (({"memory_limit": 6000}, 2), ({}, 5)):
+        kernels = [with_data(rows, **options) for _ in range(5)]
+        expected = kernels[0].chi2(sources)
+        for _ in range(3):
+            for kernel in kernels:
+                np.testing.assert_array_equal(kernel.chi2(sources), expected)
+        assert len({each._handle for each in recorded}) == n_stream
+        assert len(recorded) == 5
+        recorded.clear()
 
 
 @pytest.mark.cuda
@@ -347,7 +366,7 @@ def test_without_room_for_a_recording_it_goes_step_by_step(cuda_backend, problem
     sources = sky(kernel.rows)
     expected = kernel.chi2(sources)
 
-    def record(*_: Any) -> Any:
+    def record(*_: Any, **__: Any) -> Any:
         raise device.DeviceMemoryError("the device has no room for 1 MB")
 
     monkeypatch.setattr(device, "record", record)

@@ -123,7 +123,7 @@ class KeepingEngine(GivenEngine):
         columns = self._laid_out(call, rows.model.reshape(*shape), rows.weight.reshape(*shape), None)
         of_kinds = sums.sums(self._workspace, 1)
         for piece, arrays in self._arrays(sky, self._pieces_of(call, sums.record_bytes), columns):
-            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), 0, 0)
+            sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds))
         answer = sums.answer(self._workspace, sky.given, call.layout.chan_freq, 0)
         return sums.adjoint(answer.copy_to_host(), 1)
 

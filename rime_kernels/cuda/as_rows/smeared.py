@@ -255,7 +255,7 @@ class SmearedRows(GivenEngine):
         total: DeviceArray = None
         for weight, _, _ in self._nodes(call.layout):
             for piece, arrays in self._arrays(sky._replace(call=call), pieces, columns):
-                sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), 0, 0)
+                sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds))
             answer = sums.answer(self._workspace, sky.given, call.layout.chan_freq, 0)
             n, begins = answer.size, int(total is None)
             total = self._workspace.array("mean answer", (n,), np.float64)
