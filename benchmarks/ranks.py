@@ -33,7 +33,7 @@ from rime_kernels import Rime
 
 N_RANK = (1, 2, 16, 64)
 NAME = {"cpu": "27 antennas, 100 points", "cuda": "64 antennas, 100 points"}
-N_TIME = 400
+N_TIME = 1000
 """Times of the case for GPUs: so many that a call takes milliseconds."""
 WITHIN = 1.05
 """Two ranks of one thread should need at most so many times what one process with two threads needs."""

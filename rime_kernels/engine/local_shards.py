@@ -130,10 +130,11 @@ class Call(NamedTuple):
 
     def play(self, shard: Shard) -> Callable[[], Any] | None:
         """Begin it on one shard where that has recorded such calls; the function returned waits."""
-        if self.what not in ("chi2", "adjoint") or not isinstance(shard.engine, Recorder):
+        recorder = _recorder(shard.engine)
+        if self.what not in ("chi2", "adjoint") or recorder is None:
             return None
         try:
-            return shard.engine.play(self.what, self.sources, self.scaled_dof)
+            return recorder.play(self.what, self.sources, self.scaled_dof)
         except Exception as error:  # raised where the result is asked for, as others are at work
             return functools.partial(_raise, error)
 
@@ -312,6 +313,17 @@ class _Played(NamedTuple):
         except Exception as error:
             return error
         return None
+
+
+def _recorder(engine: Any) -> Recorder | None:
+    """The engine where it can record; each kind is looked at once, which takes as long as to begin a call."""
+    kind = type(engine)
+    if kind not in _RECORDS:
+        _RECORDS[kind] = issubclass(kind, Recorder)
+    return engine if _RECORDS[kind] else None
+
+
+_RECORDS: dict[type, bool] = {}
 
 
 def _raise(error: Exception) -> NoReturn:
