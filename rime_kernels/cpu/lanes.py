@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import mmap
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
@@ -21,6 +23,8 @@ _SQUARE = 8
 _TERM_COST = 2.0
 # Bytes of data that are rearranged at a time.
 _COPY_BYTES = 64 << 20
+# Bytes from which arrays lie in large pages, and of such a page.
+_LARGE, _PAGE = 1 << 20, 2 << 20
 
 
 class Lanes(NamedTuple):
@@ -220,10 +224,22 @@ def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
 
 
 def aligned(shape: tuple[int, ...], dtype: type[T] | np.dtype[T]) -> NDArray[T]:
-    """Zeros that begin where a cache line does: a vector that lies across two lines is read twice."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = np.zeros(size + 64, np.uint8)
-    start = -raw.__array_interface__["data"][0] % 64  # sooner told than `ctypes.data`
+    """Zeros that begin where a cache line does: a vector that lies across two lines is read twice.
+
+    Large ones lie in large pages of memory where the system has them: loops that read all data once for each
+    call wait for the addresses of small pages as long as for the data.
+    """
+    size, step = math.prod(shape) * np.dtype(dtype).itemsize, 64
+    if size >= _LARGE and hasattr(mmap, "MADV_HUGEPAGE"):
+        step = _PAGE
+        n_byte = (-(-size // step) + 1) * step  # whole pages from the first that begins in it
+        pages = mmap.mmap(-1, n_byte, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a system without large pages
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        raw: NDArray[np.uint8] = np.frombuffer(pages, np.uint8)
+    else:
+        raw = np.zeros(size + step, np.uint8)
+    start = -raw.__array_interface__["data"][0] % step  # sooner told than `ctypes.data`
     return raw[start : start + size].view(dtype).reshape(shape)
 
 

@@ -1,5 +1,6 @@
 """The CPU loops: vectors, what they hold, and any ragged problem against explicit sums."""
 
+import mmap
 from dataclasses import fields
 from types import ModuleType
 
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from rime_kernels import Beam, Rime, Rows, Sources, stokes_to_corr
 from rime_kernels.cpu import brightness, forward, simd
 from rime_kernels.cpu.engine import make_tasks
-from rime_kernels.cpu.lanes import Lanes, make_lanes
+from rime_kernels.cpu.lanes import Lanes, aligned, make_lanes
 from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
 from rime_kernels.cpu.vector_math import cos_sin, cos_sin_turns, exp
 from rime_kernels.geometry import Precision, row_table, solve_antennas
@@ -62,6 +63,22 @@ def test_cos_sin_of_arrays(shape: tuple[int, ...]) -> None:
         # Ten roundings, and two of the angle in turns.
         assert (np.abs(found - expected) < 1e-15 + 2.3e-16 * np.abs(angle)).all()
     assert np.isnan(cos_sin(np.array([np.nan, np.inf]))).all()
+
+
+@pytest.mark.parametrize("has_large_pages", [True, False])
+def test_arrays_begin_where_cache_lines_and_large_pages_do(monkeypatch, has_large_pages: bool) -> None:
+    """Zeros that can be written, from the first to the last; with and without large pages."""
+    if not has_large_pages:
+        monkeypatch.delattr(mmap, "MADV_HUGEPAGE", raising=False)
+    elif not hasattr(mmap, "MADV_HUGEPAGE"):
+        pytest.skip("this system has no large pages")
+    for n, step in ((3, 64), (1000, 64), (200_000, 2 << 20), (1_000_001, 2 << 20)):
+        found = aligned((n, 1), np.float64)
+        assert found.ctypes.data % (step if has_large_pages else 64) == 0
+        assert found.shape == (n, 1)
+        assert not found.any()
+        found[...] = np.arange(n)[:, None]
+        np.testing.assert_array_equal(found[:, 0], np.arange(n))
 
 
 @pytest.mark.parametrize(
