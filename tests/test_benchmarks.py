@@ -152,6 +152,25 @@ CHECKS: dict[tuple[str, str], Callable[[Any], None]] = {
 }
 
 
+def test_counters_of_kernels_belong_to_the_call_before_which_there_is_a_mark(benchmarks: Benchmarks) -> None:
+    """Names with and without mangling, thousands by commas, 32 threads of a warp; what is missing is left."""
+    roofline = benchmarks("roofline")
+    first, second = roofline.kernels_of(roofline.EXAMPLE, ["a", "b"])
+    assert (first["call"], second["call"]) == ("a", "b")
+    assert first["kernels"] == {
+        "tile_sums": {
+            "n": 1,
+            "seconds": pytest.approx(1e-3),
+            "operations": {"special": 64e6},
+            "bytes": {"device": 1.5e9},
+        }
+    }
+    assert list(second["kernels"]) == ["collect"]
+    operations, intensity = roofline.totals(first["kernels"]["tile_sums"])
+    assert operations == 64e6
+    assert intensity == {"device": pytest.approx(64 / 1500)}
+
+
 def test_the_tutorial_on_m87_has_the_table_of_the_program(benchmarks: Benchmarks) -> None:
     """What the page says of evidences is what the committed run has found."""
     _, lines = benchmarks("common.results").read(BENCHMARKS / "results" / "m87" / "evidence.jsonl")

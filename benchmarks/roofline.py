@@ -1,0 +1,303 @@
+"""Measure how near the kernels of a GPU come to its roofs, and draw it.
+
+    python benchmarks/roofline.py [--device cpu|cuda] [--quick] [--output FILE] [--draw FILE]
+    python benchmarks/roofline.py --from FILE --draw FILE      # draw what was measured
+
+Calls of `Rime` and of both gridders run under Nsight Compute (`ncu`, which comes with CUDA's toolkit): it
+counts the operations of each kernel, and the bytes that go to the device's memory and to shared memory.
+A multiply-add is two operations, an instruction for a sine, cosine, exponential, root or a change of type
+one; a product of matrix units has those of all its multiply-adds. Roofs are measured in the same run, but
+that of shared memory, which follows from the clock. On a CPU, or without `ncu`, nothing is measured; the
+quick form reads and draws an example.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from chi2.cases import EXTENT, FULL, field, sources
+from chi2.cases import Case as Problem
+from common.machine import machine, machine_slug, print_machine
+from common.options import make_parser, output_path, parse
+from common.results import write
+from common.types import Line
+from gridding.cases import Case, Size
+
+from rime_kernels import Rime, device
+from rime_kernels.geometry import Precision
+from rime_kernels.gridding.gridder import Gridder
+from rime_kernels.wprojection import WProjection
+
+N_TIME = 20
+GRIDDED = Size(64, 60, 64, 2048, 1.0)
+SUPPORTS = (7, 15, 31)
+
+_THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+# What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
+# 128 bytes. Products of matrix units: m16n8k16 (half precision), m8n8k4 (double).
+OPERATIONS: dict[str, tuple[str, float]] = {
+    **{_THREADS.format(f"f{name}"): ("single", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
+    **{_THREADS.format(f"d{name}"): ("double", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
+    **{_THREADS.format(f"h{name}"): ("half", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
+    "smsp__inst_executed_pipe_xu.sum": ("special", 32),
+    "sm__inst_executed_pipe_tensor_op_hmma.sum": ("units, half", 2 * 16 * 8 * 16),
+    "sm__inst_executed_pipe_tensor_op_dmma.sum": ("units, double", 2 * 8 * 8 * 4),
+}
+BYTES: dict[str, tuple[str, float]] = {
+    "dram__bytes.sum": ("device", 1),
+    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": ("shared", 128),
+}
+SECONDS = ("gpu__time_duration.sum", 1e-9)
+MARK = "begin_call"
+"""The kernel whose grid has as many blocks as the number of the call that follows."""
+EXAMPLE = """\
+==PROF== Connected to process 1
+"ID","Kernel Name","Grid Size","gpu__time_duration.sum","dram__bytes.sum","smsp__inst_executed_pipe_xu.sum"
+"","","","ns","byte","inst"
+"0","begin_call","(1, 1, 1)","900","0","0"
+"1","_ZN12rime_kernels4cuda14make_tile_sums1B1v","(64, 1, 1)","1,000,000","1,500,000,000","2,000,000"
+"2","begin_call","(2, 1, 1)","900","0","0"
+"3","rime_kernels::cuda::kernels::moments::make_collect::_3clocals","(8, 1, 1)","500,000","1,000","10"
+"""
+
+
+def calls() -> Iterator[tuple[str, Callable[[], object]]]:
+    """Name each call, and make it: all kernels have been compiled, and none is recorded."""
+    named = {case.name: case for case in FULL}
+    iquv, both = named["64 antennas, 100 points"], named["64 antennas, 50 + 50"]
+    many, total = named["64 antennas, 1000 points"], named["64 antennas, 100 points, Stokes I"]
+    problems: list[tuple[str, Problem, Precision, str]] = [
+        (f"{what}{name}, {precision}", case, precision, call)
+        for name, case in (
+            ("100 points", iquv), ("Stokes I", total), ("1000 points", many), ("50 + 50", both),
+        )
+        for precision in ("single", "double")
+        for what, call in (("", "chi2"), ("gradient, ", "chi2_and_gradient"))
+        if call == "chi2" or case in (iquv, both)
+    ]  # fmt: skip
+    for name, case, precision, call in problems:
+        yield name, _chi2(replace(case, n_time=N_TIME), precision, call)
+    for n_corr in (1, 4):
+        made = Case(GRIDDED, n_corr, "none", 1e-2, "cuda")
+        gridders: list[tuple[str, Gridder]] = []
+        for support in SUPPORTS:
+            made_for = WProjection(made.rows, made.grid, accuracy=1e-2, backend="cuda", support=support)
+            gridders.append((f"W-projection {support}", made_for))
+        for name, gridder in [*gridders, ("IDG", made.idg)]:
+            predict, grid = _gridded(gridder, made)
+            yield f"{name}, predict, P = {n_corr}", predict
+            yield f"{name}, grid, P = {n_corr}", grid
+
+
+def _chi2(case: Problem, precision: Precision, call: str) -> Callable[[], object]:
+    whole, sky = field(case), sources(case)
+
+    def made() -> Rime:
+        return Rime(
+            whole.rows, vis=whole.vis, weight=whole.weight, backend="cuda", precision=precision,
+            form=case.form, extent=EXTENT,
+        )  # fmt: skip
+
+    getattr(made(), call)(sky)
+    fresh = made()
+    fresh.plan(sky)  # data lie on the device
+    return lambda: getattr(fresh, call)(sky)
+
+
+def _gridded(gridder: Gridder, case: Case) -> tuple[Callable[[], object], Callable[[], object]]:
+    from gridding.resident import Resident
+
+    there = Resident(gridder, case.image, None)
+    for call in (there.predict, there.grid):
+        call()
+    return there.predict, there.grid
+
+
+def work(names: Path) -> None:
+    """Make all calls, each behind a mark; what `ncu` starts."""
+    cuda = device.cuda
+
+    def begin_call() -> None:
+        pass
+
+    mark = cuda.jit(begin_call)
+    found = []
+    for number, (name, call) in enumerate(calls(), 1):
+        cuda.synchronize()
+        cuda.profile_start()
+        mark[number, 1]()
+        call()
+        cuda.synchronize()
+        cuda.profile_stop()
+        found.append(name)
+        names.write_text(json.dumps(found), encoding="utf-8")
+
+
+def counted() -> tuple[str, list[str]]:
+    """What `ncu` says of all kernels, as CSV; and the names of the calls."""
+    known = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, check=False).stdout
+    wanted = [SECONDS[0], *OPERATIONS, *BYTES]
+    metrics = [each for each in wanted if not known or re.search(rf"\b{each.split('.')[0]}\b", known)]
+    for each in sorted(set(wanted) - set(metrics)):
+        print(f"not counted on this GPU: {each}")
+    with tempfile.TemporaryDirectory() as folder:
+        names, log = Path(folder) / "names.json", Path(folder) / "ncu.csv"
+        command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
+        command += ["--profile-from-start", "off", "--metrics", ",".join(metrics), "--log-file", str(log)]
+        subprocess.run([*command, sys.executable, __file__, "--worker", str(names)], check=True)
+        return log.read_text(encoding="utf-8"), json.loads(names.read_text(encoding="utf-8"))
+
+
+def kernels_of(text: str, names: list[str]) -> list[Line]:
+    """The calls, each with its kernels, from what `ncu` says."""
+    lines = [line for line in text.splitlines() if line.startswith('"')]
+    found: list[Line] = []
+    for row in csv.DictReader(io.StringIO("\n".join(lines))):
+        if not row["ID"]:  # units
+            continue
+        if MARK in row["Kernel Name"]:
+            number = int(re.findall(r"\d+", row["Grid Size"])[0])
+            found.append({"call": names[number - 1], "kernels": {}})
+            continue
+        kernels, name = found[-1]["kernels"], short(row["Kernel Name"])
+        kernel = kernels.setdefault(name, {"n": 0, "seconds": 0.0, "operations": {}, "bytes": {}})
+        kernel["n"] += 1
+        kernel["seconds"] += SECONDS[1] * _number(row[SECONDS[0]])
+        for kind, of in (("operations", OPERATIONS), ("bytes", BYTES)):
+            for metric, (what, each) in of.items():
+                if metric in row:
+                    kernel[kind][what] = kernel[kind].get(what, 0.0) + each * _number(row[metric])
+    return found
+
+
+def short(name: str) -> str:
+    """The function that made a kernel, of its name with or without mangling; another kernel's own name."""
+    mangled = re.search(r"(\d+)(make_\w+)", name)
+    if mangled:
+        return mangled[2][: int(mangled[1])].removeprefix("make_")
+    plain = re.search(r"make_(\w+)", name)
+    return plain[1] if plain else re.split(r"[<(]", name)[0].split("::")[-1][:30]
+
+
+def _number(text: str) -> float:
+    return float(text.replace(",", "")) if re.match(r"[\d.,]+$", text) else 0.0
+
+
+def roofs() -> dict[str, float]:
+    """Operations and bytes that the GPU does in a second at most."""
+    from common.roofs_cuda import measure_roofs
+
+    found, gpu = measure_roofs(quick=False, repeat=10), device.cuda.get_current_device()
+    return {
+        "single": 2.0 * found["fma_per_s"]["single"],
+        "double": 2.0 * found["fma_per_s"]["double"],
+        "device": found["copy_byte_per_s"],
+        "shared": 128.0 * 1e3 * gpu.CLOCK_RATE * gpu.MULTIPROCESSOR_COUNT,
+    }
+
+
+def totals(kernel: Line) -> tuple[float, dict[str, float]]:
+    """Operations of a kernel, and the operations for each byte of either memory."""
+    operations = sum(kernel["operations"].values())
+    return operations, {name: operations / n for name, n in kernel["bytes"].items() if n > 0}
+
+
+def table(found: Iterable[Line]) -> str:
+    """The kernels that take a twentieth of their call or more."""
+    lines = [f"{'call':34}{'kernel':18}{'ms':>8}{'10^12 op/s':>12}{'op/B device':>13}{'op/B shared':>13}"]
+    for call in found:
+        whole = sum(kernel["seconds"] for kernel in call["kernels"].values())
+        for name, kernel in call["kernels"].items():
+            if kernel["seconds"] < 0.05 * whole:
+                continue
+            operations, intensity = totals(kernel)
+            numbers = "".join(
+                f"{intensity.get(memory, float('nan')):13.1f}" for memory in ("device", "shared")
+            )
+            rate = 1e-12 * operations / kernel["seconds"]
+            lines.append(f"{call['call']:34}{name:18}{1e3 * kernel['seconds']:8.3f}{rate:12.2f}{numbers}")
+    return "\n".join(lines)
+
+
+def draw(run: Line, path: Path) -> None:
+    """Draw the longest kernel of each call under the roofs of either memory."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    import numpy as np
+
+    figure, panels = plt.subplots(1, 2, figsize=(13, 7), sharey=True, layout="constrained")
+    x = np.geomspace(0.1, 1e4, 200)
+    for panel, memory in zip(panels, ("device", "shared"), strict=True):
+        for kind, style in (("single", "-"), ("double", "--")):
+            roof = np.minimum(x * run["roofs"][memory], run["roofs"][kind])
+            panel.loglog(x, roof, style, color="black", lw=1, label=f"multiply-adds, {kind}")
+        for number, call in enumerate(run["calls"]):
+            kernel = max(call["kernels"].values(), key=lambda each: each["seconds"])
+            operations, intensity = totals(kernel)
+            if memory in intensity and operations > 0:
+                at = intensity[memory], operations / kernel["seconds"]
+                panel.plot(*at, "os^Dv"[number % 5], color=f"C{number % 10}", label=call["call"])
+        panel.set_xlabel(f"operations for each byte of {memory} memory")
+        panel.grid(alpha=0.3)
+    panels[0].set_ylabel("operations / s")
+    panels[0].set_title(run["machine"].get("gpu", "an example"))
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path)
+    plt.close(figure)
+
+
+def main() -> int:
+    if sys.argv[1:2] == ["--worker"]:
+        work(Path(sys.argv[2]))
+        return 0
+    parser = make_parser(__doc__, device=True)
+    parser.add_argument("--draw", type=Path, help="file of the figure")
+    parser.add_argument("--from", dest="source", type=Path, help="draw this run, and measure nothing")
+    args = parse(parser)
+    if args.source is not None:
+        if args.draw is None:
+            parser.error("--from FILE is drawn: say where to, --draw FILE")
+        run: dict[str, Any] = json.loads(args.source.read_text(encoding="utf-8"))
+        print(table(run["calls"]))
+        draw(run, args.draw)
+        return 0
+    about = machine(args.device)
+    print_machine(about)
+    run = {"quick": args.quick, "machine": about}
+    measures = args.device == "cuda" and not device.simulated() and shutil.which("ncu") is not None
+    if args.quick or not measures:
+        print("nothing is measured" + ("" if args.quick else ": a GPU and ncu are needed"))
+        run |= {"skipped": "an example", "calls": kernels_of(EXAMPLE, ["first", "second"])}
+        run["roofs"] = {"single": 6e13, "double": 3e13, "device": 3e12, "shared": 3e13}
+    else:
+        device.resolve("cuda")
+        run["roofs"] = roofs()
+        run["calls"] = kernels_of(*counted())
+    print(table(run["calls"]))
+    if args.draw is not None:
+        draw(run, args.draw)
+    elif args.quick:
+        with tempfile.TemporaryDirectory() as folder:
+            draw(run, Path(folder) / "example.svg")
+    write(
+        output_path(args, "roofline", f"{machine_slug(about)}.json") if measures or args.output else None, run
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
