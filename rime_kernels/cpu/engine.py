@@ -25,6 +25,7 @@ from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, one_node, 
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
+from rime_kernels.engine.one_call import once
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
@@ -147,7 +148,11 @@ class Engine:
     ) -> tuple[int, Inputs, Variant]:
         """The code of the beam that all antennas share, the parameters and the variant of a call."""
         shared_beam, beam = beam_codes(sources)
-        parameters = inputs(sources, self._frame, self._template_lm, scaled_dof)
+        parameters = once(
+            "inputs",
+            (sources, scaled_dof),
+            lambda: inputs(sources, self._frame, self._template_lm, scaled_dof),
+        )
         if parameters.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM
         shifted = sources.template_shift is not None
@@ -284,9 +289,14 @@ class Engine:
         n_block, n_lane = self._scale.shape
         turned = variant.polarised and inputs.faraday.shape[1:] == (n_source, 4)
         n_row = variant.n_stokes + 2 * turned
-        spectra = aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
-        make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
-        return spectra
+
+        def make() -> NDArray[np.floating]:
+            spectra = aligned((n_batch, n_block, n_source, n_row, n_lane), variant.real)
+            make_spectra(variant.single)(shared_beam, inputs, self._scale, spectra)
+            return spectra
+
+        given = shared_beam, variant, self._scale.shape, self._scale.tobytes()
+        return once("spectra", (inputs,), make, given)
 
     def _adjoint_of_part(
         self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: Terms | None,

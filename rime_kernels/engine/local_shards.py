@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.engine import Engine
+from rime_kernels.engine.one_call import one_call
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output
 
@@ -224,8 +225,9 @@ class LocalShards:
                 for i, shard in zip(numbers, made, strict=True)
             )
             # Visibilities are there once it has begun, and may be too many to wait for those of all shards.
-            ready = begun if call.what == "run" else list(begun)
-            return [(i, end(i, finish())) for i, finish in ready]
+            with one_call():
+                ready = begun if call.what == "run" else list(begun)
+                return [(i, end(i, finish())) for i, finish in ready]
 
         kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, list[_Future](), 0
@@ -281,7 +283,7 @@ class LocalShards:
         for worker, made in self._devices:
             waiting.append((worker, list(enumerate(made, first))))
             first += len(made)
-        with self._changed:
+        with self._changed, one_call():
             self._changed.wait_for(lambda: not self._n_at_work)  # engines do one thing at a time
             while waiting:
                 still = []

@@ -19,9 +19,11 @@ import pytest
 from rime_kernels import BackendError, Rime, Rows, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
+from rime_kernels.cpu import engine as cpu_engine
 from rime_kernels.device import packages, recording
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
 from rime_kernels.engine.local_shards import Call, LocalShards, Shard
+from rime_kernels.engine.one_call import once, one_call
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -158,6 +160,53 @@ def test_templates_and_matrices_and_averages(problem, sky, jones_beam_of) -> Non
     for options, sources in cases:
         whole, two = (Rime(rows, **made, **options, devices=n) for n in (None, 2))
         assert_near(found_by(two, sources), found_by(whole, sources))
+
+
+@pytest.mark.usefixtures("_on_the_cpu")
+def test_what_no_row_changes_is_made_once_in_a_call(problem, sky, monkeypatch) -> None:
+    """Parameters and spectra; and anew for the next call, whose sources may have been changed in place."""
+    rows = problem(n_antenna=3, n_time=6, n_chan=2)
+    made = {"backend": "cpu", "extent": 0.04, **data_for(rows)}
+    shared, sources, n_made = Rime(rows, **made, devices=1), sky(rows), {"inputs": 0, "make_spectra": 0}
+
+    def counted(name: str) -> Any:
+        make = getattr(cpu_engine, name)
+
+        def make_and_count(*given: Any) -> Any:
+            n_made[name] += 1
+            return make(*given)
+
+        return make_and_count
+
+    for name in n_made:
+        monkeypatch.setattr(cpu_engine, name, counted(name))
+    before = shared.chi2(sources)
+    assert n_made == {"inputs": 1, "make_spectra": 1}
+    sources.stokes[...] *= 2.0
+    after = shared.chi2(sources)
+    assert n_made == {"inputs": 2, "make_spectra": 2}
+    assert np.all(before != after)
+    np.testing.assert_allclose(after, Rime(rows, **made).chi2(sources), rtol=ORDER)
+
+
+def test_once_is_once_for_the_same_objects_in_the_same_thread() -> None:
+    one, other, numbers = object(), object(), iter(range(100))
+
+    def make(*of: object, given: object = None) -> int:
+        return once("number", of, lambda: next(numbers), given)
+
+    assert [make(one), make(one)] == [0, 1]
+    with one_call():
+        assert [make(one, None), make(one, None), make(other, None), make(other, None)] == [2, 2, 3, 3]
+        assert [make(one, None), make(one, None, given=b"x"), make(one, None, given=b"x")] == [4, 5, 5]
+        assert once("another kind", (one, None), lambda: "x") == "x"
+        assert make(one, None, given=b"x") == 5
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(make, one, None, given=b"x").result() == 6
+        with one_call():
+            assert make(one, None, given=b"x") == 7
+        assert make(one, None, given=b"x") == 5
+    assert make(one, None, given=b"x") == 8
 
 
 @pytest.mark.usefixtures("_on_the_cpu")
