@@ -26,7 +26,6 @@ from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
 from rime_kernels.cuda.recordings import InOne, Once, Recordings
 from rime_kernels.cuda.staging import Call, Staging, n_times
 from rime_kernels.cuda.templates import add_templates
-from rime_kernels.engine.one_call import once
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import (
@@ -183,14 +182,9 @@ class Engine:
     ) -> tuple[Parameters, DeviceArray]:
         """The parameters of a call, and the matrices of antennas that stay on the device, or None."""
         terms = sources.antenna_terms
-        with_jones = terms is None or not stays(terms)
-        given = once(
-            "parameters",
-            (sources, scaled_dof),
-            lambda: parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=with_jones),
-        )
-        if terms is None or with_jones:
-            return given, None
+        if terms is None or not stays(terms):
+            return parameters(sources, self._fixed.template_lm, scaled_dof), None
+        given = parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=False)
         kept, is_other = self._until_it_fits(lambda: self._kept.of(terms))
         if is_other:
             self._recordings.clear()  # of matrices that are no longer there

@@ -283,7 +283,7 @@ class LocalShards:
         for worker, made in self._devices:
             waiting.append((worker, list(enumerate(made, first))))
             first += len(made)
-        with self._changed, one_call():
+        with self._changed:
             self._changed.wait_for(lambda: not self._n_at_work)  # engines do one thing at a time
             while waiting:
                 still = []
