@@ -197,6 +197,7 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
 
 
 @pytest.mark.cuda
+@pytest.mark.on_device
 def test_calls_that_are_streamed_take_turns(real_device, recorded, problem, sky) -> None:
     """Two streams play all of them; what is on the device has a stream for each call. The same numbers."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
