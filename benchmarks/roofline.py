@@ -45,14 +45,15 @@ SUPPORTS = (7, 15, 31)
 
 _THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 # What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
-# 128 bytes. Products of matrix units: m16n8k16 (half precision), m8n8k4 (double).
+# 128 bytes. Products of matrix units: m16n8k16 (half precision), m16n8k8 (double),
+# as the machine code of the kernels has them.
 OPERATIONS: dict[str, tuple[str, float]] = {
     **{_THREADS.format(f"f{name}"): ("single", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
     **{_THREADS.format(f"d{name}"): ("double", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
     **{_THREADS.format(f"h{name}"): ("half", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
     "smsp__inst_executed_pipe_xu.sum": ("special", 32),
     "sm__inst_executed_pipe_tensor_op_hmma.sum": ("units, half", 2 * 16 * 8 * 16),
-    "sm__inst_executed_pipe_tensor_op_dmma.sum": ("units, double", 2 * 8 * 8 * 4),
+    "sm__inst_executed_pipe_tensor_op_dmma.sum": ("units, double", 2 * 16 * 8 * 8),
 }
 BYTES: dict[str, tuple[str, float]] = {
     "dram__bytes.sum": ("device", 1),
@@ -191,7 +192,7 @@ def short(name: str) -> str:
 
 
 def _number(text: str) -> float:
-    return float(text.replace(",", "")) if re.match(r"[\d.,]+$", text) else 0.0
+    return float(text.replace(",", ""))  # what was not counted ends the run: it would be taken for nothing
 
 
 def roofs() -> dict[str, float]:

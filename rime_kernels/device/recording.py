@@ -22,11 +22,11 @@ log = logging.getLogger(__name__)
 
 # What a recorded call gives; the caller knows: chi2, or chi2 with its derivatives.
 Answer: TypeAlias = Any
-# Recordings at work on a device at once, of those that take turns: while one waits, another transfers.
-_N_TURN = 2
-
 # Launches kernels for parameters on the device, on a stream; gives the answer on the device.
 Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
+
+# Recordings at work on a device at once, of those that take turns: while one waits, another transfers.
+_N_TURN = 2
 
 
 def streams(n: int) -> list[Stream]:
@@ -150,7 +150,7 @@ def at(number: int) -> Iterator[None]:
 
 def record(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
-    read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool = False,
+    read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool,
 ) -> Recording | None:  # fmt: skip
     """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
 

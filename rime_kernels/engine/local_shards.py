@@ -224,8 +224,8 @@ class LocalShards:
                 (i, call.begin(shard, None if given is None else given[i]))
                 for i, shard in zip(numbers, made, strict=True)
             )
-            # Visibilities are there once it has begun, and may be too many to wait for those of all shards.
             with one_call():
+                # Visibilities are there once begun, and may be too many to wait for those of all shards.
                 ready = begun if call.what == "run" else list(begun)
                 return [(i, end(i, finish())) for i, finish in ready]
 
