@@ -40,8 +40,12 @@ from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.wprojection import WProjection
 
 N_TIME = 20
-GRIDDED = Size(64, 60, 64, 2048, 1.0)
+PRECISIONS: tuple[Precision, ...] = ("single", "double")
+SIZE = Size(64, 20, 64, 1024, 1.0)
 SUPPORTS = (7, 15, 31)
+GRIDDED = {"gridders, 1 correlation": 1, "gridders, 4 correlations": 4}
+PARTS = ("chi2", "chi2_and_gradient", *GRIDDED)
+"""The calls that one run of `ncu` counts; those of chi2 by the method of `Rime`."""
 
 _THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 # What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
@@ -73,32 +77,36 @@ EXAMPLE = """\
 """
 
 
-def calls() -> Iterator[tuple[str, Callable[[], object]]]:
-    """Name each call, and make it: all kernels have been compiled, and none is recorded."""
+def calls(part: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Name each call of a part, and make it: all kernels have been compiled, and none is recorded."""
+    if part in GRIDDED:
+        yield from _gridders(GRIDDED[part])
+        return
     named = {case.name: case for case in FULL}
-    iquv, both = named["64 antennas, 100 points"], named["64 antennas, 50 + 50"]
-    many, total = named["64 antennas, 1000 points"], named["64 antennas, 100 points, Stokes I"]
-    problems: list[tuple[str, Problem, Precision, str]] = [
-        (f"{what}{name}, {precision}", case, precision, call)
-        for name, case in (
-            ("100 points", iquv), ("Stokes I", total), ("1000 points", many), ("50 + 50", both),
-        )
-        for precision in ("single", "double")
-        for what, call in (("", "chi2"), ("gradient, ", "chi2_and_gradient"))
-        if call == "chi2" or case in (iquv, both)
-    ]  # fmt: skip
-    for name, case, precision, call in problems:
-        yield name, _chi2(replace(case, n_time=N_TIME), precision, call)
-    for n_corr in (1, 4):
-        made = Case(GRIDDED, n_corr, "none", 1e-2, "cuda")
-        gridders: list[tuple[str, Gridder]] = []
-        for support in SUPPORTS:
-            made_for = WProjection(made.rows, made.grid, accuracy=1e-2, backend="cuda", support=support)
-            gridders.append((f"W-projection {support}", made_for))
-        for name, gridder in [*gridders, ("IDG", made.idg)]:
-            predict, grid = _gridded(gridder, made)
-            yield f"{name}, predict, P = {n_corr}", predict
-            yield f"{name}, grid, P = {n_corr}", grid
+    problems = {
+        "100 points": named["64 antennas, 100 points"],
+        "50 + 50": named["64 antennas, 50 + 50"],
+        "1000 points": named["64 antennas, 1000 points"],
+        "Stokes I": named["64 antennas, 100 points, Stokes I"],
+    }
+    for name, case in problems.items():
+        for precision in PRECISIONS:
+            if part == "chi2":
+                yield f"{name}, {precision}", _chi2(replace(case, n_time=N_TIME), precision, part)
+            elif name in ("100 points", "50 + 50"):
+                yield f"gradient, {name}, {precision}", _chi2(replace(case, n_time=N_TIME), precision, part)
+
+
+def _gridders(n_corr: int) -> Iterator[tuple[str, Callable[[], object]]]:
+    made = Case(SIZE, n_corr, "none", 1e-2, "cuda")
+    gridders: list[tuple[str, Gridder]] = [("IDG", made.idg)]
+    for support in SUPPORTS:
+        made_for = WProjection(made.rows, made.grid, accuracy=1e-2, backend="cuda", support=support)
+        gridders.append((f"W-projection {support}", made_for))
+    for name, gridder in gridders:
+        predict, grid = _gridded(gridder, made)
+        yield f"{name}, predict, P = {n_corr}", predict
+        yield f"{name}, grid, P = {n_corr}", grid
 
 
 def _chi2(case: Problem, precision: Precision, call: str) -> Callable[[], object]:
@@ -125,16 +133,17 @@ def _gridded(gridder: Gridder, case: Case) -> tuple[Callable[[], object], Callab
     return there.predict, there.grid
 
 
-def work(names: Path) -> None:
-    """Make all calls, each behind a mark; what `ncu` starts."""
+def work(part: str, names: Path) -> None:
+    """Make all calls of a part, each behind a mark; what `ncu` starts."""
     cuda = device.cuda
 
     def begin_call() -> None:
         pass
 
     mark = cuda.jit(begin_call)
-    found = []
-    for number, (name, call) in enumerate(calls(), 1):
+    found: list[str] = []
+    for number, (name, call) in enumerate(calls(part), 1):
+        print(f"  {name}", flush=True)
         cuda.synchronize()
         cuda.profile_start()
         mark[number, 1]()
@@ -145,19 +154,24 @@ def work(names: Path) -> None:
         names.write_text(json.dumps(found), encoding="utf-8")
 
 
-def counted() -> tuple[str, list[str]]:
-    """What `ncu` says of all kernels, as CSV; and the names of the calls."""
+def known_metrics() -> list[str]:
+    """The metrics of kernels that this GPU counts; say which it does not."""
     known = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, check=False).stdout
     wanted = [SECONDS[0], *OPERATIONS, *BYTES]
     metrics = [each for each in wanted if not known or re.search(rf"\b{each.split('.')[0]}\b", known)]
     for each in sorted(set(wanted) - set(metrics)):
         print(f"not counted on this GPU: {each}")
+    return metrics
+
+
+def counted(part: str, metrics: list[str]) -> list[Line]:
+    """The calls of a part with their kernels, as `ncu` counts them."""
     with tempfile.TemporaryDirectory() as folder:
         names, log = Path(folder) / "names.json", Path(folder) / "ncu.csv"
         command = ["ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"]
         command += ["--profile-from-start", "off", "--metrics", ",".join(metrics), "--log-file", str(log)]
-        subprocess.run([*command, sys.executable, __file__, "--worker", str(names)], check=True)
-        return log.read_text(encoding="utf-8"), json.loads(names.read_text(encoding="utf-8"))
+        subprocess.run([*command, sys.executable, __file__, "--worker", part, str(names)], check=True)
+        return kernels_of(log.read_text(encoding="utf-8"), json.loads(names.read_text(encoding="utf-8")))
 
 
 def kernels_of(text: str, names: list[str]) -> list[Line]:
@@ -188,7 +202,7 @@ def short(name: str) -> str:
     if mangled:
         return mangled[2][: int(mangled[1])].removeprefix("make_")
     plain = re.search(r"make_(\w+)", name)
-    return plain[1] if plain else re.split(r"[<(]", name)[0].split("::")[-1][:30]
+    return plain[1] if plain else re.split(r"[<(\[]", name)[0].split("::")[-1][:30]
 
 
 def _number(text: str) -> float:
@@ -263,7 +277,8 @@ def draw(run: Line, path: Path) -> None:
 
 def main() -> int:
     if sys.argv[1:2] == ["--worker"]:
-        work(Path(sys.argv[2]))
+        part, into = sys.argv[2], Path(sys.argv[3])
+        work(part, into) if part in PARTS else into.write_text(json.dumps(roofs()), encoding="utf-8")
         return 0
     parser = make_parser(__doc__, device=True)
     parser.add_argument("--draw", type=Path, help="file of the figure")
@@ -278,25 +293,31 @@ def main() -> int:
         return 0
     about = machine(args.device)
     print_machine(about)
-    run = {"quick": args.quick, "machine": about}
+    run = {"quick": args.quick, "machine": about, "calls": []}
     measures = args.device == "cuda" and not device.simulated() and shutil.which("ncu") is not None
+    output = output_path(args, "roofline", f"{machine_slug(about)}.json") if measures or args.output else None
     if args.quick or not measures:
         print("nothing is measured" + ("" if args.quick else ": a GPU and ncu are needed"))
         run |= {"skipped": "an example", "calls": kernels_of(EXAMPLE, ["first", "second"])}
         run["roofs"] = {"single": 6e13, "double": 3e13, "device": 3e12, "shared": 3e13}
+        print(table(run["calls"]))
     else:
-        device.resolve("cuda")
-        run["roofs"] = roofs()
-        run["calls"] = kernels_of(*counted())
-    print(table(run["calls"]))
+        with tempfile.TemporaryDirectory() as folder:
+            found = Path(folder) / "roofs.json"
+            subprocess.run([sys.executable, __file__, "--worker", "roofs", str(found)], check=True)
+            run["roofs"] = json.loads(found.read_text(encoding="utf-8"))
+        metrics = known_metrics()
+        for part in PARTS:
+            print(part, flush=True)
+            run["calls"] += counted(part, metrics)
+            write(output, run)
+        print(table(run["calls"]))
+    write(output, run)
     if args.draw is not None:
         draw(run, args.draw)
     elif args.quick:
         with tempfile.TemporaryDirectory() as folder:
             draw(run, Path(folder) / "example.svg")
-    write(
-        output_path(args, "roofline", f"{machine_slug(about)}.json") if measures or args.output else None, run
-    )
     return 0
 
 

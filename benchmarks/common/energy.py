@@ -16,7 +16,7 @@ class NoMeterError(Exception):
 
 
 class Meter:
-    """The counter of the only GPU of a machine.
+    """The counter of the GPU that calls run on.
 
     Attributes
     ----------
@@ -26,7 +26,7 @@ class Meter:
     Raises
     ------
     NoMeterError
-        Without NVML, with several GPUs, or with a GPU that has no counter.
+        Without NVML, or with a GPU that has no counter.
     """
 
     def __init__(self, idle_seconds: float = _IDLE_SECONDS) -> None:
@@ -34,12 +34,9 @@ class Meter:
             self._nvml = ctypes.CDLL("libnvidia-ml.so.1")
         except OSError as error:
             raise NoMeterError(f"NVML is not there: {error}") from None
-        self._handle, n = ctypes.c_void_p(), ctypes.c_uint()
+        self._handle, name = ctypes.c_void_p(), device.cuda.get_current_device().uuid
         self._call("nvmlInit_v2")
-        self._call("nvmlDeviceGetCount_v2", ctypes.byref(n))
-        if n.value != 1:
-            raise NoMeterError(f"energy is measured on machines with one GPU, this one has {n.value}")
-        self._call("nvmlDeviceGetHandleByIndex_v2", 0, ctypes.byref(self._handle))
+        self._call("nvmlDeviceGetHandleByUUID", name.encode(), ctypes.byref(self._handle))
         device.cuda.synchronize()
         self.idle_watt = self._watt(lambda: time.sleep(idle_seconds))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mpi4py.util import pkl5
+    from biro.ranks.link import Link
 
 
 @dataclass
@@ -19,14 +19,14 @@ class _Place:
         Among all, and among those of its host.
     where : str
         Rank and host, for messages.
-    link : mpi4py.util.pkl5.Intracomm or None
+    link : Link or None
         To rank 0; None before ranks have begun.
     """
 
     rank: int = 0
     number: int = 0
     where: str = ""
-    link: pkl5.Intracomm | None = None
+    link: Link | None = None
 
 
 PLACE = _Place()

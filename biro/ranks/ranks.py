@@ -24,7 +24,7 @@ from rime_kernels.engine.local_shards import Call, Recipe
 from rime_kernels.engine.sharded import End, Team
 
 if TYPE_CHECKING:
-    from mpi4py.util import pkl5
+    from biro.ranks.link import Link
 
 T = TypeVar("T")
 N_TICKET = 1 << 14
@@ -39,7 +39,7 @@ class Ranks:
 
     Parameters
     ----------
-    link : mpi4py.util.pkl5.Intracomm
+    link : Link
         That nobody else uses.
     hosts : sequence of str
         Name of the host of each rank.
@@ -49,7 +49,7 @@ class Ranks:
         Notices ranks that are gone.
     """
 
-    def __init__(self, link: pkl5.Intracomm, hosts: Sequence[str], number: int, watching: Watch) -> None:
+    def __init__(self, link: Link, hosts: Sequence[str], number: int, watching: Watch) -> None:
         self._link, self._hosts, self._number, self._watching = link, hosts, number, watching
         self._numbers, self._tickets = itertools.count(), itertools.count()
         self._dropped: list[int] = []

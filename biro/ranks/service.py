@@ -15,10 +15,10 @@ from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.local_shards import LocalShards
 
 if TYPE_CHECKING:
-    from mpi4py.util import pkl5
+    from biro.ranks.link import Link
 
 
-def serve(link: pkl5.Intracomm, where: str, number: int) -> None:
+def serve(link: Link, where: str, number: int) -> None:
     """Do what rank 0 asks for until it says that it is done.
 
     An error in the work is answered, and rank 0 raises it. Where ranks no longer understand each other, all
@@ -26,7 +26,7 @@ def serve(link: pkl5.Intracomm, where: str, number: int) -> None:
 
     Parameters
     ----------
-    link : mpi4py.util.pkl5.Intracomm
+    link : Link
     where : str
         This rank and its host, for messages.
     number : int
@@ -52,11 +52,10 @@ def _as_found(_: int, found: Any) -> Any:
 class _Service:
     """See `serve`; the shards of each engine by its number."""
 
-    def __init__(self, link: pkl5.Intracomm, where: str, number: int) -> None:
+    def __init__(self, link: Link, where: str, number: int) -> None:
         self._link, self._where, self._number = link, where, number
         self._shards: dict[int, LocalShards] = {}
         self._constant: dict[int, Any] = {}
-        self._sent: list[Any] = []
         PLACE.rank, PLACE.number, PLACE.where, PLACE.link = link.rank, number, where, link
 
     def run(self) -> None:
@@ -89,8 +88,7 @@ class _Service:
         except Exception as error:
             answer = Answer(failure=failure_of(error, self._where))
         # Not waited for: rank 0 may be sending the next request before it takes this answer.
-        self._sent = [request for request in self._sent if not request.test()[0]]
-        self._sent.append(self._link.isend(answer, 0, 1 + envelope.ticket))
+        self._link.begin_send(answer, 0, 1 + envelope.ticket)
 
     def _do(self, request: Request, received: Any) -> Any:
         if isinstance(request, Hold):

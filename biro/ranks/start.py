@@ -70,10 +70,11 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
         known.check_open()
         return known
     from mpi4py import MPI
-    from mpi4py.util import pkl5
+
+    from biro.ranks.link import Link
 
     own = Facts(MPI.Get_processor_name(), versions(), None if observation is None else observation.digest())
-    link = pkl5.Intracomm(comm.Dup())
+    link = Link(comm.Dup())
     facts = link.gather(own)
     problem: str | None = link.bcast(None if facts is None else difference(facts))
     if comm.rank:

@@ -9,7 +9,7 @@ from biro.ranks.messages import Answer, failure_of
 from biro.ranks.place import PLACE
 
 if TYPE_CHECKING:
-    from mpi4py.util import pkl5
+    from biro.ranks.link import Link
 
 GIVE, TAKE = (1 << 14) + 1, (1 << 14) + 2
 """Tags of arguments and results, above those of answers to requests."""
@@ -31,7 +31,7 @@ def at_work(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any])
 class Hand:
     """Gives arguments to other ranks that are at work, and takes their results."""
 
-    def __init__(self, link: pkl5.Intracomm) -> None:
+    def __init__(self, link: Link) -> None:
         self._link, self._n_busy = link, 0
 
     def give(self, rank: int, argument: object) -> None:
@@ -42,7 +42,7 @@ class Hand:
     def taken(self) -> list[tuple[int, Answer]]:
         """The results and errors that have come, each with its rank."""
         found = []
-        while self._n_busy and self._link.iprobe(tag=TAKE):
+        while self._n_busy and self._link.has_come(TAKE):
             found.append(self._take())
         return found
 

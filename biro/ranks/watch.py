@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from mpi4py.util import pkl5
+    from biro.ranks.link import Link
 
 BEAT = 4.0
 """Seconds between two signs of life."""
@@ -43,7 +43,7 @@ class Meeting(NamedTuple):
     token: bytes
 
 
-def watch(link: pkl5.Intracomm, hosts: Sequence[str]) -> tuple[Watch, str]:
+def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     """Rank 0's side: wait for the connections of all ranks, and end this process where one breaks off.
 
     Returns
@@ -74,12 +74,12 @@ def watch(link: pkl5.Intracomm, hosts: Sequence[str]) -> tuple[Watch, str]:
     return Watch({where[rank]: connection for rank, connection in found.items()}), remark
 
 
-def be_watched(link: pkl5.Intracomm, host: str) -> None:
+def be_watched(link: Link, host: str) -> None:
     """The side of the other ranks: connect to rank 0, and end this process where rank 0 is gone.
 
     Parameters
     ----------
-    link : mpi4py.util.pkl5.Intracomm
+    link : Link
     host : str
         Of this rank.
     """
