@@ -48,21 +48,30 @@ PARTS = ("chi2", "chi2_and_gradient", *GRIDDED)
 """The calls that one run of `ncu` counts; those of chi2 by the method of `Rime`."""
 
 _THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+_HALF_UNITS = 2.0 * 16 * 8 * 16
 # What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
 # 128 bytes. Products of matrix units: m16n8k16 (half precision), m16n8k8 (double),
-# as the machine code of the kernels has them.
-OPERATIONS: dict[str, tuple[str, float]] = {
-    **{_THREADS.format(f"f{name}"): ("single", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
-    **{_THREADS.format(f"d{name}"): ("double", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
-    **{_THREADS.format(f"h{name}"): ("half", n) for name, n in (("fma", 2), ("add", 1), ("mul", 1))},
-    "smsp__inst_executed_pipe_xu.sum": ("special", 32),
-    "sm__inst_executed_pipe_tensor_op_hmma.sum": ("units, half", 2 * 16 * 8 * 16),
-    "sm__inst_executed_pipe_tensor_op_dmma.sum": ("units, double", 2 * 16 * 8 * 8),
-}
-BYTES: dict[str, tuple[str, float]] = {
-    "dram__bytes.sum": ("device", 1),
-    "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": ("shared", 128),
-}
+# as the machine code of the kernels has them. A multiply-add of half precision by which a register is set
+# (HFMA2.MMA) counts as such a product, too: see `_without_moves`.
+OPERATIONS: tuple[tuple[str, str, float], ...] = (
+    *((_THREADS.format(f"f{name}"), "single", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    *((_THREADS.format(f"d{name}"), "double", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    *((_THREADS.format(f"h{name}"), "half", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    ("smsp__inst_executed_pipe_xu.sum", "special", 32.0),
+    ("sm__inst_executed_pipe_tensor_op_hmma.sum", "units, half", _HALF_UNITS),
+    (_THREADS.format("hfma"), "moves", _HALF_UNITS / 32.0),
+    ("sm__inst_executed_pipe_tensor_op_dmma.sum", "units, double", 2.0 * 16 * 8 * 8),
+)
+BYTES: tuple[tuple[str, str, float], ...] = (
+    ("dram__bytes.sum", "device", 1.0),
+    ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "shared", 128.0),
+)
+UNITS = {"units, half": 6.3e14, "units, double": 6.6e13}
+"""Operations a second of matrix units from registers (`mma.sync`, H200), as no library uses them alone."""
+KINDS = {"single": "-", "double": "--", "units, half": "-.", "units, double": ":"}
+"""Operations with a roof of their own, and how it is drawn; "units" are the matrix units."""
+N_SPECIAL = 16
+"""Sines, exponentials, roots and changes of type that a multiprocessor does in a cycle."""
 SECONDS = ("gpu__time_duration.sum", 1e-9)
 MARK = "begin_call"
 """The kernel whose grid has as many blocks as the number of the call that follows."""
@@ -157,7 +166,7 @@ def work(part: str, names: Path) -> None:
 def known_metrics() -> list[str]:
     """The metrics of kernels that this GPU counts; say which it does not."""
     known = subprocess.run(["ncu", "--query-metrics"], capture_output=True, text=True, check=False).stdout
-    wanted = [SECONDS[0], *OPERATIONS, *BYTES]
+    wanted = list(dict.fromkeys([SECONDS[0], *(each[0] for each in (*OPERATIONS, *BYTES))]))
     metrics = [each for each in wanted if not known or re.search(rf"\b{each.split('.')[0]}\b", known)]
     for each in sorted(set(wanted) - set(metrics)):
         print(f"not counted on this GPU: {each}")
@@ -190,10 +199,22 @@ def kernels_of(text: str, names: list[str]) -> list[Line]:
         kernel["n"] += 1
         kernel["seconds"] += SECONDS[1] * _number(row[SECONDS[0]])
         for kind, of in (("operations", OPERATIONS), ("bytes", BYTES)):
-            for metric, (what, each) in of.items():
+            for metric, what, each in of:
                 if metric in row:
                     kernel[kind][what] = kernel[kind].get(what, 0.0) + each * _number(row[metric])
+    for call in found:
+        for kernel in call["kernels"].values():
+            _without_moves(kernel["operations"])
     return found
+
+
+def _without_moves(operations: dict[str, float]) -> None:
+    """Take out products of matrix units where there are hardly more than instructions that may be moves.
+
+    Kernels with products have 2.5 times as many or more: for them the count is that of their loops exactly.
+    """
+    if operations.pop("moves", 0.0) * 1.5 > operations.get("units, half", 0.0):
+        operations["units, half"] = 0.0
 
 
 def short(name: str) -> str:
@@ -202,7 +223,7 @@ def short(name: str) -> str:
     if mangled:
         return mangled[2][: int(mangled[1])].removeprefix("make_")
     plain = re.search(r"make_(\w+)", name)
-    return plain[1] if plain else re.split(r"[<(\[]", name)[0].split("::")[-1][:30]
+    return plain[1] if plain else re.split(r"[<(\[]", name.removeprefix("void "))[0].split("::")[-1][:30]
 
 
 def _number(text: str) -> float:
@@ -219,6 +240,8 @@ def roofs() -> dict[str, float]:
         "double": 2.0 * found["fma_per_s"]["double"],
         "device": found["copy_byte_per_s"],
         "shared": 128.0 * 1e3 * gpu.CLOCK_RATE * gpu.MULTIPROCESSOR_COUNT,
+        "special": N_SPECIAL * 1e3 * gpu.CLOCK_RATE * gpu.MULTIPROCESSOR_COUNT,
+        **UNITS,
     }
 
 
@@ -228,9 +251,18 @@ def totals(kernel: Line) -> tuple[float, dict[str, float]]:
     return operations, {name: operations / n for name, n in kernel["bytes"].items() if n > 0}
 
 
-def table(found: Iterable[Line]) -> str:
+def nearest(kernel: Line, roofs: dict[str, float]) -> tuple[str, float]:
+    """The roof that a kernel comes nearest to, and the share of it."""
+    done = {**kernel["operations"], **kernel["bytes"]}
+    shares = {name: done.get(name, 0.0) / (roof * kernel["seconds"]) for name, roof in roofs.items()}
+    name = max(shares, key=lambda each: shares[each])
+    return name, shares[name]
+
+
+def table(found: Iterable[Line], roofs: dict[str, float]) -> str:
     """The kernels that take a twentieth of their call or more."""
-    lines = [f"{'call':34}{'kernel':18}{'ms':>8}{'10^12 op/s':>12}{'op/B device':>13}{'op/B shared':>13}"]
+    head = f"{'call':34}{'kernel':18}{'ms':>8}{'10^12 op/s':>12}{'op/B device':>13}{'op/B shared':>13}"
+    lines = [f"{head}   nearest roof"]
     for call in found:
         whole = sum(kernel["seconds"] for kernel in call["kernels"].values())
         for name, kernel in call["kernels"].items():
@@ -240,8 +272,11 @@ def table(found: Iterable[Line]) -> str:
             numbers = "".join(
                 f"{intensity.get(memory, float('nan')):13.1f}" for memory in ("device", "shared")
             )
-            rate = 1e-12 * operations / kernel["seconds"]
-            lines.append(f"{call['call']:34}{name:18}{1e3 * kernel['seconds']:8.3f}{rate:12.2f}{numbers}")
+            rate, (roof, share) = 1e-12 * operations / kernel["seconds"], nearest(kernel, roofs)
+            lines.append(
+                f"{call['call']:34}{name:18}{1e3 * kernel['seconds']:8.3f}{rate:12.2f}{numbers}"
+                f"   {100.0 * share:.0f} % of {roof}"
+            )
     return "\n".join(lines)
 
 
@@ -256,15 +291,21 @@ def draw(run: Line, path: Path) -> None:
     figure, panels = plt.subplots(1, 2, figsize=(13, 7), sharey=True, layout="constrained")
     x = np.geomspace(0.1, 1e4, 200)
     for panel, memory in zip(panels, ("device", "shared"), strict=True):
-        for kind, style in (("single", "-"), ("double", "--")):
+        for kind, style in KINDS.items():
             roof = np.minimum(x * run["roofs"][memory], run["roofs"][kind])
-            panel.loglog(x, roof, style, color="black", lw=1, label=f"multiply-adds, {kind}")
+            panel.loglog(x, roof, style, color="black", lw=1, label=f"roof: {kind}")
         for number, call in enumerate(run["calls"]):
             kernel = max(call["kernels"].values(), key=lambda each: each["seconds"])
             operations, intensity = totals(kernel)
             if memory in intensity and operations > 0:
                 at = intensity[memory], operations / kernel["seconds"]
-                panel.plot(*at, "os^Dv"[number % 5], color=f"C{number % 10}", label=call["call"])
+                panel.plot(
+                    *at,
+                    "os^Dv<>P"[number // 10],
+                    color=f"C{number % 10}",
+                    label=f"{number + 1}: {call['call']}",
+                )
+                panel.annotate(str(number + 1), at, xytext=(4, 3), textcoords="offset points", fontsize=7)
         panel.set_xlabel(f"operations for each byte of {memory} memory")
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("operations / s")
@@ -288,7 +329,7 @@ def main() -> int:
         if args.draw is None:
             parser.error("--from FILE is drawn: say where to, --draw FILE")
         run: dict[str, Any] = json.loads(args.source.read_text(encoding="utf-8"))
-        print(table(run["calls"]))
+        print(table(run["calls"], run["roofs"]))
         draw(run, args.draw)
         return 0
     about = machine(args.device)
@@ -299,8 +340,8 @@ def main() -> int:
     if args.quick or not measures:
         print("nothing is measured" + ("" if args.quick else ": a GPU and ncu are needed"))
         run |= {"skipped": "an example", "calls": kernels_of(EXAMPLE, ["first", "second"])}
-        run["roofs"] = {"single": 6e13, "double": 3e13, "device": 3e12, "shared": 3e13}
-        print(table(run["calls"]))
+        run["roofs"] = {"single": 6e13, "double": 3e13, "device": 3e12, "shared": 3e13, **UNITS}
+        print(table(run["calls"], run["roofs"]))
     else:
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "roofs.json"
@@ -311,7 +352,7 @@ def main() -> int:
             print(part, flush=True)
             run["calls"] += counted(part, metrics)
             write(output, run)
-        print(table(run["calls"]))
+        print(table(run["calls"], run["roofs"]))
     write(output, run)
     if args.draw is not None:
         draw(run, args.draw)
