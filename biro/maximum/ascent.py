@@ -31,6 +31,8 @@ class Ascent:
         Highest log-posterior seen.
     best_theta : float64 (n_param,)
         Where that was; empty before anything was seen.
+    step : float64 (n_param,) or None
+        Of differences of the gradient (`biro.maximum.laplace.step_lengths`), as found last.
     """
 
     def __init__(self, likelihood: DifferentiableLikelihood, watch: Watch | None = None) -> None:
@@ -42,6 +44,7 @@ class Ascent:
         self.period: Array = np.where(bounded, np.nan, period)
         self.width = width_of_priors(likelihood)
         self.n_row, self.best, self.best_theta = 0, -np.inf, np.empty(0)
+        self.step: Array | None = None
 
     def value_and_gradient(self, theta: Array) -> tuple[Array, Array]:
         """Log-posterior (n,) and gradient (n, n_param), in batches of at most `BATCH`.

@@ -57,8 +57,9 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     sigma = None
     if y.shape[1] > MEMORY:
         best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
-        step = step_lengths(ascent.gradient, best, ascent.low, ascent.high, 1e-4 * ascent.width, precision)
-        sigma = sigmas(step, precision)
+        first = 1e-4 * ascent.width if ascent.step is None else ascent.step
+        ascent.step = step_lengths(ascent.gradient, best, ascent.low, ascent.high, first, precision)
+        sigma = sigmas(ascent.step, precision)
     y, value = _minimise_to_the_end(ascent, y, sigma)
     return ascent.theta(y), value
 

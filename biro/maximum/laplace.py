@@ -59,7 +59,13 @@ _STRAIGHT = 1e-8
 
 
 def step_lengths(
-    gradient: Gradient, theta: Array, low: Array, high: Array, first: Array, precision: Precision
+    gradient: Gradient,
+    theta: Array,
+    low: Array,
+    high: Array,
+    first: Array,
+    precision: Precision,
+    which: NDArray[np.intp] | None = None,
 ) -> Array:
     """Lengths of steps for differences, float64 (n_param,): a fraction of one sigma of each parameter.
 
@@ -74,23 +80,47 @@ def step_lengths(
     first : float64 (n_param,)
         A first guess, above 0; no step is longer than a thousand times that.
     precision : "double" or "single"
+    which : int (n,), optional
+        Parameters whose steps are looked for; by default all. The others keep `first`.
     """
     longest = np.minimum(0.25 * (high - low), 1e3 * first)
     step, axes = np.minimum(first, longest), np.eye(theta.size)
-    unsettled = np.arange(theta.size)
+    unsettled = np.arange(theta.size) if which is None else which
     for _ in range(_ROUNDS):
         along = (np.where(theta + step <= high, 1.0, -1.0) * step)[unsettled]
         rise = gradient(np.concatenate([theta[None], theta + along[:, None] * axes[unsettled]]))
         bend = -(rise[1 + np.arange(unsettled.size), unsettled] - rise[0, unsettled]) / along
-        with np.errstate(invalid="ignore", divide="ignore"):
-            wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step[unsettled])
-        wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step[unsettled]), longest[unsettled])
-        far = np.abs(np.log(wanted / step[unsettled])) >= np.log(3.0)
+        wanted, far = _wanted(bend, step[unsettled], longest[unsettled], precision)
         step[unsettled] = wanted
         unsettled = unsettled[far]
         if not unsettled.size:
             break
     return step
+
+
+def unsettled_steps(
+    bend: Array, step: Array, low: Array, high: Array, precision: Precision
+) -> NDArray[np.intp]:
+    """The parameters whose steps are not what `step_lengths` would find, by the curvature along each of them.
+
+    Parameters
+    ----------
+    bend : float64 (n_param,)
+        The diagonal of P, by differences with these steps.
+    step, low, high : float64 (n_param,)
+    precision : "double" or "single"
+    """
+    return np.flatnonzero(_wanted(bend, step, np.minimum(0.25 * (high - low), 1e3 * step), precision)[1])
+
+
+def _wanted(
+    bend: Array, step: Array, longest: Array, precision: Precision
+) -> tuple[Array, NDArray[np.bool_]]:
+    """The steps that curvatures found with other steps ask for, and whether they differ by three times."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step)
+    wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step), longest)
+    return wanted, np.abs(np.log(wanted / step)) >= np.log(3.0)
 
 
 def sigmas(step: Array, precision: Precision) -> Array:
@@ -104,16 +134,24 @@ def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: A
     return 0.5 * (matrix + matrix.T)
 
 
-def falls(function: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
+def falls(
+    function: Gradient,
+    theta: Array,
+    low: Array,
+    high: Array,
+    step: Array,
+    which: NDArray[np.intp] | None = None,
+) -> Array:
     """Minus the derivatives of values (n, n_value) of vectors (n, n_param), float64 (n_param, n_value).
 
-    By central differences, one-sided at a limit.
+    By central differences, one-sided at a limit; with `which`, those with respect to these parameters alone.
     """
-    axes = np.diag(step)
+    which = np.arange(theta.size) if which is None else which
+    row, axes = np.arange(which.size), np.diag(step)[which]
     up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
     values = function(np.concatenate([up, down, theta[None]]))
-    rise, fall, middle = values[: theta.size], values[theta.size : -1], values[-1]
-    above, below = np.diag(up) - theta, theta - np.diag(down)
+    rise, fall, middle = values[: which.size], values[which.size : -1], values[-1]
+    above, below = up[row, which] - theta[which], theta[which] - down[row, which]
     # Where a constraint forbids the step to one side, the difference is taken to the other side alone.
     above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
     below, fall = np.where(np.isnan(fall).any(axis=1), 0.0, below), np.where(np.isnan(fall), middle, fall)

@@ -18,7 +18,7 @@ import biro
 from biro.errors import InputError, LikelihoodError, ModelError
 from biro.maximum.ascent import Ascent
 from biro.maximum.laplace import Laplace
-from biro.maximum.newton import newton
+from biro.maximum.newton import _curvature, newton
 from biro.maximum.starts import with_best_noise
 from biro.maximum.stationary_point import StationaryPoint
 from biro.samplers.normal_approximation import draws_within
@@ -808,3 +808,29 @@ ratio = {{ prior = "uniform", low = 0.1, high = 1 }}
     for name in places:
         assert found[f"{name}.ratio"] == pytest.approx(0.5, abs=1e-4)  # data are in single precision
         assert math.sin(math.radians(found[f"{name}.pa"])) == pytest.approx(0.0, abs=1e-4)
+
+
+def test_many_parameters_keep_the_steps_of_their_differences() -> None:
+    """A curvature costs two gradients a parameter; more only where a step is far from what it should be."""
+    rng, n = np.random.default_rng(3), 40
+    sigma = 10.0 ** rng.uniform(-3, 0, n)
+    mixed = np.eye(n) + 0.02 * rng.normal(size=(n, n))
+    covariance = sigma[:, None] * (mixed @ mixed.T) * sigma
+    precision = np.linalg.inv(covariance)
+    priors = [Flat(-100.0 * s, 100.0 * s, f"p{i}") for i, s in enumerate(sigma)]
+    likelihood = SmoothGaussian(priors, np.zeros(n), covariance)
+    ascent, theta = Ascent(likelihood), 0.5 * sigma
+    right = 0.02 / np.sqrt(np.diag(precision))  # the stated fraction of one sigma with the others fixed
+    for step, n_far in ((right, 0), (1.2 * right, 0), (np.where(np.arange(n) < 3, 20.0, 1.0) * right, 3)):
+        ascent.step, before = step, ascent.n_row
+        # Differences of a linear gradient are exact but for rounding, 1e-16 x 0.5 sigma in 0.02 sigma.
+        np.testing.assert_allclose(
+            _curvature(ascent, theta) / np.sqrt(np.outer(np.diag(precision), np.diag(precision))),
+            precision / np.sqrt(np.outer(np.diag(precision), np.diag(precision))),
+            rtol=0,
+            atol=1e-12,
+        )
+        looked_for = 2 * (1 + n_far) + 2 * n_far + 1 if n_far else 0  # two rounds, then both sides again
+        assert ascent.n_row - before == 2 * n + 1 + looked_for
+        far = np.arange(n) < n_far
+        np.testing.assert_allclose(ascent.step, np.where(far, right, step), rtol=1e-9)
