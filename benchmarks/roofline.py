@@ -64,6 +64,7 @@ OPERATIONS: tuple[tuple[str, str, float], ...] = (
 )
 BYTES: tuple[tuple[str, str, float], ...] = (
     ("dram__bytes.sum", "device", 1.0),
+    ("lts__t_bytes.sum", "L2", 1.0),
     ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "shared", 128.0),
 )
 UNITS = {"units, half": 6.3e14, "units, double": 6.6e13}
@@ -288,8 +289,10 @@ def draw(run: Line, path: Path) -> None:
     import matplotlib.pyplot as plt
     import numpy as np
 
+    plt.rcParams["svg.fonttype"] = "none"  # text stays text
+    plt.rcParams["svg.hashsalt"] = "roofline"  # the same run gives the same file
     figure, panels = plt.subplots(1, 2, figsize=(13, 7), sharey=True, layout="constrained")
-    x = np.geomspace(0.1, 1e4, 200)
+    x = np.geomspace(0.3, 2e4, 200)
     for panel, memory in zip(panels, ("device", "shared"), strict=True):
         for kind, style in KINDS.items():
             roof = np.minimum(x * run["roofs"][memory], run["roofs"][kind])
@@ -307,12 +310,13 @@ def draw(run: Line, path: Path) -> None:
                 )
                 panel.annotate(str(number + 1), at, xytext=(4, 3), textcoords="offset points", fontsize=7)
         panel.set_xlabel(f"operations for each byte of {memory} memory")
+        panel.set_ylim(1e12, 1e15)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel("operations / s")
     panels[0].set_title(run["machine"].get("gpu", "an example"))
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right center", fontsize=7)
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
     plt.close(figure)
 
 
