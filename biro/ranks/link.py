@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
-from mpi4py.util import pkl5
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 _PROTOCOL = 5
 """Of pickle: the first one that can leave large arrays out."""
@@ -30,7 +31,10 @@ class Link:
     """
 
     def __init__(self, comm: MPI.Intracomm) -> None:
-        self._comm, self._apart = comm, pkl5.Intracomm(comm)
+        from mpi4py import MPI  # whoever has a communicator has imported it
+        from mpi4py.util import pkl5
+
+        self._mpi, self._comm, self._apart = MPI, comm, pkl5.Intracomm(comm)
         self.rank: int = comm.rank
         self.size: int = comm.size
         self._under_way: list[Any] = []
@@ -43,7 +47,7 @@ class Link:
         if not size[0]:
             return self._apart.bcast(value)
         room = data if self.rank == 0 else bytearray(size[0])
-        self._comm.Bcast([room, MPI.BYTE])
+        self._comm.Bcast([room, self._mpi.BYTE])
         return value if self.rank == 0 else pickle.loads(room)
 
     def gather(self, value: Any) -> list[Any] | None:
@@ -54,7 +58,7 @@ class Link:
     def send(self, value: Any, rank: int, tag: int = 0) -> None:
         """Send a rank an object."""
         data = _pickled(value)
-        self._comm.Send([data, MPI.BYTE], rank, tag)
+        self._comm.Send([data, self._mpi.BYTE], rank, tag)
         if not data:
             self._apart.send(value, rank, tag)
 
@@ -62,16 +66,16 @@ class Link:
         """Send a rank an object, and do not wait until that has taken it."""
         data = _pickled(value)
         self._under_way = [request for request in self._under_way if not request.test()[0]]
-        self._under_way.append(self._comm.Isend([data, MPI.BYTE], rank, tag))
+        self._under_way.append(self._comm.Isend([data, self._mpi.BYTE], rank, tag))
         if not data:
             self._under_way.append(self._apart.isend(value, rank, tag))
 
     def recv(self, source: int | None = None, tag: int = 0) -> Any:
         """Wait for an object that a rank, by default any, has sent."""
-        status = MPI.Status()
-        message = self._comm.Mprobe(MPI.ANY_SOURCE if source is None else source, tag, status)
-        room = bytearray(status.Get_count(MPI.BYTE))
-        message.Recv([room, MPI.BYTE])
+        status = self._mpi.Status()
+        message = self._comm.Mprobe(self._mpi.ANY_SOURCE if source is None else source, tag, status)
+        room = bytearray(status.Get_count(self._mpi.BYTE))
+        message.Recv([room, self._mpi.BYTE])
         return pickle.loads(room) if room else self._apart.recv(source=status.source, tag=tag)
 
     def has_come(self, tag: int) -> bool:
