@@ -31,6 +31,7 @@ from chi2.cases import Case as Problem
 from common.machine import machine, machine_slug, print_machine
 from common.options import make_parser, output_path, parse
 from common.results import write
+from common.tables import markdown_table
 from common.types import Line
 from gridding.cases import Case, Size
 
@@ -281,6 +282,36 @@ def table(found: Iterable[Line], roofs: dict[str, float]) -> str:
     return "\n".join(lines)
 
 
+def longest(call: Line) -> tuple[str, Line]:
+    """The kernel of a call that takes the most time, with its name."""
+    name: str = max(call["kernels"], key=lambda each: call["kernels"][each]["seconds"])
+    return name, call["kernels"][name]
+
+
+def page_table(run: Line) -> str:
+    """The longest kernel of each call, as docs/performance.md has it."""
+    memories = [each for memory in ("device", "shared") for each in (f"a byte of {memory} memory", "TB/s")]
+    rows = []
+    for number, call in enumerate(run["calls"], 1):
+        name, kernel = longest(call)
+        operations, intensity = totals(kernel)
+        seconds, (roof, share) = kernel["seconds"], nearest(kernel, run["roofs"])
+        of_memories = [
+            text
+            for memory, digits in (("device", 2), ("shared", 1))
+            for text in (
+                f"{intensity[memory]:.{0 if intensity[memory] >= 10 else 1}f}",
+                f"{1e-12 * kernel['bytes'][memory] / seconds:.{digits}f}",
+            )
+        ]
+        rate, of_roof = f"{1e-12 * operations / seconds:.0f}", f"{100.0 * share:.0f} % of {roof}"
+        rows.append(
+            [str(number), call["call"], f"`{name}`", f"{1e3 * seconds:.2f}", rate, *of_memories, of_roof]
+        )
+    head = ["", "call", "kernel", "ms", "10¹² operations/s", *memories, "nearest roof"]
+    return markdown_table(head, rows)
+
+
 def draw(run: Line, path: Path) -> None:
     """Draw the longest kernel of each call under the roofs of either memory."""
     import matplotlib
@@ -298,7 +329,7 @@ def draw(run: Line, path: Path) -> None:
             roof = np.minimum(x * run["roofs"][memory], run["roofs"][kind])
             panel.loglog(x, roof, style, color="black", lw=1, label=f"roof: {kind}")
         for number, call in enumerate(run["calls"]):
-            kernel = max(call["kernels"].values(), key=lambda each: each["seconds"])
+            _, kernel = longest(call)
             operations, intensity = totals(kernel)
             if memory in intensity and operations > 0:
                 at = intensity[memory], operations / kernel["seconds"]
@@ -333,7 +364,7 @@ def main() -> int:
         if args.draw is None:
             parser.error("--from FILE is drawn: say where to, --draw FILE")
         run: dict[str, Any] = json.loads(args.source.read_text(encoding="utf-8"))
-        print(table(run["calls"], run["roofs"]))
+        print(page_table(run))
         draw(run, args.draw)
         return 0
     about = machine(args.device)
@@ -346,6 +377,7 @@ def main() -> int:
         run |= {"skipped": "an example", "calls": kernels_of(EXAMPLE, ["first", "second"])}
         run["roofs"] = {"single": 6e13, "double": 3e13, "device": 3e12, "shared": 3e13, **UNITS}
         print(table(run["calls"], run["roofs"]))
+        write(output, run)
     else:
         with tempfile.TemporaryDirectory() as folder:
             found = Path(folder) / "roofs.json"
@@ -355,9 +387,8 @@ def main() -> int:
         for part in PARTS:
             print(part, flush=True)
             run["calls"] += counted(part, metrics)
-            write(output, run)
+            write(output, run)  # as it goes
         print(table(run["calls"], run["roofs"]))
-    write(output, run)
     if args.draw is not None:
         draw(run, args.draw)
     elif args.quick:

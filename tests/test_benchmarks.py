@@ -169,6 +169,35 @@ def test_counters_of_kernels_belong_to_the_call_before_which_there_is_a_mark(ben
     operations, intensity = roofline.totals(first["kernels"]["tile_sums"])
     assert operations == 64e6
     assert intensity == {"device": pytest.approx(64 / 1500)}
+    # 1.5e9 of 3e12 bytes a second for a millisecond.
+    assert roofline.nearest(first["kernels"]["tile_sums"], {"device": 3e12, "special": 1e12}) == (
+        "device",
+        pytest.approx(0.5),
+    )
+
+
+def test_products_of_matrix_units_that_are_moves_do_not_count(benchmarks: Benchmarks) -> None:
+    """Where ncu counts as many products as multiply-adds of half precision, these were the moves."""
+    roofline = benchmarks("roofline")
+    hmma, hfma = "sm__inst_executed_pipe_tensor_op_hmma.sum", roofline._THREADS.format("hfma")
+    text = "\n".join([
+        f'"ID","Kernel Name","Grid Size","gpu__time_duration.sum","{hmma}","{hfma}"',
+        '"0","begin_call","(1, 1, 1)","900","0","0"',
+        '"1","moves","(1, 1, 1)","900","10","320"',
+        '"2","products","(1, 1, 1)","900","25","320"',
+    ])  # fmt: skip
+    (call,) = roofline.kernels_of(text, ["a"])
+    found = {name: kernel["operations"] for name, kernel in call["kernels"].items()}
+    # A product m16n8k16 has 16 x 8 x 16 multiply-adds.
+    assert found["moves"] == {"half": 640.0, "units, half": 0.0}
+    assert found["products"] == {"half": 640.0, "units, half": 25 * 2 * 16 * 8 * 16}
+
+
+def test_the_page_has_the_rooflines_of_the_run(benchmarks: Benchmarks) -> None:
+    path = BENCHMARKS / "results" / "roofline" / "nvidia_h100_80gb_hbm3.json"
+    run = json.loads(path.read_text(encoding="utf-8"))
+    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    assert benchmarks("roofline").page_table(run) in page
 
 
 def test_the_tutorial_on_m87_has_the_table_of_the_program(benchmarks: Benchmarks) -> None:

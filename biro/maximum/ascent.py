@@ -32,7 +32,7 @@ class Ascent:
     best_theta : float64 (n_param,)
         Where that was; empty before anything was seen.
     step : float64 (n_param,) or None
-        Of differences of the gradient (`biro.maximum.laplace.step_lengths`), as found last.
+        Of differences of the gradient (`biro.maximum.differences`), as found last with many parameters.
     """
 
     def __init__(self, likelihood: DifferentiableLikelihood, watch: Watch | None = None) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent, wrapped_difference
-from biro.maximum.laplace import sigmas, step_lengths
+from biro.maximum.differences import sigmas, step_lengths
 from biro.target.batching import BatchingPool, ask
 
 Array = NDArray[np.float64]
@@ -57,7 +57,7 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     sigma = None
     if y.shape[1] > MEMORY:
         best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
-        first = 1e-4 * ascent.width if ascent.step is None else ascent.step
+        first = 1e-4 * ascent.width
         ascent.step = step_lengths(ascent.gradient, best, ascent.low, ascent.high, first, precision)
         sigma = sigmas(ascent.step, precision)
     y, value = _minimise_to_the_end(ascent, y, sigma)

@@ -20,7 +20,7 @@ of the one-sided densities: the errors of all parameters contain what a paramete
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -33,16 +33,11 @@ from biro.maximum.stationary_point import StationaryPoint
 from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]
-Gradient = Callable[[Array], Array]
-"""Function of theta (n_batch, n_param) to the derivatives of the log-posterior; NaN where that is -inf."""
 ONE_SIGMA = 0.682689492137086
 WIDER = 2.0
 """How much wider Student's t is than the normal distribution whose place it takes."""
-_ROUNDS = 5
 _NOISE = {"double": 1e-6, "single": 1e-3}
 """Eigenvalues below this, of the curvature in units of its diagonal, are errors of the differences."""
-_STEP = {"double": 0.02, "single": 0.3}
-"""Length of a step of differences, in standard deviations of the parameter while the others are fixed."""
 _SMALL = 0.05
 """A combination does not name parameters whose share is less than this fraction of the largest share."""
 _FLAT = 0.025
@@ -56,107 +51,6 @@ _NODES = 64
 """Of Gauss' rule over quantiles: mean squares are right to 2e-3."""
 _STRAIGHT = 1e-8
 """A curvature that changes ln p by less counts as none: rounding changes the formulas by as much."""
-
-
-def step_lengths(
-    gradient: Gradient,
-    theta: Array,
-    low: Array,
-    high: Array,
-    first: Array,
-    precision: Precision,
-    which: NDArray[np.intp] | None = None,
-) -> Array:
-    """Lengths of steps for differences, float64 (n_param,): a fraction of one sigma of each parameter.
-
-    This sigma is that of a parameter while all others are fixed.
-
-    Parameters
-    ----------
-    gradient : function
-    theta : float64 (n_param,)
-    low, high : float64 (n_param,)
-        The limits of each parameter: no step is longer than a quarter of what lies between them.
-    first : float64 (n_param,)
-        A first guess, above 0; no step is longer than a thousand times that.
-    precision : "double" or "single"
-    which : int (n,), optional
-        Parameters whose steps are looked for; by default all. The others keep `first`.
-    """
-    longest = np.minimum(0.25 * (high - low), 1e3 * first)
-    step, axes = np.minimum(first, longest), np.eye(theta.size)
-    unsettled = np.arange(theta.size) if which is None else which
-    for _ in range(_ROUNDS):
-        along = (np.where(theta + step <= high, 1.0, -1.0) * step)[unsettled]
-        rise = gradient(np.concatenate([theta[None], theta + along[:, None] * axes[unsettled]]))
-        bend = -(rise[1 + np.arange(unsettled.size), unsettled] - rise[0, unsettled]) / along
-        wanted, far = _wanted(bend, step[unsettled], longest[unsettled], precision)
-        step[unsettled] = wanted
-        unsettled = unsettled[far]
-        if not unsettled.size:
-            break
-    return step
-
-
-def unsettled_steps(
-    bend: Array, step: Array, low: Array, high: Array, precision: Precision
-) -> NDArray[np.intp]:
-    """The parameters whose steps are not what `step_lengths` would find, by the curvature along each of them.
-
-    Parameters
-    ----------
-    bend : float64 (n_param,)
-        The diagonal of P, by differences with these steps.
-    step, low, high : float64 (n_param,)
-    precision : "double" or "single"
-    """
-    return np.flatnonzero(_wanted(bend, step, np.minimum(0.25 * (high - low), 1e3 * step), precision)[1])
-
-
-def _wanted(
-    bend: Array, step: Array, longest: Array, precision: Precision
-) -> tuple[Array, NDArray[np.bool_]]:
-    """The steps that curvatures found with other steps ask for, and whether they differ by three times."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        wanted = np.where(bend > 0.0, _STEP[precision] / np.sqrt(bend), 10.0 * step)
-    wanted = np.minimum(np.where(np.isfinite(bend), wanted, 0.1 * step), longest)
-    return wanted, np.abs(np.log(wanted / step)) >= np.log(3.0)
-
-
-def sigmas(step: Array, precision: Precision) -> Array:
-    """The sigma of each parameter, float64 (n_param,), from which `step_lengths` took a fraction."""
-    return step / _STEP[precision]
-
-
-def curvature(gradient: Gradient, theta: Array, low: Array, high: Array, step: Array) -> Array:
-    """P, float64 (n_param, n_param), by central differences of the gradient; one-sided at a limit."""
-    matrix = falls(gradient, theta, low, high, step)
-    return 0.5 * (matrix + matrix.T)
-
-
-def falls(
-    function: Gradient,
-    theta: Array,
-    low: Array,
-    high: Array,
-    step: Array,
-    which: NDArray[np.intp] | None = None,
-) -> Array:
-    """Minus the derivatives of values (n, n_value) of vectors (n, n_param), float64 (n_param, n_value).
-
-    By central differences, one-sided at a limit; with `which`, those with respect to these parameters alone.
-    """
-    which = np.arange(theta.size) if which is None else which
-    row, axes = np.arange(which.size), np.diag(step)[which]
-    up, down = np.minimum(theta + axes, high), np.maximum(theta - axes, low)
-    values = function(np.concatenate([up, down, theta[None]]))
-    rise, fall, middle = values[: which.size], values[which.size : -1], values[-1]
-    above, below = up[row, which] - theta[which], theta[which] - down[row, which]
-    # Where a constraint forbids the step to one side, the difference is taken to the other side alone.
-    above, rise = np.where(np.isnan(rise).any(axis=1), 0.0, above), np.where(np.isnan(rise), middle, rise)
-    below, fall = np.where(np.isnan(fall).any(axis=1), 0.0, below), np.where(np.isnan(fall), middle, fall)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.asarray(-(rise - fall) / (above + below)[:, None])
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import MEMORY, climb_on
-from biro.maximum.laplace import Laplace, curvature, falls, step_lengths, unsettled_steps
+from biro.maximum.differences import curvature, curvature_by_steps, step_lengths
+from biro.maximum.laplace import Laplace
 from biro.maximum.saddles import curvature_modes, explore_around
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.stationary_point import StationaryPoint
@@ -108,33 +109,24 @@ class _CurvatureNear:
 
     def __init__(self, ascent: Ascent) -> None:
         self._ascent = ascent
+        self._step = 1e-4 * ascent.width
         self._theta: Array | None = None
         self._matrix: Array = np.empty((0, 0))
 
     def __call__(self, theta: Array) -> Array:
         if self._theta is None or _distance(theta, self._theta, self._matrix) > NEAR:
-            self._matrix, self._theta = _curvature(self._ascent, theta), theta
+            self._matrix, self._theta = self._worked_out(theta), theta
         return self._matrix
 
-
-def _curvature(ascent: Ascent, theta: Array) -> Array:
-    """P, (n_param, n_param), by differences of the gradient.
-
-    To look for the steps of many parameters takes as long as the differences. So these begin with the steps
-    of the point before, and are made again along the parameters for which they show other steps to be right.
-    """
-    many, gradient, box = theta.size > MEMORY, ascent.gradient, (ascent.low, ascent.high)
-    precision, known = ascent.likelihood.precision, ascent.step
-    if known is None or not many:
-        first = 1e-4 * ascent.width if known is None else known
-        ascent.step = step_lengths(gradient, theta, *box, first, precision)
-        return curvature(gradient, theta, *box, ascent.step)
-    slopes = falls(gradient, theta, *box, known)
-    again = unsettled_steps(np.diag(slopes), known, *box, precision)
-    if again.size:
-        ascent.step = step_lengths(gradient, theta, *box, known, precision, again)
-        slopes[again] = falls(gradient, theta, *box, ascent.step, again)
-    return np.asarray(0.5 * (slopes + slopes.T))
+    def _worked_out(self, theta: Array) -> Array:
+        ascent, precision = self._ascent, self._ascent.likelihood.precision
+        of, box = ascent.gradient, (ascent.low, ascent.high)
+        if ascent.step is None:
+            self._step = step_lengths(of, theta, *box, self._step, precision)
+            return curvature(of, theta, *box, self._step)
+        first = 1e-4 * ascent.width
+        matrix, ascent.step = curvature_by_steps(of, theta, *box, ascent.step, first, precision)
+        return matrix
 
 
 def _distance(theta: Array, other: Array, matrix: Array) -> float:

@@ -31,7 +31,7 @@ from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
 from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
 from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.maximum.laplace import curvature
+from biro.maximum.differences import curvature
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch

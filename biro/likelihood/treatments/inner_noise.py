@@ -27,7 +27,7 @@ from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.varied_noise import VariedNoise
-from biro.maximum.laplace import falls
+from biro.maximum.differences import falls
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
