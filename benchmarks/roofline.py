@@ -291,6 +291,7 @@ def longest(call: Line) -> tuple[str, Line]:
 def page_table(run: Line) -> str:
     """The longest kernel of each call, as docs/performance.md has it."""
     memories = [each for memory in ("device", "shared") for each in (f"a byte of {memory} memory", "TB/s")]
+    memories.append("TB/s of L2")
     rows = []
     for number, call in enumerate(run["calls"], 1):
         name, kernel = longest(call)
@@ -304,6 +305,8 @@ def page_table(run: Line) -> str:
                 f"{1e-12 * kernel['bytes'][memory] / seconds:.{digits}f}",
             )
         ]
+        of_l2 = kernel["bytes"].get("L2")
+        of_memories.append("" if of_l2 is None else f"{1e-12 * of_l2 / seconds:.2f}")
         rate, of_roof = f"{1e-12 * operations / seconds:.0f}", f"{100.0 * share:.0f} % of {roof}"
         rows.append(
             [str(number), call["call"], f"`{name}`", f"{1e3 * seconds:.2f}", rate, *of_memories, of_roof]

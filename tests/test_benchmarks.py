@@ -194,7 +194,7 @@ def test_products_of_matrix_units_that_are_moves_do_not_count(benchmarks: Benchm
 
 
 def test_the_page_has_the_rooflines_of_the_run(benchmarks: Benchmarks) -> None:
-    path = BENCHMARKS / "results" / "roofline" / "nvidia_h100_80gb_hbm3.json"
+    path = BENCHMARKS / "results" / "roofline" / "nvidia_h200.json"
     run = json.loads(path.read_text(encoding="utf-8"))
     page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
     assert benchmarks("roofline").page_table(run) in page

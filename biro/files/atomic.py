@@ -15,13 +15,13 @@ _TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|pdf|html)\.\d+\.tm
 """Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
 
 
-def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+def write_atomic(path: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
     """Write a file as a whole or not at all: into a temporary file, flushed to disk, then renamed.
 
     Parameters
     ----------
     path : Path
-    data : bytes
+    data : bytes or memoryview
     mode : int
         Permissions of the file.
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.differences import sigmas, step_lengths
+from biro.maximum.saddles import NEGATIVE, curvature_modes
 from biro.target.batching import BatchingPool, ask
 
 Array = NDArray[np.float64]
@@ -54,13 +55,13 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     y, value = _minimise(ascent, ascent.y(theta), N_EARLY)
     if len(y) > N_KEPT:
         y = y[_kept(ascent, y, value)]
-    sigma = None
+    scale = None
     if y.shape[1] > MEMORY:
         best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
         first = 1e-4 * ascent.width
         ascent.step = step_lengths(ascent.gradient, best, ascent.low, ascent.high, first, precision)
-        sigma = sigmas(ascent.step, precision)
-    y, value = _minimise_to_the_end(ascent, y, sigma)
+        scale = _scale(ascent, y[0], sigmas(ascent.step, precision))
+    y, value = _minimise(ascent, y, N_LATE, scale)
     return ascent.theta(y), value
 
 
@@ -101,18 +102,12 @@ def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:
     -------
     float64 (n_param,)
     """
-    sigma = None
+    y, factor = ascent.y(theta[None]), None
     if theta.size > MEMORY:
-        along = np.nan_to_num(np.abs(np.diag(curvature)))
-        sigma = 1.0 / np.sqrt(np.maximum(along, 1.0 / ascent.width**2))
-    y, _ = _minimise_to_the_end(ascent, ascent.y(theta[None]), sigma)
+        factor = _whitening(ascent, y[0], curvature)
+    y, _ = _minimise(ascent, y, N_LATE, factor)
     end: Array = ascent.theta(y)[0]
     return end
-
-
-def _minimise_to_the_end(ascent: Ascent, y: Array, sigma: Array | None) -> tuple[Array, Array]:
-    """`_minimise` with many iterations; y is scaled by the errors `sigma` of theta where these are given."""
-    return _minimise(ascent, y, N_LATE, None if sigma is None else _scale(ascent, y[0], sigma))
 
 
 def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
@@ -123,19 +118,33 @@ def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
     return np.clip(np.where(np.isfinite(scale), scale, 1.0), 1e-9, 1.0)
 
 
-def _minimise(ascent: Ascent, y: Array, n_iteration: int, scale: Array | None = None) -> tuple[Array, Array]:
-    """L-BFGS-B on minus the log-posterior from each start, side by side, in y / scale; the highest first."""
+def _whitening(ascent: Ascent, y: Array, curvature: Array) -> Array:
+    """Steps of y, in columns, along which minus the log-posterior has the curvature 1, (n_param, n_param)."""
+    _, scale, values, vectors = curvature_modes(curvature, np.zeros(y.size, np.int64), ascent.width)
+    least = NEGATIVE[ascent.likelihood.precision]
+    return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.maximum(np.abs(values), least))
+
+
+def _minimise(ascent: Ascent, y: Array, n_iteration: int, factor: Array | None = None) -> tuple[Array, Array]:
+    """L-BFGS-B on minus the log-posterior from each start, side by side; the highest first.
+
+    It moves in z, with y = start + factor z; a factor of one dimension is the diagonal of a matrix.
+    """
     from scipy import optimize
 
     # SciPy's stubs know no function that returns its gradient too.
     minimize: Callable[..., _Outcome] = optimize.minimize
-    unit = np.ones(y.shape[1]) if scale is None else scale
-
-    def value_and_gradient(scaled: Array) -> tuple[float, Array]:
-        answer = ask(scaled * unit)
-        return float(answer[0]), answer[1:] * unit
+    by = np.ones(y.shape[1]) if factor is None else factor
+    is_diagonal = by.ndim == 1
 
     def from_one_start(start: Array) -> tuple[float, Array]:
+        def moved(z: Array) -> Array:
+            return np.asarray(start + (by * z if is_diagonal else by @ z))
+
+        def value_and_gradient(z: Array) -> tuple[float, Array]:
+            answer = ask(moved(z))
+            return float(answer[0]), answer[1:] * by if is_diagonal else answer[1:] @ by
+
         options = {
             "maxiter": n_iteration,
             "maxfun": 2 * n_iteration,
@@ -143,8 +152,9 @@ def _minimise(ascent: Ascent, y: Array, n_iteration: int, scale: Array | None = 
             "ftol": 1e-11,
             "gtol": 1e-9,
         }
-        outcome = minimize(value_and_gradient, start / unit, jac=True, method="L-BFGS-B", options=options)
-        return -float(outcome.fun), outcome.x * unit
+        zero = np.zeros(start.size)
+        outcome = minimize(value_and_gradient, zero, jac=True, method="L-BFGS-B", options=options)
+        return -float(outcome.fun), moved(outcome.x)
 
     with BatchingPool(ascent.descend, len(y)) as pool:
         ends = sorted(pool.map(from_one_start, list(y)), key=lambda end: -end[0])

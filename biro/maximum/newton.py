@@ -90,7 +90,7 @@ def newton(ascent: Ascent, theta: Array, *, stay: bool = False) -> NewtonResult:
             higher = _line_search(ascent, point, step, enough)
             if higher is not None:
                 many = left > LARGE and theta.size > MEMORY  # a new curvature costs more than to climb
-                theta = climb_on(ascent, higher, matrix) if many else higher
+                theta = _climb_on(ascent, higher, point, matrix, stay=stay) if many else higher
                 continue
         if not stay:
             explore_around(ascent, StationaryPoint(*point, matrix))
@@ -102,6 +102,24 @@ def newton(ascent: Ascent, theta: Array, *, stay: bool = False) -> NewtonResult:
             point = _last_step(ascent, point, step)
         break
     return NewtonResult(point.value, _approximation(ascent, StationaryPoint(*point, matrix)), left)
+
+
+def _climb_on(ascent: Ascent, higher: Array, point: Point, matrix: Array, *, stay: bool) -> Array:
+    """Where climbs from a point `higher` than `point` end, by one curvature, float64 (n_param,).
+
+    Unless it is to `stay`, points near by are tried first as about a maximum, and again after each climb:
+    they cost a tenth of a new curvature.
+    """
+    for k in range(N_RESTART):
+        if not stay:
+            explore_around(ascent, StationaryPoint(*point, matrix))
+            if k and ascent.best < point.value + LARGE:
+                break
+            higher = ascent.best_theta
+        point = at_ends(ascent, climb_on(ascent, higher, matrix))
+        if stay:
+            break
+    return point.theta
 
 
 class _CurvatureNear:

@@ -21,14 +21,16 @@ log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 FILE = "draws.npz"
-SAVE_EVERY = 5.0
-"""Seconds between writes of the draws; what a kill can cost."""
+SAVE_EVERY, SAVE_SHARE = 5.0, 0.03
+"""Seconds between writes of the draws, and the part of the time that they may take: what a kill can cost."""
 RECORDER = "recorder"
 """The variable by which nutpie's traces and recorders find each other."""
 STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth", "step_size")])
 """Statistics of each draw, from nutpie."""
 # nutpie has no types.
 Trace: TypeAlias = Any
+_ROOM = 64
+"""Draws of a chain for which there is room at first."""
 _MEET = 10.0
 """Seconds that a chain waits for all others to begin; then it begins without them."""
 _ENOUGH_FOR_SCALE = 200
@@ -78,8 +80,25 @@ class _Chain:
 
     def __init__(self) -> None:
         self.index = 0
-        self.z: list[Array] = []
         self.stats = np.empty(0, STATS)
+        self._rows, self._n = np.empty((0, 0)), 0
+
+    def __len__(self) -> int:
+        return self._n
+
+    @property
+    def z(self) -> Array:
+        """Its draws, float64 (n, n_dim), for any thread to read."""
+        n = self._n  # rows have at least as many
+        return self._rows[:n]
+
+    def add(self, z: Array) -> None:
+        """One more draw."""
+        if self._n == len(self._rows):
+            more = np.empty((max(_ROOM, self._n), z.size))
+            self._rows = np.concatenate([self._rows.reshape(-1, z.size), more])
+        self._rows[self._n] = z
+        self._n += 1
 
 
 class Draws:
@@ -137,7 +156,7 @@ class Draws:
         def record(scaled: Array) -> dict[str, Array]:
             if not self._frozen:
                 chain.index = self._index_of_thread.get(threading.get_ident(), 0)
-                chain.z.append(self._before.scale * scaled)
+                chain.add(self._before.scale * scaled)
             return {RECORDER: number}
 
         return record
@@ -156,20 +175,21 @@ class Draws:
     @property
     def n_step(self) -> int:
         """Draws of this process, tuning included."""
-        return sum(len(chain.z) for chain in self._new)
+        return sum(map(len, self._new))
 
     def so_far(self) -> Progress:
         """With the draws of this process at the last `look`: as many of each chain as of the shortest."""
         before = self._before
         n_chain, _, n_dim = before.z.shape
-        begun = [chain for chain in self._new if chain.z]  # more recorders are made than chains
-        n = min((min(len(chain.z), len(chain.stats)) for chain in begun), default=0)
+        begun = [chain for chain in self._new if len(chain)]  # more recorders are made than chains
+        n = min((min(len(chain), len(chain.stats)) for chain in begun), default=0)
         if len(begun) < n_chain or not n:
             return before
         chains = sorted(begun, key=lambda chain: (chain.index, chain.z[0].tolist()))
         first = min(self._n_tune, n)
-        new = np.array([chain.z[first:n] for chain in chains]).reshape(n_chain, n - first, n_dim)
-        z = np.concatenate([before.z, new], axis=1)
+        z = np.stack([chain.z[first:n] for chain in chains])
+        if before.z.size:
+            z = np.concatenate([before.z, z], axis=1)
         # While there are too few draws after tuning, the second half of all draws of this process is used.
         recent = z if z[..., 0].size >= _ENOUGH_FOR_SCALE else np.array([c.z[n // 2 : n] for c in chains])
         recent = recent.reshape(-1, n_dim)
@@ -195,7 +215,7 @@ class DrawsFile:
 
     def __init__(self, path: Path, run_id: str) -> None:
         self._path, self._run_id, self._saved = path, run_id, time.monotonic()
-        self._failed = False
+        self._took, self._failed = 0.0, False
 
     def read(self, n_chain: int, n_dim: int) -> tuple[Array, Array, Progress] | None:
         """Middle and factor of the coordinates, and the draws in them; None when there are none.
@@ -232,21 +252,24 @@ class DrawsFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether they have not been written for a while."""
-        return time.monotonic() - self._saved >= SAVE_EVERY
+        """Whether they have not been written for a while, a longer one where that takes long."""
+        return time.monotonic() - self._saved >= max(SAVE_EVERY, self._took / SAVE_SHARE)
 
     def save(self, middle: Array, factor: Array, draws: Draws) -> None:
         """Write them. A full disk is reported once and tried again."""
-        self._saved, data = time.monotonic(), io.BytesIO()
+        begin, data = time.monotonic(), io.BytesIO()
         arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
         np.savez(data, **arrays, middle=middle, factor=factor, run_id=self._run_id)
         try:
-            write_atomic(self._path, data.getvalue())
+            write_atomic(self._path, data.getbuffer())
         except OSError as error:
             if not self._failed:
                 log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
             self._failed = True
             return
+        finally:
+            self._saved = time.monotonic()
+            self._took = self._saved - begin
         if self._failed:
             log.warning("%s is written again", self._path)
         self._failed = False

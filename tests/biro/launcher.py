@@ -82,6 +82,7 @@ def _set_clock(likelihood: Counted) -> None:
     clock = SimpleNamespace(monotonic=lambda: likelihood.n_call / CALLS_PER_SAVE, time=time.time)
     for module in (emcee_chain, dynesty_checkpoint, nuts_draws):
         module.time, module.SAVE_EVERY = clock, 1.0
+    nuts_draws.SAVE_SHARE = np.inf  # other chains make calls meanwhile
     nuts._CHECK_EVERY = 0.01
 
 

@@ -17,6 +17,7 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
 from biro.maximum.ascent import Ascent
+from biro.maximum.climb import climb_on
 from biro.maximum.differences import curvature_by_steps
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
@@ -838,3 +839,20 @@ def test_many_parameters_keep_the_steps_of_their_differences() -> None:
         looked_for = 2 * (1 + n_far) + 2 * n_far + 1 if n_far else 0  # two rounds, then both sides again
         assert n_row == 2 * n + 1 + looked_for
         np.testing.assert_allclose(found, np.where(np.arange(n) < n_far, right, step), rtol=1e-9)
+
+
+def test_a_climb_of_many_parameters_goes_by_all_of_the_curvature() -> None:
+    """Parameters depend on each other: where the curvature is known, hills are round and climbs short."""
+    rng, n = np.random.default_rng(4), 40
+    sigma = 10.0 ** rng.uniform(-3, 0, n)
+    directions, _ = np.linalg.qr(rng.normal(size=(n, n)))
+    correlation = directions * np.geomspace(1e-4, 1.0, n) @ directions.T
+    covariance = sigma[:, None] * correlation * sigma
+    priors = [Flat(-1000 * x, 1000 * x, f"p{i}") for i, x in enumerate(sigma)]
+    ascent = Ascent(SmoothGaussian(priors, np.zeros(n), covariance))
+    end = climb_on(ascent, sigma * rng.normal(size=n), np.linalg.inv(covariance))
+    away = np.linalg.solve(np.linalg.cholesky(covariance), end)
+    # In parameters over their errors lengths differ by 100: some hundred gradients without the curvature.
+    assert ascent.n_row < 40
+    # It ends where the last step gained less than 1e-11 of ln p, some 100: about 1e-9 = away^2 / 2.
+    assert np.linalg.norm(away) < 1e-3

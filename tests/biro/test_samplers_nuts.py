@@ -400,6 +400,26 @@ def test_what_goes_wrong_in_a_chain_is_said(
     assert (np.abs(np.diff(kept[:, -20:], axis=1)).max(axis=2) > 0).mean() > 0.8
 
 
+def test_draws_are_written_less_often_where_that_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most 3 % of the time, as stated; after 5 s where it takes less."""
+    clock = SimpleNamespace(now=0.0, took=0.0)
+    monkeypatch.setattr(nuts_draws, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def write(path: Path, data: bytes) -> None:
+        clock.now += clock.took
+
+    monkeypatch.setattr(nuts_draws, "write_atomic", write)
+    file = nuts_draws.DrawsFile(tmp_path / "draws.npz", "run")
+    draws = nuts_draws.Draws(10, nuts_draws.Progress.none(2, 3))
+    for clock.took, pause in ((0.01, 5.0), (3.0, 100.0)):
+        file.save(np.zeros(3), np.eye(3), draws)
+        end = clock.now
+        for clock.now, is_due in ((end + 0.999 * pause, False), (end + 1.001 * pause, True)):
+            assert file.is_due == is_due
+
+
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
     path = tmp_path / nuts_draws.FILE
     path.write_bytes(b"no archive")

@@ -19,21 +19,22 @@ from rime_kernels.physics.beam import NO_BEAM
 _SIDE = 2
 # Tiles that rows fill by less than this lose to other kernels (H100: 0.25, 20 antennas, by 1.1).
 LEAST_UNIT_FILL = 0.35
-# Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100).
+# Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100;
+# four in double precision: H200).
 _LEAST_POINTS = {
-    (True, 4): 64, (True, 2): 24, (True, 1): 16, (False, 4): 150, (False, 2): 50, (False, 1): 12,
+    (True, 4): 64, (True, 2): 24, (True, 1): 16, (False, 4): 64, (False, 2): 50, (False, 1): 12,
 }  # fmt: skip
 # Slots of a block, and bytes of its shared memory for all but operands.
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
 # The same for brightness and directions of two chunks of points alone.
 _BRIGHT_BYTES = 3 * 1024
 # Threads, registers of each, units and tiles of a thread, by precision (single or not) and Stokes parameters:
-# the fastest of those tried on an H100.
+# the fastest of those tried on an H100 (four in double precision: on an H200).
 _SHAPES = {
     (True, 4): (640, 96, 16, 1),
     (True, 2): (320, 96, 16, 2),
     (True, 1): (320, 64, 16, 2),
-    (False, 4): (640, 96, 16, 1),
+    (False, 4): (320, 168, 16, 2),
     (False, 2): (320, 96, 16, 2),
     (False, 1): (320, 64, 8, 2),
 }
