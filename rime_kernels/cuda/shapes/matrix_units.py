@@ -39,7 +39,7 @@ _SHAPES = {
     (False, 1): (320, 64, 8, 2),
 }
 
-# Registers of a thread that adds Gaussians, too: with fewer, sums would not stay in them.
+# Registers of a thread that adds Gaussians, too, at least: with fewer, sums would not stay in them.
 _MIXED_REGISTERS = 96
 # Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
 _LEAST_GATHERING = 48
@@ -138,9 +138,10 @@ def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
     if _forced:
         return shape
     n_stokes, system = 4 if variant.polarised else 1, 1024  # bytes of each block that the system takes
-    most = min(2, REGISTERS // (shape.n_thread * _MIXED_REGISTERS))  # small arrays would have shorter chunks
+    register = max(_MIXED_REGISTERS, shape.max_register)
+    most = min(2, REGISTERS // (shape.n_thread * register))  # small arrays would have shorter chunks
     for n_block, units, chunk in [(most, shape.units, 8), (most, 8, 8), (most, 8, 4), (1, 8, 4)]:
-        found = dataclasses.replace(shape, units=units, chunk=chunk, max_register=_MIXED_REGISTERS)
+        found = dataclasses.replace(shape, units=units, chunk=chunk, max_register=register)
         declared = kernel_bytes(variant.single, n_stokes, True, found) + _BRIGHT_BYTES
         of_operands = 2 * 16 * units * shape.n_slot * (1 + variant.n_stokes)
         of_all = n_block * (declared + of_operands + system)
