@@ -119,10 +119,13 @@ def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
 
 
 def _whitening(ascent: Ascent, y: Array, curvature: Array) -> Array:
-    """Steps of y, in columns, along which minus the log-posterior has the curvature 1, (n_param, n_param)."""
+    """Steps of y, in columns, along which minus the log-posterior has the curvature 1, (n_param, n_param).
+
+    Where that is no more than an error of differences, they are as long as for parameters by themselves.
+    """
     _, scale, values, vectors = curvature_modes(curvature, np.zeros(y.size, np.int64), ascent.width)
-    least = NEGATIVE[ascent.likelihood.precision]
-    return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.maximum(np.abs(values), least))
+    known = np.abs(values) > NEGATIVE[ascent.likelihood.precision]
+    return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.where(known, np.abs(values), 1.0))
 
 
 def _minimise(ascent: Ascent, y: Array, n_iteration: int, factor: Array | None = None) -> tuple[Array, Array]:
