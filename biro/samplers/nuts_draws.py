@@ -214,8 +214,8 @@ class DrawsFile:
     """
 
     def __init__(self, path: Path, run_id: str) -> None:
-        self._path, self._run_id, self._saved = path, run_id, time.monotonic()
-        self._took, self._failed = 0.0, False
+        self._path, self._run_id = path, run_id
+        self._due, self._failed = time.monotonic() + SAVE_EVERY, False
 
     def read(self, n_chain: int, n_dim: int) -> tuple[Array, Array, Progress] | None:
         """Middle and factor of the coordinates, and the draws in them; None when there are none.
@@ -253,11 +253,11 @@ class DrawsFile:
     @property
     def is_due(self) -> bool:
         """Whether they have not been written for a while, a longer one where that takes long."""
-        return time.monotonic() - self._saved >= max(SAVE_EVERY, self._took / SAVE_SHARE)
+        return time.monotonic() >= self._due
 
     def save(self, middle: Array, factor: Array, draws: Draws) -> None:
         """Write them. A full disk is reported once and tried again."""
-        begin, data = time.monotonic(), io.BytesIO()
+        begun, data = time.monotonic(), io.BytesIO()
         arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
         np.savez(data, **arrays, middle=middle, factor=factor, run_id=self._run_id)
         try:
@@ -268,8 +268,8 @@ class DrawsFile:
             self._failed = True
             return
         finally:
-            self._saved = time.monotonic()
-            self._took = self._saved - begin
+            ended = time.monotonic()
+            self._due = ended + max(SAVE_EVERY, (ended - begun) / SAVE_SHARE)
         if self._failed:
             log.warning("%s is written again", self._path)
         self._failed = False
