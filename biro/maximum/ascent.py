@@ -81,7 +81,7 @@ class Ascent:
 
     def pull_back(self, y: Array, slope: Array) -> Array:
         """Derivatives with respect to y from those with respect to theta, (n, n_param)."""
-        return np.asarray(self._change.pull_back(y, slope))
+        return self._change.at(y).pull_back(slope)
 
     def theta(self, y: Array) -> Array:
         """Within the prior; periodic parameters in their range."""
@@ -89,9 +89,10 @@ class Ascent:
 
     def descend(self, y: Array) -> Array:
         """Minus the log-posterior and its derivatives with respect to y, (n, 1 + n_param)."""
-        value, gradient = self.value_and_gradient(np.clip(self._change.theta(y), self.low, self.high))
+        change = self._change.at(y)
+        value, gradient = self.value_and_gradient(np.clip(change.theta, self.low, self.high))
         fine = np.isfinite(value)[:, None]
-        slope = self._change.pull_back(y, np.where(fine, gradient, 0.0))
+        slope = change.pull_back(np.where(fine, gradient, 0.0))
         return np.where(fine, -np.column_stack([value, slope]), FAR * (np.arange(slope.shape[1] + 1) == 0))
 
     def _check(self, theta: Array, value: Array, gradient: Array) -> None:

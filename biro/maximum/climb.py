@@ -112,7 +112,7 @@ def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:
 
 def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
     """About one sigma of each y, from those of theta, (n_param,)."""
-    slope = np.diag(ascent.pull_back(np.broadcast_to(y, (y.size, y.size)), np.eye(y.size)))
+    slope = np.diag(ascent.pull_back(y, np.eye(y.size)))
     with np.errstate(divide="ignore"):
         scale = sigma / np.abs(slope)
     return np.clip(np.where(np.isfinite(scale), scale, 1.0), 1e-9, 1.0)

@@ -66,12 +66,11 @@ class Whitened:
 
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
-        y = self._y(z)
-        theta = np.clip(self._likelihood.model.wrap(self._change.theta(y)), self._low, self._high)
+        change = self._change.at(self._y(z))
+        theta = np.clip(self._likelihood.model.wrap(change.theta), self._low, self._high)
         value, slope = self._likelihood.log_posterior_and_gradient(theta)
-        slope = self._change.pull_back(y, slope) + self._change.log_jacobian_slope(y)
-        slope = _by_row(self._root.draw_back, slope)
-        return np.column_stack([value + self._change.log_jacobian(y), slope])
+        slope = _by_row(self._root.draw_back, change.pull_back(slope) + change.log_jacobian_slope())
+        return np.column_stack([value + change.log_jacobian(), slope])
 
     def _y(self, z: Array) -> Array:
         return self.middle + _by_row(self._root.draw, z)
@@ -127,7 +126,7 @@ def _factor(change: Unconstrained, middle: Array, laplace: Laplace) -> Array:
     known = np.flatnonzero((laplace.side == 0) & np.isfinite(np.diag(laplace.covariance)))
     if not known.size:
         return factor
-    slopes = change.pull_back(np.broadcast_to(middle, (n, n)), np.eye(n))  # d theta_k / d y
+    slopes = change.at(middle).pull_back(np.eye(n))  # d theta_k / d y
     inverse = np.linalg.inv(slopes[np.ix_(known, known)])
     covariance = inverse @ laplace.covariance[np.ix_(known, known)] @ inverse.T
     values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))

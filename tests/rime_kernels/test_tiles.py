@@ -70,6 +70,7 @@ def test_only_what_occurs_twice_takes_another_layer(case: Case) -> None:
 def test_splits_hold_what_a_block_can(case: Case) -> None:
     table = case.table()
     assert 1 <= table.n_tile <= case.max_tile
+    assert table.fill * table.place.size == pytest.approx(np.count_nonzero(table.place))
     assert case.side <= table.n_slot <= case.max_slot
     assert table.n_slot % case.side == 0
     occupied = np.count_nonzero(table.place.any(axis=(0, 2)))

@@ -74,9 +74,9 @@ def unconstrained_precision(likelihood: SegmentedLikelihood, y: Array, width: Ar
     rows = np.zeros((border.size, n))
     rows[np.arange(border.size), border] = 1.0
     theta = np.clip(model.wrap(change.theta(y)), *model.box)
-    y = change.of_theta(theta, _APART * width)
-    slopes = change.pull_back(y, inner)
-    of_border = change.pull_back(np.broadcast_to(y, rows.shape), rows)[:, border]
+    within = change.at(change.of_theta(theta, _APART * width))
+    slopes = within.pull_back(inner)
+    of_border = within.pull_back(rows)[:, border]
     seen = space.seen_from(slopes, of_border)
     arrow = posterior_arrow(likelihood, theta, width)
     return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, _FLOOR)))

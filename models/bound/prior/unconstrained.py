@@ -41,9 +41,10 @@ class Mapped(NamedTuple):
 
 
 def between(z: Array, low: Array, width: Array) -> Mapped:
-    """x = low + width / (1 + exp(-z)), dx/dz = width sigma(z) sigma(-z)."""
-    log_slope = np.log(width) + special.log_expit(z) + special.log_expit(-z)
-    return Mapped(low + width * special.expit(z), log_slope, special.expit(-z) - special.expit(z))
+    """x = low + width / (1 + exp(-z)), dx/dz = width exp(-|z|) / (1 + exp(-|z|))^2."""
+    away = np.abs(z)
+    log_slope = np.log(width) - away - 2.0 * np.log1p(np.exp(-away))
+    return Mapped(low + width * special.expit(z), log_slope, -np.tanh(0.5 * z))
 
 
 def log_between(z: Array, low: Array, width: Array) -> Mapped:
@@ -107,8 +108,55 @@ def _moved_in(mapping: _Map, x: Array, spread: Array, first: Array, second: Arra
     return np.clip(x, np.minimum(low + spread, middle), np.maximum(high - spread, middle))
 
 
+class ChangeAt:
+    """The change of parameters theta <-> y at some y, float64 (..., n_param): `Unconstrained.at`.
+
+    Attributes
+    ----------
+    theta : float64 (..., n_param)
+        Periodic parameters may lie outside their range.
+    """
+
+    def __init__(self, y: Array, mapped: Mapped, chains: Sequence[NDArray[np.int64]]) -> None:
+        self._y, self._mapped, self._chains = y, mapped, chains
+        self.theta = mapped.x
+
+    def log_jacobian(self) -> Array:
+        """ln |d theta / d y|, float64 (...): added to a log density of theta it gives the one of y."""
+        total = self._mapped.log_slope.sum(axis=-1)
+        for chain in self._chains:
+            total = total + special.log_expit(self._y[..., chain[:-1]]).sum(axis=-1)
+        return np.asarray(total)
+
+    def log_jacobian_slope(self) -> Array:
+        """Derivatives of `log_jacobian` with respect to y, float64 (..., n_param)."""
+        slope = self._ordered_back(self._mapped.log_slope_slope)
+        for chain in self._chains:
+            slope[..., chain[:-1]] += special.expit(-self._y[..., chain[:-1]])
+        return slope
+
+    def pull_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to y from those with respect to theta, both float64 (..., n_param).
+
+        Of one y, slopes may have more dimensions.
+        """
+        return self._ordered_back(slopes * np.exp(self._mapped.log_slope))
+
+    def _ordered_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to y from those with respect to z.
+
+        In a chain the y of a parameter raises its own z and those of all larger parameters.
+        """
+        found = slopes.copy()
+        for chain in self._chains:
+            above_it = np.cumsum(slopes[..., chain], axis=-1)
+            found[..., chain[:-1]] = special.expit(self._y[..., chain[:-1]]) * above_it[..., :-1]
+            found[..., chain[-1]] = above_it[..., -1]
+        return found
+
+
 class Unconstrained:
-    """The change of parameters theta <-> y, its Jacobian and derivatives.
+    """The change of parameters theta <-> y.
 
     Parameters
     ----------
@@ -147,23 +195,9 @@ class Unconstrained:
         """theta of y, both float64 (..., n_param); periodic parameters may lie outside their range."""
         return self._mapped(y).x
 
-    def log_jacobian(self, y: Array) -> Array:
-        """ln |d theta / d y|, float64 (...): added to a log density of theta it gives the one of y."""
-        total = self._mapped(y).log_slope.sum(axis=-1)
-        for chain in self._chains:
-            total = total + special.log_expit(y[..., chain[:-1]]).sum(axis=-1)
-        return np.asarray(total)
-
-    def log_jacobian_slope(self, y: Array) -> Array:
-        """Derivatives of `log_jacobian` with respect to y, float64 (..., n_param)."""
-        slope = self._ordered_back(y, self._mapped(y).log_slope_slope)
-        for chain in self._chains:
-            slope[..., chain[:-1]] += special.expit(-y[..., chain[:-1]])
-        return slope
-
-    def pull_back(self, y: Array, slopes: Array) -> Array:
-        """Derivatives with respect to y from those with respect to theta, both float64 (..., n_param)."""
-        return self._ordered_back(y, slopes * np.exp(self._mapped(y).log_slope))
+    def at(self, y: Array) -> ChangeAt:
+        """The change at y, float64 (..., n_param)."""
+        return ChangeAt(y, self._mapped(y), self._chains)
 
     def of_theta(self, theta: Array, spread: Array | None = None) -> Array:
         """y of theta, both float64 (..., n_param).
@@ -206,18 +240,6 @@ class Unconstrained:
             lifts = -special.log_expit(-y[..., chain[-2::-1]])
             z[..., chain[::-1]] = np.cumsum(np.concatenate([y[..., chain[-1:]], lifts], axis=-1), axis=-1)
         return z
-
-    def _ordered_back(self, y: Array, slopes: Array) -> Array:
-        """Derivatives with respect to y from those with respect to z.
-
-        In a chain the y of a parameter raises its own z and those of all larger parameters.
-        """
-        found = slopes.copy()
-        for chain in self._chains:
-            above_it = np.cumsum(slopes[..., chain], axis=-1)
-            found[..., chain[:-1]] = special.expit(y[..., chain[:-1]]) * above_it[..., :-1]
-            found[..., chain[-1]] = above_it[..., -1]
-        return found
 
 
 def _map_of(parameter: Parameter, low: float, high: float, turns: bool) -> tuple[_Map, float, float]:

@@ -16,6 +16,7 @@ from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
 from rime_kernels.cuda.shapes.matrix_units import (
     LEAST_UNIT_FILL,
+    fill_pays,
     fitted_units,
     most_unit_splits,
     unit_shape,
@@ -61,11 +62,13 @@ class Layouts:
         n_done = sources.n_source * sources.n_batch
         if self._may_use_units and units_pay(summed, n_point, n_shape, for_adjoint=for_adjoint):
             tiles = self._units_of(variant)
-            may = tiles is not None and (tiles.may_gather or not for_adjoint)
-            if tiles is not None and may and n_shape:
-                may = tiles.mixes and (not for_adjoint or self.beside(tiles, variant, n_done) is not None)
-            if tiles is not None and may:
-                return tiles
+            if tiles is not None and fill_pays(summed, n_point, tiles.tiles.fill, for_adjoint=for_adjoint):
+                may = tiles.may_gather or not for_adjoint
+                if n_shape:
+                    beside = not for_adjoint or self.beside(tiles, variant, n_done) is not None
+                    may = may and tiles.mixes and beside
+                if may:
+                    return tiles
         return self._threads_of(variant, n_shape > 0, n_done)
 
     def _summed(self, variant: Variant) -> Variant:

@@ -33,6 +33,8 @@ class TileTable(NamedTuple):
         How many of these slots hold antennas of some split: the first ones.
     group : (2, n_split, n_tile)
         Which of the split's groups a tile puts against which.
+    fill : float
+        The share of places that have a row.
     """
 
     place: NDArray[np.int32]
@@ -40,6 +42,7 @@ class TileTable(NamedTuple):
     antenna: NDArray[np.int32]
     group: NDArray[np.int32]
     n_used: int
+    fill: float
 
     @property
     def n_layer(self) -> int:
@@ -130,7 +133,8 @@ def tile_table(
 
     n_tile = bundle.n_tile * max(part.size for part in parts)
     n_slot = n_unit_slot * max(unit.size for unit in units_of)
-    if first.size < least_fill * (layer_time.size * len(parts) * side * side * n_tile):
+    fill = first.size / (layer_time.size * len(parts) * side * side * n_tile)
+    if fill < least_fill:
         return None
     place = np.zeros((layer_time.size, len(parts), side * side, n_tile), np.int32)
     antenna, n_used = np.zeros((len(parts), n_slot), np.int32), 0
@@ -154,7 +158,7 @@ def tile_table(
     tile = local[which] + bundle.number(groups_of[0] % bundle.n_first, groups_of[1] % bundle.n_second)
     numbers = 1 + np.arange(first.size)
     place[layer, split_of[which], cell, tile] = np.where(swapped, -numbers, numbers)
-    return TileTable(place, layer_time.astype(np.int32), antenna, group_of, n_used)
+    return TileTable(place, layer_time.astype(np.int32), antenna, group_of, n_used, fill)
 
 
 def _splits(

@@ -19,6 +19,12 @@ from rime_kernels.physics.beam import NO_BEAM
 _SIDE = 2
 # Tiles that rows fill by less than this lose to other kernels (H100: 0.25, 20 antennas, by 1.1).
 LEAST_UNIT_FILL = 0.35
+# Where rows fill less, units take four Stokes parameters in double precision for adjoints alone (H200: with
+# 0.46, 27 antennas, other kernels are faster by 1.17 to 1.26, with 0.79 slower by 1.12 to 1.40), and adjoints
+# of so many points alone, in single precision or not (100 points lose 1.13 in single and gain 1.12 in double
+# precision, 1000 gain 1.26 and 1.45).
+_GOOD_FILL = 0.6
+_LEAST_GATHERING_BELOW = {True: 160, False: 64}
 # Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100;
 # four in double precision: H200).
 _LEAST_POINTS = {
@@ -83,23 +89,37 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     return n_point >= least and are_there()
 
 
+def fill_pays(variant: Variant, n_point: int, fill: float, *, for_adjoint: bool) -> bool:
+    """Whether so many points are worth units where rows fill no more than that of their tiles."""
+    if _forced or fill >= _GOOD_FILL:
+        return True
+    if for_adjoint:
+        return n_point >= _LEAST_GATHERING_BELOW[variant.single]
+    return variant.single or variant.n_stokes < 4
+
+
 def _least_points(variant: Variant, n_gaussian: int) -> int:
     """Fewest points that are summed faster by units beside so many Gaussians.
 
     A Gaussian takes longer in tiles of units than in others, which rows fill better: 0.023 ms in place of
     0.016 where a point takes 0.006 to 0.008 in place of 0.012 (H100, 64 antennas, 100 times, 64 channels,
-    four Stokes parameters, single precision). Of other variants the numbers are guesses.
+    four Stokes parameters, single precision). In double precision it takes 0.077 in place of 0.045, and
+    the first one 0.3 more, where a point takes 0.017 in place of 0.021 (H200). Of fewer Stokes parameters
+    the numbers are guesses.
     """
-    return _LEAST_POINTS[variant.single, variant.n_stokes] + (2 if variant.single else 4) * n_gaussian
+    alone = _LEAST_POINTS[variant.single, variant.n_stokes]
+    if variant.single or not n_gaussian:
+        return alone + 2 * n_gaussian
+    return alone + 90 + 4 * n_gaussian
 
 
 def _least_gathering(n_gaussian: int) -> int:
     """Fewest points whose adjoint goes by units beside so many Gaussians, which gather as fast as without.
 
-    Beside 50 Gaussians 50 points gain 3 %, and data may have to be laid out twice for them; beside 20, 100
-    points gain 24 % (as above).
+    Beside 50 Gaussians 50 points gain 3 %, beside 100 with Stokes I alone 100 gain 6 % (H200); beside 20, 100
+    points gain 24 % (as above). Data may have to be laid out twice for them.
     """
-    return max(_LEAST_GATHERING, 2 * n_gaussian)
+    return max(_LEAST_GATHERING, n_gaussian)
 
 
 def may_gather(n_split: int, n_slot: int) -> bool:
