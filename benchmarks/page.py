@@ -55,6 +55,8 @@ def _section(run: Line) -> str:
     words = f"Python {about['python']}, {versions}." + (f" Other programs: {peers}." if peers else "")
     words += f" The run took {about['wall_s'] / 60:.1f} minutes; "
     words += f"the load average before it was {about['load']:.1f}."
+    if run.get("left_out"):
+        words += f" Not as in other runs: {run['left_out']}."
     parts = [head, words]
     parts += [_roofs(run["roofs"]), _cases(run), _units(run["cases"])]
     parts += [_growth(run["cases"]), _batches(run["cases"])]
