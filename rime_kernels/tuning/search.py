@@ -2,8 +2,8 @@
 
 A shape says how a kernel is divided among threads and shared memory. Every shape gives the right answer, to
 the rounding of its own order of sums, and flags to the bit: tuning saves time and nothing else. What is
-measured is one chi2 of a small synthetic problem, or a stage of flagging, from one shape to its neighbours as
-long as that becomes faster. There is nothing to tune on the CPU.
+measured is one chi2 of a small synthetic problem, a stage of flagging, or a prediction or an image, from one
+shape to its neighbours as long as that becomes faster. There is nothing to tune on the CPU.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import TypeAlias
 
 from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.cuda.kernels.tiles.units import are_there
 from rime_kernels.cuda.shapes import choice, records
 from rime_kernels.cuda.shapes.candidates import all_kinds, guess, neighbours
 from rime_kernels.cuda.shapes.families import KernelKind, Shape
@@ -75,7 +76,9 @@ def tune(precision: Precision | None = None, *, quick: bool = False, each: Each 
     backend, reason = device.resolve("auto")
     if backend != "cuda":
         raise BackendError(f"there is nothing to tune: {reason}")
-    kinds, fastest = all_kinds(precision), list[Tuned]()
+    # In single precision matrix units do W-projection where the device has them.
+    kinds = [kind for kind in all_kinds(precision) if not (kind.support and kind.single and are_there())]
+    fastest = list[Tuned]()
     with tempfile.NamedTemporaryFile(prefix="biro-") as clock:
         patience, max_step = (_QUICK_SECONDS, 1) if quick else (math.inf, _MAX_STEP)
         search = functools.partial(_search, patience=patience, max_step=max_step, clock=clock.name)

@@ -1,4 +1,4 @@
-"""Time one chi2 of a small synthetic problem that fills a GPU, or a stage of flagging, to compare shapes."""
+"""Time a small synthetic problem that fills a GPU: chi2, a stage of flagging, a prediction or an image."""
 
 from __future__ import annotations
 
@@ -20,8 +20,12 @@ from rime_kernels.cuda.shapes.families import Kernel, KernelKind
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.options import SpectrumOptions
+from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.physics.brightness import stokes_to_corr
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
+from rime_kernels.wprojection.cuda.engine import Engine
+from rime_kernels.wprojection.wprojection import WProjection
 
 # Calls before the clock runs, after the one that compiles: the first is recorded.
 _WARM = 2
@@ -32,6 +36,8 @@ _MEMORY = 1 << 30
 # Antennas and times of each class of sizes; the batch, as samplers have it, fills the device.
 _SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
+# Antennas and times of what is gridded, and pixels of its image: transforms take little of the time.
+_GRIDDED, _PIXELS = (64, 60), 512
 # Sides of the matrix that is transposed; spectra that are flagged, their channels, and how many are drawn.
 _MATRIX, _SPECTRA, _SPECTRUM, _DRAWN = 8192, 2048, 32768, 64
 # How they are flagged, and the share of samples with interference.
@@ -153,6 +159,31 @@ def _drawn() -> NDArray[np.float32]:
     return found
 
 
+def _gridding(kind: KernelKind) -> Callable[[], object]:
+    """A prediction or an image of what lies on the device, by kernels whose threads own cells.
+
+    Of a class with kernels of up to S cells those of S - 1 are timed: supports are odd.
+    """
+    rows, stokes = _tracks(kind.n_plane), min(kind.n_plane, 2) ** 2
+    shortest = SPEED_OF_LIGHT / rows.chan_freq[-1] / np.abs(rows.uvw[:, :2]).max()
+    gridder = WProjection(
+        rows,
+        ImageGrid(_PIXELS, float(shortest / 3.0)),
+        accuracy=1e-2,
+        backend="cuda",
+        precision="single" if kind.single else "double",
+        support=kind.support - 1,
+        memory_limit=_MEMORY,
+    )
+    engine, screens = gridder._engine, gridder._screens(None, stokes)
+    assert isinstance(engine, Engine)
+    image = engine.send(np.ones((stokes, _PIXELS, _PIXELS)))
+    vis = engine.predict_on_device(image, screens)
+    if kind.kernel == "degridder":
+        return _waited_for(lambda: engine.predict_on_device(image, screens, vis))
+    return _waited_for(lambda: engine.grid_on_device(vis, None, screens))
+
+
 TRIALS: dict[Kernel, Callable[[KernelKind], Callable[[], object]]] = {
     "tiles": _chi2,
     "rows": _chi2,
@@ -160,8 +191,27 @@ TRIALS: dict[Kernel, Callable[[KernelKind], Callable[[], object]]] = {
     "running median": _running_median,
     "noise": _noise,
     "SumThreshold": _sum_threshold,
+    "degridder": _gridding,
+    "gridder": _gridding,
 }
 """What is timed of each kernel, in the shape that it has inside `choice.forced`."""
+
+
+def _tracks(n_plane: int) -> Rows:
+    """Rows of correlations with so many planes; an array turns over an hour, about the meridian."""
+    rng, (n_antenna, n_time) = np.random.default_rng(1), _GRIDDED
+    x, y, z = rng.normal(scale=1000.0, size=(3, n_antenna))
+    hour = np.linspace(-0.13, 0.13, n_time)[:, None]
+    to_west = np.cos(hour) * x - np.sin(hour) * y
+    dec = np.deg2rad(-35.0)
+    u, v = np.sin(hour) * x + np.cos(hour) * y, np.cos(dec) * z - np.sin(dec) * to_west
+    at = np.stack([u, v, np.sin(dec) * z + np.cos(dec) * to_west], axis=-1)
+    first, second = np.triu_indices(n_antenna, 1)
+    uvw = (at[:, second] - at[:, first]).reshape(-1, 3)
+    p, q = (np.tile(side, n_time).astype(np.int32) for side in (first, second))
+    time_index = np.repeat(np.arange(n_time, dtype=np.int32), first.size)
+    matrix = stokes_to_corr({1: ["I"], 2: ["XX", "YY"], 4: ["XX", "XY", "YX", "YY"]}[n_plane])
+    return Rows(uvw, p, q, time_index, np.linspace(1.3e9, 1.36e9, _CHAN // 2), matrix, n_antenna, n_time)
 
 
 @functools.lru_cache(maxsize=1)

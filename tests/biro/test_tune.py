@@ -31,6 +31,7 @@ def pretended(tmp_path, monkeypatch):
     monkeypatch.setenv("BIRO_TUNING", str(path))
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    monkeypatch.setattr(device, "capability", lambda: (7, 0))
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     monkeypatch.setattr(trial, "milliseconds", lambda *_: 1.0)
     monkeypatch.setattr(tuning, "most_processes", lambda: 1)

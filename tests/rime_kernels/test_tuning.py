@@ -21,7 +21,8 @@ from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import choice, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits, guess, neighbours
-from rime_kernels.cuda.shapes.choice import Size, flagging_shape, forced, row_shape, tile_shape
+from rime_kernels.cuda.shapes.cells import Cells, estimated, kind_of, n_thread
+from rime_kernels.cuda.shapes.choice import Size, cells_of, flagging_shape, forced, row_shape, tile_shape
 from rime_kernels.cuda.shapes.families import MODEL, Kernel, KernelKind
 from rime_kernels.cuda.shapes.flagging import (
     MEDIAN,
@@ -42,7 +43,8 @@ CLOCK = os.devnull
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
 ROWS = next(kind for kind in KINDS if kind.kernel == "rows" and kind.has_gaussian)
-FLAGGING = [kind for kind in KINDS if kind.kernel not in MODEL]
+FLAGGING = [kind for kind in KINDS if kind.kernel not in MODEL and not kind.support]
+GRIDDING = [kind_of(7, 1, False, degrids=True), kind_of(7, 4, False, degrids=False)]
 LARGE = Size(64, 1e9)
 SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
 
@@ -57,6 +59,7 @@ def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("BIRO_TUNING", str(path))
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
+    monkeypatch.setattr(device, "capability", lambda: (7, 0))  # no matrix units, so all kinds
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     start = TileShape(3, 256, 16, 96, 8, 128)
     tiles = dataclasses.replace(FAMILIES["tiles"], guess=lambda kind: fitted(kind, start))
@@ -81,6 +84,7 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
         shape = choice._forced[kind.kernel]
         tried.append((kind, shape))
         names = {"rows": "n_row", "transposition": "n_each", "noise": "n_each"}
+        names |= dict.fromkeys(("degridder", "gridder"), "m_x")
         n_thread = getattr(shape, names.get(kind.kernel, "n_thread"))
         if n_thread in broken:
             raise RuntimeError("too many resources requested for launch")
@@ -95,7 +99,8 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
 def test_guesses_and_what_is_tried_can_run_anywhere(kind) -> None:
     assert fits(kind, guess(kind))
     found = list(neighbours(kind, guess(kind)))
-    assert len(found) >= 3
+    # Four planes of kernels of 64 cells leave two: registers bound the cells of a thread.
+    assert len(found) >= (2 if kind.support else 3)
     assert len(set(found)) == len(found)
     for shape in found:
         assert shape != guess(kind)
@@ -184,6 +189,8 @@ def test_every_kernel_has_one_entry_and_one_trial() -> None:
         ("running median", "flagging/cuda/medians.py"),
         ("noise", "flagging/cuda/middles.py"),
         ("SumThreshold", "flagging/cuda/sums.py"),
+        ("degridder", "wprojection/cuda/degrid.py"),
+        ("gridder", "wprojection/cuda/grid.py"),
     ],
 )
 def test_a_record_holds_for_the_text_of_its_kernel(monkeypatch, tmp_path, kernel, module) -> None:
@@ -359,6 +366,31 @@ def test_each_class_of_sizes_has_its_record(file, monkeypatch) -> None:
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_cells_of_a_thread_are_those_of_the_class(file, monkeypatch) -> None:
+    """Where a block has threads for them: 33 x 33 of 2 x 2 cells are too many for a kernel of 64."""
+    kind = kind_of(63, 1, False, degrids=True)
+    assert kind == kind_of(64, 1, False, degrids=True) == kind_of(33, 1, False, degrids=True)
+    assert kind != kind_of(32, 1, False, degrids=True)
+    assert n_thread(63, Cells(2, 2)) == 32 * 32
+    records.remember(tuning.Tuned(kind, Cells(2, 2, 1), 1.0, 2.0))
+    forget()
+    for support in (33, 63):
+        assert cells_of(support, 1, False, degrids=True) == Cells(2, 2, 1)
+    for other in ((64, 1, False, True), (63, 1, True, True), (63, 2, False, True), (63, 1, False, False)):
+        *size, degrids = other
+        assert cells_of(*size, degrids=degrids) == estimated(*size, degrids=degrids)
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_where_matrix_units_grid_threads_are_tuned_in_double_precision_alone(file, monkeypatch) -> None:
+    for capability, expected in (((7, 0), {True, False}), ((8, 0), {False})):
+        tried = made_up(monkeypatch, best=128)
+        monkeypatch.setattr(device, "capability", lambda capability=capability: capability)
+        tuning.tune(quick=True)
+        assert {kind.single for kind, _ in tried if kind.support} == expected
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_what_cannot_be_measured_leaves_no_record(file, monkeypatch, caplog) -> None:
     made_up(monkeypatch, broken=tuple(range(1024)))
     assert tuning.tune("single") == []
@@ -525,7 +557,7 @@ def test_shared_memory_is_what_the_kernel_declares(
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [KINDS[0], ROWS, *FLAGGING], ids=str)
+@pytest.mark.parametrize("kind", [KINDS[0], ROWS, *FLAGGING, *GRIDDING], ids=str)
 def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, kind) -> None:
     if SIMULATED:
         for name, value in {
@@ -534,6 +566,8 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
             "_SPECTRUM": 40,
             "_FLAGGED": SpectrumOptions(width=3, largest_window=2),
             "_CHAN": 2,
+            "_GRIDDED": (3, 1),
+            "_PIXELS": 16,
             "_SOURCE": 4,
             "_BATCH": 1,
             "_WARM": 1,

@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 
-from rime_kernels.cuda.shapes import flagging, model
+from rime_kernels.cuda.shapes import cells, flagging, model
 from rime_kernels.cuda.shapes.families import MOST_REGISTER, Family, Kernel, KernelKind, Shape
 
-FAMILIES: dict[Kernel, Family] = {"tiles": model.TILES, "rows": model.ROWS, **flagging.FAMILIES}
+FAMILIES: dict[Kernel, Family] = {
+    "tiles": model.TILES,
+    "rows": model.ROWS,
+    **flagging.FAMILIES,
+    **cells.FAMILIES,
+}
 
 
 def all_kinds(precision: str | None = None) -> list[KernelKind]:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from rime_kernels import device
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import records, tuning_file
+from rime_kernels.cuda.shapes import cells, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import guess
 from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
 from rime_kernels.cuda.shapes.model import antenna_class
@@ -54,6 +54,16 @@ def flagging_shape(kind: KernelKind, of: type[S]) -> S:
     return shape
 
 
+def cells_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> cells.Cells:
+    """The cells of a thread of W-projection: on record for the class of this support, or estimated."""
+    kind = cells.kind_of(support, n_plane, single, degrids=degrids)
+    found = _forced.get(kind.kernel) or _recorded(kind)
+    if found is not None and cells.can_have(found, support, n_plane, single):
+        assert isinstance(found, cells.Cells)
+        return found
+    return cells.estimated(support, n_plane, single, degrids=degrids)
+
+
 def kernel_kind(kernel: Kernel, variant: Variant, has_gaussian: bool, size: Size | None) -> KernelKind:
     """What a shape of this kernel is remembered for; a problem of unknown size counts as large."""
     antennas = "any" if kernel == "rows" else antenna_class(size.n_antenna) if size else "many"
@@ -74,17 +84,23 @@ def forced(kernel: Kernel, shape: Shape) -> Iterator[None]:
 
 def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
     """The forced shape, the one on record, or the guess; nothing is measured here."""
-    if kind.kernel in _forced:
-        return _forced[kind.kernel]
-    path = tuning_file.location()
-    if path is None or device.simulated():
+    found = _forced.get(kind.kernel) or _recorded(kind)
+    if found is not None:
+        return found
+    if tuning_file.location() is None or device.simulated():
         return guess(kind)
-    best = records.on_record(path).get(kind)
-    if best is not None:
-        return best.shape
     if size is not None and size.work >= _LEAST_WORK and not _forced:
         _recommend_tuning(device.device_name())
     return guess(kind)
+
+
+def _recorded(kind: KernelKind) -> Shape | None:
+    """The shape on record; none in the simulator, whose blocks are small."""
+    path = tuning_file.location()
+    if path is None or device.simulated():
+        return None
+    best = records.on_record(path).get(kind)
+    return None if best is None else best.shape
 
 
 @functools.cache

@@ -11,22 +11,30 @@ MAX_SHARED, MAX_THREAD, WARP = 48 * 1024, 1024, 32
 # Registers of a multiprocessor, and the most that one thread can have.
 REGISTERS, MOST_REGISTER = 65536, 255
 
-Kernel = Literal["tiles", "rows", "transposition", "running median", "noise", "SumThreshold"]
+Kernel = Literal[
+    "tiles", "rows", "transposition", "running median", "noise", "SumThreshold", "degridder", "gridder"
+]
 Antennas = Literal["fewest", "few", "many", "most", "any"]
 # A frozen dataclass of integers, of the class that the kernel's family names.
 Shape = Any
 MODEL: tuple[Kernel, ...] = ("tiles", "rows")
-"""Kernels that sum over sources, of which there are variants; the others are those of flagging."""
+"""Kernels that sum over sources, of which there are variants; others are of flagging and W-projection."""
 
 
 class KernelKind(NamedTuple):
-    """One shape is remembered for each of these on a device: a kernel, its variant, a class of sizes."""
+    """One shape is remembered for each of these on a device: a kernel, its variant, a class of sizes.
+
+    That is a class of numbers of antennas, or, of W-projection, the largest support of the class, in cells,
+    and the planes of the grid.
+    """
 
     kernel: Kernel
     single: bool
     polarised: bool
     has_gaussian: bool
     antennas: Antennas
+    support: int = 0
+    n_plane: int = 0
 
     def __str__(self) -> str:
         words = ["single" if self.single else "double"]
@@ -35,6 +43,8 @@ class KernelKind(NamedTuple):
             words += ["points and Gaussians" if self.has_gaussian else "points"]
         if self.antennas != "any":
             words += [f"{self.antennas} antennas"]
+        if self.support:
+            words += [f"up to {self.support} cells", f"{self.n_plane} plane{'s' * (self.n_plane > 1)}"]
         return ", ".join([self.kernel, *words])
 
 

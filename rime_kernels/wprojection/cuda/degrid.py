@@ -10,11 +10,11 @@ from numba import int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
+from rime_kernels.cuda.shapes.cells import LANES, values_of
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
     FIRST_X,
     FIRST_Y,
-    LANES,
     N_KEPT,
     N_NUMBER,
     N_OWN,
@@ -26,7 +26,6 @@ from rime_kernels.wprojection.cuda.parts import (
     make_put_bins,
     make_remainder,
     make_write_vis,
-    values_of,
 )
 
 # The simulator replaces a global of this name while a kernel runs.

@@ -18,28 +18,25 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
+from rime_kernels.cuda.shapes.cells import LANES, Cells, n_thread, values_of
+from rime_kernels.cuda.shapes.choice import cells_of
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN
 from rime_kernels.gridding.cuda.planes import turn_function
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
 
-# Threads whose sums meet without shared memory, and by whose number blocks are rounded up.
-LANES = 4 if device.simulated() else 32
 # Registers of a multiprocessor, and bytes of shared memory that a block may declare.
 _REGISTERS, _SHARED = 65536, 48 * 1024
-# Cells of a thread that are considered, along u and v; and registers that their sums may take.
-_CELLS = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))
-_MOST_SUMS = 128
-# Threads of a block that is small, and blocks of a multiprocessor beyond which registers become too few.
-_FEW_THREADS, _MOST_BLOCKS = 320, 20
+# Blocks of a multiprocessor beyond which registers become too few.
+_MOST_BLOCKS = 20
 # Whole numbers of a staged visibility: where the bin of its kernel begins, and the kernel's own place in it.
 FIRST_X, FIRST_Y, START_X, START_Y = range(4)
 N_PLACE = 4
@@ -84,54 +81,28 @@ class Shape:
 
 
 def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Shape:
-    """The shape of the gridder or the degridder for which the estimated time of a visibility is least.
+    """The shape of the gridder or the degridder, with the cells of a thread that `cells_of` gives.
 
-    That is instructions of the threads' own cells and of reading what they are multiplied by, times warps.
-    Sums of a thread fit its registers; blocks are small enough that several share a multiprocessor, or as
-    small as they can be.
+    Blocks have registers for as many as can share a multiprocessor, and batches are as long as shared memory
+    allows.
     """
+    cells = cells_of(support, n_plane, single, degrids=degrids)
     n_number = 1 if single else 2  # registers of a number
-    cells = [m for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
-    shapes = [Shape(*m, n_stage=4, whole_kernel=whole) for m in cells for whole in (False, True)]
-    small = [each for each in shapes if _threads(support, each) <= _FEW_THREADS]
-    found = min(small or shapes[-2:], key=lambda each: _instructions(support, n_plane, each, degrids=degrids))
-    n_thread = _threads(support, found)
-    registers = n_number * 2 * n_plane * found.m_x * found.m_y + (70 if single else 110)
-    n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread)))
+    registers = n_number * 2 * n_plane * cells.m_x * cells.m_y + (70 if single else 110)
+    n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread(support, cells))))
     for n_stage in (8, 4) if device.simulated() else (16, 8, 4):
-        found = replace(found, n_stage=n_stage, n_block=n_block)
+        found = Shape(cells.m_x, cells.m_y, n_stage, n_block, bool(cells.whole_kernel))
         if _shared_bytes(support, n_plane, found, 4 * n_number) <= _SHARED:
             break
     return found
 
 
-def _threads(support: int, shape: Shape) -> int:
-    """Threads of a block, in whole warps."""
-    n_x, n_y = (-(-(support + m - 1) // m) for m in (shape.m_x, shape.m_y))
-    return -(-(n_x * n_y) // LANES) * LANES
-
-
-def _instructions(support: int, n_plane: int, shape: Shape, *, degrids: bool) -> int:
-    """Instructions of all warps for a visibility, about."""
-    m_x, m_y = shape.m_x, shape.m_y
-    each = 4 * m_x * m_y * (1 + n_plane) if shape.whole_kernel else 4 * n_plane * m_y * (1 + m_x)
-    each += 2 * m_x + m_y + n_plane // 2 + 12
-    if degrids:  # sums over lanes
-        each += 6 * values_of(n_plane)
-    return _threads(support, shape) // LANES * each
-
-
 def _shared_bytes(support: int, n_plane: int, shape: Shape, n_byte: int) -> int:
     """Shared memory of the degridder, which takes more of it, for numbers of so many bytes."""
-    n_stage, n_warp = shape.n_stage, _threads(support, shape) // LANES
+    n_stage, n_warp = shape.n_stage, n_thread(support, Cells(shape.m_x, shape.m_y)) // LANES
     cells = sum(-(-(support + m - 1) // m) * m for m in (shape.m_x, shape.m_y))
     places = (N_KEPT * n_stage + 1) * (4 * N_PLACE + 4 + 8 + n_byte * N_NUMBER)
     return places + 2 * n_stage * n_byte * (2 * cells + n_warp * values_of(n_plane))
-
-
-def values_of(n_plane: int) -> int:
-    """Numbers of a visibility's planes, real and imaginary parts, up to a power of two."""
-    return 2 if n_plane == 1 else 4 if n_plane == 2 else 8
 
 
 @dataclass(frozen=True)
@@ -183,7 +154,7 @@ class Kernel(Task):
     @property
     def n_thread(self) -> int:
         """Threads of a block; those beyond the cells of a bin have none."""
-        return _threads(self.support, self.shape)
+        return n_thread(self.support, Cells(self.shape.m_x, self.shape.m_y))
 
     @property
     def max_register(self) -> int:

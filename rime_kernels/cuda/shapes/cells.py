@@ -1,0 +1,121 @@
+"""The cells of the grid that a thread of W-projection's kernels owns (`wprojection.cuda.parts`).
+
+Tuning remembers them for classes of supports. The rest of a kernel's shape follows from them and from its own
+support: see `parts.shape_for`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rime_kernels import device
+from rime_kernels.cuda.shapes.families import MAX_THREAD, Family, Kernel, KernelKind
+
+# Threads whose sums meet without shared memory, and by whose number blocks are rounded up.
+LANES = 4 if device.simulated() else 32
+# Cells of a thread that are considered where nothing is on record, along u and v; the most that it may have,
+# and registers that their sums may take.
+_CELLS = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))
+_MOST_CELLS, _MOST_SUMS = 16, 128
+# Threads of a block that is small.
+_FEW_THREADS = 320
+# The largest support of each class, and the planes of a grid that kernels are compiled for.
+_SUPPORTS, _PLANES = (8, 16, 32, 64), (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Cells:
+    """How many cells a thread has, and how they are multiplied.
+
+    Attributes
+    ----------
+    m_x, m_y : int
+        Cells along u and v.
+    whole_kernel : int
+        1 where cells are multiplied by the product of the kernels in u and v, 4 + 4 P multiply-adds a cell of
+        P planes; 0 where first by one and then, for a row of a thread's cells together, by the other,
+        4 P (1 + 1/Mx).
+    """
+
+    m_x: int
+    m_y: int
+    whole_kernel: int = 0
+
+
+def kind_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> KernelKind:
+    """What the cells of a thread are remembered for."""
+    of_support = next((most for most in _SUPPORTS if support <= most), _SUPPORTS[-1])
+    of_planes = next((most for most in _PLANES if n_plane <= most), _PLANES[-1])
+    return KernelKind(
+        "degridder" if degrids else "gridder", single, False, False, "any", of_support, of_planes
+    )
+
+
+def n_thread(support: int, cells: Cells) -> int:
+    """Threads of a block, in whole warps: a bin has room for a kernel wherever it begins."""
+    n_x, n_y = (-(-(support + m - 1) // m) for m in (cells.m_x, cells.m_y))
+    return -(-(n_x * n_y) // LANES) * LANES
+
+
+def can_have(cells: Cells, support: int, n_plane: int, single: bool) -> bool:
+    """Whether threads have registers for the sums of such cells, and a block has so many threads."""
+    if min(cells.m_x, cells.m_y) < 1 or cells.m_x * cells.m_y > _MOST_CELLS:
+        return False
+    sums = 2 * n_plane * cells.m_x * cells.m_y * (1 if single else 2)
+    return sums <= _MOST_SUMS and n_thread(support, cells) <= MAX_THREAD
+
+
+def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> Cells:
+    """The cells for which the estimated time of a visibility is least, of the gridder or the degridder.
+
+    That is instructions of the threads' own cells and of reading what they are multiplied by, times warps.
+    Sums of a thread fit its registers; blocks are small enough that several share a multiprocessor, or as
+    small as they can be.
+    """
+    n_number = 1 if single else 2  # registers of a number
+    pairs = [m for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
+    every = [Cells(*m, whole) for m in pairs for whole in (0, 1)]
+    small = [each for each in every if n_thread(support, each) <= _FEW_THREADS]
+    return min(small or every[-2:], key=lambda each: _instructions(support, n_plane, each, degrids=degrids))
+
+
+def values_of(n_plane: int) -> int:
+    """Numbers of a visibility's planes, real and imaginary parts, up to a power of two."""
+    return 2 if n_plane == 1 else 4 if n_plane == 2 else 8
+
+
+def _instructions(support: int, n_plane: int, cells: Cells, *, degrids: bool) -> int:
+    """Instructions of all warps for a visibility, about."""
+    m_x, m_y = cells.m_x, cells.m_y
+    each = 4 * m_x * m_y * (1 + n_plane) if cells.whole_kernel else 4 * n_plane * m_y * (1 + m_x)
+    each += 2 * m_x + m_y + n_plane // 2 + 12
+    if degrids:  # sums over lanes
+        each += 6 * values_of(n_plane)
+    return n_thread(support, cells) // LANES * each
+
+
+def _guess(kind: KernelKind) -> Cells:
+    degrids = kind.kernel == "degridder"
+    return estimated(kind.support - 1, kind.n_plane, kind.single, degrids=degrids)
+
+
+def _fits(kind: KernelKind, cells: Cells) -> bool:
+    if cells.whole_kernel not in (0, 1):
+        return False
+    return can_have(cells, kind.support - 1, kind.n_plane, kind.single)
+
+
+def _kinds(degrids: bool) -> Iterator[KernelKind]:
+    for single in (True, False):
+        for n_plane in _PLANES:
+            for support in _SUPPORTS:
+                yield kind_of(support, n_plane, single, degrids=degrids)
+
+
+def _family(degrids: bool) -> Family:
+    ladders = {"m_x": (1, 2, 4, 8), "m_y": (1, 2, 4, 8), "whole_kernel": (0, 1)}
+    return Family(Cells, tuple(_kinds(degrids)), ladders, _guess, _fits, "wprojection/cuda/*.py")
+
+
+FAMILIES: dict[Kernel, Family] = {"degridder": _family(True), "gridder": _family(False)}
