@@ -437,6 +437,18 @@ def test_records_that_cannot_be_meant_do_not_count(file, monkeypatch, change) ->
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
+def test_records_from_before_kinds_had_supports_count(file, monkeypatch) -> None:
+    made_up(monkeypatch, best=128)
+    tuning.tune("single")
+    content = json.loads(file.read_text())
+    for record in content["records"]:
+        del record["support"], record["n_plane"]
+    file.write_text(json.dumps(content))
+    forget()
+    assert tile_shape(SINGLE, False).n_thread == 128
+
+
+@pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
 def test_where_nothing_can_be_written_the_process_remembers(file, monkeypatch, caplog) -> None:
     made_up(monkeypatch, best=128)
     file.parent.write_text("no folder")

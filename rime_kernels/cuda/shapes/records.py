@@ -81,7 +81,8 @@ def _as_record(best: Tuned) -> Record:
 def _parsed(record: Record) -> Tuned | None:
     """A record of the file, or None where it is not of a shape that can run, or not for what is here."""
     try:
-        kind = KernelKind(*(record[name] for name in KernelKind._fields))
+        named = {**KernelKind._field_defaults, **record}  # older records have fewer fields
+        kind = KernelKind(*(named[name] for name in KernelKind._fields))
         fields = record["shape"]
         if kind not in all_kinds() or not _here(kind.kernel).items() <= record.items():
             return None
