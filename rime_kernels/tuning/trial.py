@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.compile.types import DeviceArray
+from rime_kernels.cuda.shapes.cells import middling
 from rime_kernels.cuda.shapes.families import Kernel, KernelKind
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
@@ -160,10 +161,7 @@ def _drawn() -> NDArray[np.float32]:
 
 
 def _gridding(kind: KernelKind) -> Callable[[], object]:
-    """A prediction or an image of what lies on the device, by kernels whose threads own cells.
-
-    Of a class with kernels of up to S cells those of S - 1 are timed: supports are odd.
-    """
+    """A prediction or an image of what lies on the device, by kernels whose threads own cells."""
     rows, stokes = _tracks(kind.n_plane), min(kind.n_plane, 2) ** 2
     shortest = SPEED_OF_LIGHT / rows.chan_freq[-1] / np.abs(rows.uvw[:, :2]).max()
     gridder = WProjection(
@@ -172,7 +170,7 @@ def _gridding(kind: KernelKind) -> Callable[[], object]:
         accuracy=1e-2,
         backend="cuda",
         precision="single" if kind.single else "double",
-        support=kind.support - 1,
+        support=middling(kind),
         memory_limit=_MEMORY,
     )
     engine, screens = gridder._engine, gridder._screens(None, stokes)

@@ -45,16 +45,21 @@ class Cells:
 
 def kind_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> KernelKind:
     """What the cells of a thread are remembered for."""
-    of_support = next((most for most in _SUPPORTS if support <= most), _SUPPORTS[-1])
-    of_planes = next((most for most in _PLANES if n_plane <= most), _PLANES[-1])
+    of_support = min(most for most in _SUPPORTS if support <= most)
+    of_planes = min(most for most in _PLANES if n_plane <= most)
     return KernelKind(
         "degridder" if degrids else "gridder", single, False, False, "any", of_support, of_planes
     )
 
 
-def n_thread(support: int, cells: Cells) -> int:
+def middling(kind: KernelKind) -> int:
+    """The support that stands for its class: supports are odd."""
+    return kind.support - 1
+
+
+def n_thread(support: int, m_x: int, m_y: int) -> int:
     """Threads of a block, in whole warps: a bin has room for a kernel wherever it begins."""
-    n_x, n_y = (-(-(support + m - 1) // m) for m in (cells.m_x, cells.m_y))
+    n_x, n_y = (-(-(support + m - 1) // m) for m in (m_x, m_y))
     return -(-(n_x * n_y) // LANES) * LANES
 
 
@@ -62,8 +67,8 @@ def can_have(cells: Cells, support: int, n_plane: int, single: bool) -> bool:
     """Whether threads have registers for the sums of such cells, and a block has so many threads."""
     if min(cells.m_x, cells.m_y) < 1 or cells.m_x * cells.m_y > _MOST_CELLS:
         return False
-    sums = 2 * n_plane * cells.m_x * cells.m_y * (1 if single else 2)
-    return sums <= _MOST_SUMS and n_thread(support, cells) <= MAX_THREAD
+    has_registers = _registers(cells.m_x, cells.m_y, n_plane, single) <= _MOST_SUMS
+    return has_registers and n_thread(support, cells.m_x, cells.m_y) <= MAX_THREAD
 
 
 def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> Cells:
@@ -73,16 +78,20 @@ def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> Cel
     Sums of a thread fit its registers; blocks are small enough that several share a multiprocessor, or as
     small as they can be.
     """
-    n_number = 1 if single else 2  # registers of a number
-    pairs = [m for m in _CELLS if 2 * n_plane * m[0] * m[1] * n_number <= _MOST_SUMS]
+    pairs = [m for m in _CELLS if _registers(*m, n_plane, single) <= _MOST_SUMS]
     every = [Cells(*m, whole) for m in pairs for whole in (0, 1)]
-    small = [each for each in every if n_thread(support, each) <= _FEW_THREADS]
+    small = [each for each in every if n_thread(support, each.m_x, each.m_y) <= _FEW_THREADS]
     return min(small or every[-2:], key=lambda each: _instructions(support, n_plane, each, degrids=degrids))
 
 
 def values_of(n_plane: int) -> int:
     """Numbers of a visibility's planes, real and imaginary parts, up to a power of two."""
     return 2 if n_plane == 1 else 4 if n_plane == 2 else 8
+
+
+def _registers(m_x: int, m_y: int, n_plane: int, single: bool) -> int:
+    """Registers for the sums of a thread's cells."""
+    return 2 * n_plane * m_x * m_y * (1 if single else 2)
 
 
 def _instructions(support: int, n_plane: int, cells: Cells, *, degrids: bool) -> int:
@@ -92,18 +101,18 @@ def _instructions(support: int, n_plane: int, cells: Cells, *, degrids: bool) ->
     each += 2 * m_x + m_y + n_plane // 2 + 12
     if degrids:  # sums over lanes
         each += 6 * values_of(n_plane)
-    return n_thread(support, cells) // LANES * each
+    return n_thread(support, m_x, m_y) // LANES * each
 
 
 def _guess(kind: KernelKind) -> Cells:
     degrids = kind.kernel == "degridder"
-    return estimated(kind.support - 1, kind.n_plane, kind.single, degrids=degrids)
+    return estimated(middling(kind), kind.n_plane, kind.single, degrids=degrids)
 
 
 def _fits(kind: KernelKind, cells: Cells) -> bool:
     if cells.whole_kernel not in (0, 1):
         return False
-    return can_have(cells, kind.support - 1, kind.n_plane, kind.single)
+    return can_have(cells, middling(kind), kind.n_plane, kind.single)
 
 
 def _kinds(degrids: bool) -> Iterator[KernelKind]:

@@ -57,7 +57,7 @@ def flagging_shape(kind: KernelKind, of: type[S]) -> S:
 def cells_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> cells.Cells:
     """The cells of a thread of W-projection: on record for the class of this support, or estimated."""
     kind = cells.kind_of(support, n_plane, single, degrids=degrids)
-    found = _forced.get(kind.kernel) or _recorded(kind)
+    found = _known(kind)
     if found is not None and cells.can_have(found, support, n_plane, single):
         assert isinstance(found, cells.Cells)
         return found
@@ -84,7 +84,7 @@ def forced(kernel: Kernel, shape: Shape) -> Iterator[None]:
 
 def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
     """The forced shape, the one on record, or the guess; nothing is measured here."""
-    found = _forced.get(kind.kernel) or _recorded(kind)
+    found = _known(kind)
     if found is not None:
         return found
     if tuning_file.location() is None or device.simulated():
@@ -94,8 +94,10 @@ def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
     return guess(kind)
 
 
-def _recorded(kind: KernelKind) -> Shape | None:
-    """The shape on record; none in the simulator, whose blocks are small."""
+def _known(kind: KernelKind) -> Shape | None:
+    """The forced shape, or the one on record; none of these in the simulator, whose blocks are small."""
+    if kind.kernel in _forced:
+        return _forced[kind.kernel]
     path = tuning_file.location()
     if path is None or device.simulated():
         return None

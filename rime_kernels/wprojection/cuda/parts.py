@@ -25,7 +25,7 @@ from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
-from rime_kernels.cuda.shapes.cells import LANES, Cells, n_thread, values_of
+from rime_kernels.cuda.shapes.cells import LANES, n_thread, values_of
 from rime_kernels.cuda.shapes.choice import cells_of
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN
 from rime_kernels.gridding.cuda.planes import turn_function
@@ -89,7 +89,7 @@ def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Sha
     cells = cells_of(support, n_plane, single, degrids=degrids)
     n_number = 1 if single else 2  # registers of a number
     registers = n_number * 2 * n_plane * cells.m_x * cells.m_y + (70 if single else 110)
-    n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread(support, cells))))
+    n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread(support, cells.m_x, cells.m_y))))
     for n_stage in (8, 4) if device.simulated() else (16, 8, 4):
         found = Shape(cells.m_x, cells.m_y, n_stage, n_block, bool(cells.whole_kernel))
         if _shared_bytes(support, n_plane, found, 4 * n_number) <= _SHARED:
@@ -99,7 +99,7 @@ def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Sha
 
 def _shared_bytes(support: int, n_plane: int, shape: Shape, n_byte: int) -> int:
     """Shared memory of the degridder, which takes more of it, for numbers of so many bytes."""
-    n_stage, n_warp = shape.n_stage, n_thread(support, Cells(shape.m_x, shape.m_y)) // LANES
+    n_stage, n_warp = shape.n_stage, n_thread(support, shape.m_x, shape.m_y) // LANES
     cells = sum(-(-(support + m - 1) // m) * m for m in (shape.m_x, shape.m_y))
     places = (N_KEPT * n_stage + 1) * (4 * N_PLACE + 4 + 8 + n_byte * N_NUMBER)
     return places + 2 * n_stage * n_byte * (2 * cells + n_warp * values_of(n_plane))
@@ -154,7 +154,7 @@ class Kernel(Task):
     @property
     def n_thread(self) -> int:
         """Threads of a block; those beyond the cells of a bin have none."""
-        return n_thread(self.support, Cells(self.shape.m_x, self.shape.m_y))
+        return n_thread(self.support, self.shape.m_x, self.shape.m_y)
 
     @property
     def max_register(self) -> int:
