@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from common.types import Line
+from common.types import Line, OnDevice
 
 from gridding.cases import QUICK, SIMULATED, Case, Size
 from gridding.cpu import Stages
@@ -98,24 +98,28 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
     elif gridder.engine == "idg":
         yield _with_rates(line, _seconds_on_device(problem, case, gridder))
     else:
-        for name, shape, by_units in _shapes(gridder, size, case.rows.n_corr, problem.quick):
-            gridder._engine.shape, gridder._engine.by_units = shape, by_units  # type: ignore[attr-defined]
+        engine: OnDevice = gridder._engine  # type: ignore[attr-defined]
+        by_units = gridder._layout.by_units  # type: ignore[attr-defined]
+        for name, *form in _forms(by_units, size, case.rows.n_corr, problem.quick):
+            engine.shape, engine.by_units, engine.by_vis = form
             yield _with_rates(line | {"m": name}, _seconds_on_device(problem, case, gridder))
 
 
-def _shapes(
-    gridder: Gridder, support: int, n_plane: int, quick: bool
-) -> Iterator[tuple[str, Shape | None, bool]]:
-    """Yield matrix units where they are taken, the shapes that are taken else, and threads of one cell.
+def _forms(
+    by_units: bool, support: int, n_plane: int, quick: bool
+) -> Iterator[tuple[str, Shape | None, bool, bool]]:
+    """Yield what is taken, then matrix units, shapes of threads with cells, and threads of one cell.
 
-    The last where a block has room for them.
+    With the name a form has: its shape, whether matrix units are taken, and threads that have visibilities.
+    The last form where a block has room for it.
     """
-    if gridder._layout.by_units:  # type: ignore[attr-defined]
-        yield "matrix units", None, True
+    yield "as taken", None, by_units, True
+    if by_units:
+        yield "matrix units", None, True, False
     taken = [shape_for(support, n_plane, single=True, degrids=degrids) for degrids in (True, False)]
-    yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None, False
+    yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None, False, False
     if not quick and support**2 <= 1024:
-        yield "1 x 1", Shape(1, 1, taken[0].n_stage), False
+        yield "1 x 1", Shape(1, 1, taken[0].n_stage), False, False
 
 
 def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:

@@ -18,7 +18,7 @@ from rime_kernels.wprojection.cuda import engine as projection
 _KERNELS: dict[str, dict[str, tuple[ModuleType, tuple[str, ...]]]] = {
     "idg": {"degridder": (sums, ("make_degrid",)), "gridder": (sums, ("make_prepare", "make_grid"))},
     "wprojection": {
-        "degridder": (projection, ("make_degrid", "make_block_degrid")),
+        "degridder": (projection, ("make_degrid", "make_block_degrid", "make_vis_degrid")),
         "gridder": (projection, ("make_grid", "make_block_grid")),
     },
 }

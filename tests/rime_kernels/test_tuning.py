@@ -44,7 +44,7 @@ SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 KINDS = all_kinds()
 ROWS = next(kind for kind in KINDS if kind.kernel == "rows" and kind.has_gaussian)
 FLAGGING = [kind for kind in KINDS if kind.kernel not in MODEL and not kind.support]
-GRIDDING = [kind_of(7, 1, False, degrids=True), kind_of(7, 4, False, degrids=False)]
+GRIDDING = [kind_of(31, 2, False, degrids=True), kind_of(7, 4, False, degrids=False)]
 LARGE = Size(64, 1e9)
 SINGLE = Variant(single=True, factored=True, beam=0, polarised=True)
 

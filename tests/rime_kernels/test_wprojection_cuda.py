@@ -19,6 +19,7 @@ from rime_kernels.wprojection.cuda.block_degrid import DegridKernel
 from rime_kernels.wprojection.cuda.block_grid import GridKernel
 from rime_kernels.wprojection.cuda.block_terms import shares_of
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.cuda.vis_degrid import VisKernel
 from rime_kernels.wprojection.kernel import make_tables
 from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units, unit_block
 
@@ -171,6 +172,7 @@ def test_items_by_matrix_units(
     assert shares_of(n_w, n_d, support).n_step == n_step
     gridder._layout = layout
     engine: Any = gridder._engine
+    engine.by_vis = False
     assert fits_units(gridder._layout.unit_block, len(corr), gridder._layout.n_grid)
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
     vis, weight = random_data(rows)
@@ -188,6 +190,68 @@ def test_items_by_matrix_units(
     # To the bit, and in another unit: a power of two.
     engine.by_units = True
     assert np.array_equal(gridder.grid(1024.0 * vis, weight, n_stokes=n_stokes), 1024.0 * dirty)
+
+
+@pytest.mark.parametrize(
+    ("corr", "n_stokes", "precision", "support", "pays"),
+    [
+        (["I"], 1, "single", 7, True),
+        (LINEAR, 4, "double", 9, True),
+        (["XX", "YY"], 4, "single", 11, True),
+        pytest.param(LINEAR, 4, "single", 7, True, marks=pytest.mark.on_device),
+        pytest.param(["I"], 1, "double", 23, True, marks=pytest.mark.on_device),
+        pytest.param(["I"], 1, "single", 23, False, marks=pytest.mark.on_device),
+    ],
+)
+def test_threads_that_have_visibilities(
+    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, precision: Any, support: int,
+    pays: bool,
+) -> None:  # fmt: skip
+    """An item of 33 visibilities, an odd number, in planes of w that change within the two of a thread.
+
+    The gridder has kernels of its own, so that they are adjoint only if both are right.
+    """
+    rows, grid = make_rows(["I"], n_row=4, n_chan=11), small()
+    near = rows.uvw[0, :2] + 0.05 * np.arange(3)[:, None]
+    uvw = np.concatenate([near, [[20.0], [16.0], [12.0]]], axis=1)
+    rows = Rows(
+        uvw,
+        np.zeros(3, np.int64),
+        np.ones(3, np.int64),
+        np.arange(3),
+        rows.chan_freq,
+        stokes_to_corr(corr),
+        4,
+        3,
+    )
+    gridder = WProjection(rows, grid, accuracy=1e-3, precision=precision, backend="cuda", support=support)
+    engine: Any = gridder._engine
+    assert (engine._plan.n_item, engine._plan.n_row[0]) == (1, 3)
+    assert gridder._layout.tables.n_plane > 1
+    reach = round(gridder._layout.limits.reach)
+    kernel = VisKernel(precision == "single", support, len(corr), len(corr), 2, 5, 3, True, False, reach, 64)
+    assert kernel.pays(precision == "single", gridder._layout.n_grid) == pays
+    image = np.random.default_rng(3).normal(size=(n_stokes, 16, 16))
+    predicted = gridder.predict(image)
+    assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < 1e-3
+    vis, weight = random_data(rows)
+    there = np.sum((np.conj(predicted) * weight * vis).real)
+    back = np.sum(image * gridder.grid(vis, weight, n_stokes=n_stokes))
+    assert abs(there - back) < ADJOINT[precision] * np.linalg.norm(predicted) * np.linalg.norm(weight * vis)
+    assert np.array_equal(gridder.predict(image), predicted)
+    engine.by_vis = False
+    assert np.array_equal(gridder.predict(image), predicted) != pays
+
+
+def test_blocks_of_threads_that_have_visibilities_can_be_launched() -> None:
+    """Three at once have room in the shared memory of a multiprocessor, 227 KiB, and in its registers."""
+    for support, n_plane, reach in itertools.product(range(3, 64, 2), (1, 2, 4), (2, 4, 8, 16)):
+        for single, n_thread in itertools.product((True, False), (32, 64)):
+            kernel = VisKernel(single, support, n_plane, n_plane, 1, 12, 0, False, False, reach, n_thread)
+            if kernel.pays(False, 4096):
+                assert 3 * (kernel.dynamic_bytes + 1024) <= 227 * 1024
+                assert 3 * kernel.max_register * n_thread <= 65536
+            assert not kernel.pays(False, kernel.block - 1), "a cell would be twice in a block"
 
 
 @pytest.mark.on_device

@@ -20,6 +20,8 @@ _CELLS = ((1, 1), (2, 1), (2, 2), (4, 2), (4, 4))
 _MOST_CELLS, _MOST_SUMS = 16, 128
 # Threads of a block that is small.
 _FEW_THREADS = 320
+# Cells of all planes of a kernel up to which the degridder's threads have visibilities, and own no cells.
+MOST_OF_VIS = 1000
 # The largest support of each class, and the planes of a grid that kernels are compiled for.
 _SUPPORTS, _PLANES = (8, 16, 32, 64), (1, 2, 4)
 
@@ -119,7 +121,8 @@ def _kinds(degrids: bool) -> Iterator[KernelKind]:
     for single in (True, False):
         for n_plane in _PLANES:
             for support in _SUPPORTS:
-                yield kind_of(support, n_plane, single, degrids=degrids)
+                if not degrids or n_plane * (support - 1) ** 2 > MOST_OF_VIS:
+                    yield kind_of(support, n_plane, single, degrids=degrids)
 
 
 def _family(degrids: bool) -> Family:

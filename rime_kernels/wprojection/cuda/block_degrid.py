@@ -22,13 +22,13 @@ from rime_kernels.wprojection.cuda.blocks import (
     WARP,
     BlockKernel,
     make_product,
-    make_put_block,
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
     N_NUMBER,
     N_PLACE,
     make_locate,
+    make_put_block,
     make_remainder,
     make_write_vis,
 )
@@ -127,7 +127,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     n_own, n_sum, n_batch_sum = kernel.n_own, 8 * kernel.n_tile, n_warp * 8 * n_value
     before, n_place = kernel.support // 2 + kernel.reach, N_KEPT * N_STAGE
     n_of_warp = 2 * n_batch_sum
-    locate = make_locate(kernel, make_put_block(kernel))
+    locate = make_locate(kernel, make_put_block(before))
     evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y(kernel))
     n_number, n_word = numbers_of(kernel)
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_groups(kernel)), make_remainder()

@@ -21,7 +21,6 @@ from rime_kernels.wprojection.cuda.blocks import (
     WARP,
     BlockKernel,
     make_product,
-    make_put_block,
     registers,
 )
 from rime_kernels.wprojection.cuda.parts import (
@@ -30,6 +29,7 @@ from rime_kernels.wprojection.cuda.parts import (
     N_PLACE,
     SIN,
     make_locate,
+    make_put_block,
     make_remainder,
     make_share,
 )
@@ -100,7 +100,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     n_pair, n_sum, of_x, of_y = kernel.n_pair, 2 * kernel.n_plane, _stage_x(kernel), _stage_y(kernel)
     n_own, before = _TILE * kernel.n_tile_row * kernel.n_column, kernel.support // 2 + kernel.reach
     n_place, n_share, n_left_own = N_KEPT * N_STAGE, 2 * N_STAGE, 8 * kernel.n_tile_row
-    locate, share_of = make_locate(kernel, make_put_block(kernel)), make_share(kernel)
+    locate, share_of = make_locate(kernel, make_put_block(before)), make_share(kernel)
     evaluate = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y)
     n_number, n_word = numbers_of(kernel)
     add, flush, remainder = _make_add(kernel), _make_flush(kernel, 0), make_remainder()

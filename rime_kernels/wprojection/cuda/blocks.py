@@ -23,13 +23,10 @@ import functools
 from dataclasses import dataclass
 from typing import Any
 
-from numba import int32
-
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Scalar
+from rime_kernels.compile.types import Compiled
 from rime_kernels.cuda.kernels.tiles import units
-from rime_kernels.gridding.cuda.items import X, Y
-from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Task
+from rime_kernels.wprojection.cuda.parts import Task
 
 # Threads of a warp, visibilities of a batch, and words of what a thread of each of a warp reads at once.
 WARP, N_STAGE, UNIT = 32, units.N_ROW, 128
@@ -64,19 +61,6 @@ def registers(n_thread: int, wanted: int) -> int:
     n_block = max(1, _REGISTERS // wanted // _FOUR_WARPS * _FOUR_WARPS // n_thread)
     n_whole = -(-n_block * n_thread // _FOUR_WARPS) * _FOUR_WARPS
     return min(255, _REGISTERS // n_whole) // 8 * 8
-
-
-@functools.cache
-def make_put_block(kernel: BlockKernel) -> Compiled:
-    """Function for `parts.make_locate`: where a kernel begins within its item's block."""
-    before = kernel.support // 2 + kernel.reach
-
-    @device.inline
-    def put_block(i: Scalar, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
-        place[i, START_X] = x - items[item, X] + int32(before)
-        place[i, START_Y] = y - items[item, Y] + int32(before)
-
-    return put_block
 
 
 @functools.cache

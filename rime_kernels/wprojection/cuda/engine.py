@@ -22,6 +22,8 @@ from rime_kernels.wprojection.cuda.block_terms import packed_terms
 from rime_kernels.wprojection.cuda.degrid import make_degrid
 from rime_kernels.wprojection.cuda.grid import make_clear, make_floats, make_grid
 from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.cuda.vis_degrid import VisKernel, make_vis_degrid
+from rime_kernels.wprojection.cuda.vis_terms import terms_in_order
 from rime_kernels.wprojection.layout import Layout, fits_units
 
 # Sums of whole numbers stay below this.
@@ -39,6 +41,8 @@ class Engine(LayerEngine[Call]):
         How kernels are cut, where that is not left to `parts.shape_for`.
     by_units : bool
         Whether matrix units may work on items.
+    by_vis : bool
+        Whether threads of the degridder may have visibilities, where it has no `shape`.
     """
 
     def __init__(
@@ -47,12 +51,18 @@ class Engine(LayerEngine[Call]):
     ) -> None:  # fmt: skip
         super().__init__(rows, plan, grid, layout.n_grid, layout.taper.values, single, memory_limit)
         self.shape: Shape | None = None
-        self.by_units, self._layout, self._fixed, self._unit = layout.by_units, layout, 1.0, 1.0
+        self.by_units, self.by_vis = layout.by_units, True
+        self._layout, self._fixed, self._unit = layout, 1.0, 1.0
         on_device = [device.upload(each) for each in on_grid(rows, layout.limits.field)]
         self._rows = SortedRows(*on_device)
         self._items, self._starts = device.upload(item_table(self._plan)), device.upload(self._start)
         self._terms = device.upload(layout.tables.terms.ravel().astype(self._real))
-        self._unit_terms, self._unit_scale = _scaled(layout.tables.terms)
+        self._unit_scale = _scale_of(layout.tables.terms)
+        scaled = self._unit_scale * layout.tables.terms
+        self._unit_terms = device.upload(packed_terms(scaled))
+        self._terms_in_order = device.upload(terms_in_order(scaled, single))
+        # Threads that have a visibility or two of most items, where these are not long.
+        self._n_thread = 32 if self._start[-1] < 128 * self._plan.n_item else 64
         # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
         self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
 
@@ -85,6 +95,12 @@ class Engine(LayerEngine[Call]):
         rows, numbers = self._rows, self._numbers(batch, w)
         of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
         grid = call.grid.reshape(call.grid.size)
+        by_vis = VisKernel(*self._task(call, vis), self._block()[0], self._n_thread)
+        if self.by_vis and self.shape is None and by_vis.pays(self._takes_units(call), self._n_grid):
+            make_vis_degrid(by_vis)[batch.n_item, by_vis.n_thread, self._stream](
+                *numbers, self._unit_scale**-2, *of_rows, self._terms_in_order, call.to_corr, grid, vis.values
+            )
+            return
         if self._takes_units(call):
             by_units = DegridKernel(*self._task(call, vis), *self._block())
             make_block_degrid(by_units)[batch.n_item, by_units.n_thread, self._stream](
@@ -161,10 +177,9 @@ def _power_of_two(most: float) -> float:
     return float(2.0 ** np.clip(np.floor(np.log2(most)), -_MOST_UNIT, _MOST_UNIT))
 
 
-def _scaled(terms: NDArray[np.float64]) -> tuple[DeviceArray, float]:
-    """Terms of kernels for matrix units, and the power of two that they were multiplied by.
+def _scale_of(terms: NDArray[np.float64]) -> float:
+    """The power of two that terms of kernels are multiplied by for matrix units.
 
     No part of a kernel then exceeds 2^11: times what a visibility adds to a plane, half precision holds it.
     """
-    scale = _power_of_two(2.0**11 / float(np.abs(terms).sum(axis=(2, 3)).max()))
-    return device.upload(packed_terms(scale * terms)), scale
+    return _power_of_two(2.0**11 / float(np.abs(terms).sum(axis=(2, 3)).max()))

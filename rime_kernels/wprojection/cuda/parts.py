@@ -27,7 +27,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
 from rime_kernels.cuda.shapes.cells import LANES, n_thread, values_of
 from rime_kernels.cuda.shapes.choice import cells_of
-from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN
+from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN, X, Y
 from rime_kernels.gridding.cuda.planes import turn_function
 
 # The simulator replaces a global of this name while a kernel runs.
@@ -240,6 +240,21 @@ def make_put_bins(kernel: Kernel) -> Compiled:
         place[i, FIRST_Y], place[i, START_Y] = y - int32(start_y % uint32(m_y)), start_y
 
     return put_bins
+
+
+@functools.cache
+def make_put_block(before: int) -> Compiled:
+    """Function for `make_locate`: where a kernel begins within its item's block.
+
+    The block begins `before` cells before the item's middle.
+    """
+
+    @device.inline
+    def put_block(i: Scalar, x: Scalar, y: Scalar, item: Scalar, items: Array, place: Array) -> None:
+        place[i, START_X] = x - items[item, X] + int32(before)
+        place[i, START_Y] = y - items[item, Y] + int32(before)
+
+    return put_block
 
 
 @functools.cache

@@ -47,6 +47,28 @@ def load_global(array: Any, k: Any) -> tuple[int, ...]:
     return tuple(int(pair) for pair in array[4 * int(k) : 4 * int(k) + 4])
 
 
+def place(array: Any, at: Any) -> Address:
+    """The place of an element."""
+    return Address(array, int(at) * array.dtype.itemsize)
+
+
+def read_numbers(at: Address) -> tuple[Any, ...]:
+    """16 bytes of an array: its numbers."""
+    first, n = at.n_byte // at.array.dtype.itemsize, 16 // at.array.dtype.itemsize
+    return tuple(at.array[first : first + n])
+
+
+def load_complex(at: Address) -> tuple[Any, Any]:
+    """Real and imaginary part of a complex number in shared memory."""
+    k = at.n_byte // at.array.dtype.itemsize
+    return at.array[k], at.array[k + 1]
+
+
+def write_complex(array: Any, at: Any, re: Any, im: Any) -> None:
+    """Write a complex number to an array of numbers."""
+    array[2 * int(at)], array[2 * int(at) + 1] = re, im
+
+
 def store_pair(at: Address, pair: Any) -> None:
     """Write a packed pair."""
     at.array[at.n_byte // 4] = pair

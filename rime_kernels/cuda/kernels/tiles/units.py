@@ -268,6 +268,81 @@ def make_load_global() -> Compiled:
 
 
 @functools.cache
+def make_place() -> Compiled:
+    """Function that gives the address of element `at` (uint64) of an array in the device's memory, uint64."""
+    if device.simulated():
+        return emulated.place
+    to_global = _instruction("cvta.to.global.u64 $0, $1;", "l", "l")
+
+    @device.intrinsic
+    def place(context: Any, array: Array, at: Scalar) -> Any:
+        def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return to_global(target, builder, signature, [_element(target, builder, signature.args, args)])
+
+        return types.uint64(array, types.uint64), build
+
+    return place
+
+
+@functools.cache
+def make_read_numbers(single: bool) -> Compiled:
+    """Function that reads 16 bytes at an address, of an array that no kernel writes.
+
+    Four numbers of single precision, or two of double precision.
+    """
+    if device.simulated():
+        return emulated.read_numbers
+    n, letter = (4, "f") if single else (2, "d")
+    outs = ", ".join(f"${i}" for i in range(n))
+    build = _instruction(f"ld.global.nc.v{n}.f{128 // n} {{{outs}}}, [${n}];", n * letter, "l")
+    result = types.UniTuple(types.float32 if single else types.float64, n)
+
+    @device.intrinsic
+    def read_numbers(context: Any, at: Scalar) -> Any:
+        return result(types.uint64), build
+
+    return read_numbers
+
+
+@functools.cache
+def make_load_complex(single: bool) -> Compiled:
+    """Function that reads a complex number of shared memory at once: real and imaginary part."""
+    if device.simulated():
+        return emulated.load_complex
+    kind, letter = ("f32", "f") if single else ("f64", "d")
+    build = _instruction(f"ld.shared.v2.{kind} {{$0, $1}}, [$2];", 2 * letter, "r", "~{memory}")
+    result = types.UniTuple(types.float32 if single else types.float64, 2)
+
+    @device.intrinsic
+    def load_complex(context: Any, at: Scalar) -> Any:
+        return result(types.uint32), build
+
+    return load_complex
+
+
+@functools.cache
+def make_write_complex(single: bool) -> Compiled:
+    """Function that writes complex number `at` (uint64) of an array of numbers at once."""
+    if device.simulated():
+        return emulated.write_complex
+    kind, letter = ("f32", "f") if single else ("f64", "d")
+    code = f"{{.reg .u64 x; cvta.to.global.u64 x, $0; st.global.v2.{kind} [x], {{$1, $2}};}}"
+    write = _instruction(code, "", "l" + 2 * letter, "~{memory}")
+    real = types.float32 if single else types.float64
+
+    @device.intrinsic
+    def write_complex(context: Any, array: Array, at: Scalar, re: Scalar, im: Scalar) -> Any:
+        def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
+            number = builder.mul(args[1], _KINDS["l"](2))
+            place = _element(target, builder, signature.args, [args[0], number])
+            return write(target, builder, signature, [place, args[2], args[3]])
+
+        return types.void(array, types.uint64, real, real), build
+
+    return write_complex
+
+
+@functools.cache
 def make_store_pair() -> Compiled:
     """Function that writes a packed pair to shared memory."""
     if device.simulated():

@@ -1,0 +1,252 @@
+"""The degridder on a GPU for small kernels: threads have visibilities, and an item's block is shared memory.
+
+Nothing is summed over threads, and they meet once for each item. A thread keeps its kernels in u in
+registers, and goes through the cells of each row.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from numba import int32, int64, uint32, uint64
+
+from rime_kernels import device
+from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.shapes.cells import MOST_OF_VIS
+from rime_kernels.gridding.cuda.items import FLIP, X, Y
+from rime_kernels.wprojection.cuda.parts import (
+    COS,
+    N_NUMBER,
+    N_PLACE,
+    SIN,
+    START_X,
+    START_Y,
+    Z_U,
+    Z_V,
+    Task,
+    make_locate,
+    make_put_block,
+    make_remainder,
+)
+from rime_kernels.wprojection.cuda.vis_terms import (
+    N_EACH,
+    N_UNROLLED,
+    bytes_of_cell,
+    bytes_of_kernel,
+    make_cell_of_all,
+    make_kernels,
+)
+
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Module = device.cuda
+
+# Cells of all planes of a kernel up to which this is faster than matrix units.
+_MOST_BESIDE_UNITS = 500
+# Bytes of shared memory of a block of threads: three share a multiprocessor.
+_MOST_BYTES = 72 * 1024
+
+
+@dataclass(frozen=True)
+class VisKernel(Task):
+    """All that the kernel is compiled for.
+
+    Attributes
+    ----------
+    reach : int
+        Cells from the middle of an item's block to its farthest visibilities.
+    n_thread : int
+        Threads of a block.
+    """
+
+    reach: int
+    n_thread: int
+
+    @property
+    def block(self) -> int:
+        """Cells of an item's block along an axis."""
+        return self.support + 2 * self.reach
+
+    @property
+    def pitch(self) -> int:
+        """Cells from one row of the block to the next, odd: rows begin in different banks."""
+        return self.block | 1
+
+    @property
+    def n_byte(self) -> int:
+        """Bytes of a cell of a plane."""
+        return 8 if self.single else 16
+
+    @property
+    def dynamic_bytes(self) -> int:
+        """Of the block."""
+        return self.n_byte * self.n_plane * self.block * self.pitch
+
+    @property
+    def max_register(self) -> int:
+        """Registers of a thread: kernels in u and sums fit, up to the largest that are taken."""
+        return 128 if self.single else 255
+
+    def pays(self, by_units: bool, n_grid: int) -> bool:
+        """Whether this is faster than matrix units, or else than threads that own cells.
+
+        No cell of the grid may be twice in a block.
+        """
+        most = _MOST_BESIDE_UNITS if by_units else MOST_OF_VIS
+        fits = self.dynamic_bytes <= _MOST_BYTES and self.block <= n_grid
+        return fits and self.n_plane * self.support**2 <= most
+
+
+@functools.cache
+def make_vis_degrid(kernel: VisKernel) -> Compiled:
+    """The kernel: writes the visibilities of items, as `degrid.make_degrid` does.
+
+    `inverse` is what the scale of both kernels was multiplied by. Numbers are summed in the order of cells.
+    """
+    real, n_plane, n_corr, n_thread = kernel.real, kernel.n_plane, kernel.n_corr, kernel.n_thread
+    support, pitch, before = kernel.support, kernel.pitch, kernel.support // 2 + kernel.reach
+    n_sum, n_own, n_part = 2 * n_plane * N_EACH, 2 * support * N_EACH, 2 * N_EACH
+    n_byte_cell, n_byte_axis = bytes_of_cell(kernel), kernel.n_w_plane * bytes_of_kernel(kernel)
+    locate, remainder = make_locate(kernel, make_put_block(before)), make_remainder()
+    in_u, in_v, place_of = make_kernels(kernel, Z_U), make_cell_of_all(kernel, Z_V), units.make_place()
+    fill, add_row, write = _make_fill(kernel), _make_add_row(kernel, 0), _make_write(kernel)
+
+    @device.kernel(kernel.max_register, kernel.dynamic_bytes)
+    def vis_degrid(
+        first_item: int, first_vis: int, layer_w: float, planes_per_w: float, middle: float, n_grid: int,
+        inverse: float, items: Array, start: Array, uvw: Array, order: Array, shift: Array, scale: Array,
+        terms: Array, to_corr: Array, grid: Array, vis: Array,
+    ) -> None:  # fmt: skip
+        cells = cuda.shared.array(0, real)
+        place, plane = cuda.local.array((N_EACH, N_PLACE), int32), cuda.local.array(N_EACH, int32)
+        number, at = cuda.local.array((N_EACH, N_NUMBER), real), cuda.local.array(N_EACH, int64)
+        of_u, of_v = cuda.local.array(n_own, real), cuda.local.array(n_part, real)
+        part, sums = cuda.local.array(n_part, real), cuda.local.array(n_sum, real)
+        corner = cuda.local.array(N_EACH, uint32)
+        item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        n_vis, vis_before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
+        sign = real(1 - 2 * items[item, FLIP])
+        x = remainder(items[item, X] - int32(before), n_grid)
+        y = remainder(items[item, Y] - int32(before), n_grid)
+        fill(thread, x, y, uint32(n_grid), grid, cells)
+        cuda.syncthreads()
+        k = thread * int32(N_EACH)
+        while k < n_vis:
+            for v in range(N_EACH):  # the last one may be there twice
+                locate(
+                    v, min(k + int32(v), n_vis - int32(1)), item, vis_before, layer_w, planes_per_w, middle,
+                    items, uvw, order, shift, scale, place, plane, number, at,
+                )  # fmt: skip
+                corner[v] = uint32(place[v, START_Y]) * uint32(pitch) + uint32(place[v, START_X])
+            of_terms = place_of(terms, uint64(0))
+            in_u(of_terms, plane, number, part, of_u)
+            for s in range(n_sum):
+                sums[s] = real(0)
+            of_cell, of_row = of_terms + uint64(n_byte_axis), uint32(0)
+            for _ in range(support):
+                in_v(of_cell, plane, number, part, of_v)
+                add_row(cells, of_row, corner, of_v, of_u, sums)
+                of_cell += uint64(n_byte_cell)
+                of_row += uint32(pitch)
+            for v in range(N_EACH):
+                cos, sin = real(inverse) * number[v, COS], real(inverse) * number[v, SIN]
+                for c in range(n_corr):
+                    write(v, c, at[v], cos, sin, sign, to_corr, sums, vis)
+            k += int32(N_EACH * n_thread)
+
+    return vis_degrid
+
+
+def _make_fill(kernel: VisKernel) -> Compiled:
+    """Function with which all threads read the block, plane behind plane."""
+    n_plane, block, pitch, n_thread = kernel.n_plane, kernel.block, kernel.pitch, kernel.n_thread
+
+    @device.part
+    def fill(thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, grid: Array, cells: Array) -> None:
+        i = uint32(thread)
+        while i < uint32(block * block):
+            of_row, of_column = uint32(i // uint32(block)), uint32(i % uint32(block))
+            row, column = y + of_row, x + of_column
+            row -= n_grid if row >= n_grid else uint32(0)
+            column -= n_grid if column >= n_grid else uint32(0)
+            at = uint64(row) * uint64(n_grid) + uint64(column)
+            into = uint32(2) * (of_row * uint32(pitch) + of_column)
+            for _ in range(n_plane):
+                z = grid[at]
+                cells[into], cells[into + uint32(1)] = z.real, z.imag
+                into += uint32(2 * block * pitch)
+                at += uint64(n_grid) * uint64(n_grid)
+            i += uint32(n_thread)
+
+    return fill
+
+
+def _make_add_row(kernel: VisKernel, s: int) -> Compiled:
+    """Function that adds a row of cells of planes from s on to the sums of a thread's visibilities.
+
+    The row is `of_row` cells behind the first one of a kernel, which lies at `corner`.
+    """
+    if s == kernel.n_plane:
+        return device.inline(lambda cells, of_row, corner, of_v, of_u, sums: None)
+    rest, sum_row, address = _make_add_row(kernel, s + 1), _make_sum_row(kernel, 0), units.make_address()
+    n_plane, n_byte, step, real = kernel.n_plane, kernel.n_byte, 2 * kernel.support, kernel.real
+    of_plane = s * kernel.block * kernel.pitch
+
+    @device.part
+    def add_row(cells: Array, of_row: Scalar, corner: Array, of_v: Array, of_u: Array, sums: Array) -> None:
+        for v in range(N_EACH):
+            at = address(cells) + uint32(corner[v] + of_row) * uint32(n_byte)
+            re, im = sum_row(at + uint32(of_plane * n_byte), v * step, of_u, real(0), real(0))
+            v_re, v_im, k = of_v[2 * v], of_v[2 * v + 1], 2 * (v * n_plane + s)
+            sums[k] += re * v_re
+            sums[k] -= im * v_im
+            sums[k + 1] += re * v_im
+            sums[k + 1] += im * v_re
+        rest(cells, of_row, corner, of_v, of_u, sums)
+
+    return add_row
+
+
+@functools.cache
+def _make_sum_row(kernel: VisKernel, first: int) -> Compiled:
+    """Function that sums cells of a row from `first` on, times a kernel in u that begins at `begin`."""
+    if first >= kernel.support:
+        return device.inline(lambda at, begin, of_u, re, im: (re, im))
+    rest, load = _make_sum_row(kernel, first + N_UNROLLED), units.make_load_complex(kernel.single)
+    end, n_byte = min(first + N_UNROLLED, kernel.support), kernel.n_byte
+
+    @device.part
+    def sum_row(at: Scalar, begin: int, of_u: Array, re: Scalar, im: Scalar) -> tuple[Scalar, Scalar]:
+        for i in range(first, end):
+            z, k = load(at + uint32(n_byte * i)), begin + 2 * i
+            re += z[0] * of_u[k]
+            re -= z[1] * of_u[k + 1]
+            im += z[0] * of_u[k + 1]
+            im += z[1] * of_u[k]
+        return rest(at, begin, of_u, re, im)
+
+    return sum_row
+
+
+def _make_write(kernel: VisKernel) -> Compiled:
+    """Function that writes correlation c of a thread's visibility v, which is number `at` of the arrays."""
+    real, n_plane, n_corr, write_complex = (
+        kernel.real, kernel.n_plane, kernel.n_corr, units.make_write_complex(kernel.single),
+    )  # fmt: skip
+
+    @device.inline
+    def write(
+        v: int, c: int, at: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, to_corr: Array, sums: Array,
+        vis: Array,
+    ) -> None:  # fmt: skip
+        re = im = real(0)
+        for s in range(n_plane):
+            k = 2 * (v * n_plane + s)
+            m, sum_im = to_corr[c, s], sign * sums[k + 1]
+            re += m.real * sums[k] - m.imag * sum_im
+            im += m.real * sum_im + m.imag * sums[k]
+        into = uint64(at * int64(n_corr) + int64(c))
+        write_complex(vis, into, cos * re - sin * im, sin * re + cos * im)
+
+    return write
