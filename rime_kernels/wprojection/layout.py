@@ -114,9 +114,10 @@ class Costs(NamedTuple):
 
 # Lanes of vectors on the CPU: few, since a kernel is compiled for each.
 LANES = (16, 32, 64)
+_UNITS = UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)
 COSTS = {
     "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.024, 2.0, (), UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)),
+    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.024, 2.0, (), _UNITS),
 }
 
 
@@ -155,6 +156,11 @@ class Layout(NamedTuple):
     def unit_block(self) -> int:
         """Cells of an item's block along an axis, for matrix units."""
         return unit_block(self.support, round(self.limits.reach))
+
+    def unit_time(self, n_plane: int, n_vis: float) -> float:
+        """Estimated time of a visibility by matrix units, ns, where items have so many."""
+        _, _, n_w, n_d, *_ = self.tables.terms.shape
+        return _unit_time(_UNITS, self.support, self.unit_block, n_plane, n_w * n_d, n_vis)
 
     @property
     def block(self) -> int:
@@ -284,9 +290,16 @@ def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float
     if costs is None or not need.single or not fits_units(block, n_plane, choice.n_grid):
         return math.inf
     n_item, _ = count_items(rows, _unit_limits(need, choice), need.sample)
-    n_vis, n_step = rows.order.size * rows.scale.size, math.ceil(n_term / _STEP)
-    vis = costs.vis + 2.0 * n_step * choice.support * costs.step
-    return n_vis * vis + n_plane * block**2 * (n_vis * costs.update + n_item * costs.block)
+    n_vis = rows.order.size * rows.scale.size
+    return n_vis * _unit_time(costs, choice.support, block, n_plane, n_term, n_vis / n_item)
+
+
+def _unit_time(
+    costs: UnitCosts, support: int, block: int, n_plane: int, n_term: float, n_vis: float
+) -> float:
+    """Estimated time of a visibility by matrix units, ns, where items have so many."""
+    vis = costs.vis + 2.0 * math.ceil(n_term / _STEP) * support * costs.step
+    return vis + n_plane * block**2 * (costs.update + costs.block / n_vis)
 
 
 def _unit_limits(need: _Need, choice: _Choice) -> Limits:

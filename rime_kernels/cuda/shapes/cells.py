@@ -21,7 +21,7 @@ _MOST_CELLS, _MOST_SUMS = 16, 128
 # Threads of a block that is small.
 _FEW_THREADS = 320
 # Cells of all planes of a kernel up to which the degridder's threads have visibilities, and own no cells.
-MOST_OF_VIS = 1000
+MOST_OF_VIS = 900
 # The largest support of each class, and the planes of a grid that kernels are compiled for.
 _SUPPORTS, _PLANES = (8, 16, 32, 64), (1, 2, 4)
 

@@ -61,8 +61,7 @@ class Engine(LayerEngine[Call]):
         scaled = self._unit_scale * layout.tables.terms
         self._unit_terms = device.upload(packed_terms(scaled))
         self._terms_in_order = device.upload(terms_in_order(scaled, single))
-        # Threads that have a visibility or two of most items, where these are not long.
-        self._n_thread = 32 if self._start[-1] < 128 * self._plan.n_item else 64
+        self._per_item = float(self._start[-1]) / self._plan.n_item
         # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
         self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
 
@@ -81,6 +80,13 @@ class Engine(LayerEngine[Call]):
     def _takes_units(self, call: Call) -> bool:
         return self.by_units and fits_units(self._layout.unit_block, call.n_plane, self._n_grid)
 
+    def _takes_vis(self, kernel: VisKernel, call: Call) -> bool:
+        if not self.by_vis or self.shape is not None or not kernel.fits(self._n_grid):
+            return False
+        by_units = self._takes_units(call)
+        unit_time = self._layout.unit_time(call.n_plane, self._per_item) if by_units else None
+        return kernel.pays(self._per_item, unit_time)
+
     def _block(self) -> tuple[int, int]:
         """What `blocks.BlockKernel` has beside."""
         return round(self._layout.limits.reach), self._layout.unit_block
@@ -95,8 +101,8 @@ class Engine(LayerEngine[Call]):
         rows, numbers = self._rows, self._numbers(batch, w)
         of_rows = self._items, self._starts, rows.uvw, rows.order, rows.shift, rows.scale
         grid = call.grid.reshape(call.grid.size)
-        by_vis = VisKernel(*self._task(call, vis), self._block()[0], self._n_thread)
-        if self.by_vis and self.shape is None and by_vis.pays(self._takes_units(call), self._n_grid):
+        by_vis = VisKernel(*self._task(call, vis), self._block()[0], _threads_for(self._per_item))
+        if self._takes_vis(by_vis, call):
             make_vis_degrid(by_vis)[batch.n_item, by_vis.n_thread, self._stream](
                 *numbers, self._unit_scale**-2, *of_rows, self._terms_in_order, call.to_corr, grid, vis.values
             )
@@ -175,6 +181,11 @@ class Engine(LayerEngine[Call]):
 def _power_of_two(most: float) -> float:
     """The largest that is not above `most`, within what float32 holds."""
     return float(2.0 ** np.clip(np.floor(np.log2(most)), -_MOST_UNIT, _MOST_UNIT))
+
+
+def _threads_for(n_vis: float) -> int:
+    """Threads of a block that have two visibilities each, for items of so many: few wait for the others."""
+    return 32 if n_vis < 128 else 64
 
 
 def _scale_of(terms: NDArray[np.float64]) -> float:
