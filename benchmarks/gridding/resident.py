@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
 import numpy as np
 from common.types import OnDevice
+from numba import uint32
 
 from rime_kernels import device
 from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.idg.cuda import sums
 from rime_kernels.wprojection.cuda import engine as projection
+
+cuda: ModuleType = device.cuda
 
 # Kernels whose time counts as the degridder's, and the gridder's; where their functions are called.
 _KERNELS: dict[str, dict[str, tuple[ModuleType, tuple[str, ...]]]] = {
@@ -24,8 +28,22 @@ _KERNELS: dict[str, dict[str, tuple[ModuleType, tuple[str, ...]]]] = {
 }
 
 
+@functools.cache
+def _pause() -> OnDevice:
+    """Kernel of one thread that does nothing for some time, longer than launches take."""
+
+    @device.kernel(0)
+    def pause() -> None:
+        cuda.nanosleep(uint32(300_000))
+
+    return pause
+
+
 class _Timed:
-    """A kernel whose launches leave the events before and after them in a list."""
+    """A kernel whose launches leave the events before and after them in a list.
+
+    The device pauses before: a kernel that has to wait for its launch would seem to take longer.
+    """
 
     def __init__(self, kernel: OnDevice, log: list[tuple[OnDevice, OnDevice]]) -> None:
         self._kernel, self._log = kernel, log
@@ -33,6 +51,8 @@ class _Timed:
     def __getitem__(self, how: tuple[OnDevice, ...]) -> Callable[..., None]:
         def launch(*given: object) -> None:
             begin, end = device.cuda.event(), device.cuda.event()
+            if not device.simulated():
+                _pause()[1, 1, how[2]]()
             begin.record(how[2])
             self._kernel[how](*given)
             end.record(how[2])
