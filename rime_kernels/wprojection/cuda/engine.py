@@ -61,7 +61,7 @@ class Engine(LayerEngine[Call]):
         scaled = self._unit_scale * layout.tables.terms
         self._unit_terms = device.upload(packed_terms(scaled))
         self._terms_in_order = device.upload(terms_in_order(scaled, single))
-        self._per_item = float(self._start[-1]) / self._plan.n_item
+        self._per_item = float(self._start[-1]) / max(1, self._plan.n_item)
         # |sum_j C_j| bounds a kernel: each visibility gives a cell at most the product of two such numbers.
         self._most = float(np.abs(layout.tables.terms).sum(axis=(2, 3, 4)).max()) ** 2
 

@@ -1,4 +1,4 @@
-"""Instructions of matrix units, of the shared memory that feeds them, and of reads from the device's memory.
+"""Instructions of matrix units, of the shared memory that feeds them, and for the device's memory.
 
 A warp multiplies a matrix of 16 rows by one of 8 columns at once. Its threads hold the result as the
 instruction lays it out: thread 4 g + t has rows g and g + 8 of columns 2 t and 2 t + 1.
