@@ -69,9 +69,9 @@ def make_gridder(
     except InputError:  # no kernel is accurate enough
         return one
     chosen, left = (one, other) if one.cost <= _GAIN[one.backend] * other.cost else (other, one)
-    chosen.reason += (
-        f"; engine {chosen.engine}, estimated {left.cost / chosen.cost:.2g} times as fast as {left.engine}"
-    )
+    times = f"{left.cost / chosen.cost:.2g}"
+    how_fast = "about as fast" if times == "1" else f"{times} times as fast"
+    chosen.reason += f"; engine {chosen.engine}, estimated {how_fast} as {left.engine}"
     if left.cost < chosen.cost:
         chosen.reason += f", which is taken from {_GAIN[one.backend]:g} times on"
     return chosen

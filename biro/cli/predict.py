@@ -215,5 +215,4 @@ def _write_column(
         obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit
     )
     existence = "made" if report.created else "was there"
-    rows = f"{report.rows_written} rows written, {report.rows_kept} as before"
-    return f"{column} ({existence}), {{exactness}}: {rows}"
+    return f"{column} ({existence}), {{exactness}}: {report.rows_text}"

@@ -208,7 +208,7 @@ def _correct(solved: SolvedGains, obs: Path, limit: float) -> None:
     existence = "made" if report.created else "was there"
     left = solved.n_uncorrected
     say(
-        f"CORRECTED_DATA ({existence}): {report.rows_written} rows written, {report.rows_kept} as before"
+        f"CORRECTED_DATA ({existence}): {report.rows_text}"
         + (
             f"; {left} visibilities without a gain are as in {solved.observation.column}: flag them"
             if left

@@ -324,6 +324,11 @@ def checked_model(model: Sequence[Model] | None, parts: Sequence[Partition]) -> 
     ------
     InputError
     """
+    if isinstance(model, np.ndarray) or not isinstance(model, Sequence | None):
+        raise InputError(
+            "model must be a list with an array of visibilities for each partition, as "
+            f"likelihood.predict(theta) gives, got {type(model).__name__}"
+        )
     shapes = [vis.shape if isinstance(vis, Elsewhere) else np.shape(vis) for vis in model or ()]
     expected = [part.vis.shape for part in parts]
     if model is None or shapes != expected:

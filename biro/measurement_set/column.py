@@ -55,6 +55,12 @@ class WriteReport:
     rows_kept: int
     notes: tuple[str, ...] = ()
 
+    @property
+    def rows_text(self) -> str:
+        """How many rows were written, and how many were not, in words."""
+        kept = f", {self.rows_kept} left as they were" if self.rows_kept else ""
+        return f"{self.rows_written} rows written{kept}"
+
 
 def write_column(
     path: str | os.PathLike[str],

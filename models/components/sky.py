@@ -13,6 +13,7 @@ from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
 from biro.models.components.direction import Centre, parse_direction
+from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, FunctionBeam
 from biro.models.components.noise import Noise
@@ -119,7 +120,8 @@ class SkyDescription:
             seen.add(source.name)
         for image in self.images:
             if not isinstance(image, ImageTerm):
-                raise ModelError(f"images: expected ImageTerm, found {short_repr(image)}")
+                hint = "; write ImageTerm('name', file=image)" if isinstance(image, ImageModel) else ""
+                raise ModelError(f"images: expected ImageTerm, found {short_repr(image)}{hint}")
             if image.name in seen:
                 raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
             seen.add(image.name)

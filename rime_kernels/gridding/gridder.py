@@ -86,6 +86,8 @@ class Gridder(ABC):
             raise InputError(f"accuracy must lie in 1e-8 .. 0.1, got {accuracy}")
         if precision is not None:
             check.one_of("precision", precision, ("single", "double"))
+        if not isinstance(grid, ImageGrid):
+            raise InputError(f"grid must be an ImageGrid(n_pixel, cell), got {type(grid).__name__}")
         self.rows, self.grid_of_image = rows, grid
         self._memory_limit = None if memory_limit is None else check.n_byte("memory_limit", memory_limit)
         self.backend, self.reason = device.resolve(backend)

@@ -246,6 +246,8 @@ def test_the_residual_is_data_less_model():
         biro.image(given, "residual")
     with pytest.raises(BiroError, match=r"of shapes \[\(300, 2, 4\)\], got \[\(4,\)\]"):
         biro.image(given, "residual", model=[np.zeros(4)])
+    with pytest.raises(BiroError, match=r"an array of visibilities for each partition, .* got ndarray"):
+        biro.image(given, "residual", model=model[0])
 
 
 def test_one_imager_makes_many_images():

@@ -294,3 +294,5 @@ def test_the_engine_that_is_estimated_to_be_faster_is_taken_and_said() -> None:
         assert make_gridder(rows, narrow, engine=name, backend="cpu").engine == name
     with pytest.raises(InputError, match="engine must be"):
         make_gridder(rows, narrow, engine="fft")
+    with pytest.raises(InputError, match=r"an ImageGrid\(n_pixel, cell\), got tuple"):
+        make_gridder(rows, (64, 1e-4))  # type: ignore[arg-type]
