@@ -120,8 +120,10 @@ class SkyDescription:
             seen.add(source.name)
         for image in self.images:
             if not isinstance(image, ImageTerm):
-                hint = "; write ImageTerm('name', file=image)" if isinstance(image, ImageModel) else ""
-                raise ModelError(f"images: expected ImageTerm, found {short_repr(image)}{hint}")
+                found = short_repr(image)
+                if isinstance(image, ImageModel):
+                    found = "ImageModel; write ImageTerm('name', file=image)"
+                raise ModelError(f"images: expected ImageTerm, found {found}")
             if image.name in seen:
                 raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
             seen.add(image.name)

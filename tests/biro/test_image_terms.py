@@ -279,7 +279,7 @@ def test_an_image_among_the_sources_is_told_where_it_belongs() -> None:
     point = PointSource("p", east="0 arcsec", north="0 arcsec", I="1 Jy")
     with pytest.raises(ModelError, match=r"'halo' is an image; give it as SkyModel\(sources, images="):
         SkyModel([point, ImageTerm("halo", file="halo.fits")])
-    with pytest.raises(ModelError, match=r"expected ImageTerm, .*; write ImageTerm\('name', file=image\)"):
+    with pytest.raises(ModelError, match=r"found ImageModel; write ImageTerm\('name', file=image\)"):
         SkyModel([], images=[ImageModel(np.ones((1, 1, 4, 4)), CELL, CENTRE)])
 
 
