@@ -7,6 +7,7 @@ chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
 Smearing          how long rows were integrated and how wide channels are, where visibilities are averages
 make_gridder      what makes visibilities of images, and images of visibilities: `Idg` or `WProjection`
+ImageGrid         pixels and place of these images
 register_profile  make a function of your own a shape that sources may have
 tune              measure which shape of each CUDA kernel is fastest on this machine
 """
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from rime_kernels.geometry import AntennaGeometry, solve_antennas
     from rime_kernels.gradient import Gradient
     from rime_kernels.gridder_choice import make_gridder
+    from rime_kernels.gridding.grid import ImageGrid
     from rime_kernels.jones_beam import JonesBeam
     from rime_kernels.physics.brightness import stokes_to_corr
     from rime_kernels.physics.registered import register_profile
@@ -39,6 +41,7 @@ __all__ = [
     "Beam",
     "BiroError",
     "Gradient",
+    "ImageGrid",
     "InputError",
     "JonesBeam",
     "Options",
@@ -66,6 +69,7 @@ _HOME = {
     "gradient": ("Gradient",),
     "jones_beam": ("JonesBeam",),
     "gridder_choice": ("make_gridder",),
+    "gridding.grid": ("ImageGrid",),
     "rime": ("Rime",),
     "together": ("chi2_and_gradient_together", "chi2_together"),
     "smearing.smearing": ("Smearing",),

@@ -161,11 +161,11 @@ class Likelihood(Residuals, Closing):
         devices: Devices | None = None,
         comm: MPI.Intracomm | None = None,
     ) -> None:
-        for value, reader in ((observation, "read"), (sky, "read_model")):
-            if isinstance(value, str | PathLike):
-                raise InputError(
-                    f"a likelihood takes what biro.{reader} gives, found the path {str(value)!r}"
-                )
+        for value, reader, has in ((observation, "read", "partitions"), (sky, "read_model", "sources")):
+            if not hasattr(value, has):
+                is_path = isinstance(value, str | PathLike)
+                found = f"the path {str(value)!r}" if is_path else type(value).__name__
+                raise InputError(f"a likelihood takes what biro.{reader} gives, found {found}")
         self.ranks = ranks_of(observation, comm)
         options = EngineOptions(
             backend=backend,

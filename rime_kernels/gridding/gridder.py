@@ -143,8 +143,8 @@ class Gridder(ABC):
         image : float (n_stokes, N, N), Jy/pixel
             Stokes I alone, or I, Q, U, V.
         screens : real or complex (n_slot, n_antenna, S, S), or (n_slot, n_antenna, S, S, 2, 2), optional
-            A-terms E at `Idg.lm`: scalars, or matrices in the basis of the feeds. Or a function of (l, m)
-            that gives them, which is needed where an image with A-terms is divided into quarters.
+            For `Idg` alone: A-terms E at `Idg.lm`, scalars or matrices in the basis of the feeds. Or a
+            function of (l, m) that gives them: needed where an image with A-terms is divided into quarters.
 
         Returns
         -------
