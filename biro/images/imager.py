@@ -324,7 +324,7 @@ def checked_model(model: Sequence[Model] | None, parts: Sequence[Partition]) -> 
     ------
     InputError
     """
-    if isinstance(model, np.ndarray) or not isinstance(model, Sequence | None):
+    if not isinstance(model, Sequence | None):  # an array is none
         raise InputError(
             "model must be a list with an array of visibilities for each partition, as "
             f"likelihood.predict(theta) gives, got {type(model).__name__}"

@@ -121,8 +121,9 @@ def _kinds(degrids: bool) -> Iterator[KernelKind]:
     for single in (True, False):
         for n_plane in _PLANES:
             for support in _SUPPORTS:
-                if not degrids or n_plane * (support - 1) ** 2 > MOST_OF_VIS:
-                    yield kind_of(support, n_plane, single, degrids=degrids)
+                kind = kind_of(support, n_plane, single, degrids=degrids)
+                if not degrids or n_plane * middling(kind) ** 2 > MOST_OF_VIS:
+                    yield kind
 
 
 def _family(degrids: bool) -> Family:

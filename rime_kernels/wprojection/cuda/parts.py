@@ -390,18 +390,17 @@ def make_share(task: Task) -> Compiled:
 
 
 @functools.cache
-def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
-    """Function that writes correlation c of the staged visibility j, from the sums of its planes.
+def make_of_corr(task: Task, sum_of: Compiled) -> Compiled:
+    """Function that gives correlation c of a visibility, real and imaginary part, from sums of planes.
 
-    `sum_of(s, of)` gives the sum of plane s, of what `of` says.
+    `sum_of(s, of)` gives the sum of plane s, of what `of` says; cos and sin are those of the phase.
     """
-    real, n_plane, n_corr = task.real, task.n_plane, task.n_corr
+    real, n_plane = task.real, task.n_plane
 
     @device.inline
-    def write_vis(
-        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, at: Array, of: Any, vis: Array
-    ) -> None:
-        cos, sin = number[j, COS], number[j, SIN]
+    def of_corr(
+        c: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, to_corr: Array, of: Any
+    ) -> tuple[Scalar, Scalar]:
         re = im = real(0)
         for s in range(n_plane):
             sum_re, sum_im = sum_of(s, of)
@@ -409,8 +408,23 @@ def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
             m = to_corr[c, s]
             re += m.real * sum_re - m.imag * sum_im
             im += m.real * sum_im + m.imag * sum_re
+        return cos * re - sin * im, sin * re + cos * im
+
+    return of_corr
+
+
+@functools.cache
+def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
+    """Function that writes correlation c of the staged visibility j; see `make_of_corr`."""
+    n_corr, of_corr = task.n_corr, make_of_corr(task, sum_of)
+
+    @device.inline
+    def write_vis(
+        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, at: Array, of: Any, vis: Array
+    ) -> None:
+        re, im = of_corr(c, number[j, COS], number[j, SIN], sign, to_corr, of)
         k = 2 * (at[j] * int64(n_corr) + c)
-        vis[k], vis[k + 1] = cos * re - sin * im, sin * re + cos * im
+        vis[k], vis[k + 1] = re, im
 
     return write_vis
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Any
 
 from numba import int32, int64, uint32, uint64
 
@@ -27,6 +28,7 @@ from rime_kernels.wprojection.cuda.parts import (
     Z_V,
     Task,
     make_locate,
+    make_of_corr,
     make_put_block,
     make_remainder,
 )
@@ -119,7 +121,12 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
     n_byte_cell, n_byte_axis = bytes_of_cell(kernel), kernel.n_w_plane * bytes_of_kernel(kernel)
     locate, remainder = make_locate(kernel, make_put_block(before)), make_remainder()
     in_u, in_v, place_of = make_kernels(kernel, Z_U), make_cell_of_all(kernel, Z_V), units.make_place()
-    fill, add_row, write = _make_fill(kernel), _make_add_row(kernel, 0), _make_write(kernel)
+    fill, add_row, write = (
+        _make_fill(kernel),
+        _make_add_row(kernel, 0),
+        units.make_write_complex(kernel.single),
+    )
+    of_corr = make_of_corr(kernel, _make_sum_of_plane(kernel))
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def vis_degrid(
@@ -161,7 +168,8 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
             for v in range(N_EACH):
                 cos, sin = real(inverse) * number[v, COS], real(inverse) * number[v, SIN]
                 for c in range(n_corr):
-                    write(v, c, at[v], cos, sin, sign, to_corr, sums, vis)
+                    re, im = of_corr(c, cos, sin, sign, to_corr, (v, sums))
+                    write(vis, uint64(at[v] * int64(n_corr) + int64(c)), re, im)
             k += int32(N_EACH * n_thread)
 
     return vis_degrid
@@ -238,24 +246,14 @@ def _make_sum_row(kernel: VisKernel, first: int) -> Compiled:
     return sum_row
 
 
-def _make_write(kernel: VisKernel) -> Compiled:
-    """Function that writes correlation c of a thread's visibility v, which is number `at` of the arrays."""
-    real, n_plane, n_corr, write_complex = (
-        kernel.real, kernel.n_plane, kernel.n_corr, units.make_write_complex(kernel.single),
-    )  # fmt: skip
+def _make_sum_of_plane(kernel: VisKernel) -> Compiled:
+    """Function that gives the sum of plane s of visibility v of a thread."""
+    n_plane = kernel.n_plane
 
     @device.inline
-    def write(
-        v: int, c: int, at: Scalar, cos: Scalar, sin: Scalar, sign: Scalar, to_corr: Array, sums: Array,
-        vis: Array,
-    ) -> None:  # fmt: skip
-        re = im = real(0)
-        for s in range(n_plane):
-            k = 2 * (v * n_plane + s)
-            m, sum_im = to_corr[c, s], sign * sums[k + 1]
-            re += m.real * sums[k] - m.imag * sum_im
-            im += m.real * sum_im + m.imag * sums[k]
-        into = uint64(at * int64(n_corr) + int64(c))
-        write_complex(vis, into, cos * re - sin * im, sin * re + cos * im)
+    def sum_of_plane(s: Scalar, of: Any) -> tuple[Scalar, Scalar]:
+        v, sums = of
+        k = 2 * (v * n_plane + s)
+        return sums[k], sums[k + 1]
 
-    return write
+    return sum_of_plane
