@@ -1,0 +1,1 @@
+"""Tests of the residuals for one kind of misfit each."""

@@ -1,0 +1,39 @@
+"""Residuals of one partition at one parameter vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.observation.partition import Partition
+
+
+@dataclass(frozen=True, eq=False)
+class ResidualData:
+    """Data and model visibilities of one partition at one parameter vector.
+
+    Attributes
+    ----------
+    partition : Partition
+        The data, with the gains of the fit taken out. `partition.weight` is 1/sigma^2 of the noise that
+        weights and model state, without the noise factor.
+    model : complex (n_row, n_chan, n_corr), Jy
+    factor : float
+        Noise factor s of the fit (sigma -> s sigma).
+    """
+
+    partition: Partition
+    model: NDArray[np.complexfloating]
+    factor: float
+
+    @cached_property
+    def scaled(self) -> NDArray[np.complex128]:
+        """(D - V) sqrt(w), complex (n_row, n_chan, n_corr), without the noise factor; 0 where w is 0.
+
+        Real and imaginary parts have variance s^2 where model and noise are right.
+        """
+        part = self.partition
+        return np.asarray((part.vis - self.model) * np.sqrt(part.weight, dtype=np.float64), np.complex128)
