@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.held import Vis, Weight
-from biro.observation.noise import scatter_of_baselines
+from biro.observation.noise import MIN_DIFFERENCES, measure_noise, scatter_of_baselines
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.selection import Length, read_length
@@ -70,14 +70,12 @@ class Weighting:
         if self.weights == "equal":
             part, origin = part.replaced(_equal)[0], "nowhere (all are equal)"
         elif self.weights == "scatter":
-            factor, n_own, n_baseline = _factors(part)
-            part, _ = part.replaced(_scaled, each=[factor[rows] for rows in part.shards])
-            origin = f"{origin}, scaled to the scatter of each baseline"
-            if n_own < n_baseline:
-                remark = (
-                    f"{part.field}/spw{part.spw_id}: {n_baseline - n_own} of {n_baseline} baselines have too "
-                    "few neighbouring times for a scatter of their own; they are scaled as the others are"
-                )
+            found = _factors(part)
+            if found.is_measured:
+                each = [found.factor[rows] for rows in part.shards]
+                part, _ = part.replaced(_scaled, each=each)
+                origin = f"{origin}, scaled to the scatter of each baseline"
+            remark = found.remark(f"{part.field}/spw{part.spw_id}")
         if self.taper is not None:
             part, n_lost, n_usable = self._tapered(part)
             if n_lost:
@@ -129,15 +127,63 @@ def _taper(
     return vis, tapered, (n_usable - int(np.count_nonzero(tapered > 0)), n_usable)
 
 
-def _factors(part: Partition) -> tuple[NDArray[np.float64], int, int]:
-    """Factors of the weights of each row and correlation, float64 (n_row, n_corr); how many baselines have
-    one of their own in each correlation, and how many baselines there are."""
+@dataclass(frozen=True, eq=False)
+class _Factors:
+    """What weights are multiplied by, so that they agree with the scatter.
+
+    Attributes
+    ----------
+    factor : float64 (n_row, n_corr)
+        1 for correlations whose scatter is not known.
+    n_own, n_baseline : int
+        Baselines whose scatter was measured in each correlation, and all of them.
+    unknown : tuple of str
+        Correlations with too few differences of neighbouring times even on all baselines together.
+    """
+
+    factor: NDArray[np.float64]
+    n_own: int
+    n_baseline: int
+    unknown: tuple[str, ...]
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether there is a correlation whose weights are scaled."""
+        return len(self.unknown) < self.factor.shape[1]
+
+    def remark(self, label: str) -> str:
+        """What was not scaled by a factor of its own; "" where all was."""
+        words = []
+        if self.unknown:
+            words.append(
+                f"weights of {', '.join(self.unknown)} are left as stated: fewer than {MIN_DIFFERENCES} "
+                "differences of neighbouring times do not measure the scatter"
+            )
+        if self.is_measured and self.n_own < self.n_baseline:
+            words.append(
+                f"{self.n_baseline - self.n_own} of {self.n_baseline} baselines have too few neighbouring "
+                "times for a scatter of their own; they are scaled by that of all baselines"
+            )
+        return f"{label}: {'; '.join(words)}" if words else ""
+
+
+def _factors(part: Partition) -> _Factors:
+    """Factors from the scatter of each baseline, or of all where a baseline has too few differences."""
     baseline, ratio = scatter_of_baselines(part)
     own = np.isfinite(ratio) & (ratio > 0.0)
-    for i, of_corr in enumerate(own.T):
-        middle = float(np.median(ratio[of_corr, i])) if of_corr.any() else 1.0
-        ratio[~of_corr, i] = middle
-    return (1.0 / ratio**2)[baseline], int(own.all(axis=1).sum()), len(ratio)
+    unknown = []
+    for i, (name, of_corr) in enumerate(zip(part.corr_type, own.T, strict=True)):
+        middle = float(np.median(ratio[of_corr, i])) if of_corr.any() else _of_all_baselines(part, name)
+        if not middle > 0.0:
+            unknown.append(name)
+        ratio[~of_corr, i] = middle if middle > 0.0 else 1.0
+    return _Factors((1.0 / ratio**2)[baseline], int(own.all(axis=1).sum()), len(ratio), tuple(unknown))
+
+
+def _of_all_baselines(part: Partition, corr: str) -> float:
+    """Measured over stated noise of a correlation from all baselines together; NaN of too few differences."""
+    noise = measure_noise([part], corr)
+    return noise.ratio if noise.n_difference >= MIN_DIFFERENCES else np.nan
 
 
 def with_systematic(observation: Observation, fraction: float) -> Observation:

@@ -9,19 +9,41 @@ from dataclasses import asdict, dataclass
 from biro.errors import InputError
 from biro.formatting import Tabular
 from biro.posterior.posterior import Posterior
+from biro.posterior.table import PosteriorTable
 
 WORDS = (
-    (1.0, "not worth more than a mention"),
+    (1.0, "weak"),
     (3.0, "positive"),
     (5.0, "strong"),
     (math.inf, "very strong"),
 )
-"""Kass & Raftery (1995, section 3.2): the best model against this one, by ln B."""
+"""Evidence against a model by the ln B of the best (Kass & Raftery 1995, section 3.2; "weak" is their
+"not worth more than a mention")."""
+LEAST = WORDS[0][0]
+"""A Bayes factor counts from this ln B on."""
+N_SIGMA = 2.0
+"""Errors of ln B by which it must be beyond `LEAST`, or the comparison is not decided."""
+BEST, UNDECIDED = "best model", "not decided"
 
 
 @dataclass(frozen=True)
 class Standing:
-    """One model: its evidence, and ln B = ln Z - ln Z of the best (0 for the best itself)."""
+    """One model: its evidence, and ln B = ln Z - ln Z of the best (0 for the best itself).
+
+    Attributes
+    ----------
+    name : str
+    log_evidence, log_evidence_err : float
+    log_bayes_factor, log_bayes_factor_err : float
+    n_param : int
+    best_log_likelihood : float
+    verdict : str
+        "best model"; or the evidence against the model, "weak" to "very strong"; or "not decided".
+    is_trusted : bool
+        Whether the run itself trusts its evidence.
+    warnings : tuple of str
+        Those of the run, which stand above its own table.
+    """
 
     name: str
     log_evidence: float
@@ -31,6 +53,8 @@ class Standing:
     n_param: int
     best_log_likelihood: float
     verdict: str
+    is_trusted: bool = True
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -60,23 +84,41 @@ class Comparison(Tabular):
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text."""
-        rows = [["model", "against it", "ln Z", "+-", "ln B", "+-", "parameters", "best ln L"]]
+        factor = "ln Bayes factor"
+        rows = [["model", "evidence against", "ln evidence", "+-", factor, "+-", "parameters", "max ln L"]]
         for s in self.standings:
             numbers = [s.log_evidence, s.log_evidence_err, s.log_bayes_factor, s.log_bayes_factor_err]
             texts = [f"{number:.2f}" for number in numbers]
+            if not s.is_trusted:
+                texts[0] += "?"
             rows.append([s.name, s.verdict, *texts, str(s.n_param), f"{s.best_log_likelihood:.2f}"])
         return rows
 
     def notes(self) -> list[str]:
-        """No lines below the table."""
-        return []
+        """How the table is read."""
+        lines = ["ln Bayes factor: ln evidence minus that of the best model, at equal prior odds."]
+        if any(s.verdict == UNDECIDED for s in self.standings):
+            lines.append(
+                f"{UNDECIDED}: ln Bayes factor within {N_SIGMA:g} errors of -{LEAST:g}, or an evidence is "
+                "not to be trusted (?). Sample these models by dynesty, with more live points."
+            )
+        return lines
+
+    def warnings(self) -> list[str]:
+        """Warnings of the runs, each once with the models that carry it."""
+        of: dict[str, list[str]] = {}
+        for s in self.standings:
+            for line in s.warnings:
+                of.setdefault(line, []).append(s.name)
+        return [f"{', '.join(names)}: {line}" for line, names in of.items()]
 
 
 def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Comparison:
     """Evidences and Bayes factors of models fitted to the same data.
 
-    ln B = ln Z - ln Z_best, its error the two errors added in quadrature; equal prior odds are the
-    reader's to change.
+    ln B = ln Z - ln Z_best, its error the two errors added in quadrature. The verdict on a model is "not
+    decided" where ln B is within two of these errors of 1, below which it is hardly worth a mention, or where
+    a run does not trust its own evidence. The warnings of each run stand above the table.
 
     Parameters
     ----------
@@ -105,7 +147,8 @@ def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Compar
                 "(same selection, flags, weights and averaging)"
             )
     order = sorted(named, key=lambda name: -_evidence(named[name])[0])
-    return Comparison(tuple(_standing(name, named[name], named[order[0]]) for name in order))
+    tables = {name: posterior.summary() for name, posterior in named.items()}
+    return Comparison(tuple(_standing(name, named, tables, order[0]) for name in order))
 
 
 def _numbered(posteriors: Sequence[Posterior]) -> dict[str, Posterior]:
@@ -117,17 +160,30 @@ def _evidence(posterior: Posterior) -> tuple[float, float]:
     return posterior.log_evidence, posterior.log_evidence_err or 0.0
 
 
-def _standing(name: str, posterior: Posterior, best: Posterior) -> Standing:
-    (value, error), (best_value, best_error) = _evidence(posterior), _evidence(best)
-    is_best = posterior is best
+def _standing(
+    name: str, named: Mapping[str, Posterior], tables: Mapping[str, PosteriorTable], best: str
+) -> Standing:
+    (value, error), (best_value, best_error) = _evidence(named[name]), _evidence(named[best])
     factor = value - best_value
+    factor_error = 0.0 if name == best else math.hypot(error, best_error)
+    trusted = tables[name].evidence_is_trusted and tables[best].evidence_is_trusted
     return Standing(
         name=name,
         log_evidence=value,
         log_evidence_err=error,
         log_bayes_factor=factor,
-        log_bayes_factor_err=0.0 if is_best else math.hypot(error, best_error),
-        n_param=posterior.n_param,
-        best_log_likelihood=posterior.best_log_likelihood,
-        verdict="best" if is_best else next(word for limit, word in WORDS if -factor <= limit),
+        log_bayes_factor_err=factor_error,
+        n_param=named[name].n_param,
+        best_log_likelihood=named[name].best_log_likelihood,
+        verdict=BEST if name == best else _verdict(-factor, factor_error, trusted),
+        is_trusted=tables[name].evidence_is_trusted,
+        warnings=tuple(tables[name].warnings()),
     )
+
+
+def _verdict(against: float, error: float, trusted: bool) -> str:
+    """The evidence against a model in words, from the ln B of the best model and its error."""
+    is_clear = abs(against - LEAST) > N_SIGMA * error
+    if not trusted or not is_clear:
+        return UNDECIDED
+    return next(word for limit, word in WORDS if against <= limit)

@@ -29,6 +29,8 @@ POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
+MISSED = 0.01
+"""Part of the posterior in modes that were not found, above which errors and evidence are not trusted."""
 MOST_GAINS = 20
 """Parameters of gains up to which each has a row of its own in print."""
 NOISE = "noise.factor"
@@ -91,6 +93,17 @@ class PosteriorTable(Tabular):
     def noise_is_cut_off(self) -> bool:
         """Whether the prior of a noise factor cuts it off, so that no error can be trusted."""
         return any(row.at_end and row.name.startswith(NOISE) for row in self.rows)
+
+    @property
+    def evidence_is_trusted(self) -> bool:
+        """Whether no diagnostic of the run says that the evidence may be off by more than its error."""
+        of = self.diagnostics
+        return (
+            not self.noise_is_cut_off
+            and of.get("converged", 1.0) != 0.0
+            and of.get("pareto_k", -math.inf) <= TRUSTED
+            and of.get("missed_mass", 0.0) <= MISSED
+        )
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text, numbers rounded to what their uncertainty supports.

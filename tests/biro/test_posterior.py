@@ -255,11 +255,26 @@ def test_comparison_orders_and_propagates_errors():
     assert [s.name for s in table.standings] == ["gaussian", "two", "point"]
     assert table["two"].log_bayes_factor == -2.0
     assert table["two"].log_bayes_factor_err == pytest.approx(0.5)
-    assert table["two"].verdict == "positive"
+    assert table["two"].verdict == "not decided"  # 2.0 +- 0.5: within two errors of 1
     assert table["point"].verdict == "very strong"
+    assert table["gaussian"].verdict == "best model"
+    sure = {name: replace(each, log_evidence_err=0.1) for name, each in models.items()}
+    assert compare(sure)["two"].verdict == "positive"
     assert json.loads(json.dumps(table.to_dict()))["best"] == "gaussian"
     assert "gaussian" in str(table)
     assert compare(list(models.values())).best == "2"
+
+
+def test_a_comparison_shows_the_warnings_of_its_runs_and_decides_nothing_from_them():
+    good = posterior(log_evidence=-100.0, log_evidence_err=0.1)
+    for diagnostics in ({"pareto_k": 0.9}, {"missed_mass": 0.05}, {"converged": 0.0}):
+        bad = posterior(log_evidence=-120.0, log_evidence_err=0.1, diagnostics=diagnostics)
+        table = compare({"good": good, "bad": bad})
+        assert table["bad"].verdict == "not decided"
+        assert "-120.00?" in str(table)
+        assert "-100.00?" not in str(table)
+    noted = replace(bad, remarks=("errors are 1.4 times too small",))
+    assert "bad: errors are 1.4 times too small" in compare({"good": good, "bad": noted}).warnings()
 
 
 def test_comparison_refuses_what_cannot_be_compared():

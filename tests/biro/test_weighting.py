@@ -63,6 +63,25 @@ def test_baselines_with_few_times_are_scaled_as_the_others_and_counted() -> None
     assert not found.weight[2::3][MIN_DIFFERENCES:].any()
 
 
+def test_short_data_are_scaled_by_all_baselines_together_or_left_as_stated() -> None:
+    """12 times of 3 baselines: 11 neighbours of each, too few; 33 together."""
+    (part,) = observation(n_time=12, n_chan=1).partitions
+    found, remark = Weighting("scatter").of(part)
+    assert "3 of 3 baselines have too few neighbouring times" in remark
+    measured = found.weight[0, 0] ** -0.5
+    assert np.ptp(found.weight, axis=0).max() == 0.0
+    # Medians of |x| over baselines of 0.5, 2, 1 and 1, 0.3, 4 Jy lie among these.
+    assert np.all((measured > 0.3) & (measured < 4.0))
+    assert np.all(measured != 1.0)
+    assert found.weight_origin.endswith("scaled to the scatter of each baseline")
+
+    (part,) = observation(n_time=5, n_chan=1).partitions
+    found, remark = Weighting("scatter").of(part)
+    assert "weights of RR, LL are left as stated: fewer than 32 differences" in remark
+    np.testing.assert_array_equal(found.weight, part.weight)
+    assert "scaled" not in found.weight_origin
+
+
 @pytest.mark.parametrize(("taper", "unit"), [("3 km", "m"), (3000.0, "m"), ("10 klambda", "lambda")])
 def test_a_taper_halves_weights_at_its_distance(taper: str | float, unit: str) -> None:
     (part,) = observation(n_time=2).partitions
