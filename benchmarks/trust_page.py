@@ -17,6 +17,7 @@ from common.options import RESULTS
 from common.results import read
 from common.tables import NOTHING, markdown_table, page_arguments, replace_section, write_page
 from common.types import Line
+from honest.kinds import KINDS
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"
@@ -216,10 +217,50 @@ def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
     figure.savefig(path, dpi=90)
 
 
+def honesty_section(about: Line, lines: Sequence[Line]) -> str:
+    """A row for each kind of data, a column for each sampler, and how many alarms were false or missed."""
+    kinds = {kind.name: kind for kind in KINDS}
+    samplers = [name for name in about["options"] if any(line["sampler"] == name for line in lines)]
+    cells: dict[tuple[str, str], list[Line]] = defaultdict(list)
+    for line in lines:
+        cells[line["kind"], line["sampler"]].append(line)
+    rows = []
+    for name, kind in kinds.items():
+        found = [honesty_cell(cells[name, sampler]) for sampler in samplers]
+        rows.append([name, kind.about, *found, " ".join(filter(None, [f"{kind.honest}.", kind.why]))])
+    sound = [line for line in lines if line["honest"] == "right"]
+    hostile = [line for line in lines if line["honest"] == "says it"]
+    false = sum(bool(line.get("warnings")) for line in sound)
+    missed = sum(is_missed(line) for line in hostile)
+    words = (
+        "Each cell gives the share of 95 % intervals that hold the truth, and the number of fits with a "
+        f"warning above the table. {false} of {len(sound)} fits of sound data have a warning. {missed} of {len(hostile)} fits "
+        "of hostile data have a pull above 4 and no warning."
+    )
+    header = ["data", "what they are", *samplers, "what biro does"]
+    return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, f'{len(lines)} fits')}"
+
+
+def honesty_cell(lines: Sequence[Line]) -> str:
+    fitted = [line for line in lines if "pulls" in line]
+    inside = [value for line in fitted for value in line["inside_95"].values()]
+    if not fitted:
+        return "refused" if lines else ""
+    warned = sum(bool(line["warnings"]) for line in fitted)
+    refused = f", {len(lines) - len(fitted)} refused" if len(fitted) < len(lines) else ""
+    return f"{100 * np.mean(inside):.0f} %, {warned}/{len(fitted)}{refused}"
+
+
+def is_missed(line: Line) -> bool:
+    """Whether errors are wrong by a pull above 4 and nothing is said."""
+    return "pulls" in line and not line["warnings"] and max(map(abs, line["pulls"].values())) > 4.0
+
+
 SECTIONS: dict[str, tuple[str, Callable[[Line, Sequence[Line]], str]]] = {
     "sbc": ("sbc/*.json", sbc_section),
     "precision": ("trust/precision_*.jsonl", precision_section),
     "evidence": ("trust/evidence_of_*.jsonl", evidence_section),
+    "honesty": ("trust/honesty_of_*.jsonl", honesty_section),
     "model choice": ("trust/model_choice.jsonl", model_choice_section),
 }
 
