@@ -234,8 +234,8 @@ def honesty_section(about: Line, lines: Sequence[Line]) -> str:
     missed = sum(is_missed(line) for line in hostile)
     words = (
         "Each cell gives the share of 95 % intervals that hold the truth, and the number of fits with a "
-        f"warning above the table. {false} of {len(sound)} fits of sound data have a warning. {missed} of {len(hostile)} fits "
-        "of hostile data have a pull above 4 and no warning."
+        f"warning above the table. {false} of {len(sound)} fits of sound data have a warning. "
+        f"{missed} of {len(hostile)} fits of hostile data have a pull above 4 and no warning."
     )
     header = ["data", "what they are", *samplers, "what biro does"]
     return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, f'{len(lines)} fits')}"

@@ -149,7 +149,7 @@ class _Factors:
     @property
     def is_measured(self) -> bool:
         """Whether there is a correlation whose weights are scaled."""
-        return len(self.unknown) < self.factor.shape[1]
+        return len(self.unknown) < int(self.factor.shape[1])
 
     def remark(self, label: str) -> str:
         """What was not scaled by a factor of its own; "" where all was."""
