@@ -1,0 +1,193 @@
+"""What is wrong where a model does not fit: the descriptions of the residuals that explain most, in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from biro.misfit.causes.brightness import brightness_candidates
+from biro.misfit.causes.correlation import (
+    CHANNEL,
+    DUPLICATES,
+    HANDS,
+    TIME,
+    Correlation,
+    correlation_candidates,
+    in_time,
+)
+from biro.misfit.causes.evidence import Candidate
+from biro.misfit.causes.gains import gain_candidates
+from biro.misfit.causes.offsets import offset_candidates
+from biro.misfit.causes.outliers import outlier_candidates
+from biro.misfit.causes.samples import Samples
+from biro.misfit.causes.source import source_candidates
+from biro.misfit.causes.uneven import uneven_candidates
+from biro.misfit.finding import Finding
+from biro.misfit.residual_data import ResidualData
+
+SIGNIFICANCE = 5.0
+"""Standard deviations, places and choices counted, below which nothing is found."""
+MOST_FOUND = 6
+LEAST_SHARE = 0.1
+"""Part of the excess that a finding must explain: less is what the fit did to make up for the others."""
+MIN_SAMPLES = 8
+TIE = 5.0
+"""Difference of ln L below which two explanations are both named: odds of 150 to 1."""
+COHERENT = "coherent residuals"
+AXES = (TIME, CHANNEL, HANDS)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A candidate that was taken, with its significance and texts."""
+
+    candidate: Candidate
+    significance: float
+    drop: float
+    texts: tuple[str, str]
+
+
+def find_causes(
+    data: Sequence[ResidualData], antenna_names: Sequence[str], *, has_outliers: bool = False
+) -> list[Finding]:
+    """What explains the residuals, the kind that explains most first; empty where they are white noise.
+
+    Every description (a source, gains, a flux that varies, outliers, correlated noise, ...) is fitted to the
+    residuals by least squares. That which raises ln L most, less half ln n for each of its numbers
+    (Schwarz 1978) and less the logarithm of the number of choices, is taken out; what is left is
+    described again, until nothing is left beyond five standard deviations. Noise of any level that is white
+    gives none: the significance counts against the scatter of the residuals themselves.
+
+    Parameters
+    ----------
+    data : sequence of ResidualData
+    antenna_names : sequence of str
+    has_outliers : bool
+        The noise of the model has outliers (Student's t): these are no misfit.
+
+    Returns
+    -------
+    list of Finding
+        `explained` is the part of chi2 above thermal noise; that of differences of
+        neighbouring times of what is left, where there are enough, else the scatter of what is left. It is 1
+        for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
+        cause is not identified.
+    """
+    samples = Samples.of(data, antenna_names)
+    if samples.n < MIN_SAMPLES or not samples.square > 0.0:
+        return []
+    steps, left = _steps(samples, has_outliers)
+    return _findings(samples, left, steps)
+
+
+def _steps(samples: Samples, has_outliers: bool) -> tuple[list[_Step], Samples]:
+    steps: list[_Step] = []
+    known: tuple[str, ...] = ()
+    inflation = 1.0
+    while len(steps) < MOST_FOUND:
+        best, other = _best(samples, known, inflation, has_outliers)
+        if best is None:
+            break
+        after, drop = best.after(), best.drop
+        if best.inflation > 1.0:
+            known = (*known, best.kind)
+        elif best.is_linear:
+            drop = samples.square - after.square
+            if drop <= 0.0:
+                break
+        steps.append(_Step(best, best.significance(inflation), drop, _texts(best, other)))
+        inflation *= max(best.inflation, 1.0)
+        samples = after
+    return steps, samples
+
+
+def _texts(best: Candidate, other: Candidate | None) -> tuple[str, str]:
+    """Verdict and remedy; with another verdict where that one explains the residuals nearly as well."""
+    verdict, remedy = best.texts()
+    if other is None:
+        return verdict, remedy
+    second = other.texts()[0]
+    return f"{verdict} Nearly as good an explanation: {second[0].lower()}{second[1:]}", remedy
+
+
+def _best(
+    samples: Samples, known: tuple[str, ...], inflation: float, has_outliers: bool
+) -> tuple[Candidate | None, Candidate | None]:
+    """The candidate that explains most, and one of another family that does nearly as well."""
+    by_family: dict[str, tuple[float, Candidate]] = {}
+    for each in _candidates(samples, known):
+        if has_outliers and each.family == "outliers":
+            continue
+        net = each.net(samples.n_real, inflation)
+        if net > by_family.get(each.family, (0.0, each))[0] and each.significance(inflation) > SIGNIFICANCE:
+            by_family[each.family] = net, each
+    ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
+    if not ranked:
+        return None, None
+    tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
+    return ranked[0][1], ranked[1][1] if tie else None
+
+
+def _candidates(samples: Samples, known: tuple[str, ...]) -> Iterator[Candidate]:
+    yield from outlier_candidates(samples)
+    yield from correlation_candidates(samples, known)
+    yield from brightness_candidates(samples)
+    yield from offset_candidates(samples)
+    yield from gain_candidates(samples)
+    yield from uneven_candidates(samples)
+    yield from source_candidates(samples)
+
+
+def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[Finding]:
+    """Findings with the shares that they explain, and correlations that are no noise under one head."""
+    excess = samples.square - samples.n_real * _thermal(left, steps)
+    is_excess = excess > 5.0 * np.sqrt(2.0 * samples.n_real) * samples.square / samples.n_real
+    shares = [min(1.0, max(0.0, step.drop / excess)) if is_excess else 1.0 for step in steps]
+    axes = [step for step in steps if step.candidate.kind in AXES]
+    of_others = sum(
+        share for share, step in zip(shares, steps, strict=True) if step.candidate.inflation <= 1.0
+    )
+    rest = max(0.0, 1.0 - of_others) if is_excess else 1.0
+    found = []
+    for share, step in zip(shares, steps, strict=True):
+        each = step.candidate
+        if (len(axes) > 1 and step in axes) or (each.inflation <= 1.0 and share < LEAST_SHARE):
+            continue
+        noise = each.inflation > 1.0
+        factor = float(np.sqrt(max(each.inflation, 1.0)))
+        found.append(Finding(each.kind, step.significance, rest if noise else share, *step.texts, factor))
+    if len(axes) > 1 and rest >= LEAST_SHARE:
+        found.append(_coherent(axes))
+    return sorted(found, key=lambda each: -each.explained)
+
+
+def _coherent(axes: Sequence[_Step]) -> Finding:
+    words = {TIME: "neighbouring times", CHANNEL: "neighbouring channels", HANDS: "the two hands"}
+    listed = " and of ".join(words[step.candidate.kind] for step in axes)
+    factor = float(np.sqrt(np.prod([step.candidate.inflation for step in axes])))
+    return Finding(
+        COHERENT,
+        max(step.significance for step in axes),
+        0.0,
+        f"Residuals of {listed} are alike: the model lacks something that no test identifies, and errors are "
+        f"about {factor:.2g} times too small.",
+        "Look at the residual image (`biro image` of the residuals) and at the residuals of each antenna.",
+        factor,
+    )
+
+
+def _thermal(left: Samples, steps: Sequence[_Step]) -> float:
+    """Variance of the noise of a real part, from differences of neighbouring times of what is left.
+
+    With a correlation rho of neighbours, the mean square of differences is 2 (1 - rho) times the variance.
+    Copies of rows are no neighbours; the variance is that of what is left.
+    """
+    whole = left.square / left.n_real
+    if any(step.candidate.kind == DUPLICATES for step in steps):
+        return whole
+    found: Correlation = in_time(left)
+    if not len(found.rho) or found.rho[0] < 5.0 * found.error[0]:
+        return whole
+    return whole * (1.0 - float(found.rho[0]))

@@ -1,0 +1,178 @@
+"""Residuals that a change of the model as a whole explains: its flux, position or size, in time or frequency."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from biro.formatting import frequency_text
+from biro.misfit.causes.beside import Block, solve_beside
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.observation.selection import to_utc
+
+FLAT = 0.02
+"""Relative width of the band below which a spectral index has no effect."""
+
+
+def brightness_candidates(samples: Samples) -> Iterator[Candidate]:
+    """Changes of the model's brightness."""
+    power = np.abs(samples.model) ** 2
+    if not samples.n or not power.any():
+        return
+    yield from _shape(samples)
+    yield from _in_time(samples, power)
+    yield from _in_frequency(samples, power)
+
+
+def _shape(samples: Samples) -> Iterator[Candidate]:
+    """The whole model brighter, elsewhere, or larger: parameters that are fixed at wrong values."""
+    u, v = samples.uvw[:2] / max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
+    model = samples.model
+    yield _linear(samples, "flux of the model", [model], _flux_texts)
+    yield _linear(samples, "position of the model", [1j * u * model, 1j * v * model], _position_texts)
+    quadratic = [model, u * u * model, u * v * model, v * v * model]
+    yield _linear(samples, "size of the model", quadratic, _size_texts)
+    log_freq = np.log(samples.freq)
+    middle = np.average(log_freq, weights=np.abs(model) ** 2)
+    if np.ptp(log_freq) > FLAT or np.ptp(samples.channel) > 0:
+        yield _linear(samples, "spectrum of the model", [model, (log_freq - middle) * model], _index_texts)
+
+
+def _linear(samples: Samples, kind: str, templates: Sequence[Complex], texts: object) -> Candidate:
+    coefficients, drop = fitted(samples, templates)
+    gain, log_p = linear(samples.square, drop, len(templates), samples.n_real)
+    change = np.einsum("k,kn->n", coefficients, np.asarray(templates))
+    after = partial(_changed, samples, change)
+    return Candidate(
+        kind,
+        drop,
+        gain,
+        len(templates),
+        log_p,
+        after,
+        partial(texts, samples, coefficients),  # type: ignore[arg-type]
+    )
+
+
+def fitted(samples: Samples, templates: Sequence[Complex]) -> tuple[Array, float]:
+    """Real factors of templates by least squares, and the decrease of sum |r|^2."""
+    columns = np.asarray(templates)
+    stacked = np.concatenate([columns.real, columns.imag], axis=1)
+    data = np.concatenate([samples.residual.real, samples.residual.imag])
+    scale = np.sqrt(np.maximum(np.einsum("kn,kn->k", stacked, stacked), 1e-300))
+    matrix, side = (stacked @ stacked.T) / np.outer(scale, scale), stacked @ data / scale
+    found = np.linalg.lstsq(matrix, side, rcond=1e-10)[0]
+    return found / scale, float(found @ side)
+
+
+def _changed(samples: Samples, change: Complex) -> Samples:
+    return replace(samples, residual=samples.residual - change, model=samples.model + change)
+
+
+def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
+    return (
+        f"All of the model is {100 * abs(found[0]):.2g} % too {'faint' if found[0] > 0 else 'bright'}.",
+        "Free the fluxes of the sources, or widen their priors.",
+    )
+
+
+def _position_texts(samples: Samples, found: Array) -> tuple[str, str]:
+    longest = max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
+    east, north = found / (2.0 * np.pi * longest)
+    return (
+        f"The whole model lies {place_text(-east, -north)} of the place that fits the data.",
+        "Free the positions of the sources, or correct the phase centre.",
+    )
+
+
+def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
+    word = "large" if found[1] + found[3] > 0 else "small"
+    return (
+        f"The sources of the model are too {word}, or have another shape.",
+        "Free the sizes of the sources, or choose another shape in [[source]].",
+    )
+
+
+def _index_texts(samples: Samples, found: Array) -> tuple[str, str]:
+    return (
+        f"The spectral index of the model is off by {found[1]:+.2g}.",
+        "Free `spectral_index` of the sources, or add a term to it.",
+    )
+
+
+def place_text(east: float, north: float) -> str:
+    """Distance and direction of an offset in rad, as "2.1 arcmin north-east"."""
+    from biro.formatting import angle_text
+
+    words = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
+    return f"{angle_text(float(np.hypot(east, north)))} {words[round(np.arctan2(east, north) / (np.pi / 4)) % 8]}"
+
+
+def _in_time(samples: Samples, power: Array) -> Iterator[Candidate]:
+    """A flux of its own in each of some intervals of equal length."""
+    n_time = len(samples.times)
+    length = n_time // 2
+    while length >= 1:
+        cell = samples.slot // length
+        yield _cells(samples, power, "variable flux", cell, partial(_time_texts, samples, cell, length))
+        length //= 2
+
+
+def _in_frequency(samples: Samples, power: Array) -> Iterator[Candidate]:
+    """A flux of its own in each channel."""
+    cell = samples.channel
+    if np.ptp(cell) > 0:
+        yield _cells(samples, power, "flux by channel", cell, partial(_channel_texts, samples, cell))
+
+
+def _cells(samples: Samples, power: Array, kind: str, cell: Index, texts: object) -> Candidate:
+    n_cell = int(cell.max()) + 1
+    weight = np.bincount(cell, power)
+    sums = [
+        np.bincount(cell, (samples.model.conj() * values).real)
+        for values in (samples.residual, *samples.tangents)
+    ]
+    cross = np.array(sums[1:]).reshape(-1, n_cell).T[:, None, :]
+    solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
+    n_term = max(int(np.count_nonzero(weight)) - 1, 1)
+    gain, log_p = linear(samples.square, solved.drop, n_term, samples.n_real)
+    factor = solved.terms[0][:, 0]
+    after = partial(_scaled, samples, factor, cell, solved.tangent)
+    return Candidate(kind, solved.drop, gain, n_term, log_p, after, partial(texts, factor))  # type: ignore[arg-type]
+
+
+def _scaled(samples: Samples, factor: Array, cell: Index, tangent: Array) -> Samples:
+    change = factor[cell] * samples.model
+    moved = samples.changed(tangent)
+    return replace(moved, residual=moved.residual - change, model=moved.model + change)
+
+
+def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tuple[str, str]:
+    weight = np.bincount(cell, np.abs(samples.model) ** 2)
+    known = np.flatnonzero(weight)
+    low, high = (known[k(factor[known])] for k in (np.argmin, np.argmax))
+    when = [
+        to_utc(float(samples.times[min(i * length + length // 2, len(samples.times) - 1)]))
+        for i in (low, high)
+    ]
+    return (
+        f"The flux changes with time: it is {100 * factor[low]:+.2g} % off the model at {when[0]} and "
+        f"{100 * factor[high]:+.2g} % at {when[1]}.",
+        "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in [gain].",
+    )
+
+
+def _channel_texts(samples: Samples, cell: Index, factor: Array) -> tuple[str, str]:
+    weight = np.bincount(cell, np.abs(samples.model) ** 2)
+    known = np.flatnonzero(weight)
+    worst = known[np.argmax(np.abs(factor[known] - np.median(factor[known])))]
+    freq = float(samples.freq[np.argmax(cell == worst)])
+    return (
+        f"The spectrum of the data differs from that of the model, most at {frequency_text(freq)} "
+        f"({100 * factor[worst]:+.2g} %).",
+        "Give the source another spectrum, or calibrate the bandpass with `biro solve`.",
+    )

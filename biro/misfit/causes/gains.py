@@ -1,0 +1,297 @@
+"""Residuals that gains of antennas explain: of one antenna, of some or all, steady or drifting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from biro.misfit.causes.beside import Block, Solved, solve_beside
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.samples import Array, Complex, Index, Samples
+
+Parts = tuple[bool, bool]
+PARTS: tuple[Parts, ...] = ((True, False), (False, True), (True, True))
+"""Amplitudes alone, phases alone, both."""
+MOST_FEW = 2000
+"""n_cell n_antenna above which single antennas are not looked for."""
+MOST_ANTENNAS = 3
+"""Antennas that are looked for one by one; of more, all are."""
+MOST_WORK = 3e7
+"""n_group n_antenna^3 above which gains of so short intervals are left out."""
+RIDGE = 1.0
+"""Added to the diagonals: an error of 100 %, or 1 rad, beforehand, so that what is unknown stays small."""
+KNOWN = 0.2
+"""Error below which a gain is spoken of."""
+N_STEP = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """What samples are cut into: a gain of an antenna is one number in each.
+
+    Attributes
+    ----------
+    name : "steady", "time", "channel"
+    cell : int64 (n,)
+    n_cell : int
+    n_time : int
+        Neighbouring times in a cell.
+    by_feed : bool
+        Whether feeds have gains of their own.
+    """
+
+    name: str
+    cell: Index
+    n_cell: int
+    n_time: int = 0
+    by_feed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Normal:
+    """Normal equations of gain errors in each cell, beside changes of the sky.
+
+    With r_pq = (a_p + a_q + i (b_p - b_q)) V_pq, amplitudes a and phases b do not meet: their matrices
+    have sum |V|^2 on the diagonal and at (p, q), with a plus for amplitudes and a minus for phases.
+
+    Attributes
+    ----------
+    blocks : two Block
+        Of amplitudes and of phases, (n_cell, n_antenna, ...).
+    part : float64 (n_tangent,)
+    """
+
+    blocks: tuple[Block, Block]
+    part: Array
+
+    @classmethod
+    def of(cls, samples: Samples, cells: Cells) -> Normal:
+        """Sums over the samples."""
+        n = samples.n_antenna
+        found, place = np.unique(cells.cell * n * n + samples.baseline, return_inverse=True)
+        cell, pair = np.divmod(found, n * n)
+        p, q = np.divmod(pair, n)
+        power = np.bincount(place, np.abs(samples.model) ** 2)
+        blocks = []
+        for sign in (1.0, -1.0):
+            matrix = np.zeros((cells.n_cell, n, n))
+            for one, other, factor in ((p, p, 1.0), (q, q, 1.0), (p, q, sign), (q, p, sign)):
+                np.add.at(matrix, (cell, one, other), factor * power)
+            matrix += RIDGE * np.eye(n)
+            sums = []
+            for values in (samples.residual, *samples.tangents):
+                product = samples.model.conj() * values
+                total = np.bincount(place, product.real if sign > 0 else product.imag)
+                side = np.zeros((cells.n_cell, n))
+                np.add.at(side, (cell, p), total)
+                np.add.at(side, (cell, q), sign * total)
+                sums.append(side)
+            cross = np.stack(sums[1:], axis=-1) if len(sums) > 1 else np.zeros((cells.n_cell, n, 0))
+            blocks.append(Block(matrix, sums[0], cross))
+        return cls((blocks[0], blocks[1]), samples.tangent_part)
+
+    def solved(self, antennas: Sequence[int], wanted: Parts) -> Solved:
+        """Errors of some antennas, of their amplitudes or phases or both."""
+        k = list(antennas)
+        blocks = [
+            Block(block.matrix[:, k][:, :, k], block.side[:, k], block.cross[:, k])
+            for block, is_in in zip(self.blocks, wanted, strict=True)
+            if is_in
+        ]
+        return solve_beside(blocks, self.part)
+
+
+def cells_of(samples: Samples) -> Iterator[Cells]:
+    """Ways to cut samples for gains, from the coarsest to the finest."""
+    zero, n_time = np.zeros(samples.n, np.int64), len(samples.times)
+    hand, n_hand = samples.correlation, len(samples.corr_names)
+    yield Cells("steady", zero, 1)
+    if n_hand > 1:
+        yield Cells("steady", hand, n_hand, by_feed=True)
+    n = samples.n_antenna
+    length = n_time // 2
+    while length >= 1:
+        n_cell = -(-n_time // length)
+        if n_cell * n**3 > MOST_WORK:
+            break
+        yield Cells("time", samples.slot // length, n_cell, length)
+        if n_hand > 1:
+            yield Cells("time", (samples.slot // length) * n_hand + hand, n_cell * n_hand, length, True)
+        length //= 2
+    n_chan = int(samples.channel.max()) + 1 if samples.n else 0
+    if n_chan > 1 and n_chan * n**3 <= MOST_WORK:
+        yield Cells("channel", samples.channel, n_chan)
+
+
+def gain_candidates(samples: Samples) -> Iterator[Candidate]:
+    """Gains of antennas that differ from what the model has."""
+    chosen = samples.is_parallel
+    own = samples if chosen.all() else samples.only(chosen)
+    ends = np.unique(np.concatenate([own.antenna1, own.antenna2]))
+    if len(ends) < 3 or not own.n or not np.abs(own.model).any():
+        return
+    for cells in cells_of(own):
+        normal = Normal.of(own, cells)
+        yield from _all_antennas(samples, own, cells, normal, ends)
+        yield from _few_antennas(samples, own, cells, normal, ends)
+
+
+def _all_antennas(
+    samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
+) -> Iterator[Candidate]:
+    present = [int((np.einsum("gii->gi", block.matrix) > 2.0 * RIDGE).sum()) for block in normal.blocks]
+    for wanted in PARTS:
+        drop = normal.solved(ends.tolist(), wanted).drop
+        # One amplitude is the flux of the model, and one phase of each cell is free.
+        n_term = wanted[0] * (present[0] - 1) + wanted[1] * (present[1] - cells.n_cell)
+        yield _candidate(samples, own, cells, ends.tolist(), wanted, drop, max(n_term, 1), 1.0)
+
+
+def _few_antennas(
+    samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
+) -> Iterator[Candidate]:
+    """One antenna, then another beside it, ...: each time the one that explains most."""
+    if cells.n_cell * len(ends) > MOST_FEW:
+        return
+    chosen: list[int] = []
+    for k in range(min(MOST_ANTENNAS, len(ends) - 2)):
+        best: Candidate | None = None
+        added = -1
+        for antenna in ends.tolist():
+            if antenna in chosen:
+                continue
+            for wanted in PARTS:
+                some = [*chosen, antenna]
+                drop, n_term = normal.solved(some, wanted).drop, cells.n_cell * (k + 1) * sum(wanted)
+                made = _candidate(samples, own, cells, some, wanted, drop, n_term, len(ends) ** (k + 1.0))
+                if best is None or made.net(own.n_real) > best.net(own.n_real):
+                    best, added = made, antenna
+        if best is None:
+            return
+        chosen.append(added)
+        yield best
+
+
+def _candidate(
+    samples: Samples,
+    own: Samples,
+    cells: Cells,
+    antennas: Sequence[int],
+    wanted: Parts,
+    drop: float,
+    n_term: int,
+    places: float,
+) -> Candidate:
+    gain, log_p = linear(own.square, drop, n_term, own.n_real, places)
+    return Candidate(
+        "antenna gain" if cells.name == "steady" else "gain drift" if cells.name == "time" else "bandpass",
+        drop,
+        gain,
+        n_term,
+        log_p,
+        partial(_after, samples, own, cells, antennas, wanted),
+        partial(_texts, own, cells, antennas, wanted),
+    )
+
+
+def _gains(
+    own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts
+) -> tuple[Samples, Array, Array]:
+    """Samples with gains solved for (Gauss-Newton); ln amplitudes and phases, and their errors.
+
+    Returns
+    -------
+    Samples
+    gains, errors : float64 (2, n_cell, n_antenna of those)
+    """
+    sky, data = own, own.model + own.residual
+    total = np.zeros((2, cells.n_cell, own.n_antenna))
+    errors = np.zeros((2, cells.n_cell, len(antennas)))
+    best = own
+    for _ in range(N_STEP):
+        normal = Normal.of(own, cells)
+        solved = normal.solved(antennas, wanted)
+        places = np.flatnonzero(wanted)
+        for which, term, error in zip(places, solved.terms, solved.errors, strict=True):
+            total[which][:, list(antennas)] += np.clip(term, -1.0, 1.0)
+            errors[which] = error
+        gain = np.exp(total[0] + 1j * total[1])
+        of_rows = gain[cells.cell, own.antenna1] * gain[cells.cell, own.antenna2].conj()
+        # Tangents of the model with gains in it are those of the sky times the gains, to first order.
+        model = own.changed(solved.tangent).model * (of_rows * sky.model) / _safe(own.model)
+        own = replace(own, model=model, residual=data - model)
+        sky = replace(sky, model=model / _safe(of_rows))
+        best = own if own.square < best.square else best
+    return best, total[:, :, list(antennas)], errors
+
+
+def _safe(values: Complex) -> Complex:
+    return np.where(values == 0, 1.0, values)
+
+
+def _after(samples: Samples, own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -> Samples:
+    solved = _gains(own, cells, antennas, wanted)[0]
+    which = samples.is_parallel
+    model, residual = samples.model.copy(), samples.residual.copy()
+    model[which], residual[which] = solved.model, solved.residual
+    return replace(samples, model=model, residual=residual)
+
+
+def _texts(own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -> tuple[str, str]:
+    _, parts, errors = _gains(own, cells, antennas, wanted)
+    few = len(antennas) <= MOST_ANTENNAS
+    if not few:  # a common amplitude is a flux, and a common phase is nothing
+        parts = parts - np.median(parts, axis=2, keepdims=True)
+    errors *= np.sqrt(own.square / own.n_real)
+    weight = np.array(wanted)[:, None, None] * (errors < KNOWN) / np.maximum(errors, 1e-9) ** 2
+    if not weight.any():
+        weight = np.array(wanted)[:, None, None] / np.maximum(errors, 1e-9) ** 2
+    strength = np.sum(weight * parts**2, axis=(0, 1))
+    order = np.argsort(-strength)
+    changes = {"steady": "", "time": _span(own, cells), "channel": " from channel to channel"}[cells.name]
+    feeds = ", and differently in the two feeds" if cells.by_feed else ""
+    sizes = [_size(parts[:, :, [k]], weight[:, :, [k]], wanted) for k in range(len(antennas))]
+    if few:
+        listed = " and ".join(f"{own.antenna(antennas[k])} ({sizes[k]})" for k in order)
+        noun, are, change = ("gains", "are", "change") if len(antennas) > 1 else ("gain", "is", "changes")
+        verb = f"{are} off" if cells.name == "steady" else f"{change}{changes}"
+        return f"The {noun} of {listed} {verb}{feeds}.", _remedy(cells)
+    whole = _size(parts, weight, wanted)
+    most = f"most {own.antenna(antennas[order[0]])}, {sizes[order[0]]}"
+    verb = "are off" if cells.name == "steady" else f"change{changes}"
+    return f"The gains of the antennas {verb}{feeds}, by {whole} rms ({most}).", _remedy(cells)
+
+
+def _remedy(cells: Cells) -> str:
+    if cells.name == "channel":
+        return "Calibrate the bandpass with `biro solve`, and give its table to [gain]."
+    per = "integration" if cells.n_time == 1 else "scan"
+    if cells.name == "time":
+        return f'Fit gains: a [gain] table with per = "{per}", and `--gains marginalise`.'
+    return "Fit gains: a [gain] table, and `--gains marginalise`; or calibrate the data with `biro solve`."
+
+
+def _span(own: Samples, cells: Cells) -> str:
+    seconds = float(np.median(np.diff(own.times))) * cells.n_time
+    return f" with time, within {seconds:.3g} s"
+
+
+def _size(parts: Array, weight: Array, wanted: Parts) -> str:
+    """Amplitude and phase of one gain, or their rms over several, weighted by how well each is known."""
+    texts = []
+    for value, each, is_in, is_phase in zip(parts, weight, wanted, (False, True), strict=True):
+        if not is_in:
+            continue
+        total = max(float(each.sum()), 1e-300)
+        size = float(value[0, 0]) if value.size == 1 else math.sqrt(float(np.sum(each * value**2)) / total)
+        sign = "+" if value.size == 1 else ""
+        texts.append(
+            f"phase {math.degrees(size):{sign}.2g} deg"
+            if is_phase
+            else f"amplitude {100 * math.expm1(size):{sign}.2g} %"
+        )
+    return ", ".join(texts)

@@ -1,0 +1,163 @@
+"""Residuals of some baselines or channels that are alike at all times: closure errors, and interference."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from scipy.special import gammaln
+
+from biro.formatting import first_few
+from biro.misfit.causes.beside import Block, drops_of_groups, solve_beside
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
+
+MIN_SHARE = 0.6
+"""Part of what is explained that one antenna, baseline or channel must have for it to be named."""
+
+
+def offset_candidates(samples: Samples) -> Iterator[Candidate]:
+    """Factors of single baselines, and constants that are added to baselines and channels."""
+    if not samples.n:
+        return
+    by_corr = samples.baseline * len(samples.corr_names) + samples.correlation
+    n_chan = int(samples.channel.max()) + 1
+    yield from _groups(samples, "baseline", samples.baseline, samples.model)
+    if len(samples.corr_names) > 1:
+        yield from _groups(samples, "baseline", by_corr, samples.model)
+    if n_chan > 1:
+        yield from _groups(samples, "offset", samples.baseline * n_chan + samples.channel, samples.root + 0j)
+    yield from _groups(samples, "offset", by_corr * n_chan + samples.channel, samples.root + 0j)
+
+
+def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Iterator[Candidate]:
+    """One complex number for each of those groups that stand out, if some do."""
+    _, place = np.unique(group, return_inverse=True)
+    block = _block(samples, place, template)
+    drops = drops_of_groups(block, samples.tangent_part)
+    chosen = (np.bincount(place) >= 3) & (block.matrix[:, 0, 0] > 0)
+    if len(drops) < 3 or not chosen.any():
+        return
+    chosen &= standing_out(drops, 2, samples.square / samples.n_real, samples.n_real)
+    n = int(np.count_nonzero(chosen))
+    if not n:
+        return
+    solved = solve_beside(
+        [Block(*(each[chosen] for each in (block.matrix, block.side, block.cross)))], samples.tangent_part
+    )
+    gain, log_p = linear(samples.square, solved.drop, 2 * n, samples.n_real)
+    choices = log_choices(len(drops), n)
+    factor = np.zeros(len(drops), np.complex128)
+    factor[chosen] = solved.terms[0][:, 0] + 1j * solved.terms[0][:, 1]
+    yield Candidate(
+        kind,
+        solved.drop,
+        gain - choices,
+        2 * n,
+        min(0.0, log_p + choices),
+        partial(_after, samples, factor[place] * template, solved.tangent, kind == "baseline"),
+        partial(
+            _baseline_texts if kind == "baseline" else _offset_texts, samples, place, factor, drops * chosen
+        ),
+    )
+
+
+def _block(samples: Samples, place: Index, template: Complex) -> Block:
+    """Real and imaginary part of a factor of each group."""
+    power = np.bincount(place, np.abs(template) ** 2)
+    sums = []
+    for values in (samples.residual, *samples.tangents):
+        product = template.conj() * values
+        sums.append(np.stack([np.bincount(place, product.real), np.bincount(place, product.imag)], axis=1))
+    cross = np.stack(sums[1:], axis=-1) if len(sums) > 1 else np.zeros((len(power), 2, 0))
+    return Block(power[:, None, None] * np.eye(2), sums[0], cross)
+
+
+def standing_out(drops: Array, n_term: int, variance: float, n_real: int) -> Mask:
+    """Which groups gain more than their terms and the choice among them cost."""
+    order = np.argsort(drops)[::-1]
+    left = np.maximum(variance * n_real - np.cumsum(drops[order]), 1e-12 * variance * n_real + 1e-300)
+    now = left / np.maximum(n_real - n_term * np.arange(1, len(drops) + 1), 1)
+    needed = n_term * np.log(n_real) + 2.0 * np.log(max(len(drops), 2)) + 4.0
+    # Variance as it is without those that explain most, where these are few.
+    level = float(now[min(len(now) - 1, max(0, np.count_nonzero(drops > needed * variance)))])
+    return np.asarray(drops > needed * min(variance, level))
+
+
+def log_choices(n: int, k: int) -> float:
+    """ln of how many ways there are to choose k of n."""
+    return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+
+
+def _after(samples: Samples, change: Complex, tangent: Array, is_model: bool) -> Samples:
+    moved = samples.changed(tangent)
+    model = moved.model + change if is_model else moved.model
+    return replace(moved, residual=moved.residual - change, model=model)
+
+
+def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+    order = np.argsort(drops)[::-1][: np.count_nonzero(drops)]
+    texts = []
+    for group in order:
+        at = int(np.argmax(place == group))
+        gain = 1.0 + factor[group]
+        texts.append(
+            f"{_ends(samples, at)} (amplitude {100 * (abs(gain) - 1):+.2g} %, phase {np.degrees(np.angle(gain)):+.2g} deg)"
+        )
+    several = len(order) > 1
+    return (
+        f"{'Baselines' if several else 'Baseline'} {first_few(texts)} {'have' if several else 'has'} an error "
+        "that no gains of antennas explain.",
+        "Flag the baseline, or correct it.",
+    )
+
+
+def _ends(samples: Samples, at: int) -> str:
+    return f"{samples.antenna(samples.antenna1[at])}-{samples.antenna(samples.antenna2[at])}"
+
+
+def _offset_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+    groups = np.flatnonzero(drops)
+    first = np.array([int(np.argmax(place == group)) for group in groups[np.argsort(-drops[groups])][:200]])
+    weight = drops[place[first]]
+    size = float(np.sqrt(np.average(np.abs(factor[place[first]]) ** 2, weights=weight)))
+    where = [*_of_antennas(samples, first, weight), *_of_channels(samples, first, weight)]
+    text = (
+        f" {' in '.join(where)}" if where else f" {len(groups)} sets of one baseline, channel and correlation"
+    )
+    return (
+        f"A constant signal of {size:.2g} Jy is added to the visibilities of{text}.",
+        "Flag these data (`biro flag` finds interference), or take the offset out.",
+    )
+
+
+def _of_antennas(samples: Samples, first: Index, weight: Array) -> list[str]:
+    pairs = Counter[str]()
+    ends = Counter[str]()
+    for at, value in zip(first.tolist(), weight.tolist(), strict=True):
+        pairs[_ends(samples, at)] += value
+        for name in {samples.antenna(samples.antenna1[at]), samples.antenna(samples.antenna2[at])}:
+            ends[name] += value
+    named = _named(pairs, weight.sum(), 0.9)
+    if named:
+        return [f"baseline {named}"]
+    named = _named(ends, weight.sum(), 0.9)
+    return [f"the baselines of antenna {named}"] if named else []
+
+
+def _of_channels(samples: Samples, first: Index, weight: Array) -> list[str]:
+    if np.ptp(samples.channel) == 0:
+        return []
+    channels = Counter[str]()
+    for at, value in zip(first.tolist(), weight.tolist(), strict=True):
+        channels[samples.position(at)[2]] += value
+    named = _named(channels, weight.sum(), MIN_SHARE)
+    return [named] if named else []
+
+
+def _named(found: Counter[str], total: float, share: float) -> str:
+    name, value = found.most_common(1)[0]
+    return name if value >= share * total else ""

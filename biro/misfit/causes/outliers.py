@@ -1,0 +1,75 @@
+"""Single visibilities that no noise explains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+
+from biro.formatting import FLUXES, first_few, unit_for
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.offsets import log_choices
+from biro.misfit.causes.samples import Index, Mask, Samples
+
+MOST_SHARE = 0.2
+"""Of the visibilities; what so many have in common is no outlier."""
+MEDIAN_POWER = 2.0 * np.log(2.0)
+"""Median of |r|^2 for real and imaginary parts of variance 1 (chi2 with two degrees of freedom)."""
+MOST_LISTED = 3
+
+
+def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
+    """Visibilities farther off than any of so many would be by chance.
+
+    |r|^2 / s^2 > 2 (ln n + 14) has a chance of 1e-6 in all of n; s comes from the median of |r|^2.
+    """
+    n = samples.n
+    if n < 8:
+        return
+    power = np.abs(samples.residual) ** 2
+    level = float(np.median(power)) / MEDIAN_POWER
+    if not level > 0.0:
+        return
+    bad = power > 2.0 * level * (np.log(n) + 14.0)
+    k = int(np.count_nonzero(bad))
+    if not 0 < k <= MOST_SHARE * n:
+        return
+    drop = float(power[bad].sum())
+    gain, _ = linear(samples.square, drop, 2 * k, samples.n_real)
+    # The largest of n has the chance n exp(-x/2); a choice of k costs ln (n over k).
+    log_p = float(np.log(n) - 0.5 * power.max() / level)
+    kind = "bad visibility" if k == 1 else "bad visibilities"
+    yield Candidate(
+        kind,
+        drop,
+        gain - log_choices(n, k),
+        2 * k,
+        log_p,
+        partial(samples.only, ~bad),
+        partial(_texts, samples, bad, level),
+    )
+
+
+def _texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
+    order: Index = np.flatnonzero(bad)
+    order = order[np.argsort(-np.abs(samples.residual[order]))]
+    unit = unit_for(np.abs(samples.residual[order[:MOST_LISTED]]) / samples.root[order[:MOST_LISTED]], FLUXES)
+    listed = []
+    for at in order[:MOST_LISTED].tolist():
+        ends, when, channel, corr = samples.position(at)
+        size = abs(samples.residual[at])
+        listed.append(
+            f"{ends} at {when}, {channel}, {corr} ({size / np.sqrt(level):.0f} sigma, "
+            f"{unit.text(float(size / samples.root[at]))} {unit.name})"
+        )
+    if len(order) == 1:
+        return (
+            f"One visibility is bad: {listed[0]}.",
+            'Flag it, or fit noise with outliers ([noise] with distribution = "student-t").',
+        )
+    return (
+        f"{len(order)} visibilities ({100 * len(order) / samples.n:.2g} %) are bad: {first_few(listed, '; ')}"
+        f"{'; and others' if len(order) > MOST_LISTED else ''}.",
+        'Flag them (`biro flag`), or fit noise with outliers ([noise] with distribution = "student-t").',
+    )

@@ -1,0 +1,286 @@
+"""Residuals of all partitions as one list of samples, in units of the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.misfit.residual_data import ResidualData
+from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+Index = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+MOST = 1 << 17
+"""Visibilities that are looked at: tests are linear in their number, and take seconds for so many."""
+RUN = 16
+"""Neighbouring times and channels that are left out, or kept, together."""
+PER_TANGENT = 20
+"""Real and imaginary parts that there must be for each change of the model."""
+N_WORST = 64
+"""Largest residuals of those left out, which are kept all the same."""
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Residuals with what is known of where each was measured; n of them, each with a weight above 0.
+
+    Attributes
+    ----------
+    parts : tuple of Partition
+    names : tuple of str
+        Of antennas.
+    residual, model : complex128 (n,)
+        (D - V) sqrt(w) / s and V sqrt(w) / s; real and imaginary parts of noise have variance 1.
+    root : float64 (n,), 1/Jy
+        sqrt(w) / s.
+    part, row, chan, corr : int64 (n,)
+        The visibility is `parts[part].vis[row, chan, corr]`.
+    """
+
+    parts: tuple[Partition, ...]
+    names: tuple[str, ...]
+    residual: Complex
+    model: Complex
+    root: Array
+    part: Index
+    row: Index
+    chan: Index
+    corr: Index
+
+    @classmethod
+    def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
+        """Samples of some partitions; where they are more than `most`, some runs of times and channels."""
+        size = sum(each.partition.vis.size for each in data)
+        columns: list[list[NDArray[np.generic]]] = [[] for _ in range(7)]
+        for i, each in enumerate(data):
+            part = each.partition
+            scaled = each.scaled / each.factor
+            root = np.sqrt(part.weight, dtype=np.float64) / each.factor
+            with np.errstate(invalid="ignore", over="ignore"):
+                model = each.model * root
+                usable = (root > 0) & np.isfinite(root) & np.isfinite(scaled) & np.isfinite(model)
+            if size > most:
+                usable &= _kept(part, size / most, np.abs(np.where(usable, scaled, 0.0)))
+            row, chan, corr = np.nonzero(usable)
+            of_part = (scaled[usable], model[usable], root[usable], np.full(len(row), i), row, chan, corr)
+            for column, values in zip(columns, of_part, strict=True):
+                column.append(values)
+        whole = [np.concatenate(column) for column in columns]
+        kinds = (np.complex128, np.complex128, np.float64, np.int64, np.int64, np.int64, np.int64)
+        arrays = [values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)]
+        return cls(tuple(each.partition for each in data), tuple(names), *arrays)
+
+    @property
+    def n(self) -> int:
+        """Number of visibilities."""
+        return len(self.residual)
+
+    @cached_property
+    def tangents(self) -> Complex:
+        """How the model changes with its flux, place and size, orthonormal, complex128 (n_tangent, n).
+
+        The fit of the sky makes up for part of what is wrong by such changes: V, i u V, i v V, u^2 V, u v V, v^2 V.
+        None of few samples, or of an empty model.
+        """
+        u, v = self.uvw[:2] / max(float(np.abs(self.uvw[:2]).max(initial=0.0)), 1e-300)
+        columns = np.array([np.ones(self.n), 1j * u, 1j * v, u * u, u * v, v * v]) * self.model
+        if self.n_real < PER_TANGENT * len(columns) or not columns.any():
+            return np.zeros((0, self.n), np.complex128)
+        stacked = np.concatenate([columns.real, columns.imag], axis=1)
+        size = np.sqrt(np.einsum("kn,kn->k", stacked, stacked))
+        stacked = stacked[size > 0] / size[size > 0, None]
+        values, vectors = np.linalg.eigh(stacked @ stacked.T)
+        kept = values > 1e-8
+        basis = (vectors[:, kept] / np.sqrt(values[kept])).T @ stacked
+        return np.asarray(basis[:, : self.n] + 1j * basis[:, self.n :])
+
+    @cached_property
+    def tangent_part(self) -> Array:
+        """Products of the residuals with `tangents`, float64 (n_tangent,): 0 where the fit was free."""
+        return np.asarray((self.tangents.conj() @ self.residual).real)
+
+    def changed(self, amounts: Array) -> Samples:
+        """The samples with the model changed along `tangents` by amounts, float64 (n_tangent,)."""
+        change = amounts @ self.tangents
+        return replace(self, residual=self.residual - change, model=self.model + change)
+
+    @property
+    def n_real(self) -> int:
+        """Number of real and imaginary parts."""
+        return 2 * self.n
+
+    @cached_property
+    def square(self) -> float:
+        """Sum |r|^2 over the samples."""
+        return float(np.vdot(self.residual, self.residual).real)
+
+    def only(self, which: Mask) -> Samples:
+        """Some of the samples."""
+        arrays = ("residual", "model", "root", "part", "row", "chan", "corr")
+        return replace(self, **{name: getattr(self, name)[which] for name in arrays})
+
+    def less(self, what: Complex) -> Samples:
+        """The samples with a part of their residuals, complex (n,), taken out."""
+        return replace(self, residual=self.residual - what)
+
+    def scaled(self, by: Array) -> Samples:
+        """The samples with the noise of each that many times larger, float64 (n,)."""
+        return replace(self, residual=self.residual / by, model=self.model / by, root=self.root / by)
+
+    def _of_rows(self, name: str) -> NDArray[np.generic]:
+        out = np.empty(self.n, getattr(self.parts[0], name).dtype if self.parts else float)
+        for i, part in enumerate(self.parts):
+            here = self.part == i
+            out[here] = getattr(part, name)[self.row[here]]
+        return out
+
+    @cached_property
+    def antenna1(self) -> Index:
+        """First antenna of each sample."""
+        return self._of_rows("antenna1").astype(np.int64)
+
+    @cached_property
+    def antenna2(self) -> Index:
+        """Second antenna of each sample."""
+        return self._of_rows("antenna2").astype(np.int64)
+
+    @cached_property
+    def n_antenna(self) -> int:
+        """Length of the axis of antennas."""
+        return max(len(self.names), *(part.n_antenna for part in self.parts), 1)
+
+    @cached_property
+    def baseline(self) -> Index:
+        """antenna1 n_antenna + antenna2."""
+        return self.antenna1 * self.n_antenna + self.antenna2
+
+    @cached_property
+    def time(self) -> Array:
+        """Of each sample, s."""
+        return self._of_rows("time").astype(np.float64)
+
+    @cached_property
+    def times(self) -> Array:
+        """Distinct times, s."""
+        return np.unique(self.time)
+
+    @cached_property
+    def slot(self) -> Index:
+        """Number of each sample's time among the distinct times of all partitions."""
+        return np.searchsorted(self.times, self.time)
+
+    @cached_property
+    def freq(self) -> Array:
+        """Of each sample, Hz."""
+        return self._of_channels("chan_freq")
+
+    @cached_property
+    def chan_width(self) -> Array:
+        """Width that each sample is averaged over, Hz; 0 where it is not known."""
+        return self._of_channels("chan_width")
+
+    def _of_channels(self, name: str) -> Array:
+        out = np.empty(self.n)
+        for i, part in enumerate(self.parts):
+            here = self.part == i
+            known = name not in part.guessed
+            out[here] = getattr(part, name)[self.chan[here]] if known else 0.0
+        return out
+
+    @cached_property
+    def interval(self) -> Array:
+        """Time that each sample is averaged over, s; 0 where it is not known."""
+        out = np.zeros(self.n)
+        for i, part in enumerate(self.parts):
+            if "interval" not in part.guessed:
+                here = self.part == i
+                out[here] = part.averaged_over[self.row[here]]
+        return out
+
+    @cached_property
+    def uvw(self) -> Array:
+        """Baselines in wavelengths, float64 (3, n)."""
+        out = np.empty((3, self.n))
+        for i, part in enumerate(self.parts):
+            here = self.part == i
+            out[:, here] = part.uvw[self.row[here]].T
+        out *= self.freq / SPEED_OF_LIGHT
+        return out
+
+    @cached_property
+    def channel(self) -> Index:
+        """Number of each sample's channel among those of all partitions."""
+        first = np.cumsum([0, *(part.n_chan for part in self.parts)])
+        return np.asarray(first[self.part] + self.chan, np.int64)
+
+    @cached_property
+    def corr_names(self) -> tuple[str, ...]:
+        """Distinct correlations of all partitions."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.corr_type))
+
+    @cached_property
+    def correlation(self) -> Index:
+        """Number of each sample's correlation in `corr_names`."""
+        out = np.empty(self.n, np.int64)
+        for i, part in enumerate(self.parts):
+            table = np.array([self.corr_names.index(name) for name in part.corr_type])
+            here = self.part == i
+            out[here] = table[self.corr[here]]
+        return out
+
+    @cached_property
+    def is_parallel(self) -> Mask:
+        """Whether each sample has Stokes I in it."""
+        known = np.array([name in (*PARALLEL_HANDS, "I") for name in self.corr_names])
+        return np.asarray(known[self.correlation])
+
+    def position(self, place: int) -> tuple[str, str, str, str]:
+        """Of one sample: antennas, the time in UTC, the channel with its frequency, the correlation."""
+        from biro.formatting import frequency_text
+        from biro.observation.selection import to_utc
+
+        part = self.parts[self.part[place]]
+        ends = f"{self.antenna(self.antenna1[place])}-{self.antenna(self.antenna2[place])}"
+        chan = int(self.chan[place])
+        stored = chan if part.chan_id is None or not len(part.chan_id) else int(part.chan_id[chan])
+        of_spw = f" of spw {part.spw}" if len({each.spw for each in self.parts}) > 1 else ""
+        channel = f"channel {stored}{of_spw} ({frequency_text(part.chan_freq[chan])})"
+        return ends, to_utc(self.time[place]), channel, part.corr_type[self.corr[place]]
+
+    def antenna(self, number: int) -> str:
+        """Name of an antenna."""
+        return self.names[number] if number < len(self.names) else str(number)
+
+
+def _kept(part: Partition, too_many: float, size: Array) -> NDArray[np.bool_]:
+    """Which visibilities of a large partition are looked at, bool like `size`."""
+    of_time = np.arange(len(part.times)) // RUN
+    step = min(max(1, round(too_many)), int(of_time[-1]) + 1 if len(of_time) else 1)
+    kept = np.zeros(size.shape, bool)
+    rows = (of_time % step == 0)[part.time_index]
+    of_chan = np.arange(part.n_chan) // RUN
+    chan_step = min(max(1, round(too_many / step)), int(of_chan[-1]) + 1)
+    channels = of_chan % chan_step == 0
+    kept[np.ix_(rows, channels)] = True
+    rest = too_many / (step * chan_step)
+    if rest > 1.5:
+        pair = np.unique(
+            part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2, return_inverse=True
+        )[1]
+        kept[pair % round(rest) != 0] = False
+    if size.size > N_WORST:
+        kept.reshape(-1)[np.argpartition(size.reshape(-1), -N_WORST)[-N_WORST:]] = True
+    return kept
+
+
+def spacing(parts: Sequence[Partition]) -> float:
+    """Typical time between neighbouring times, s; 0 of a single time."""
+    steps = [typical_interval(part.times) for part in parts if len(part.times) > 1]
+    return float(np.median(steps)) if steps else 0.0

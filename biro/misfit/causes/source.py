@@ -1,0 +1,287 @@
+"""Residuals that a source explains which the model lacks, near the phase centre or far outside the field."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+from scipy import fft
+
+from biro.formatting import ANGLES, FLUXES, unit_for
+from biro.misfit.causes.beside import Solved, one_template, solve_beside
+from biro.misfit.causes.brightness import fitted, place_text
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.samples import Array, Complex, Mask, Samples
+
+N_PIXEL = 512
+PER_FRINGE = 3.0
+"""Pixels in a fringe of the longest baseline of an image."""
+COARSER = 4.0
+"""Each image has that many times the field of the one before, and as many times shorter baselines."""
+MOST_PLANES = 24
+PHASE = 0.3
+"""Turns that w may put onto a phase within one plane."""
+MIN_SAMPLES = 24
+N_PEAK = 3
+MOST_THIN = 1 << 14
+"""Visibilities that places are refined with, before all are."""
+QUANTILES = (0.1, 0.25, 0.5)
+"""Of the lengths of baselines q: Gaussians are looked for that these see as half as wide as a fringe, 0.5 / q."""
+EARTH = 7.2921150e-5
+"""Rate at which baselines turn, rad/s."""
+GAUSS = math.pi**2 / (4.0 * math.log(2.0))
+"""An envelope is exp(-GAUSS (FWHM q)^2), q in wavelengths (physics: section 5)."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A source that was found in residuals.
+
+    Attributes
+    ----------
+    east, north, fwhm : float, rad
+        Direction cosines from the phase centre; 0 FWHM of a point.
+    """
+
+    east: float
+    north: float
+    fwhm: float = 0.0
+
+
+def source_candidates(samples: Samples) -> Iterator[Candidate]:
+    """The source of each field that explains most, as a point and as a Gaussian."""
+    fields = sorted({part.phase_centre for part in samples.parts})
+    for field in fields:
+        of_field = np.array([part.phase_centre == field for part in samples.parts])[samples.part]
+        chosen = of_field & samples.is_parallel
+        if np.count_nonzero(chosen) >= MIN_SAMPLES and np.ptp(samples.only(chosen).uvw[:2]) > 0:
+            yield from _of_field(samples, samples.only(chosen), chosen, len(fields))
+
+
+def _of_field(samples: Samples, own: Samples, chosen: Mask, n_field: int) -> Iterator[Candidate]:
+    length = np.hypot(own.uvw[0], own.uvw[1])
+    sizes = [0.0] + [0.5 / q for q in np.quantile(length[length > 0], QUANTILES)]
+    thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
+    best: dict[bool, tuple[float, Source]] = {}
+    places = 1.0
+    for size in sizes:
+        peaks, n_place = _peaks(own, np.exp(-GAUSS * (size * length) ** 2))
+        places += n_place
+        for east, north in peaks:
+            source = _refined(thin, Source(east, north, size))
+            drop = _fit(thin, source)[1]
+            if bool(size) not in best or drop > best[bool(size)][0]:
+                best[bool(size)] = (drop, source)
+    best = {is_wide: (drop, _refined(own, source, 2)) for is_wide, (drop, source) in best.items()}
+    for is_wide, (_, source) in best.items():
+        drop = _beside(own, source).drop
+        gain, log_p = linear(own.square, drop, 4 if is_wide else 3, own.n_real, places * n_field)
+        yield Candidate(
+            "missing extended source" if is_wide else "missing source",
+            drop,
+            gain,
+            4 if is_wide else 3,
+            log_p,
+            partial(_after, samples, own, chosen, source),
+            partial(_texts, own, source),
+        )
+
+
+def template(own: Samples, source: Source) -> Complex:
+    """sqrt(w)/s times the visibility of 1 Jy there, smeared to first order, complex128 (n,)."""
+    u, v, w = own.uvw
+    n_minus_1 = _n_minus_1(source.east, source.north)
+    turns = u * source.east + v * source.north + w * n_minus_1
+    wide = np.exp(-GAUSS * source.fwhm**2 * (u * u + v * v)) if source.fwhm else 1.0
+    lost = np.sinc(turns / own.freq * own.chan_width) if own.chan_width.any() else 1.0
+    return np.asarray(own.root * wide * lost * np.exp(2j * np.pi * (turns - np.rint(turns))))
+
+
+def _n_minus_1(east: float, north: float) -> float:
+    square = min(east * east + north * north, 1.0)
+    return -square / (1.0 + math.sqrt(1.0 - square))
+
+
+def _fit(own: Samples, source: Source) -> tuple[Array, float]:
+    return fitted(own, [template(own, source)])
+
+
+def _refined(own: Samples, source: Source, n_step: int = 6) -> Source:
+    """Gauss-Newton steps of flux, place and size, each taken only if chi2 falls."""
+    u, v = own.uvw[:2]
+    drop = _fit(own, source)[1]
+    longest = float(np.hypot(u, v).max())
+    for _ in range(n_step):
+        t = template(own, source)
+        columns = [t, 2j * np.pi * u * t / longest, 2j * np.pi * v * t / longest]
+        if source.fwhm:
+            columns.append(-2.0 * GAUSS * source.fwhm * (u * u + v * v) * t / longest)
+        found, _ = fitted(own, columns)
+        if not found[0]:
+            break
+        steps = found[1:] / found[0] / longest
+        scale, better = 1.0, None
+        for _ in range(4):
+            moved = Source(
+                source.east + scale * float(steps[0]),
+                source.north + scale * float(steps[1]),
+                max(source.fwhm + scale * float(steps[2]), 0.1 * source.fwhm) if source.fwhm else 0.0,
+            )
+            if math.hypot(moved.east, moved.north) < 1.0 and _fit(own, moved)[1] > drop:
+                better = moved
+                break
+            scale *= 0.3
+        if better is None:
+            break
+        now = _fit(own, better)[1]
+        source, change, drop = better, now - drop, now
+        if change < 1e-4 * drop:
+            break
+    return source
+
+
+def _peaks(own: Samples, taper: Array) -> tuple[list[tuple[float, float]], float]:
+    """Highest peaks of residual images from fine to coarse, and how many places they are chosen from."""
+    length = np.hypot(own.uvw[0], own.uvw[1])
+    longest = _typical_longest(length, taper)
+    found: list[tuple[float, float, float]] = []
+    places, done = 0.0, 0.0
+    while longest > 0:
+        used = (length <= longest) & (taper > 1e-3)
+        if np.count_nonzero(used) < MIN_SAMPLES:
+            break
+        cell = 1.0 / (PER_FRINGE * longest)
+        reach = min(_reach(own, used, longest), 1.0)
+        half = min(0.5 * N_PIXEL * cell, reach)
+        if half > done:
+            heights, places_here = _image(own, used, taper, cell, half)
+            found += heights
+            places += places_here
+            done = half
+        if done >= 0.7 or 0.5 * N_PIXEL * cell >= 1.0:
+            break
+        longest /= COARSER
+    found.sort(reverse=True)
+    return [(east, north) for _, east, north in found[:N_PEAK]], places
+
+
+def _typical_longest(length: Array, taper: Array) -> float:
+    seen = length[taper > 0.05]
+    return float(np.quantile(seen, 0.995)) if len(seen) else 0.0
+
+
+def _reach(own: Samples, used: Mask, longest: float) -> float:
+    """Distance at which averages over channels and times take half of what baselines see."""
+    width = float(np.median(own.chan_width[used] / own.freq[used]))
+    turn = float(np.median(own.interval[used])) * EARTH
+    worst = longest * max(width, turn, 1e-12)
+    return 0.6 / (0.5 * worst)
+
+
+def _image(
+    own: Samples, used: Mask, taper: Array, cell: float, half: float
+) -> tuple[list[tuple[float, float, float]], float]:
+    """Decrease of chi2 by a source at each pixel, from FFTs of planes of w; the highest few.
+
+    A visibility is put into the next cell of the uv grid; the image is divided by what that takes of it.
+    """
+    u, v, w = own.uvw[:, used]
+    value = (own.root * taper)[used] * own.residual[used]
+    power = float(np.sum((own.root * taper)[used] ** 2))
+    n = N_PIXEL
+    while n > 64 and (n // 2) * 0.5 * cell >= half:
+        n //= 2
+    step = 1.0 / (n * cell)
+    ul, vl = np.rint(u / step).astype(np.int64), np.rint(v / step).astype(np.int64)
+    bend = abs(_n_minus_1(min(half, 1.0), 0.0))
+    span = float(np.ptp(w)) * bend / PHASE
+    if span > MOST_PLANES:
+        half *= math.sqrt(MOST_PLANES / span)
+        bend = abs(_n_minus_1(min(half, 1.0), 0.0))
+        span = float(np.ptp(w)) * bend / PHASE
+    n_plane = max(1, math.ceil(span))
+    plane = np.minimum(
+        ((w - w.min()) / max(float(np.ptp(w)), 1e-300) * n_plane).astype(np.int64), n_plane - 1
+    )
+    axis = fft.fftshift(np.fft.fftfreq(n)) * n * cell
+    square = axis[:, None] ** 2 + axis[None, :] ** 2
+    n_minus_1 = -square / (1.0 + np.sqrt(np.maximum(1.0 - square, 0.0)))
+    total = np.zeros((n, n))
+    for k in range(n_plane):
+        here = plane == k
+        if not here.any():
+            continue
+        key = (vl[here] % n) * n + ul[here] % n
+        grid = np.bincount(key, value[here].real, n * n) + 1j * np.bincount(key, value[here].imag, n * n)
+        image = fft.fftshift(fft.fft2(grid.reshape(n, n).astype(np.complex64)))
+        mean_w = float(w[here].mean())
+        total += (image * np.exp(-2j * np.pi * mean_w * n_minus_1)).real
+    return _highest(total, axis, square, power, half, n)
+
+
+def _highest(
+    total: Array, axis: Array, square: Array, power: float, half: float, n: int
+) -> tuple[list[tuple[float, float, float]], float]:
+    lost = np.sinc(np.fft.fftshift(np.fft.fftfreq(n)))
+    height = (total / (lost[:, None] * lost[None, :])) ** 2 / max(power, 1e-300)
+    height[square > min(half, 0.999) ** 2] = 0.0
+    places = float(np.count_nonzero(height))
+    peaks = []
+    for _ in range(N_PEAK):
+        y, x = divmod(int(np.argmax(height)), n)
+        if not height[y, x] > 0:
+            break
+        peaks.append((float(height[y, x]), float(axis[x]), float(axis[y])))
+        height[max(0, y - 3) : y + 4, max(0, x - 3) : x + 4] = 0.0
+    return peaks, places
+
+
+def _beside(own: Samples, source: Source) -> Solved:
+    return solve_beside([one_template(own, template(own, source))], own.tangent_part)
+
+
+def _after(samples: Samples, own: Samples, chosen: Mask, source: Source) -> Samples:
+    solved = _beside(own, source)
+    left = own.changed(solved.tangent).less(float(solved.terms[0][0, 0]) * template(own, source))
+    model, residual = samples.model.copy(), samples.residual.copy()
+    model[chosen], residual[chosen] = left.model, left.residual
+    return replace(samples, model=model, residual=residual)
+
+
+def _texts(own: Samples, source: Source) -> tuple[str, str]:
+    t = template(own, source)
+    flux = float(_beside(own, source).terms[0][0, 0])
+    error = math.sqrt(own.square / own.n_real) / math.sqrt(float(np.vdot(t, t).real))
+    unit = unit_for([flux], FLUXES)
+    size = f"{unit.text(flux)} +- {unit.text(error, 2)} {unit.name}"
+    place = f"{place_text(source.east, source.north)} of the phase centre"
+    if source.fwhm:
+        angle = unit_for([source.fwhm], ANGLES)
+        size += f", about {angle.text(source.fwhm, 2)} {angle.name} across"
+    if _model_there(own, source):
+        word = "faint" if flux > 0 else "bright"
+        return (
+            f"The model is too {word} {place} ({size}).",
+            "Free the flux, the size and the spectrum of the source there; check the beam and smearing.",
+        )
+    if flux < 0:
+        return (
+            f"The residuals are negative {place} ({size}): the model has too much there, or another shape.",
+            "Free the sizes of the sources nearby, or add the structure that they lack.",
+        )
+    what = "Extended emission" if source.fwhm else "A source"
+    return (
+        f"{what} is missing {place} ({size}).",
+        "Add a [[source]] there to the model (`biro.add_source(posterior)` does so).",
+    )
+
+
+def _model_there(own: Samples, source: Source) -> bool:
+    """Whether the dirty image of the model is at least half as bright there as where it is brightest."""
+    of_model = replace(own, residual=own.model)
+    peaks, _ = _peaks(of_model, np.ones(own.n))
+    brightest = max((abs(_fit(of_model, Source(*peak))[0][0]) for peak in peaks), default=0.0)
+    return bool(abs(_fit(of_model, source)[0][0]) >= 0.5 * brightest > 0.0)
