@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
 
 import biro
-from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
 from biro.models.files.toml import from_toml
 from biro.plots.report import write_report
 
