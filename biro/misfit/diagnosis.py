@@ -35,8 +35,9 @@ NAMED = 2
 """Causes that the line names."""
 UNKNOWN_CAUSE = (
     "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
-    "baseline: a source that the model lacks, gains, interference and correlated noise look different there"
+    "baseline"
 )
+OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
 _HANDS, _UNEQUAL = "residuals of ", "noise "
 """What lines about two hands, and about unequal noise, begin with."""
 _OF_RESIDUALS = (_HANDS, _UNEQUAL)
@@ -127,7 +128,7 @@ def diagnose(
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, data, fits)
     factor = _total(shown, data, fits, findings, remarks, theta, sd)
-    misfit = _misfit_lines(fits, findings, factor)
+    misfit = _misfit_lines(fits, findings, factor, OF_PRIORS if conflicts else UNKNOWN_CAUSE)
     noise = [] if misfit else [*_noise_lines(fits, remarks), *_finding_lines(findings)]
     if misfit:
         remarks = [line for line in remarks if not line.startswith(_OF_RESIDUALS)]
@@ -252,8 +253,10 @@ def _certainty(fits: Sequence[PartitionFit]) -> float:
     return max(max(z), sum(z) / math.sqrt(len(z))) if z else 0.0
 
 
-def _misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding], factor: float) -> list[str]:
-    """The line that says that the model does not fit, and why; nothing where it does."""
+def _misfit_lines(
+    fits: Sequence[PartitionFit], findings: Sequence[Finding], factor: float, otherwise: str
+) -> list[str]:
+    """The line that says that the model does not fit, and why, or `otherwise`; nothing where it does."""
     known = [fit for fit in fits if fit.n_vis]
     causes = [each for each in findings if each.explained >= EXPLAINS]
     ratio = max((1.0 / fit.thermal for fit in known if fit.thermal > 0.0), default=1.0)
@@ -272,7 +275,7 @@ def _misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding], fac
     z = max(_certainty(known), max((each.significance for each in causes), default=0.0))
     numbers = f"{worst.numbers}, {z:.0f} sigma" if coherent or worst.is_far else worst.numbers
     what = [f"{each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in causes[:NAMED]]
-    return [f"{verdict} ({where}): {numbers}. {'. '.join(what) or UNKNOWN_CAUSE}"]
+    return [f"{verdict} ({where}): {numbers}. {'. '.join(what) or otherwise}"]
 
 
 def _is_noise(finding: Finding) -> bool:

@@ -133,9 +133,17 @@ def _of_normal(parameter: Parameter, preferred: float, error: float, sigma: floa
     digits, unit = digits_after_point(error), f" {parameter.unit}" if parameter.unit else ""
     return (
         f"{CONFLICT}: without its prior {parameter.name} would be {preferred:.{digits}f} +- "
-        f"{error:.{digits}f}{unit}, {sigma:.0f} sigma from its prior ({parameter.prior}). Check the prior "
+        f"{error:.{digits}f}{unit}, {sigma:.0f} sigma from its prior{_in_words(parameter)}. Check the prior "
         "and its unit, or widen it"
     )
+
+
+def _in_words(parameter: Parameter) -> str:
+    """Centre and width of a prior."""
+    prior, unit = parameter.prior, f" {parameter.unit}" if parameter.unit else ""
+    if isinstance(prior, LogNormal):
+        return f" (median {prior.median:g}{unit}, sd {prior.sd:g} of the logarithm)"
+    return f" ({getattr(prior, 'mean', 0.0):g} +- {getattr(prior, 'sd', math.nan):g}{unit})"
 
 
 def _of_edge(column: Column, side: int, sigma: float) -> str:
