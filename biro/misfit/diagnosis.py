@@ -40,6 +40,8 @@ UNKNOWN_CAUSE = (
 OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
 _HANDS, _UNEQUAL = "residuals of ", "noise "
 """What lines about two hands, and about unequal noise, begin with."""
+_OPPOSITE = "correlated (-"
+"""In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
 _OF_RESIDUALS = (_HANDS, _UNEQUAL)
 """A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
 
@@ -128,7 +130,11 @@ def diagnose(
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, data, fits)
     factor = _total(shown, data, fits, findings, remarks, theta, sd)
-    misfit = _misfit_lines(fits, findings, factor, OF_PRIORS if conflicts else UNKNOWN_CAUSE)
+    polarised = [line for line in remarks if line.startswith(_HANDS) and _OPPOSITE in line]
+    otherwise = OF_PRIORS if conflicts else UNKNOWN_CAUSE
+    if polarised:
+        otherwise = polarised[0][0].upper() + polarised[0][1:]
+    misfit = _misfit_lines(fits, findings, factor, otherwise)
     noise = [] if misfit else [*_noise_lines(fits, remarks), *_finding_lines(findings)]
     if misfit:
         remarks = [line for line in remarks if not line.startswith(_OF_RESIDUALS)]
