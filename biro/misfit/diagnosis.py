@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
@@ -313,13 +313,26 @@ def _total_line(factor: float, is_misfit: bool, others: Sequence[str]) -> list[s
     return [f"ERRORS ARE TOO SMALL: by {least}a factor of {factor:.2g} in all"]
 
 
+def _height(likelihood: object, theta: Array) -> Callable[[Array], Array] | None:
+    """ln L (n_batch,) with the noise of one theta, beyond the prior as well; None where nothing gives it.
+
+    The noise is that of the weights and the factor, or that of the residuals where this is more.
+    """
+    if not hasattr(likelihood, "chi2"):
+        return cast("Callable[[Array], Array] | None", getattr(likelihood, "log_likelihood", None))
+    known = cast(FittedLikelihood, likelihood)
+    fits = fits_at(known, theta)
+    level = np.array([np.nanmax([f.noise_factor**2, f.chi2_per_dof]) for f in fits])
+    return lambda batch: -0.5 * np.sum(known.chi2(batch) / level, axis=-1)
+
+
 def _conflicts(
     likelihood: object, theta: Array, mean: Array, sd: Array, columns: Sequence[Column]
 ) -> list[str]:
     """Lines about priors that the likelihood contradicts."""
     parameters: Sequence[Parameter] = getattr(likelihood, "parameters", ())
     found = prior_conflicts(parameters, mean, sd)
-    log_likelihood = getattr(likelihood, "log_likelihood", None)
-    if log_likelihood is not None:
-        found += edge_conflicts(columns, theta, sd, log_likelihood)
+    height = _height(likelihood, theta)
+    if height is not None:
+        found += edge_conflicts(columns, theta, sd, height)
     return [each.text for each in found]

@@ -107,11 +107,15 @@ class PartitionFit:
     def excess(self) -> float:
         """By how many standard deviations chi2 differs from what the weights state and a fixed factor allow.
 
-        Wilson & Hilferty (1931): (chi2/k)^(1/3) is normal, of mean 1 - 2/(9 k) and variance 2/(9 k).
+        Wilson & Hilferty (1931): (chi2/k)^(1/3) is normal, of mean 1 - 2/(9 k) and variance 2/(9 k). Of
+        Student's t the robust sigma is compared, which scatters by 1.2 / sqrt(2 N).
         """
         if not self.n_dof > 0.0 or not self.n_vis:
             return 0.0
         factor = 1.0 if self.is_fitted else self.noise_factor
+        if self.has_tails:
+            known = self.scatter > 0.0
+            return math.log(self.scatter / factor) * math.sqrt(self.n_data) / 1.2 if known else 0.0
         part = 2.0 / (9.0 * self.n_dof)
         return float((np.cbrt(self.chi2_per_dof / factor**2) - (1.0 - part)) / math.sqrt(part))
 

@@ -107,7 +107,7 @@ def edge_conflicts(
             height = np.nan_to_num(log_likelihood(beyond), nan=-np.inf)
         except (BiroError, ValueError, ArithmeticError):  # nothing there that could be computed
             continue
-        falls = np.flatnonzero(~(np.diff(height) > 0.0))
+        falls = np.flatnonzero(~(height[1:] > height[:-1]))
         top = int(falls[0]) if falls.size else _N_STEP
         sigma = math.sqrt(max(0.0, 2.0 * float(height[top] - height[0])))
         if sigma > FAR:
