@@ -218,7 +218,8 @@ def _findings(
         return []
     used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
-    return [each for each in find_causes(used, names) if each.significance > CERTAIN] if used else []
+    found = find_causes(used, names, has_outliers=any(fit.has_tails for fit in fits)) if used else []
+    return [each for each in found if each.significance > CERTAIN]
 
 
 def _total(

@@ -9,7 +9,7 @@ from biro.misfit.residual_data import ResidualData
 
 
 def find_causes(
-    data: Sequence[ResidualData], antenna_names: Sequence[str], **context: object
+    data: Sequence[ResidualData], antenna_names: Sequence[str], *, has_outliers: bool = False
 ) -> list[Finding]:
     """What the residuals of a fit show, the kind that explains most of the misfit first."""
     return []
