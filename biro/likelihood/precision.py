@@ -174,22 +174,7 @@ def _thinned(part: Partition, n: int) -> Partition:
     rows = np.flatnonzero(np.isin(part.time_index, slots))
     step = -(-rows.size * part.n_chan * part.n_corr // max(n, 1))
     channels = slice(min(step, part.n_chan) // 2, None, step)
-    vis, weight = part.taken(rows, channels)
-    by_row = {name: getattr(part, name)[rows] for name in ("uvw", "antenna1", "antenna2", "time", "row_id")}
-    for name in ("row_interval", "exposure", "scan_number"):
-        if getattr(part, name) is not None:
-            by_row[name] = getattr(part, name)[rows]
-    by_chan = {name: getattr(part, name)[channels] for name in ("chan_freq", "chan_width")}
-    return replace(
-        part,
-        **by_row,
-        **by_chan,
-        time_index=np.searchsorted(slots, part.time_index[rows]).astype(np.int32),
-        vis=vis,
-        weight=weight,
-        held=None,
-        chan_id=None if part.chan_id is None else part.chan_id[channels],
-    )
+    return part.some(rows, channels)
 
 
 def _size(observation: Observation) -> int:

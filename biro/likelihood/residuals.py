@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,8 +13,9 @@ from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
 from biro.likelihood.treatments.treatment import InnerTreatment
+from biro.misfit.residual_data import ResidualData
 from biro.models.bound.theta_batch import ThetaBatch
-from biro.observation.noise import residual_scatter
+from biro.observation.noise import MAX_SAMPLES, some_rows
 from biro.observation.observation import Observation
 
 Array = NDArray[np.float64]
@@ -48,17 +48,36 @@ class Residuals(Density):
             return self._of_all_data.predict(theta)
         return [vis[0] for vis in self._engines.predict(self._sky_batch(theta))]
 
-    def residual_scatter(self, theta: ArrayLike, partitions: Sequence[int]) -> list[tuple[float, float]]:
-        """How the residuals of these partitions scatter, and how from one time to the next.
+    def residual_data(self, theta: ArrayLike) -> list[ResidualData]:
+        """Data and model visibilities for one vector theta, with the gains of the fit taken out.
 
-        See `biro.observation.noise.residual_scatter`; for one vector theta.
+        Of large data some baselines and channels are taken, about a million visibilities in all.
         """
-        data, whole = self.corrected(theta).partitions, self._of_all_data
-        # Gains that fit best make residuals smaller: so many of them are independent.
-        share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
-        model_of = partial(whole._engines.predict_some, whole._sky_batch(theta))
-        found = [(share[i], residual_scatter(data[i], partial(model_of, i))) for i in partitions]
-        return [(factor * scatter, factor * step) for factor, (scatter, step) in found]
+        data, found = self.corrected(theta).partitions, []
+        models, factors = self.residual_models(theta), self.noise_factor(theta)
+        for part, (rows, channels), model, factor in zip(data, self._looked_at, models, factors, strict=True):
+            found.append(ResidualData(part.some(rows, channels), model, float(factor)))
+        return found
+
+    def residual_models(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities for one vector theta, where `residual_data` has them."""
+        whole = self._of_all_data
+        if self._looks_at_all:
+            return whole.predict(theta)
+        batch = whole._sky_batch(theta)
+        return [whole._engines.predict_some(batch, i, *some) for i, some in enumerate(self._looked_at)]
+
+    @property
+    def _looked_at(self) -> list[tuple[NDArray[np.int64], slice]]:
+        """Rows and channels of each partition that `residual_data` has."""
+        parts = self.observation.partitions
+        size = sum(part.vis.size for part in parts)
+        return [some_rows(part, size) for part in parts]
+
+    @property
+    def _looks_at_all(self) -> bool:
+        parts = self.observation.partitions
+        return not self.observation.is_held and sum(part.vis.size for part in parts) <= MAX_SAMPLES
 
     def corrected(self, theta: ArrayLike) -> Observation:
         """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".

@@ -21,12 +21,13 @@ from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import Mode, exchange_warning, modes_warning
 from biro.maximum.newton import ENOUGH
-from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
 from biro.maximum.search import search
 from biro.maximum.segments.climb import N_START, SegmentClimb
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments
 from biro.maximum.starts import starting_points
+from biro.misfit.diagnosis import diagnose
+from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
 from biro.progress import bar
 from biro.target.checked import Target
@@ -81,6 +82,10 @@ class Maximum(Tabular):
     seed : int
     fits : tuple of PartitionFit
         How well each partition is fitted.
+    remarks : tuple of str
+        What is wrong with model, data or priors (`biro.misfit.diagnosis`), as lines above the table.
+    error_factor : float
+        By how much the errors are too small, in all; 1 where nothing is wrong with them.
     """
 
     columns: tuple[Column, ...]
@@ -102,6 +107,8 @@ class Maximum(Tabular):
     n_gradient: int
     seed: int
     fits: tuple[PartitionFit, ...] = ()
+    remarks: tuple[str, ...] = ()
+    error_factor: float = 1.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -202,10 +209,13 @@ class Maximum(Tabular):
                     "n_vis": int(n_vis),
                     "reduced_chi2": _finite(reduced),
                     "noise_factor": float(factor),
+                    "dof": _finite(fit.n_dof),
+                    "residual_over_thermal": _finite(1.0 / fit.thermal),
                 }
-                for label, chi2, n_vis, reduced, factor in parts
+                for (label, chi2, n_vis, reduced, factor), fit in zip(parts, self.fits, strict=True)
             ],
             "warnings": self.warnings(),
+            "error_factor": self.error_factor,
             "unidentified": self.unidentified,
             "converged": self.converged,
             "left": self.left,
@@ -270,7 +280,7 @@ class Maximum(Tabular):
             for column, side in zip(self.columns, self.laplace.side, strict=True)
             if side and column.name.startswith("noise.factor")
         ]
-        lines += fit_warnings(self.fits)
+        lines += self.remarks
         lines += [exchange_warning(names) for names in self.exchangeable]
         if len(self.modes) > 1:
             lines.append(modes_warning(len(self.modes)) + "; the errors below are those of the first alone")
@@ -370,6 +380,7 @@ def _maximise(
                 break
     rest = climbs.rest
     theta = rest.laplace.theta
+    diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(
         columns=target.columns,
@@ -390,7 +401,9 @@ def _maximise(
         n_search=n_search,
         n_gradient=ascent.n_row,
         seed=int(seed),
-        fits=fits_at(likelihood, theta),
+        fits=diagnosis.fits,
+        remarks=diagnosis.warnings,
+        error_factor=diagnosis.error_factor,
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)
     if maximum.unidentified:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -129,35 +129,6 @@ def _blocks(sizes: Sequence[int], most: int) -> Iterator[int]:
         total += size
     if sizes:
         yield len(sizes)
-
-
-def residual_scatter(
-    part: Partition, model_of: Callable[[NDArray[np.int64], slice], NDArray[np.complexfloating]]
-) -> tuple[float, float]:
-    """Scatter of the residuals of a partition, and of their differences between neighbouring times.
-
-    Both are robust, in units of the noise that the weights state, and equal where the residuals are noise.
-
-    Parameters
-    ----------
-    part : Partition
-    model_of : function of rows and channels
-        Gives model visibilities of these, complex (n_taken, n_chan taken, n_corr), Jy.
-
-    Returns
-    -------
-    scatter : float
-        1.4826 median |x| of x = (V - model) sqrt(w), real and imaginary parts; NaN where nothing is usable.
-    step : float
-        The same of the differences that `measure_noise` takes; NaN of fewer than 32.
-    """
-    rows, channels = some_rows(part, part.vis.size)
-    vis, weight = part.taken(rows, channels)
-    residual = vis - model_of(rows, channels)
-    used = weight > 0
-    own = residual[used] * np.sqrt(weight[used], dtype=np.float64)
-    _, scaled = _differences(places(rows, neighbours(part, rows)), residual, weight)
-    return sigma_of(own), sigma_of(scaled) if len(scaled) >= MIN_DIFFERENCES else float("nan")
 
 
 def some_rows(part: Partition, size: int) -> tuple[NDArray[np.int64], slice]:

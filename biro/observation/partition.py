@@ -263,6 +263,23 @@ class Partition:
         number = np.unique(self.time[rows], return_inverse=True)[1].astype(np.int32)
         return taken | {"time_index": number}
 
+    def some(self, rows: NDArray[np.int64], channels: slice) -> Partition:
+        """Some rows, ascending, and some channels, in the memory of this process."""
+        every = (self.chan_freq[channels].size, rows.size) == (self.n_chan, self.n_row)
+        if every and self.held is None:
+            return self
+        vis, weight = self.taken(rows, channels)
+        return replace(
+            self,
+            **self.row_arrays(rows),
+            chan_freq=self.chan_freq[channels],
+            chan_width=self.chan_width[channels],
+            chan_id=None if self.chan_id is None else self.chan_id[channels],
+            vis=vis,
+            weight=weight,
+            held=None,
+        )
+
     def whole(self) -> Partition:
         """The same with its visibilities and weights in the memory of this process."""
         if self.held is None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import RunError
-from biro.maximum.partition_fit import fits_at
+from biro.misfit.diagnosis import fits_of
 from biro.posterior.posterior import Posterior
 from biro.posterior.restored import restored
 from biro.posterior.samples import Provenance
@@ -76,7 +76,7 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
     diagnostics = {name: value for name, value in found.diagnostics.items() if name != "converged"}
     if integrates(likelihood):  # drawing for each sample may take as long as sampling
         found = restored(found.equal_weight(_FEW), likelihood)
-    return replace(found, diagnostics=diagnostics, fits=fits_at(full_of(likelihood), found.best_fit))
+    return replace(found, diagnostics=diagnostics, fits=fits_of(full_of(likelihood), found.best_fit))
 
 
 def _samples(

@@ -24,7 +24,7 @@ from biro.files.atomic import write_atomic
 from biro.files.foreign_text import visible_texts
 from biro.files.hdf5 import read_hdf5
 from biro.files.json_value import JsonValue
-from biro.maximum.partition_fit import PartitionFit
+from biro.misfit.partition_fit import PartitionFit
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import short_repr
 from biro.posterior.samples import Provenance, Samples
@@ -44,7 +44,9 @@ _FIT_TYPES: _Types = {
     "n_vis": int,
     "n_closure": int,
     "has_tails": bool,
+    "is_fitted": bool,
     **dict.fromkeys(("reduced_chi2", "noise_factor", "scatter", "step"), _NUMBER),
+    **dict.fromkeys(("dof", "thermal", "coherent", "by_channel"), _NUMBER),
 }
 _RECORD_TYPES: _Types = {
     "columns": list,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.maximum.partition_fit import PartitionFit
+from biro.misfit.partition_fit import PartitionFit
 from biro.models.quantities.parameter import Column
 
 _PACKAGE_OF = {"dynesty-dynamic": "dynesty", "nuts": "nutpie"}
@@ -85,7 +85,7 @@ class Samples:
     peak_log_likelihood : float or None
         There.
     remarks : tuple of str
-        What the residuals of the best fit say against the errors, in full sentences.
+        What is wrong with model, data, priors or errors (`biro.misfit.diagnosis`), as lines above the table.
     likelihood : Likelihood or None
         What was sampled, in the session that sampled it; no file keeps it.
 

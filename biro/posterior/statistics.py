@@ -39,6 +39,16 @@ def quantiles(
     return [quantile + shift for quantile in near_mean]
 
 
+def mean_and_sd(posterior: Samples) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each parameter, float64 (n_param,); circular where it wraps."""
+    weight, values = posterior.weight, posterior.samples.copy()
+    for i, column in enumerate(posterior.columns):
+        if column.period is not None:
+            values[:, i] = unwrap(values[:, i], weight, column.period)
+    mean = weight @ values
+    return mean, np.sqrt(weight @ (values - mean) ** 2)
+
+
 def unwrap(values: NDArray[np.float64], weight: NDArray[np.float64], period: float) -> NDArray[np.float64]:
     """Values moved by whole periods to within half a period of their circular mean."""
     turn = 2.0 * np.pi / period

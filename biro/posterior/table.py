@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import Tabular, digits_after_point
-from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings
+from biro.misfit.partition_fit import PartitionFit, fit_lines
+from biro.misfit.prior_conflict import CONFLICT
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.parameter import Column
 from biro.posterior.pareto import TRUSTED
@@ -61,7 +62,11 @@ class Row:
 
 @dataclass(frozen=True, repr=False)
 class PosteriorTable(Tabular):
-    """What `Posterior.summary` gives; `str` prints it, `to_dict` is for JSON."""
+    """What `Posterior.summary` gives; `str` prints it, `to_dict` is for JSON.
+
+    Where `limits_were_tested`, a parameter at a limit of its prior that does not contradict the data is named
+    below the table, not above it.
+    """
 
     rows: tuple[Row, ...]
     sampler: str
@@ -73,6 +78,7 @@ class PosteriorTable(Tabular):
     diagnostics: dict[str, float]
     fits: tuple[PartitionFit, ...] = ()
     remarks: tuple[str, ...] = ()
+    limits_were_tested: bool = False
 
     def __getitem__(self, name: str) -> Row:
         for row in self.rows:
@@ -135,14 +141,25 @@ class PosteriorTable(Tabular):
         n_mode = round(self.diagnostics.get("n_mode", 1.0))
         if n_mode > 1:
             lines.append(_several_modes(n_mode, self.sampler, self.diagnostics))
-        words = "CUT OFF: {} is most probable at the {} limit of its prior; check that limit and its unit"
-        others = [row for row in self.rows if row.at_end and not row.name.startswith(NOISE)]
-        lines += [*fit_warnings(self.fits), *self.remarks]
-        return lines + [words.format(row.name, row.at_end) for row in others]
+        lines += self.remarks
+        return lines if self.limits_were_tested else [*lines, *self._cut_off()]
 
     def notes(self) -> list[str]:
         """Lines below the table: sampler, best likelihood, evidence, diagnostics, fit of each partition."""
-        return [*self._origin(), *fit_lines(self.fits)]
+        cut_off = self._cut_off() if self.limits_were_tested else []
+        return [*self._origin(), *fit_lines(self.fits), *cut_off]
+
+    def _cut_off(self) -> list[str]:
+        """Parameters that are most probable at a limit of their prior, but for those that contradict it."""
+        lines = []
+        for row in self.rows:
+            named = f"{CONFLICT}: {row.name} is CUT OFF"
+            if row.at_end and not row.name.startswith(NOISE) and not any(named in r for r in self.remarks):
+                lines.append(
+                    f"CUT OFF: {row.name} is most probable at the {row.at_end} limit of its prior: its "
+                    "interval is an upper or lower limit"
+                )
+        return lines
 
     def _origin(self) -> list[str]:
         if self.sampler == "none":
@@ -206,6 +223,7 @@ def summarise(posterior: Samples) -> PosteriorTable:
         diagnostics=dict(posterior.diagnostics),
         fits=posterior.fits,
         remarks=posterior.remarks,
+        limits_were_tested=posterior.peak is not None,
     )
 
 

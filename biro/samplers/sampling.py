@@ -14,12 +14,13 @@ from pathlib import Path
 import numpy as np
 
 from biro.errors import BackendError, InputError
-from biro.maximum.partition_fit import fits_at
+from biro.misfit.diagnosis import diagnose
 from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.posterior.posterior import Posterior
 from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
 from biro.posterior.start_point import Start, start_point, start_text
+from biro.posterior.statistics import mean_and_sd
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
@@ -38,7 +39,7 @@ from biro.samplers.options import (
 )
 from biro.samplers.polish import with_peak
 from biro.target.checked import Target
-from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, has_remarks, integrates
+from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, integrates
 
 log = logging.getLogger(__name__)
 
@@ -263,8 +264,14 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     if getattr(likelihood, "gains", "") == "solve":
         posterior = replace(posterior, log_evidence=None, log_evidence_err=None)
     whole = full_of(likelihood)
-    remarks = (*doubts, *(whole.remarks(posterior.best_fit) if has_remarks(whole) else ()))
-    return replace(posterior, fits=fits_at(whole, posterior.best_fit), remarks=remarks, likelihood=whole)
+    found = diagnose(whole, posterior.best_fit, *mean_and_sd(posterior), posterior.columns)
+    return replace(
+        posterior,
+        fits=found.fits,
+        remarks=(*doubts, *found.warnings),
+        diagnostics={**posterior.diagnostics, "error_factor": found.error_factor},
+        likelihood=whole,
+    )
 
 
 def _doubts_of_maximum(names: Sequence[str]) -> list[str]:

@@ -200,13 +200,6 @@ class RecordedLikelihood(SampledLikelihood, Protocol):
         """What was chosen (precision, backend, ...), as plain values for JSON."""
 
 
-class RemarkingLikelihood(SampledLikelihood, Protocol):
-    """A likelihood that looks at the residuals of a fit."""
-
-    def remarks(self, theta: Array) -> Sequence[str]:
-        """What makes errors doubtful, for one theta (n_param,)."""
-
-
 class InnerDraws(NamedTuple):
     """Draws of parameters that a likelihood integrates over, each given a vector of the others.
 
@@ -257,11 +250,6 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
     """
     n_data: NDArray[np.int64] = getattr(likelihood, "n_data", 2 * likelihood.n_vis)
     return n_data
-
-
-def has_remarks(likelihood: SampledLikelihood) -> TypeGuard[RemarkingLikelihood]:
-    """Whether a likelihood looks at the residuals of a fit."""
-    return hasattr(likelihood, "remarks")
 
 
 def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:

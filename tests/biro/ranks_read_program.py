@@ -22,7 +22,7 @@ MODEL = CORE_3C273 + "[noise]\nsystematic = 0.01\n"
 
 def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
     """What rank 0 has of all data, and what shards sum up."""
-    observation, labels = likelihood.observation, likelihood.observation.labels
+    observation = likelihood.observation
     theta = likelihood.prior_transform(np.random.default_rng(2).uniform(size=(4, likelihood.n_param)))
     value, gradient = likelihood.log_likelihood_and_gradient(theta)
     of_data = {
@@ -39,7 +39,7 @@ def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
         "gradient": gradient,
         "fisher": likelihood.fisher(theta[0]),
         "product": likelihood.fisher_product(theta[0], theta[1]),
-        "scatter": np.array(likelihood.residual_scatter(theta[0], range(len(labels)))),
+        "scatter": np.array([np.std(each.scaled) for each in likelihood.residual_data(theta[0])]),
         "remarks": np.array(likelihood.remarks(theta[0])),
     }
     return of_data | sums

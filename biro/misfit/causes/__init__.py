@@ -1,1 +1,1 @@
-"""Tests of the residuals for one kind of misfit each."""
+"""Tests of the residuals of a fit, one for each kind of misfit."""

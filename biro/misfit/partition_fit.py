@@ -1,0 +1,230 @@
+"""How well a model fits a partition: chi2/dof, thermal noise, and the verdict that follows from these."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+FAR = 2.0
+"""A fitted noise factor that is farther from 1 than this is explained in words."""
+EFFECT = 1.1
+"""By how much errors must be wrong to be worth a line."""
+CERTAIN = 5.0
+"""Standard deviations from what noise alone would give that are needed for a line."""
+HEAVY = 1.3
+"""Rms over robust sigma above which a few residuals are far off: it is 1.2 of Student's t with 5 degrees."""
+FEW = 4
+"""Partitions up to which each has a line of its own."""
+MISFIT, CORRELATED = "THE MODEL DOES NOT FIT", "RESIDUALS ARE CORRELATED"
+UNITS, NOISE = "WEIGHTS IN OTHER UNITS", "NOISE IS NOT AS THE WEIGHTS STATE"
+OUTLIERS, UNKNOWN = "OUTLIERS", "MODEL OR WEIGHTS ARE WRONG"
+
+
+@dataclass(frozen=True)
+class PartitionFit:
+    """How well a model fits one partition.
+
+    Attributes
+    ----------
+    label : str
+    n_vis : int
+        Complex visibilities that count.
+    reduced_chi2 : float
+        chi2 / 2N (of N closures: chi2 / N) with the stated weights: about 1 where weights and model are
+        right. NaN where N = 0.
+    noise_factor : float
+        That of the model.
+    scatter : float
+        Robust sigma of the residuals in units of the stated noise; NaN where it was not measured.
+    step : float
+        The same from their differences between neighbouring times; NaN where there are too few such times.
+    has_tails : bool
+        Whether the noise is Student's t, for which chi2 is large in any case where there are outliers.
+    n_closure : int
+        Closure phases and log closure amplitudes, where these are fitted; else 0.
+    dof : float
+        Degrees of freedom: real numbers of the data minus parameters and gains; NaN where it is not known.
+    thermal : float
+        Thermal noise in the residuals over their rms: 1 where they are white noise; NaN where there are too
+        few neighbours to measure it.
+    coherent : float
+        How certainly residuals are no white noise, in standard deviations.
+    by_channel : float
+        How certainly neighbouring channels are correlated, in standard deviations.
+    is_fitted : bool
+        Whether the noise factor is a parameter.
+    """
+
+    label: str
+    n_vis: int
+    reduced_chi2: float
+    noise_factor: float
+    scatter: float = math.nan
+    step: float = math.nan
+    has_tails: bool = False
+    n_closure: int = 0
+    dof: float = math.nan
+    thermal: float = math.nan
+    coherent: float = 0.0
+    by_channel: float = 0.0
+    is_fitted: bool = True
+
+    def __str__(self) -> str:
+        if not self.n_vis:
+            return f"{self.label}: no visibilities"
+        of = f"{self.n_closure} closures" if self.n_closure else f"{self.n_vis} visibilities"
+        words = (
+            f"{self.label}: chi2/dof {self.chi2_per_dof:.4g} of {of}, noise factor {self.noise_factor:.4g}"
+        )
+        if self.n_dof > 0.0 and math.isfinite(self.thermal) and not self.has_tails:
+            words += f", residual rms {1.0 / self.thermal:.3g} times the thermal noise"
+        return words
+
+    @property
+    def n_data(self) -> int:
+        """Real numbers that chi2 is a sum over."""
+        return self.n_closure or 2 * self.n_vis
+
+    @property
+    def n_dof(self) -> float:
+        """Degrees of freedom; without parameters where these are not known."""
+        return self.dof if math.isfinite(self.dof) else float(self.n_data)
+
+    @property
+    def chi2_per_dof(self) -> float:
+        """chi2 over degrees of freedom, with the stated weights; NaN where there are none."""
+        return self.reduced_chi2 * self.n_data / self.n_dof if self.n_dof > 0.0 else math.nan
+
+    @property
+    def rms(self) -> float:
+        """Rms of the residuals in units of the stated noise."""
+        return math.sqrt(max(self.chi2_per_dof, 0.0))
+
+    @property
+    def excess(self) -> float:
+        """By how many standard deviations chi2 differs from what the weights state and a fixed factor allow.
+
+        Wilson & Hilferty (1931): (chi2/k)^(1/3) is normal, of mean 1 - 2/(9 k) and variance 2/(9 k). Of
+        Student's t the robust sigma is compared, which scatters by 1.2 / sqrt(2 N).
+        """
+        if not self.n_dof > 0.0 or not self.n_vis:
+            return 0.0
+        factor = 1.0 if self.is_fitted else self.noise_factor
+        if self.has_tails:
+            known = self.scatter > 0.0
+            return math.log(self.scatter / factor) * math.sqrt(self.n_data) / 1.2 if known else 0.0
+        part = 2.0 / (9.0 * self.n_dof)
+        return float((np.cbrt(self.chi2_per_dof / factor**2) - (1.0 - part)) / math.sqrt(part))
+
+    @property
+    def is_coherent(self) -> bool:
+        """Whether residuals are certainly more than white noise, and by so much that errors are wrong.
+
+        What correlated residuals do to errors is measured apart (`biro.misfit.correlated_errors`).
+        """
+        return self.coherent > CERTAIN
+
+    @property
+    def is_far(self) -> bool:
+        """Whether noise is certainly not as weights and factor state, by so much that errors are wrong."""
+        if not self.n_vis or not self.n_dof > 0.0:
+            return False
+        if self.is_fitted:
+            ratio, limit = self.noise_factor, FAR
+        else:
+            ratio, limit = self.rms / self.noise_factor, EFFECT
+            if self.has_tails:
+                return False
+        return abs(self.excess) > CERTAIN and not 1.0 / limit <= ratio <= limit
+
+    @property
+    def has_outliers(self) -> bool:
+        """Whether a few residuals are far off; the ratio scatters by 0.8 / sqrt(N)."""
+        if self.has_tails or not self.n_vis or not self.scatter > 0.0:
+            return False
+        return self.rms / self.scatter > max(HEAVY, 1.0 + CERTAIN * 0.8 / math.sqrt(self.n_vis))
+
+    @property
+    def badness(self) -> float:
+        """How far chi2 per degree of freedom is from 1, as a logarithm; -1 where there is none."""
+        return abs(math.log(max(self.chi2_per_dof, 1e-300))) if self.n_vis and self.n_dof > 0.0 else -1.0
+
+    @property
+    def numbers(self) -> str:
+        """The figures of a verdict."""
+        known = [] if self.has_tails else [f"chi2/dof {self.chi2_per_dof:.3g} of {self.n_dof:.0f}"]
+        if math.isfinite(self.thermal):
+            known.insert(0, f"the residual rms is {1.0 / self.thermal:.3g} times the thermal noise")
+        return ", ".join(known)
+
+
+def noise_verdict(fit: PartitionFit) -> str:
+    """What is wrong with the noise where residuals are white, in capitals; "" where nothing is."""
+    if fit.has_outliers:
+        return OUTLIERS
+    if not fit.is_far:
+        return ""
+    if math.isnan(fit.thermal):
+        return UNKNOWN
+    ratio = fit.rms if fit.is_fitted else fit.rms / fit.noise_factor
+    return UNITS if not 1.0 / FAR <= ratio <= FAR else NOISE
+
+
+def noise_reason(fit: PartitionFit) -> str:
+    """Why that is the verdict on the noise, and what to do."""
+    size = f"residuals are {fit.rms:.3g} times the noise that the weights state"
+    verdict = noise_verdict(fit)
+    if verdict == UNKNOWN:
+        return (
+            f"{size} (chi2/dof {fit.chi2_per_dof:.3g} of {fit.n_dof:.0f}). Too few times and channels are "
+            "neighbours to tell which of the two is wrong. Look at the residuals"
+        )
+    if verdict == OUTLIERS:
+        return (
+            f"most residuals are {fit.scatter:.3g} times the noise that the weights state, but their rms is "
+            f'{fit.rms:.3g} times it. Flag what is far off, or take distribution = "student-t"'
+        )
+    if fit.is_fitted:
+        return f"{size}, and white noise. The fitted noise factor makes up for it"
+    ratio = fit.rms / fit.noise_factor
+    much = f"{ratio:.3g} times too small" if ratio > 1.0 else f"{1.0 / ratio:.3g} times too large"
+    return f"{size}, and white noise: errors are {much}. Scale the weights, or fit [noise] factor"
+
+
+def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
+    """chi2/dof and noise factor of each partition; of more than four the lowest, median and highest."""
+    if len(fits) <= FEW:
+        return [str(fit) for fit in fits]
+    known = sorted((f for f in fits if f.n_vis and f.n_dof > 0.0), key=lambda fit: fit.chi2_per_dof)
+    empty = sum(not fit.n_vis for fit in fits)
+    lines = [f"{empty} of {len(fits)} partitions have no visibilities"] if empty else []
+    if known:
+        worst, median = max(known, key=lambda fit: fit.badness), np.median([f.chi2_per_dof for f in known])
+        factors = [fit.noise_factor for fit in known]
+        lines.append(
+            f"chi2/dof of {len(known)} partitions: {known[0].chi2_per_dof:.4g} to "
+            f"{known[-1].chi2_per_dof:.4g}, median {median:.4g}, noise factors {min(factors):.4g} to "
+            f"{max(factors):.4g}; the worst is {worst}"
+        )
+    return lines
+
+
+def grouped(lines: Sequence[tuple[str, PartitionFit, str]], n_partition: int) -> list[str]:
+    """A line for each partition with a verdict, or for each kind of verdict where many have one.
+
+    Parameters
+    ----------
+    lines : sequence of (verdict, fit, reason), the gravest first
+    n_partition : int
+    """
+    if len(lines) <= FEW:
+        return [f"{verdict} ({fit.label}): {reason}" for verdict, fit, reason in lines]
+    found = []
+    for verdict in dict.fromkeys(verdict for verdict, *_ in lines):
+        alike = [(fit, reason) for kind, fit, reason in lines if kind == verdict]
+        which = f"{len(alike)} of {n_partition} partitions, the worst is {alike[0][0].label}"
+        found.append(f"{verdict} ({which}): {alike[0][1]}")
+    return found
