@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,37 +14,18 @@ from numpy.typing import ArrayLike, NDArray
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
 from biro.misfit.finding import Finding
-from biro.misfit.partition_fit import (
-    CERTAIN,
-    CORRELATED,
-    EFFECT,
-    MISFIT,
-    PartitionFit,
-    grouped,
-    noise_reason,
-    noise_verdict,
-)
+from biro.misfit.lines import HANDS, OF_RESIDUALS, certainty, lines_of
+from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
 from biro.misfit.residual_data import ResidualData
+from biro.misfit.suspicion import suspicion
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
 
 Array = NDArray[np.float64]
-EXPLAINS = 0.2
-"""Part of the excess of chi2 from which a kind of misfit is named as its cause."""
-NAMED = 2
-"""Causes that the line names."""
-UNKNOWN_CAUSE = (
-    "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
-    "baseline"
-)
-OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
-_HANDS, _UNEQUAL = "residuals of ", "noise "
-"""What lines about two hands, and about unequal noise, begin with."""
-_OPPOSITE = "correlated (-"
-"""In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
-_OF_RESIDUALS = (_HANDS, _UNEQUAL)
-"""A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
+SUSPECT = 3.5
+"""Standard deviations of a quick test from which causes are looked for."""
+_FOUND: WeakKeyDictionary[object, tuple[bytes, tuple[Finding, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -123,23 +105,14 @@ def diagnose(
     known = cast(FittedLikelihood, likelihood)
     fits, remarks = fits_at(known, theta), _remarks(likelihood, theta)
     if not hasattr(likelihood, "residual_data"):
-        lines = _noise_lines(fits, remarks)
-        return Diagnosis(tuple(fits), (*conflicts, *lines, *remarks))
+        return Diagnosis(tuple(fits), (*conflicts, *lines_of(fits, (), remarks)))
     shown = cast(ResidualLikelihood, likelihood)
     data = shown.residual_data(theta)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
-    findings = _findings(likelihood, data, fits)
+    findings = _findings(likelihood, theta, data, fits, remarks)
     factor = _total(shown, data, fits, findings, remarks, theta, sd)
-    polarised = [line for line in remarks if line.startswith(_HANDS) and _OPPOSITE in line]
-    otherwise = OF_PRIORS if conflicts else UNKNOWN_CAUSE
-    if polarised:
-        otherwise = polarised[0][0].upper() + polarised[0][1:]
-    misfit = _misfit_lines(fits, findings, factor, otherwise)
-    noise = [] if misfit else [*_noise_lines(fits, remarks), *_finding_lines(findings)]
-    if misfit:
-        remarks = [line for line in remarks if not line.startswith(_OF_RESIDUALS)]
-    total = _total_line(factor, bool(misfit), [*noise, *remarks])
-    return Diagnosis(tuple(fits), (*conflicts, *misfit, *total, *noise, *remarks), tuple(findings), factor)
+    lines = lines_of(fits, findings, remarks, factor, is_conflict=bool(conflicts))
+    return Diagnosis(tuple(fits), (*conflicts, *lines), tuple(findings), factor)
 
 
 def fits_of(likelihood: object, theta: Array) -> tuple[PartitionFit, ...]:
@@ -211,15 +184,39 @@ def _remarks(likelihood: object, theta: Array) -> list[str]:
 
 
 def _findings(
-    likelihood: object, data: Sequence[ResidualData], fits: Sequence[PartitionFit]
+    likelihood: object,
+    theta: Array,
+    data: Sequence[ResidualData],
+    fits: Sequence[PartitionFit],
+    remarks: Sequence[str],
 ) -> list[Finding]:
-    """Kinds of misfit that are certain; closures have no residuals of visibilities."""
-    if any(fit.n_closure for fit in fits):
-        return []
+    """Kinds of misfit that are certain, where quick tests show anything at all.
+
+    Closures have no residuals of visibilities. What was found last of a likelihood is kept: a sampler that
+    begins at the maximum ends there, too.
+    """
     used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
+    of_residuals = any(line.startswith(OF_RESIDUALS) for line in remarks)
+    if not used or any(fit.n_closure for fit in fits):
+        return []
+    if not (of_residuals or any(_stands_out(*each) for each in zip(data, fits, strict=True))):
+        return []
+    key, (last, known) = theta.tobytes(), _FOUND.get(likelihood, (b"", ()))
+    if key == last:
+        return list(known)
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
-    found = find_causes(used, names, has_outliers=any(fit.has_tails for fit in fits)) if used else []
-    return [each for each in found if each.significance > CERTAIN]
+    found = find_causes(used, names, has_outliers=any(fit.has_tails for fit in fits))
+    found = [each for each in found if each.significance > CERTAIN]
+    _FOUND[likelihood] = key, tuple(found)
+    return found
+
+
+def _stands_out(data: ResidualData, fit: PartitionFit) -> bool:
+    """Whether the residuals of a partition differ from white noise of the stated level by 3.5 sigma."""
+    if not fit.n_vis:
+        return False
+    excess = abs(fit.excess) if not fit.is_fitted or fit.is_far else 0.0
+    return max(fit.coherent, fit.by_channel, excess, suspicion(data)) > SUSPECT
 
 
 def _total(
@@ -240,9 +237,9 @@ def _total(
     of_time = [f.error_factor for f in findings if f.kind in ("correlated in time", "duplicated rows")]
     others = [f.error_factor for f in findings if f.kind in ("correlated in frequency", "correlated hands")]
     product = max(of_time, default=1.0) * math.prod(others)
-    wrong = _certainty(fits) > CERTAIN or product > EFFECT or any(fit.by_channel > CERTAIN for fit in fits)
+    wrong = certainty(fits) > CERTAIN or product > EFFECT or any(fit.by_channel > CERTAIN for fit in fits)
     off = [fit for fit in fits if fit.is_far and not fit.is_fitted]
-    if not (wrong or off or any(line.startswith(_HANDS) for line in remarks)):
+    if not (wrong or off or any(line.startswith(HANDS) for line in remarks)):
         return 1.0
     if off:
         product *= max(fit.rms / fit.noise_factor for fit in off)
@@ -252,66 +249,6 @@ def _total(
         if box is not None:
             measured = error_factor(data, likelihood.residual_models, theta, sd, box)
     return float(np.nanmax([1.0, product, measured]))
-
-
-def _certainty(fits: Sequence[PartitionFit]) -> float:
-    """How certainly residuals are no white noise: of the worst partition, or of all together."""
-    z = [fit.coherent for fit in fits if fit.n_vis]
-    return max(max(z), sum(z) / math.sqrt(len(z))) if z else 0.0
-
-
-def _misfit_lines(
-    fits: Sequence[PartitionFit], findings: Sequence[Finding], factor: float, otherwise: str
-) -> list[str]:
-    """The line that says that the model does not fit, and why, or `otherwise`; nothing where it does."""
-    known = [fit for fit in fits if fit.n_vis]
-    causes = [each for each in findings if each.explained >= EXPLAINS]
-    ratio = max((1.0 / fit.thermal for fit in known if fit.thermal > 0.0), default=1.0)
-    matters = max(ratio, factor) > EFFECT or any(fit.is_far for fit in known)
-    coherent = _certainty(known) > CERTAIN
-    if not matters or not (coherent or causes):
-        return []
-    wrong = sorted(known, key=lambda fit: (fit.coherent > CERTAIN, fit.badness), reverse=True)
-    n_wrong = max(1, sum(fit.is_coherent for fit in known))
-    worst = wrong[0]
-    where = (
-        worst.label if len(fits) == 1 else f"{n_wrong} of {len(fits)} partitions, the worst is {worst.label}"
-    )
-    noise_only = bool(causes) and all(_is_noise(each) for each in causes)
-    verdict = CORRELATED if noise_only else MISFIT
-    z = max(_certainty(known), max((each.significance for each in causes), default=0.0))
-    numbers = f"{worst.numbers}, {z:.0f} sigma" if coherent or worst.is_far else worst.numbers
-    what = [f"{each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in causes[:NAMED]]
-    return [f"{verdict} ({where}): {numbers}. {'. '.join(what) or otherwise}"]
-
-
-def _is_noise(finding: Finding) -> bool:
-    """Whether a finding is of the noise, not of the model."""
-    return finding.kind.startswith(("correlated", "duplicated"))
-
-
-def _noise_lines(fits: Sequence[PartitionFit], remarks: Sequence[str]) -> list[str]:
-    """Verdicts on noise and weights; outliers are left to a line about unequal noise where there is one."""
-    unequal = any(line.startswith(_UNEQUAL) for line in remarks)
-    lines = [(noise_verdict(fit), fit, noise_reason(fit)) for fit in fits if noise_verdict(fit)]
-    lines = [line for line in lines if not (unequal and line[1].has_outliers)]
-    return grouped(sorted(lines, key=lambda line: -line[1].badness), len(fits))
-
-
-def _finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """A line for each kind that is certain where the model fits as a whole."""
-    return [
-        f"{each.kind.upper()}: {each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in findings
-    ]
-
-
-def _total_line(factor: float, is_misfit: bool, others: Sequence[str]) -> list[str]:
-    """By how much errors are too small in all, where more than one line says something of them."""
-    few = sum("times too small" in line or "correlated" in line.lower() for line in others) < 2
-    if not factor > EFFECT or (few and not is_misfit):
-        return []
-    least = "at least " if is_misfit else "about "
-    return [f"ERRORS ARE TOO SMALL: by {least}a factor of {factor:.2g} in all"]
 
 
 def _height(likelihood: object, theta: Array) -> Callable[[Array], Array] | None:

@@ -16,6 +16,8 @@ CERTAIN = 5.0
 """Standard deviations from what noise alone would give that are needed for a line."""
 HEAVY = 1.3
 """Rms over robust sigma above which a few residuals are far off: it is 1.2 of Student's t with 5 degrees."""
+TELLING = 0.98
+"""Thermal noise over the rms of residuals above which it is not worth a word."""
 FEW = 4
 """Partitions up to which each has a line of its own."""
 MISFIT, CORRELATED = "THE MODEL DOES NOT FIT", "RESIDUALS ARE CORRELATED"
@@ -152,13 +154,12 @@ class PartitionFit:
         """How far chi2 per degree of freedom is from 1, as a logarithm; -1 where there is none."""
         return abs(math.log(max(self.chi2_per_dof, 1e-300))) if self.n_vis and self.n_dof > 0.0 else -1.0
 
-    @property
-    def numbers(self) -> str:
-        """The figures of a verdict."""
+    def numbers(self, *, thermal: bool) -> str:
+        """The figures of a verdict, with the thermal noise where it is wanted and tells something."""
         known = [] if self.has_tails else [f"chi2/dof {self.chi2_per_dof:.3g} of {self.n_dof:.0f}"]
-        if math.isfinite(self.thermal):
+        if thermal and self.thermal < TELLING:
             known.insert(0, f"the residual rms is {1.0 / self.thermal:.3g} times the thermal noise")
-        return ", ".join(known)
+        return ", ".join(known) or f"{self.n_vis} visibilities"
 
 
 def noise_verdict(fit: PartitionFit) -> str:

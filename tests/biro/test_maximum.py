@@ -605,7 +605,7 @@ def test_it_prints_and_saves(tmp_path: Path) -> None:
     text = str(found)
     assert "s.north" in text
     assert "log-evidence" in text
-    assert "chi2/2N" in text
+    assert "chi2/dof" in text
     with pytest.raises(InputError, match=r"no parameter 's\.Q'; there are s\.east"):
         found["s.Q"]
     found.save(tmp_path / "maximum.json")

@@ -1,0 +1,139 @@
+"""What is printed above a table about the fit: verdict, numbers, what to do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from biro.misfit.finding import Finding
+from biro.misfit.partition_fit import (
+    CERTAIN,
+    CORRELATED,
+    EFFECT,
+    MISFIT,
+    NOISE,
+    OUTLIERS,
+    PartitionFit,
+    grouped,
+    noise_reason,
+    noise_verdict,
+)
+
+EXPLAINS = 0.2
+"""Part of the excess of chi2 from which a kind of misfit is named as its cause."""
+NAMED = 2
+"""Causes that the line names."""
+UNKNOWN_CAUSE = (
+    "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
+    "baseline"
+)
+OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
+_SAID = "times too small"
+"""In each line that states by how much errors are too small for one cause."""
+HANDS, UNEQUAL = "residuals of ", "noise "
+"""What lines about two hands, and about unequal noise, begin with."""
+_OPPOSITE = "correlated (-"
+"""In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
+_OF_KIND = {"correlated": HANDS, "noise": UNEQUAL}
+"""Lines that a finding of this kind takes the place of."""
+OF_RESIDUALS = (HANDS, UNEQUAL)
+"""A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
+
+
+def lines_of(
+    fits: Sequence[PartitionFit],
+    findings: Sequence[Finding],
+    remarks: Sequence[str],
+    factor: float = 1.0,
+    *,
+    is_conflict: bool = False,
+) -> list[str]:
+    """All lines about a fit, the gravest first.
+
+    Parameters
+    ----------
+    fits : sequence of PartitionFit
+    findings : sequence of Finding
+        That are certain.
+    remarks : sequence of str
+        Of the likelihood, on gains, hands and unequal noise.
+    factor : float
+        By how much errors are too small in all.
+    is_conflict : bool
+        Whether a prior contradicts the data, which may be the cause of a misfit.
+    """
+    opposite = [line for line in remarks if line.startswith(HANDS) and _OPPOSITE in line]
+    otherwise = OF_PRIORS if is_conflict else UNKNOWN_CAUSE
+    if opposite:
+        otherwise = opposite[0][0].upper() + opposite[0][1:]
+    kinds = {each.kind.split()[0] for each in findings}
+    lines = _misfit_lines(fits, findings, factor, otherwise)
+    if lines:
+        replaced: tuple[str, ...] = OF_RESIDUALS
+    else:
+        is_unequal = "noise" in kinds or any(line.startswith(UNEQUAL) for line in remarks)
+        lines = [*_noise_lines(fits, is_unequal), *_finding_lines(findings)]
+        replaced = tuple(line for kind, line in _OF_KIND.items() if kind in kinds)
+    lines += [line for line in remarks if not line.startswith(replaced)]
+    total = _total_line(factor, lines)
+    return [*lines[:1], *total, *lines[1:]]
+
+
+def certainty(fits: Sequence[PartitionFit]) -> float:
+    """How certainly residuals are no white noise: of the worst partition, or of all together."""
+    z = [fit.coherent for fit in fits if fit.n_vis]
+    return max(max(z), sum(z) / math.sqrt(len(z))) if z else 0.0
+
+
+def _misfit_lines(
+    fits: Sequence[PartitionFit], findings: Sequence[Finding], factor: float, otherwise: str
+) -> list[str]:
+    """The line that says that the model does not fit, and why, or `otherwise`; nothing where it does."""
+    known = [fit for fit in fits if fit.n_vis]
+    causes = [each for each in findings if each.explained >= EXPLAINS]
+    ratio = max((1.0 / fit.thermal for fit in known if fit.thermal > 0.0), default=1.0)
+    matters = max(ratio, factor) > EFFECT or any(fit.is_far for fit in known)
+    coherent = certainty(known) > CERTAIN
+    if not matters or not (coherent or causes):
+        return []
+    wrong = sorted(known, key=lambda fit: (fit.coherent > CERTAIN, fit.badness), reverse=True)
+    n_wrong = max(1, sum(fit.is_coherent for fit in known))
+    worst = wrong[0]
+    where = (
+        worst.label if len(fits) == 1 else f"{n_wrong} of {len(fits)} partitions, the worst is {worst.label}"
+    )
+    verdict = _verdict(causes)
+    z = max(certainty(known), max((each.significance for each in causes), default=0.0))
+    numbers = f"{worst.numbers(thermal=verdict == MISFIT)}, {z:.0f} sigma"
+    what = [f"{each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in causes[:NAMED]]
+    return [f"{verdict} ({where}): {numbers}. {'. '.join(what) or otherwise}"]
+
+
+def _verdict(causes: Sequence[Finding]) -> str:
+    """That of the first cause where all are of the noise, else that the model does not fit."""
+    kinds = {"correlated": CORRELATED, "duplicated": CORRELATED, "noise": NOISE, "bad": OUTLIERS}
+    found = [kinds.get(each.kind.split()[0], MISFIT) for each in causes]
+    return found[0] if found and MISFIT not in found else MISFIT
+
+
+def _noise_lines(fits: Sequence[PartitionFit], is_unequal: bool) -> list[str]:
+    """Verdicts on noise and weights; outliers are left to a line about unequal noise where there is one."""
+    lines = [(noise_verdict(fit), fit, noise_reason(fit)) for fit in fits if noise_verdict(fit)]
+    lines = [line for line in lines if not (is_unequal and line[1].has_outliers)]
+    return grouped(sorted(lines, key=lambda line: -line[1].badness), len(fits))
+
+
+def _finding_lines(findings: Sequence[Finding]) -> list[str]:
+    """A line for each kind that is certain where the model fits as a whole."""
+    return [
+        f"{each.kind.upper()}: {each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in findings
+    ]
+
+
+def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
+    """By how much errors are too small in all, unless the one line that says something of them has it."""
+    said = sum(_SAID in line for line in lines)
+    misfit = any(line.startswith(MISFIT) for line in lines)
+    if not factor > EFFECT or (said < 2 and not misfit):
+        return []
+    return [f"ERRORS ARE TOO SMALL: by a factor of about {factor:.2g} in all"]

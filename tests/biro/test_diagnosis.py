@@ -1,0 +1,196 @@
+"""The diagnosis of a fit: errors under correlated residuals, thermal noise, priors against the data."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import biro
+from biro.misfit.correlated_errors import error_factor
+from biro.misfit.prior_conflict import prior_conflicts
+from biro.misfit.residual_data import ResidualData
+from biro.misfit.whiteness import whiteness
+from biro.models.files.toml import from_toml
+from biro.models.quantities.parameter import Parameter
+from biro.models.quantities.prior import LogNormal, Normal, Uniform
+
+N_ANTENNA, N_TIME, N_CHAN, SIGMA, FLUX = 8, 40, 4, 0.5, 2.0
+PAIRS = np.array([(p, q) for p in range(N_ANTENNA) for q in range(p + 1, N_ANTENNA)])
+SKY = """
+[[source]]
+name = "a"
+type = "gaussian"
+east = {{ prior = "uniform", low = {low}, high = 20, unit = "arcsec" }}
+north = "0 arcsec"
+fwhm = {{ prior = "uniform", low = 0, high = 30, unit = "arcsec" }}
+I = {flux}
+
+[noise]
+{noise}
+"""
+WIDE = '{ prior = "uniform", low = 0, high = 10, unit = "Jy" }'
+
+
+def white(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    """Noise of 1 in real and imaginary part, (time, baseline, chan, corr) unless another shape is given."""
+    shape = shape or (N_TIME, len(PAIRS), N_CHAN, 2)
+    return rng.normal(size=shape) + 1j * rng.normal(size=shape)
+
+
+def observe(noise: np.ndarray, weight: float = SIGMA**-2, signal: object = FLUX) -> biro.Observation:
+    """A point of 2 Jy at the phase centre with this noise (time, baseline, chan, corr), in units of SIGMA."""
+    n_time = len(noise)
+    place = np.random.default_rng(5).normal(scale=700.0, size=(N_ANTENNA, 2))
+    turn = 2 * np.pi / 86400 * 60.0 * np.arange(n_time)
+    turned = [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
+    uv = np.einsum("rst,ps->tpr", turned, place[PAIRS[:, 1]] - place[PAIRS[:, 0]]).reshape(-1, 2)
+    return biro.Observation.from_arrays(
+        vis=(signal + SIGMA * noise).reshape(-1, *noise.shape[2:]),
+        uvw=np.column_stack([uv, np.zeros(len(uv))]),
+        antenna1=np.tile(PAIRS[:, 0], n_time),
+        antenna2=np.tile(PAIRS[:, 1], n_time),
+        time=np.repeat(5e9 + 60.0 * np.arange(n_time), len(PAIRS)),
+        chan_freq=1e9 + 1e6 * np.arange(noise.shape[2]),
+        corr_type=("XX", "YY")[: noise.shape[3]],
+        weight=weight,
+    )
+
+
+def likelihood(
+    obs: biro.Observation, flux: str = WIDE, low: float = -20.0, noise: str = ""
+) -> biro.Likelihood:
+    return biro.Likelihood(
+        obs, from_toml(SKY.format(low=low, flux=flux, noise=noise)), backend="cpu", smearing="off"
+    )
+
+
+def in_time(rho: float) -> np.ndarray:
+    noise = white(np.random.default_rng(1))
+    for k in range(1, N_TIME):
+        noise[k] = rho * noise[k - 1] + np.sqrt(1 - rho**2) * noise[k]
+    return noise
+
+
+def of_hands(rho: float) -> np.ndarray:
+    rng = np.random.default_rng(2)
+    return np.sqrt(rho) * white(rng, N_TIME, len(PAIRS), N_CHAN, 1) + np.sqrt(1 - rho) * white(rng)
+
+
+def hanning() -> np.ndarray:
+    wide = white(np.random.default_rng(3), N_TIME, len(PAIRS), N_CHAN + 2, 2)
+    return (wide[:, :, :-2] / 4 + wide[:, :, 1:-1] / 2 + wide[:, :, 2:] / 4) / np.sqrt(0.375)
+
+
+def factor_of(rho_at: object, n: int) -> float:
+    """Root of the variance of the mean of n numbers over that of independent ones."""
+    return np.sqrt(1 + 2 * sum((1 - k / n) * rho_at(k) for k in range(1, n)))
+
+
+@pytest.mark.parametrize(
+    ("noise", "expected", "tolerance"),
+    [
+        (white(np.random.default_rng(4)), 1.0, 0.05),
+        (in_time(0.5), factor_of(lambda k: 0.5**k, N_TIME), 0.1),
+        (in_time(0.9), factor_of(lambda k: 0.9**k, N_TIME), 0.15),
+        (of_hands(0.5), np.sqrt(1.5), 0.05),
+        # Products of the three weights at one and at two channels: 2/3 and 1/6.
+        (hanning(), factor_of(lambda k: {1: 2 / 3, 2: 1 / 6}.get(k, 0.0), N_CHAN), 0.05),
+        (np.repeat(white(np.random.default_rng(6), N_TIME, len(PAIRS), 1, 2), N_CHAN, 2), 2.0, 0.05),
+        (1.3 * white(np.random.default_rng(7)), 1.3, 0.05),
+    ],
+    ids=[
+        "white",
+        "AR(1) 0.5",
+        "AR(1) 0.9",
+        "hands",
+        "Hanning",
+        "one channel four times",
+        "noise understated",
+    ],
+)
+def test_the_factor_of_the_errors(noise: np.ndarray, expected: float, tolerance: float) -> None:
+    """Closed forms for a flux at the phase centre, whose visibilities are all alike.
+
+    8960 samples know each correlation to 0.01; forty of them in time are summed up.
+    """
+    like = likelihood(observe(noise), noise="factor = 1")
+    theta, sd = np.array([0.0, FLUX, 0.0]), np.full(3, np.nan)
+    i = [name.endswith(".I") for name in like.parameter_names].index(True)
+    theta[:] = 0.0
+    theta[i], sd[i] = FLUX, SIGMA / np.sqrt(2 * noise.size)
+    found = error_factor(like.residual_data(theta), like.residual_models, theta, sd, like.model.box)
+    assert found == pytest.approx(expected, rel=tolerance)
+
+
+@pytest.mark.parametrize("turn", [0.0, 0.3, 1.0, 2.5])
+def test_thermal_noise_beside_a_fringe(turn: float) -> None:
+    """A fringe of four times the noise, which turns by an angle of its own at each baseline and step.
+
+    What is left of it in second differences is turn^4 of its power; fringes that turn by a constant angle go
+    by their own mean, which knows their power to a few per cent at this signal to noise.
+    """
+    noise = white(np.random.default_rng(8), N_TIME, len(PAIRS), 1, 1)
+    rate = turn * np.random.default_rng(9).uniform(-1, 1, len(PAIRS))
+    fringe = 4.0 * np.exp(1j * (np.arange(N_TIME)[:, None] * rate + 7.0 * rate))[..., None, None]
+    (part,) = observe(noise + fringe).partitions
+    found = whiteness(ResidualData(part, np.full(part.vis.shape, FLUX + 0j), 1.0))
+    assert found.coherent > 20
+    # Mean square of real and imaginary part: 16/2 of the fringe and 1 of the noise.
+    assert 1 / 3 * 0.9 < found.thermal < 0.5
+    white_alone = whiteness(ResidualData(part, part.vis - SIGMA * noise.reshape(part.vis.shape), 1.0))
+    assert abs(white_alone.coherent) < 5
+    assert white_alone.thermal == pytest.approx(1.0, abs=0.1)
+
+
+def test_priors_and_likelihoods_that_are_normal() -> None:
+    """Likelihood 5 +- 1, prior 0 +- 0.5: 5 / sqrt(1.25) = 4.47 sigma apart."""
+    posterior_variance = 1 / (1 + 4)
+    mean, sd = np.array([5 * posterior_variance]), np.array([posterior_variance**0.5])
+    parameter = Parameter("a.I", "Jy", Normal(mean=0.0, sd=0.5), None, "")
+    (found,) = prior_conflicts([parameter], mean, sd)
+    assert found.sigma == pytest.approx(5 / np.sqrt(1.25))
+    assert "without its prior a.I would be 5.0 +- 1.0 Jy, 4 sigma from its prior (0 +- 0.5 Jy)" in found.text
+    # 4.4 instead of 5 is 3.9 sigma; and no limits of a uniform prior are looked at here.
+    assert prior_conflicts([parameter], 0.88 * mean, sd) == []
+    assert prior_conflicts([Parameter("a.I", "Jy", Uniform(0.0, 1.0), None, "")], mean, sd) == []
+    log = Parameter("g", "", LogNormal(sd=0.5), None, "")
+    (found,) = prior_conflicts([log], np.exp(mean), np.exp(mean) * sd)
+    assert found.sigma == pytest.approx(5 / np.sqrt(1.25))
+
+
+def test_a_prior_that_contradicts_the_data_is_named_by_every_result() -> None:
+    obs = observe(white(np.random.default_rng(10)))
+    tight = '{ prior = "normal", mean = 1, sd = 0.02, unit = "Jy" }'
+    # 2 +- 0.5 / sqrt(2 * 8960) Jy against 1 +- 0.02.
+    for found in (
+        biro.maximise(likelihood(obs, tight), seed=1).warnings(),
+        biro.sample(likelihood(obs, tight), "none", seed=1, progress=False).summary().warnings(),
+    ):
+        assert found[0].startswith("PRIOR AND DATA DISAGREE: without its prior a.I would be ")
+        sigma = float(found[0].split(" sigma")[0].split(", ")[-1])
+        assert 25 < sigma < 60  # 49 in all, the less the worse the fit beside it
+
+
+def test_limits_of_priors() -> None:
+    """East is 0, 5 arcsec below its prior; the size of a point is 0, at its lower limit, and rightly so."""
+    obs = observe(white(np.random.default_rng(11)))
+    first, *_ = biro.maximise(likelihood(obs, low=5.0), seed=1).warnings()
+    assert first.startswith(
+        "PRIOR AND DATA DISAGREE: a.east is CUT OFF at the lower limit of its prior, 5 arcsec"
+    )
+    assert biro.maximise(likelihood(obs), seed=1).warnings() == []
+    table = biro.sample(likelihood(obs), "none", seed=1, progress=False).summary()
+    assert not any("CUT OFF" in line for line in table.warnings())
+    if table["a.fwhm"].at_end:
+        assert any("CUT OFF: a.fwhm is most probable at the lower limit" in line for line in table.notes())
+
+
+def test_sound_fits_carry_no_line() -> None:
+    """Of 24 fits of sound data of many sizes; with 5 sigma of each test one line in a thousand fits."""
+    lines = []
+    for seed in range(24):
+        rng = np.random.default_rng([12, seed])
+        shape = rng.choice([1, 2, 5, 20]), len(PAIRS), rng.choice([1, 4]), rng.choice([1, 2])
+        fixed = "factor = 1" if seed % 2 else ""
+        lines += biro.maximise(likelihood(observe(white(rng, *shape)), noise=fixed), seed=seed).warnings()
+    assert lines == []
