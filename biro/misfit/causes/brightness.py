@@ -41,7 +41,12 @@ def _shape(samples: Samples) -> Iterator[Candidate]:
         yield _linear(samples, "spectrum of the model", [model, (log_freq - middle) * model], _index_texts)
 
 
-def _linear(samples: Samples, kind: str, templates: Sequence[Complex], texts: Callable[[Samples, Array], tuple[str, str]]) -> Candidate:
+def _linear(
+    samples: Samples,
+    kind: str,
+    templates: Sequence[Complex],
+    texts: Callable[[Samples, Array], tuple[str, str]],
+) -> Candidate:
     coefficients, drop = fitted(samples, templates)
     gain, log_p = linear(samples.square, drop, len(templates), samples.n_real)
     change = np.einsum("k,kn->n", coefficients, np.asarray(templates))
@@ -127,7 +132,6 @@ def _in_frequency(samples: Samples) -> Iterator[Candidate]:
     if np.ptp(cell) > 0:
         yield _cells(samples, "flux by channel", cell, partial(_channel_texts, samples, cell))
 
-
     cell = samples.correlation
     if len(samples.corr_names) > 1 and samples.is_parallel.sum() > 0:
         yield _cells(samples, "flux by correlation", cell, partial(_corr_texts, samples))
@@ -153,7 +157,9 @@ def _cells(samples: Samples, kind: str, cell: Index, texts: Callable[[Array], tu
 def factors_of_cells(samples: Samples, template: Complex, cell: Index) -> tuple[Array, Solved, int]:
     """Real factors of a template in each cell, the least squares that gave them, and the cells with data."""
     weight = np.bincount(cell, np.abs(template) ** 2)
-    sums = [np.bincount(cell, (template.conj() * each).real) for each in (samples.residual, *samples.tangents)]
+    sums = [
+        np.bincount(cell, (template.conj() * each).real) for each in (samples.residual, *samples.tangents)
+    ]
     cross = np.array(sums[1:]).reshape(-1, len(weight)).T[:, None, :]
     solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
     return solved.terms[0][:, 0], solved, int(np.count_nonzero(weight))
