@@ -21,6 +21,7 @@ from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.gains import gain_candidates
 from biro.misfit.causes.offsets import offset_candidates
 from biro.misfit.causes.outliers import outlier_candidates
+from biro.misfit.causes.places import Places, place_candidates, places_of
 from biro.misfit.causes.samples import Samples
 from biro.misfit.causes.source import source_candidates
 from biro.misfit.causes.uneven import uneven_candidates
@@ -32,6 +33,10 @@ SIGNIFICANCE = 5.0
 MOST_FOUND = 6
 LEAST_SHARE = 0.1
 """Part of the excess that a finding must explain: less is what the fit did to make up for the others."""
+LEAST_FACTOR = 1.1
+"""Factor of the errors below which a correlation is left alone."""
+MOSTLY = 0.5
+"""Part of the excess above which a cause stands alone: what it leaves may be its own remainder."""
 MIN_SAMPLES = 8
 TIE = 5.0
 """Difference of ln L below which two explanations are both named: odds of 150 to 1."""
@@ -84,10 +89,11 @@ def find_causes(
 
 def _steps(samples: Samples, has_outliers: bool) -> tuple[list[_Step], Samples]:
     steps: list[_Step] = []
+    places = places_of(samples)
     known: tuple[str, ...] = ()
     inflation = 1.0
     while len(steps) < MOST_FOUND:
-        best, other = _best(samples, known, inflation, has_outliers)
+        best, other = _best(samples, places, known, inflation, has_outliers)
         if best is None:
             break
         after, drop = best.after(), best.drop
@@ -113,12 +119,18 @@ def _texts(best: Candidate, other: Candidate | None) -> tuple[str, str]:
 
 
 def _best(
-    samples: Samples, known: tuple[str, ...], inflation: float, has_outliers: bool
+    samples: Samples,
+    places: Sequence[Places],
+    known: tuple[str, ...],
+    inflation: float,
+    has_outliers: bool,
 ) -> tuple[Candidate | None, Candidate | None]:
     """The candidate that explains most, and one of another family that does nearly as well."""
     by_family: dict[str, tuple[float, Candidate]] = {}
-    for each in _candidates(samples, known):
+    for each in _candidates(samples, places, known):
         if has_outliers and each.family == "outliers":
+            continue
+        if 1.0 < each.inflation < LEAST_FACTOR**2:
             continue
         net = each.net(samples.n_real, inflation)
         if net > by_family.get(each.family, (0.0, each))[0] and each.significance(inflation) > SIGNIFICANCE:
@@ -130,35 +142,39 @@ def _best(
     return ranked[0][1], ranked[1][1] if tie else None
 
 
-def _candidates(samples: Samples, known: tuple[str, ...]) -> Iterator[Candidate]:
+def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
     yield from outlier_candidates(samples)
     yield from correlation_candidates(samples, known)
     yield from brightness_candidates(samples)
     yield from offset_candidates(samples)
     yield from gain_candidates(samples)
     yield from uneven_candidates(samples)
-    yield from source_candidates(samples)
+    yield from source_candidates(samples, places)
+    yield from place_candidates(samples, places)
 
 
 def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[Finding]:
     """Findings with the shares that they explain, and correlations that are no noise under one head."""
     excess = samples.square - samples.n_real * _thermal(left, steps)
     is_excess = excess > 5.0 * np.sqrt(2.0 * samples.n_real) * samples.square / samples.n_real
-    shares = [min(1.0, max(0.0, step.drop / excess)) if is_excess else 1.0 for step in steps]
+    whole = excess if is_excess else max(sum(step.drop for step in steps), 1e-300)
+    shares: list[float] = []
+    for step in steps:
+        shares.append(min(1.0 - sum(shares), max(0.0, step.drop / whole)))
     axes = [step for step in steps if step.candidate.kind in AXES]
-    of_others = sum(
-        share for share, step in zip(shares, steps, strict=True) if step.candidate.inflation <= 1.0
-    )
+    of_others = sum(shares)
     rest = max(0.0, 1.0 - of_others) if is_excess else 1.0
     found = []
     for share, step in zip(shares, steps, strict=True):
         each = step.candidate
-        if (len(axes) > 1 and step in axes) or (each.inflation <= 1.0 and share < LEAST_SHARE):
-            continue
         noise = each.inflation > 1.0
+        if noise and (len(axes) > 1 and step in axes or is_excess and of_others > MOSTLY):
+            continue
+        if not noise and share < LEAST_SHARE:
+            continue
         factor = float(np.sqrt(max(each.inflation, 1.0)))
         found.append(Finding(each.kind, step.significance, rest if noise else share, *step.texts, factor))
-    if len(axes) > 1 and rest >= LEAST_SHARE:
+    if len(axes) > 1 and not (is_excess and of_others > MOSTLY):
         found.append(_coherent(axes))
     return sorted(found, key=lambda each: -each.explained)
 
@@ -171,9 +187,9 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
         COHERENT,
         max(step.significance for step in axes),
         0.0,
-        f"Residuals of {listed} are alike: the model lacks something that no test identifies, and errors are "
-        f"about {factor:.2g} times too small.",
-        "Look at the residual image (`biro image` of the residuals) and at the residuals of each antenna.",
+        f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise is "
+        f"correlated; errors are about {factor:.2g} times too small.",
+        "Look at the residual image and at the residuals of each antenna (`biro.plots.antenna_residuals`).",
         factor,
     )
 

@@ -1,15 +1,15 @@
-"""Residuals that a change of the model as a whole explains: its flux, position or size, in time or frequency."""
+"""Residuals that a change of the whole model explains: flux, position, size, in time or frequency."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from biro.formatting import frequency_text
-from biro.misfit.causes.beside import Block, solve_beside
+from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 from biro.observation.selection import to_utc
@@ -20,12 +20,11 @@ FLAT = 0.02
 
 def brightness_candidates(samples: Samples) -> Iterator[Candidate]:
     """Changes of the model's brightness."""
-    power = np.abs(samples.model) ** 2
-    if not samples.n or not power.any():
+    if not samples.n or not samples.model.any():
         return
     yield from _shape(samples)
-    yield from _in_time(samples, power)
-    yield from _in_frequency(samples, power)
+    yield from _in_time(samples)
+    yield from _in_frequency(samples)
 
 
 def _shape(samples: Samples) -> Iterator[Candidate]:
@@ -42,7 +41,12 @@ def _shape(samples: Samples) -> Iterator[Candidate]:
         yield _linear(samples, "spectrum of the model", [model, (log_freq - middle) * model], _index_texts)
 
 
-def _linear(samples: Samples, kind: str, templates: Sequence[Complex], texts: object) -> Candidate:
+def _linear(
+    samples: Samples,
+    kind: str,
+    templates: Sequence[Complex],
+    texts: Callable[[Samples, Array], tuple[str, str]],
+) -> Candidate:
     coefficients, drop = fitted(samples, templates)
     gain, log_p = linear(samples.square, drop, len(templates), samples.n_real)
     change = np.einsum("k,kn->n", coefficients, np.asarray(templates))
@@ -112,37 +116,53 @@ def place_text(east: float, north: float) -> str:
     return f"{angle_text(float(np.hypot(east, north)))} {words[round(np.arctan2(east, north) / (np.pi / 4)) % 8]}"
 
 
-def _in_time(samples: Samples, power: Array) -> Iterator[Candidate]:
+def _in_time(samples: Samples) -> Iterator[Candidate]:
     """A flux of its own in each of some intervals of equal length."""
     n_time = len(samples.times)
     length = n_time // 2
     while length >= 1:
         cell = samples.slot // length
-        yield _cells(samples, power, "variable flux", cell, partial(_time_texts, samples, cell, length))
+        yield _cells(samples, "variable flux", cell, partial(_time_texts, samples, cell, length))
         length //= 2
 
 
-def _in_frequency(samples: Samples, power: Array) -> Iterator[Candidate]:
+def _in_frequency(samples: Samples) -> Iterator[Candidate]:
     """A flux of its own in each channel."""
     cell = samples.channel
     if np.ptp(cell) > 0:
-        yield _cells(samples, power, "flux by channel", cell, partial(_channel_texts, samples, cell))
+        yield _cells(samples, "flux by channel", cell, partial(_channel_texts, samples, cell))
+
+    cell = samples.correlation
+    if len(samples.corr_names) > 1 and samples.is_parallel.sum() > 0:
+        yield _cells(samples, "flux by correlation", cell, partial(_corr_texts, samples))
 
 
-def _cells(samples: Samples, power: Array, kind: str, cell: Index, texts: object) -> Candidate:
-    n_cell = int(cell.max()) + 1
-    weight = np.bincount(cell, power)
-    sums = [
-        np.bincount(cell, (samples.model.conj() * values).real)
-        for values in (samples.residual, *samples.tangents)
-    ]
-    cross = np.array(sums[1:]).reshape(-1, n_cell).T[:, None, :]
-    solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
-    n_term = max(int(np.count_nonzero(weight)) - 1, 1)
+def _corr_texts(samples: Samples, factor: Array) -> tuple[str, str]:
+    known = [k for k in np.unique(samples.correlation[samples.is_parallel]).tolist()]
+    listed = " and ".join(f"{samples.corr_names[k]} {100 * factor[k]:+.2g} %" for k in known)
+    return (
+        f"The correlations differ from the model: {listed}.",
+        'Fit the ratio of the gains of the feeds ([gain] with feeds = "ratio"), or the polarisation of the source.',
+    )
+
+
+def _cells(samples: Samples, kind: str, cell: Index, texts: Callable[[Array], tuple[str, str]]) -> Candidate:
+    factor, solved, n_cell = factors_of_cells(samples, samples.model, cell)
+    n_term = max(n_cell - 1, 1)
     gain, log_p = linear(samples.square, solved.drop, n_term, samples.n_real)
-    factor = solved.terms[0][:, 0]
     after = partial(_scaled, samples, factor, cell, solved.tangent)
-    return Candidate(kind, solved.drop, gain, n_term, log_p, after, partial(texts, factor))  # type: ignore[arg-type]
+    return Candidate(kind, solved.drop, gain, n_term, log_p, after, partial(texts, factor))
+
+
+def factors_of_cells(samples: Samples, template: Complex, cell: Index) -> tuple[Array, Solved, int]:
+    """Real factors of a template in each cell, the least squares that gave them, and the cells with data."""
+    weight = np.bincount(cell, np.abs(template) ** 2)
+    sums = [
+        np.bincount(cell, (template.conj() * each).real) for each in (samples.residual, *samples.tangents)
+    ]
+    cross = np.array(sums[1:]).reshape(-1, len(weight)).T[:, None, :]
+    solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
+    return solved.terms[0][:, 0], solved, int(np.count_nonzero(weight))
 
 
 def _scaled(samples: Samples, factor: Array, cell: Index, tangent: Array) -> Samples:

@@ -13,9 +13,10 @@ from biro.misfit.causes.samples import Samples
 
 FAMILIES = {
     "gains": ("antenna gain", "gain drift", "bandpass"),
-    "source": ("missing source", "missing extended source", "size of the model"),
+    "source": ("missing source", "missing extended source", "source of the model", "size of the model"),
     "outliers": ("bad visibility", "bad visibilities"),
-    "spectrum": ("spectrum of the model", "flux by channel"),
+    "variability": ("variable flux", "variable source"),
+    "spectrum": ("spectrum of the model", "flux by channel", "spectrum of a source"),
     "noise": (
         "noise of an antenna",
         "noise of a baseline",

@@ -22,8 +22,8 @@ MOST_ANTENNAS = 3
 """Antennas that are looked for one by one; of more, all are."""
 MOST_WORK = 3e7
 """n_group n_antenna^3 above which gains of so short intervals are left out."""
-RIDGE = 1.0
-"""Added to the diagonals: an error of 100 %, or 1 rad, beforehand, so that what is unknown stays small."""
+RIDGE = 25.0
+"""Added to the diagonals: errors of 20 %, or 0.2 rad, beforehand, so that what is not known stays small."""
 KNOWN = 0.2
 """Error below which a gain is spoken of."""
 N_STEP = 4
@@ -97,11 +97,13 @@ class Normal:
     def solved(self, antennas: Sequence[int], wanted: Parts) -> Solved:
         """Errors of some antennas, of their amplitudes or phases or both."""
         k = list(antennas)
-        blocks = [
-            Block(block.matrix[:, k][:, :, k], block.side[:, k], block.cross[:, k])
-            for block, is_in in zip(self.blocks, wanted, strict=True)
-            if is_in
-        ]
+        blocks = []
+        for which in np.flatnonzero(wanted):
+            block = self.blocks[which]
+            matrix = block.matrix[:, k][:, :, k]
+            if which and len(k) > MOST_ANTENNAS:  # the sum of all phases, which nothing depends on, is 0
+                matrix = matrix + np.einsum("gii->g", matrix)[:, None, None] / len(k) ** 2
+            blocks.append(Block(matrix, block.side[:, k], block.cross[:, k]))
         return solve_beside(blocks, self.part)
 
 
@@ -143,7 +145,7 @@ def gain_candidates(samples: Samples) -> Iterator[Candidate]:
 def _all_antennas(
     samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
 ) -> Iterator[Candidate]:
-    present = [int((np.einsum("gii->gi", block.matrix) > 2.0 * RIDGE).sum()) for block in normal.blocks]
+    present = [int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum()) for block in normal.blocks]
     for wanted in PARTS:
         drop = normal.solved(ends.tolist(), wanted).drop
         # One amplitude is the flux of the model, and one phase of each cell is free.
@@ -256,6 +258,16 @@ def _texts(own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -
     feeds = ", and differently in the two feeds" if cells.by_feed else ""
     sizes = [_size(parts[:, :, [k]], weight[:, :, [k]], wanted) for k in range(len(antennas))]
     if few:
+        hands = own.corr_names if cells.by_feed and cells.name == "steady" else ("",)
+        sizes = [
+            "; ".join(
+                f"{hand} {_size(parts[:, [i], k : k + 1], weight[:, [i], k : k + 1], wanted)}".strip()
+                if cells.name == "steady"
+                else sizes[k]
+                for i, hand in enumerate(hands)
+            )
+            for k in range(len(antennas))
+        ]
         listed = " and ".join(f"{own.antenna(antennas[k])} ({sizes[k]})" for k in order)
         noun, are, change = ("gains", "are", "change") if len(antennas) > 1 else ("gain", "is", "changes")
         verb = f"{are} off" if cells.name == "steady" else f"{change}{changes}"

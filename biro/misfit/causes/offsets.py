@@ -11,7 +11,7 @@ import numpy as np
 from scipy.special import gammaln
 
 from biro.formatting import first_few
-from biro.misfit.causes.beside import Block, drops_of_groups, solve_beside
+from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
 
@@ -42,12 +42,17 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     if len(drops) < 3 or not chosen.any():
         return
     chosen &= standing_out(drops, 2, samples.square / samples.n_real, samples.n_real)
-    n = int(np.count_nonzero(chosen))
-    if not n:
+    solved = _solved(samples, block, chosen)
+    if solved is None:
         return
-    solved = solve_beside(
-        [Block(*(each[chosen] for each in (block.matrix, block.side, block.cross)))], samples.tangent_part
-    )
+    # Some stood out only because of others: those that do not beside these are left out.
+    own = np.zeros(len(drops))
+    own[chosen] = np.sum((solved.terms[0] / solved.errors[0]) ** 2, axis=1)
+    chosen &= standing_out(own, 2, (samples.square - solved.drop) / samples.n_real, samples.n_real)
+    solved = _solved(samples, block, chosen)
+    if solved is None:
+        return
+    n = int(np.count_nonzero(chosen))
     gain, log_p = linear(samples.square, solved.drop, 2 * n, samples.n_real)
     choices = log_choices(len(drops), n)
     factor = np.zeros(len(drops), np.complex128)
@@ -63,6 +68,13 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
             _baseline_texts if kind == "baseline" else _offset_texts, samples, place, factor, drops * chosen
         ),
     )
+
+
+def _solved(samples: Samples, block: Block, chosen: Mask) -> Solved | None:
+    if not chosen.any():
+        return None
+    some = Block(block.matrix[chosen], block.side[chosen], block.cross[chosen])
+    return solve_beside([some], samples.tangent_part)
 
 
 def _block(samples: Samples, place: Index, template: Complex) -> Block:

@@ -23,6 +23,8 @@ RUN = 16
 """Neighbouring times and channels that are left out, or kept, together."""
 PER_TANGENT = 20
 """Real and imaginary parts that there must be for each change of the model."""
+FREE = 16.0
+"""Decrease of chi2, in units of its mean, that a change which the fit has made can have left by chance."""
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
 
@@ -84,22 +86,30 @@ class Samples:
 
     @cached_property
     def tangents(self) -> Complex:
-        """How the model changes with its flux, place and size, orthonormal, complex128 (n_tangent, n).
+        """Changes of the model that the fit was free to make, orthonormal, complex128 (n_tangent, n).
 
-        The fit of the sky makes up for part of what is wrong by such changes: V, i u V, i v V, u^2 V, u v V, v^2 V.
-        None of few samples, or of an empty model.
+        The fit of the sky makes up for part of what is wrong: by its flux (V), its place (i u V, i v V) or
+        its size (u^2 V, u v V, v^2 V). Where one of these lowers chi2 beyond chance, the fit was not free
+        to make it, and it is left out. None of few samples, or of an empty model.
         """
         u, v = self.uvw[:2] / max(float(np.abs(self.uvw[:2]).max(initial=0.0)), 1e-300)
-        columns = np.array([np.ones(self.n), 1j * u, 1j * v, u * u, u * v, v * v]) * self.model
-        if self.n_real < PER_TANGENT * len(columns) or not columns.any():
+        one = np.ones(self.n)
+        groups = ([one], [1j * u, 1j * v], [u * u, u * v, v * v])
+        none = np.zeros((0, 2 * self.n))
+        if self.n_real < PER_TANGENT * sum(map(len, groups)):
             return np.zeros((0, self.n), np.complex128)
-        stacked = np.concatenate([columns.real, columns.imag], axis=1)
-        size = np.sqrt(np.einsum("kn,kn->k", stacked, stacked))
-        stacked = stacked[size > 0] / size[size > 0, None]
-        values, vectors = np.linalg.eigh(stacked @ stacked.T)
-        kept = values > 1e-8
-        basis = (vectors[:, kept] / np.sqrt(values[kept])).T @ stacked
+        free = [none]
+        for group in groups:
+            basis = _orthonormal(np.asarray(group) * self.model)
+            if np.sum((basis @ self._real) ** 2) < FREE * self.square / self.n_real:
+                free.append(basis)
+        whole = np.concatenate(free)
+        basis = _orthonormal(whole[:, : self.n] + 1j * whole[:, self.n :])
         return np.asarray(basis[:, : self.n] + 1j * basis[:, self.n :])
+
+    @property
+    def _real(self) -> Array:
+        return np.concatenate([self.residual.real, self.residual.imag])
 
     @cached_property
     def tangent_part(self) -> Array:
@@ -241,6 +251,10 @@ class Samples:
         known = np.array([name in (*PARALLEL_HANDS, "I") for name in self.corr_names])
         return np.asarray(known[self.correlation])
 
+    def is_of(self, field: tuple[float, float]) -> Mask:
+        """Whether each sample has that phase centre."""
+        return np.asarray(np.array([part.phase_centre == field for part in self.parts])[self.part])
+
     def position(self, place: int) -> tuple[str, str, str, str]:
         """Of one sample: antennas, the time in UTC, the channel with its frequency, the correlation."""
         from biro.formatting import frequency_text
@@ -257,6 +271,16 @@ class Samples:
     def antenna(self, number: int) -> str:
         """Name of an antenna."""
         return self.names[number] if number < len(self.names) else str(number)
+
+
+def _orthonormal(columns: Complex) -> Array:
+    """Orthonormal combinations of columns as real vectors, float64 (n_kept, 2 n): real parts, then imaginary."""
+    stacked = np.concatenate([columns.real, columns.imag], axis=1)
+    size = np.sqrt(np.einsum("kn,kn->k", stacked, stacked))
+    stacked = stacked[size > 0] / size[size > 0, None]
+    values, vectors = np.linalg.eigh(stacked @ stacked.T)
+    kept = values > 1e-8
+    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T @ stacked)
 
 
 def _kept(part: Partition, too_many: float, size: Array) -> NDArray[np.bool_]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from scipy import fft
@@ -25,6 +26,8 @@ MOST_PLANES = 24
 PHASE = 0.3
 """Turns that w may put onto a phase within one plane."""
 MIN_SAMPLES = 24
+BEAM = 0.4
+"""Half the width of the main lobe of the PSF, in fringes of the median baseline."""
 N_PEAK = 3
 MOST_THIN = 1 << 14
 """Visibilities that places are refined with, before all are."""
@@ -34,6 +37,22 @@ EARTH = 7.2921150e-5
 """Rate at which baselines turn, rad/s."""
 GAUSS = math.pi**2 / (4.0 * math.log(2.0))
 """An envelope is exp(-GAUSS (FWHM q)^2), q in wavelengths (physics: section 5)."""
+
+
+class Known(Protocol):
+    """Where the model of a field is bright: `biro.misfit.causes.places.Places`."""
+
+    @property
+    def field(self) -> tuple[float, float]:
+        """Phase centre."""
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Peaks of the model's image."""
+
+    @property
+    def fluxes(self) -> tuple[float, ...]:
+        """Of these, Jy."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +69,31 @@ class Source:
     north: float
     fwhm: float = 0.0
 
+    @property
+    def n_minus_1(self) -> float:
+        """n - 1 of its direction."""
+        return _n_minus_1(self.east, self.north)
 
-def source_candidates(samples: Samples) -> Iterator[Candidate]:
+
+def source_candidates(samples: Samples, places: Sequence[Known] = ()) -> Iterator[Candidate]:
     """The source of each field that explains most, as a point and as a Gaussian."""
     fields = sorted({part.phase_centre for part in samples.parts})
     for field in fields:
-        of_field = np.array([part.phase_centre == field for part in samples.parts])[samples.part]
-        chosen = of_field & samples.is_parallel
-        if np.count_nonzero(chosen) >= MIN_SAMPLES and np.ptp(samples.only(chosen).uvw[:2]) > 0:
-            yield from _of_field(samples, samples.only(chosen), chosen, len(fields))
+        chosen = samples.is_of(field) & samples.is_parallel
+        own = samples.only(chosen)
+        known = [
+            (s, f)
+            for each in places
+            if each.field == field
+            for s, f in zip(each.sources, each.fluxes, strict=True)
+        ]
+        if own.n >= MIN_SAMPLES and np.ptp(own.uvw[:2]) > 0:
+            yield from _of_field(samples, own, chosen, known, len(fields))
 
 
-def _of_field(samples: Samples, own: Samples, chosen: Mask, n_field: int) -> Iterator[Candidate]:
+def _of_field(
+    samples: Samples, own: Samples, chosen: Mask, known: Sequence[tuple[Source, float]], n_field: int
+) -> Iterator[Candidate]:
     length = np.hypot(own.uvw[0], own.uvw[1])
     sizes = [0.0] + [0.5 / q for q in np.quantile(length[length > 0], QUANTILES)]
     thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
@@ -71,32 +103,61 @@ def _of_field(samples: Samples, own: Samples, chosen: Mask, n_field: int) -> Ite
         peaks, n_place = _peaks(own, np.exp(-GAUSS * (size * length) ** 2))
         places += n_place
         for east, north in peaks:
-            source = _refined(thin, Source(east, north, size))
+            source = refined(thin, Source(east, north, size))
             drop = _fit(thin, source)[1]
             if bool(size) not in best or drop > best[bool(size)][0]:
                 best[bool(size)] = (drop, source)
-    best = {is_wide: (drop, _refined(own, source, 2)) for is_wide, (drop, source) in best.items()}
+    best = {is_wide: (drop, refined(own, source, 2)) for is_wide, (drop, source) in best.items()}
     for is_wide, (_, source) in best.items():
         drop = _beside(own, source).drop
-        gain, log_p = linear(own.square, drop, 4 if is_wide else 3, own.n_real, places * n_field)
+        n_term = 4 if is_wide else 3
+        gain, log_p = linear(own.square, drop, n_term, own.n_real, places * n_field)
+        solved = _beside(own, source)
+        change = float(solved.terms[0][0, 0]) * template(own, source)
+        kind = "missing extended source" if is_wide else "missing source"
+        if _is_known(own, source, float(solved.terms[0][0, 0]), known):
+            kind = "source of the model"
         yield Candidate(
-            "missing extended source" if is_wide else "missing source",
+            kind,
             drop,
             gain,
-            4 if is_wide else 3,
+            n_term,
             log_p,
-            partial(_after, samples, own, chosen, source),
-            partial(_texts, own, source),
+            partial(moved, samples, own, chosen, solved.tangent, change),
+            partial(_texts, own, source, kind),
         )
 
 
-def template(own: Samples, source: Source) -> Complex:
-    """sqrt(w)/s times the visibility of 1 Jy there, smeared to first order, complex128 (n,)."""
+def _is_known(own: Samples, source: Source, flux: float, known: Sequence[tuple[Source, float]]) -> bool:
+    """Whether the model has a brighter source within a beam, and the found one is no wider than that."""
+    length = np.hypot(own.uvw[0], own.uvw[1])
+    beam = BEAM / max(float(np.median(length)), 1e-300)
+    return source.fwhm < beam and any(
+        abs(flux) < abs(of_model) and math.hypot(source.east - place.east, source.north - place.north) < beam
+        for place, of_model in known
+    )
+
+
+def highest(own: Samples) -> Source | None:
+    """A point at the highest peak of the residual images."""
+    if own.n < MIN_SAMPLES or not np.ptp(own.uvw[:2]) > 0:
+        return None
+    peaks, _ = _peaks(own, np.ones(own.n))
+    return Source(*peaks[0]) if peaks else None
+
+
+def fit_source(own: Samples, source: Source) -> tuple[float, float]:
+    """Flux of a source in the residuals, Jy, and the decrease of sum |r|^2."""
+    found, drop = _fit(own, source)
+    return float(found[0]), drop
+
+
+def template(own: Samples, source: Source, is_smeared: bool = True) -> Complex:
+    """sqrt(w)/s times the visibility of 1 Jy there, averaged over channels, complex128 (n,)."""
     u, v, w = own.uvw
-    n_minus_1 = _n_minus_1(source.east, source.north)
-    turns = u * source.east + v * source.north + w * n_minus_1
+    turns = u * source.east + v * source.north + w * source.n_minus_1
     wide = np.exp(-GAUSS * source.fwhm**2 * (u * u + v * v)) if source.fwhm else 1.0
-    lost = np.sinc(turns / own.freq * own.chan_width) if own.chan_width.any() else 1.0
+    lost = np.sinc(turns / own.freq * own.chan_width) if is_smeared and own.chan_width.any() else 1.0
     return np.asarray(own.root * wide * lost * np.exp(2j * np.pi * (turns - np.rint(turns))))
 
 
@@ -109,7 +170,7 @@ def _fit(own: Samples, source: Source) -> tuple[Array, float]:
     return fitted(own, [template(own, source)])
 
 
-def _refined(own: Samples, source: Source, n_step: int = 6) -> Source:
+def refined(own: Samples, source: Source, n_step: int = 6) -> Source:
     """Gauss-Newton steps of flux, place and size, each taken only if chi2 falls."""
     u, v = own.uvw[:2]
     drop = _fit(own, source)[1]
@@ -243,15 +304,15 @@ def _beside(own: Samples, source: Source) -> Solved:
     return solve_beside([one_template(own, template(own, source))], own.tangent_part)
 
 
-def _after(samples: Samples, own: Samples, chosen: Mask, source: Source) -> Samples:
-    solved = _beside(own, source)
-    left = own.changed(solved.tangent).less(float(solved.terms[0][0, 0]) * template(own, source))
+def moved(samples: Samples, own: Samples, chosen: Mask, tangent: Array, change: Complex) -> Samples:
+    """All samples, with those that are chosen changed along their tangents and less a part of the residuals."""
+    left = own.changed(tangent).less(change)
     model, residual = samples.model.copy(), samples.residual.copy()
     model[chosen], residual[chosen] = left.model, left.residual
     return replace(samples, model=model, residual=residual)
 
 
-def _texts(own: Samples, source: Source) -> tuple[str, str]:
+def _texts(own: Samples, source: Source, kind: str) -> tuple[str, str]:
     t = template(own, source)
     flux = float(_beside(own, source).terms[0][0, 0])
     error = math.sqrt(own.square / own.n_real) / math.sqrt(float(np.vdot(t, t).real))
@@ -261,11 +322,10 @@ def _texts(own: Samples, source: Source) -> tuple[str, str]:
     if source.fwhm:
         angle = unit_for([source.fwhm], ANGLES)
         size += f", about {angle.text(source.fwhm, 2)} {angle.name} across"
-    if _model_there(own, source):
-        word = "faint" if flux > 0 else "bright"
+    if kind == "source of the model":
         return (
-            f"The model is too {word} {place} ({size}).",
-            "Free the flux, the size and the spectrum of the source there; check the beam and smearing.",
+            f"The source of the model {place} is off ({size} there).",
+            "Free its flux, size and spectrum; check the beam (`[beam]`) and smearing (`--smearing`).",
         )
     if flux < 0:
         return (
@@ -277,11 +337,3 @@ def _texts(own: Samples, source: Source) -> tuple[str, str]:
         f"{what} is missing {place} ({size}).",
         "Add a [[source]] there to the model (`biro.add_source(posterior)` does so).",
     )
-
-
-def _model_there(own: Samples, source: Source) -> bool:
-    """Whether the dirty image of the model is at least half as bright there as where it is brightest."""
-    of_model = replace(own, residual=own.model)
-    peaks, _ = _peaks(of_model, np.ones(own.n))
-    brightest = max((abs(_fit(of_model, Source(*peak))[0][0]) for peak in peaks), default=0.0)
-    return bool(abs(_fit(of_model, source)[0][0]) >= 0.5 * brightest > 0.0)

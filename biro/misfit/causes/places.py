@@ -1,0 +1,173 @@
+"""Residuals at the sources of the model: one that varies, has another spectrum, or is smeared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from biro.misfit.causes.beside import Block, Solved, one_template, solve_beside
+from biro.misfit.causes.brightness import factors_of_cells, place_text
+from biro.misfit.causes.evidence import Candidate, linear
+from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
+from biro.misfit.causes.source import Source, fit_source, highest, moved, refined, template
+from biro.observation.selection import to_utc
+from biro.smearing import smearing_of
+from rime_kernels.physics.phase import SPEED_OF_LIGHT
+from rime_kernels.smearing.rotation import rates
+
+MOST_PLACES = 4
+FAINTEST = 0.05
+"""Flux over that of the brightest, below which a peak of the model's image may be a sidelobe."""
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the model of one field is bright.
+
+    Attributes
+    ----------
+    field : (float, float), rad
+    sources : tuple of Source
+    fluxes : tuple of float, Jy
+    """
+
+    field: tuple[float, float]
+    sources: tuple[Source, ...]
+    fluxes: tuple[float, ...]
+
+
+def places_of(samples: Samples) -> list[Places]:
+    """The highest peaks of the image of the model of each field, each taken out before the next."""
+    found = []
+    for field in sorted({part.phase_centre for part in samples.parts}):
+        own = samples.only(samples.is_of(field) & samples.is_parallel)
+        work, sources, fluxes = replace(own, residual=own.model), [], []
+        while len(sources) < MOST_PLACES and work.n and work.residual.any():
+            peak = highest(work)
+            if peak is None:
+                break
+            source = refined(work, peak)
+            flux = fit_source(work, source)[0]
+            if sources and abs(flux) < FAINTEST * abs(fluxes[0]):
+                break
+            sources.append(source)
+            fluxes.append(flux)
+            work = work.less(flux * template(work, source))
+        found.append(Places(field, tuple(sources), tuple(fluxes)))
+    return found
+
+
+def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
+    """Changes of single sources of the model with time or frequency, and what averages take of all."""
+    for each in places:
+        chosen = samples.is_of(each.field) & samples.is_parallel
+        own = samples.only(chosen)
+        if not own.n or not each.sources:
+            continue
+        yield from _smeared(samples, own, chosen, each)
+        for source in each.sources if len(each.sources) > 1 else ():
+            yield from _of_source(samples, own, chosen, source, len(each.sources))
+
+
+def _of_source(samples: Samples, own: Samples, chosen: Mask, source: Source, n: int) -> Iterator[Candidate]:
+    t = template(own, source)
+    length = len(own.times) // 2
+    while length >= 1:
+        cell = own.slot // length
+        factor, solved, n_cell = factors_of_cells(own, t, cell)
+        texts = partial(_time_texts, own, source, factor, length)
+        yield _candidate(samples, own, chosen, "variable source", solved, n_cell, n, factor[cell] * t, texts)
+        length //= 2
+    log_freq = np.log(own.freq)
+    if np.ptp(log_freq) > 0:
+        slope = (log_freq - log_freq.mean()) * t
+        block, other = one_template(own, t), one_template(own, slope)
+        shared = float(np.vdot(t, slope).real)
+        matrix = np.array([[[block.matrix[0, 0, 0], shared], [shared, other.matrix[0, 0, 0]]]])
+        side, cross = (
+            np.concatenate([getattr(block, k), getattr(other, k)], axis=1) for k in ("side", "cross")
+        )
+        solved = solve_beside([Block(matrix, side, cross)], own.tangent_part)
+        terms = solved.terms[0][0]
+        texts = partial(_spectrum_texts, source)
+        change = terms[0] * t + terms[1] * slope
+        yield _candidate(samples, own, chosen, "spectrum of a source", solved, 2, n, change, texts)
+
+
+def _candidate(
+    samples: Samples,
+    own: Samples,
+    chosen: Mask,
+    kind: str,
+    solved: Solved,
+    n_term: int,
+    n_place: int,
+    change: Complex,
+    texts: Callable[[], tuple[str, str]],
+) -> Candidate:
+    gain, log_p = linear(own.square, solved.drop, n_term, own.n_real, n_place)
+    after = partial(moved, samples, own, chosen, solved.tangent, change)
+    return Candidate(kind, solved.drop, gain, n_term, log_p, after, texts)
+
+
+def _smeared(samples: Samples, own: Samples, chosen: Mask, places: Places) -> Iterator[Candidate]:
+    """What averages over integrations and channels take of the sources, as one template."""
+    change = np.zeros(own.n, np.complex128)
+    for source, flux in zip(places.sources, places.fluxes, strict=True):
+        change += flux * template(own, source, is_smeared=False) * (_kept(own, source) - 1.0)
+    if not change.any():
+        return
+    solved = solve_beside([one_template(own, change)], own.tangent_part)
+    factor = float(solved.terms[0][0, 0])
+    if 0.5 < factor < 2.0:
+        made = _candidate(samples, own, chosen, "smearing", solved, 1, 1, factor * change, _smearing_texts)
+        yield made
+
+
+def _kept(own: Samples, source: Source) -> Array:
+    """Part of a source that averages leave, sinc sinc (physics: section 6)."""
+    u, v, w = own.uvw
+    n_minus_1 = source.n_minus_1
+    in_band = (u * source.east + v * source.north + w * n_minus_1) / own.freq * own.chan_width
+    turns = np.zeros(own.n)
+    for i, part in enumerate(own.parts):
+        here = own.part == i
+        if here.any():
+            smearing = smearing_of(part)
+            du, dv, dw = rates(*part.uvw[own.row[here]].T, smearing.declination, smearing.pole_angle)
+            speed = du * source.east + dv * source.north + dw * n_minus_1
+            turns[here] = speed * own.freq[here] / SPEED_OF_LIGHT * own.interval[here]
+    return np.asarray(np.sinc(in_band) * np.sinc(turns))
+
+
+def _smearing_texts() -> tuple[str, str]:
+    return (
+        "The model is not smeared as the data are: averages over integrations and channels take more of its "
+        "sources than the model does.",
+        'Fit with smearing on (`--smearing on`, or smearing="on").',
+    )
+
+
+def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tuple[str, str]:
+    weight = np.bincount(own.slot // length, np.abs(own.root) ** 2)
+    known: Index = np.flatnonzero(weight)
+    low, high = (int(known[choose(factor[known])]) for choose in (np.argmin, np.argmax))
+    last = len(own.times) - 1
+    times = [to_utc(float(own.times[min(i * length + length // 2, last)])) for i in (low, high)]
+    place = place_text(source.east, source.north)
+    return (
+        f"The source {place} of the phase centre varies: {factor[low]:+.2g} Jy against the model at {times[0]}, "
+        f"{factor[high]:+.2g} Jy at {times[1]}.",
+        "Give it a light curve (`times` in [[source]]).",
+    )
+
+
+def _spectrum_texts(source: Source) -> tuple[str, str]:
+    place = place_text(source.east, source.north)
+    return (
+        f"The source {place} of the phase centre has another spectrum than in the model.",
+        "Free its `spectral_index`, or check the beam, which changes with frequency.",
+    )
