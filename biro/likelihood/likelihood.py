@@ -36,7 +36,6 @@ from biro.models import ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
-from biro.observation.weighting import with_systematic
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode
@@ -181,7 +180,6 @@ class Likelihood(Residuals, Closing):
         )
         check_gains(gains)
         self.gains, self.described = gains, observation
-        observation = with_systematic(observation, sky.noise.fixed_fraction)
         if sky.noise.grouping in SPLITS:
             observation = observation.whole("noise of hands").by_hands(
                 each=sky.noise.grouping == "correlation"
