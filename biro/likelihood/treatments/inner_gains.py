@@ -99,7 +99,7 @@ class InnerGains:
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self.law = inner_noise(observation, model, engines, self._expected_amplitudes(word))
+        self.law = inner_noise(observation, model, engines)
         self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
         self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
@@ -324,30 +324,6 @@ class InnerGains:
         _, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
         gradient.spoil(np.ones(1, bool))
         return gradient
-
-    def _expected_amplitudes(self, word: str) -> list[Array] | None:
-        """Of the gains of each visibility, at the means of their priors in ln; None where all are 1.
-
-        Raises
-        ------
-        InputError
-            They are what a systematic error is a fraction of, and log-uniform priors do not know them.
-        """
-        if not self._model.model.noise.follows_model:
-            return None
-        if self.free.gains.log_uniform:
-            raise InputError(
-                f'gains="{word}" takes a systematic error as a fraction of the amplitude that the priors of '
-                "gains expect, found log-uniform priors of amplitudes: give them log-normal priors, take "
-                'systematic out of [noise], or use gains="sample" or "closures"'
-            )
-        layout, priors = self.free.layout, self.free.gains.priors.known
-        one = np.ones(len(layout.partitions))
-        amplitude = np.abs(BestGains(self.free, (), one, layout.groups.middle, priors).gain)
-        if (amplitude == 1.0).all():
-            return None
-        pairs = zip(layout.partitions, self._observation.partitions, strict=True)
-        return [own.of_visibilities(amplitude, part.n_corr) for own, part in pairs]
 
     def _lines(self) -> list[str]:
         """What is done to the gains, in words."""

@@ -11,10 +11,9 @@ responses T = dV/d(phi) and the covariance C of phi. Where gains g of cells are,
 
 a and b being the derivatives by the sums |g|^2 sum u |V|^2 and conj(g) sum u D conj(V) of its cell
 (`rime_kernels.gains.curvature`): -1/2 and 1 at the best gains alone, which makes |D - g V|^2 / 2 of it.
-The systematic term of v is a fraction of |V| (`noise_of_baselines`) with gains of the amplitudes that their
-priors expect, not of those that fit best: it follows the sky alone. So an integral over gains that is Gaussian
-with the stated noise is Gaussian with this one, and the density of the data is a normalised one. Where linear
-parameters are integrated over there is no such term: v would depend on them.
+The systematic term of v follows the sky and the power of the data on each baseline (`seen_sky`), not the
+gains that fit best. So an integral over gains that is Gaussian with the stated noise is Gaussian with this one.
+Where linear parameters are integrated over there is no such term: v would depend on them.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.treatments.seen_sky import SeenSky
 from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.maximum.differences import falls
 from biro.models import BoundModel
@@ -130,10 +130,10 @@ class NoiseOfTheta:
         observation: Observation,
         model: BoundModel,
         engines: PartitionEngines,
-        amplitudes: Sequence[Array] | None = None,
     ) -> None:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
-        self._engines, self._amplitudes = engines, amplitudes
+        self._engines, follows = engines, self._varied.terms.follows_model
+        self._seen = SeenSky(observation.partitions) if follows else None
         self._last: tuple[bytes, Visibilities] | None = None  # theta, and the visibilities there
         self.stated = [part.weight for part in observation.partitions]
         self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
@@ -144,16 +144,14 @@ class NoiseOfTheta:
 
     def _followed(self, batch: ThetaBatch, vis: Visibilities | None = None) -> Visibilities | None:
         """What the systematic term is a fraction of, for a batch of one; None where there is no such term."""
-        if not self._varied.terms.follows_model:
-            return None
-        if vis is None:
-            theta = batch.theta.tobytes()
-            if self._last is None or self._last[0] != theta:
-                self._last = theta, [one[0] for one in self._engines.predict(batch)]
-            vis = self._last[1]
-        if self._amplitudes is None:
-            return vis
-        return [amplitude * one for amplitude, one in zip(self._amplitudes, vis, strict=True)]
+        return None if self._seen is None else self._seen(vis or self._predicted(batch))
+
+    def _predicted(self, batch: ThetaBatch) -> Visibilities:
+        """Visibilities of the sky for a batch of one, those of the last theta being kept."""
+        theta = batch.theta.tobytes()
+        if self._last is None or self._last[0] != theta:
+            self._last = theta, [one[0] for one in self._engines.predict(batch)]
+        return self._last[1]
 
     def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
         """See `InnerNoise`."""
@@ -186,10 +184,12 @@ class NoiseOfTheta:
             found, by_factor[0, i], of_vis = noise.noise_slopes(one, model, numbers, factor[i])
             by_number += found
             if of_vis is not None:
-                by_vis.append(of_vis[None] if self._amplitudes is None else self._amplitudes[i] * of_vis[None])
+                by_vis.append(of_vis)
         slopes = self._varied.pull_back(by_number, by_factor)[0]
-        if by_vis:
-            slopes = slopes + batch.pull_back(self._engines.adjoint(batch, by_vis))[0]
+        if self._seen is not None:
+            by_sky = self._seen.pull_back(self._predicted(batch), by_vis)
+            gradients = self._engines.adjoint(batch, [one[None] for one in by_sky])
+            slopes = slopes + batch.pull_back(gradients)[0]
         return np.asarray(slopes)
 
     def information(self, batch: ThetaBatch) -> Array | None:
@@ -201,7 +201,6 @@ def inner_noise(
     observation: Observation,
     model: BoundModel,
     engines: PartitionEngines,
-    amplitudes: Sequence[Array] | None = None,
 ) -> InnerNoise:
     """The noise of a model that is bound to an observation.
 
@@ -211,8 +210,6 @@ def inner_noise(
     model : BoundModel
     engines : PartitionEngines
         Which compute its visibilities.
-    amplitudes : sequence of float64 (n_row, n_chan, n_corr), optional
-        Of the gains that are integrated over or solved for, as their priors expect them; by default 1.
 
     Raises
     ------
@@ -221,7 +218,7 @@ def inner_noise(
     """
     if model.noise_terms is None:
         return StatedNoise(observation, model)
-    return NoiseOfTheta(observation, model, engines, amplitudes)
+    return NoiseOfTheta(observation, model, engines)
 
 
 def noise_information(
