@@ -122,7 +122,7 @@ def solve_gains(
     if isinstance(sky, SkyModel) and fraction > 0.0:
         # A fraction of what the model and the gains expect: gains are solved for twice.
         sky = replace(sky, noise=replace(sky.noise, systematic=None))
-        first = solve_gains(
+        rough = solve_gains(
             observation,
             sky,
             interval=interval,
@@ -136,8 +136,9 @@ def solve_gains(
             backend=backend,
             gaussian_frame=gaussian_frame,
         )
-        pairs = zip(first.amplitudes(), _model_of(observation, sky, values, backend, gaussian_frame), strict=True)
-        observation = with_systematic(observation, fraction, (gain * vis for gain, vis in pairs))
+        of_sky = _model_of(observation, sky, values, backend, gaussian_frame)
+        expected = (gain * vis for gain, vis in zip(rough.amplitudes(), of_sky, strict=True))
+        observation = with_systematic(observation, fraction, expected)
     segments = cut(_checked_interval(interval), observation.partition_views)
     windows = _windows(observation)
     if cross_hands not in ("auto", "on", "off"):

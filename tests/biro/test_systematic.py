@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 import biro
-from biro.models import Gain, LogNormal, LogUniform, Noise, PointSource, SkyModel, Uniform
 from biro.likelihood.treatments.treatment import Gains
+from biro.models import Gain, LogNormal, LogUniform, Noise, PointSource, SkyModel, Uniform
 from tests.biro.test_noise_of_antennas import array
 
 Array = NDArray[np.float64]
@@ -24,7 +24,9 @@ def one_point(noise: Noise, gain: Gain | None = None) -> SkyModel:
     return SkyModel([PointSource("a", east="0 arcsec", north="0 arcsec", I=flux)], noise=noise, gain=gain)
 
 
-def drawn(rng: np.random.Generator, fraction: float, n_time: int = 6, gains: Array | None = None) -> biro.Observation:
+def drawn(
+    rng: np.random.Generator, fraction: float, n_time: int = 6, gains: Array | None = None
+) -> biro.Observation:
     """1 Jy at the phase centre, each visibility off by this fraction of its own, and thermal noise."""
     blank = array(n_time=n_time)
     (part,) = blank.partitions
@@ -67,7 +69,7 @@ def test_the_density_of_data_is_normalised() -> None:
     weight = np.zeros_like(part.weight)
     weight[0, 0, 0] = SIGMA**-2
     total, sd = 0.0, np.hypot(SIGMA, 0.17)
-    # The trapezoidal rule in steps of one sd is exact to 2 exp(-2 pi^2) = 5e-9, what lies beyond 5 sd is 1e-6.
+    # The trapezoidal rule in steps of one sd is exact to 5e-9; what lies beyond 5 sd is 1e-6.
     for x, y in np.ndindex(11, 11):
         vis = part.vis.copy()
         vis[0, 0, 0] = 1.0 + sd * (x - 5 + 1j * (y - 5))
@@ -94,8 +96,9 @@ def test_the_evidence_is_that_of_quadrature_and_charges_for_a_fraction_that_is_n
     evidence = logsumexp(value, b=step * weights / 0.5)
     without = logsumexp(value[:, 0], b=step)
     assert -5.0 < evidence - without < -1.0
-    posterior = biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=100)
-    assert posterior.log_evidence == pytest.approx(evidence, abs=4.0 * posterior.log_evidence_err)
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False)
+    # Four stated errors, and the steps of the grid.
+    assert posterior.log_evidence == pytest.approx(evidence, abs=4.0 * posterior.log_evidence_err + 0.01)
 
 
 def test_beside_unknown_gains_fluxes_are_unbiased() -> None:

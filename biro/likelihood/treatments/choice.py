@@ -51,9 +51,9 @@ def treatment_of(
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
     if linear and model.model.noise.follows_model and gains != "closures":
         raise InputError(
-            f"found marginalise = true of {first_few(linear)} beside systematic in [noise]: this noise follows "
-            "the amplitude of the model, so that the integral has no closed form; leave marginalise = true "
-            "out, and they are fitted"
+            f"found marginalise = true of {first_few(linear)} beside systematic in [noise]: this noise "
+            "follows the amplitude of the model, so that the integral has no closed form; leave "
+            "marginalise = true out, and they are fitted"
         )
     if linear and gains == "sample":
         return Linear(observation, model, engines, Inner(full, model))

@@ -2,8 +2,8 @@
 
 The variances of phases and log amplitudes of the visibilities D are S = s^2 s_p s_q (sigma / |D|)^2 + f^2 +
 (a / |D|)^2, with s, f and a of `biro.likelihood.treatments.noise_of_baselines`; their thermal part is
-S' = S - f^2. A fraction f of the amplitude is f in its logarithm whatever the amplitude is. That of the thermal
-noise takes |D|, for gains are not known: the model has no amplitude to be compared with sigma.
+S' = S - f^2. A fraction f of the amplitude is f in its logarithm whatever the amplitude is. The thermal part
+has |D|, for gains are not known: the model has no amplitude to be compared with sigma.
 """
 
 from __future__ import annotations

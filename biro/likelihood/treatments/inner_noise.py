@@ -12,8 +12,8 @@ responses T = dV/d(phi) and the covariance C of phi. Where gains g of cells are,
 a and b being the derivatives by the sums |g|^2 sum u |V|^2 and conj(g) sum u D conj(V) of its cell
 (`rime_kernels.gains.curvature`): -1/2 and 1 at the best gains alone, which makes |D - g V|^2 / 2 of it.
 The systematic term of v follows the sky and the power of the data on each baseline (`seen_sky`), not the
-gains that fit best. So an integral over gains that is Gaussian with the stated noise is Gaussian with this one.
-Where linear parameters are integrated over there is no such term: v would depend on them.
+gains that fit best. So an integral over gains that is Gaussian with the stated noise is Gaussian with this
+one. Where linear parameters are integrated over there is no such term: v would depend on them.
 """
 
 from __future__ import annotations

@@ -103,7 +103,10 @@ class NoiseFisher(Fisher):
         return found
 
     def _relative(self, change: Array) -> Iterator[tuple[int, Array]]:
-        """n of changes of theta (n_change, n_param), float64 (n_change, n_row, n_chan, n_corr), of each part."""
+        """n of changes of theta (n_change, n_param), of each partition.
+
+        Float64 (n_change, n_row, n_chan, n_corr).
+        """
         for i, (noise, vis) in enumerate(zip(self._varied.each, self._vis, strict=True)):
             at = vis, self._numbers, self._batch.noise_factor[0, i]
             each, along = noise.relative_change(*at, change @ self._slopes[i].T)

@@ -8,8 +8,9 @@ the N usable visibilities
 
     ln L = -sum |D - V|^2 / (2 v) - sum ln v - N ln(2 pi)
 
-A fixed f without other terms is s f in place of f. It is |V|, not |D|: with |D|, data that the noise made smaller would count more, so that fluxes come out
-2 f^2 too small, and the density of the data would not be a normalised one.
+Where f is fixed and stands alone, it is s f in place of f. It is |V|, not |D|: with |D|, data that the noise
+made smaller would count more, so that fluxes come out 2 f^2 too small, and the density of the data would not
+be a normalised one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from biro.observation.partition import Partition
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Model = NDArray[np.complexfloating] | None
-"""Visibilities (n_row, n_chan, n_corr) that the systematic term follows, Jy; None where there is no such term."""
+"""Visibilities (n_row, n_chan, n_corr) that the systematic term follows, Jy; None where there is none."""
 _BLOCK = 1 << 15
 """Visibilities that are worked on at a time: their arrays stay in the processor's cache."""
 

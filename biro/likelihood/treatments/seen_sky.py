@@ -6,8 +6,9 @@ is. For |g|^2 stands what the data have of the power of the sky, on each baselin
     A^2 = sum w |D|^2 / sum w |V|^2
 
 over all times, channels and correlations; or over all data of a partition, where baselines have too few. So
-variances tell nothing of the flux scale, which gains would take up. With n visibilities in a sum, v depends on
-each of them by 1/n: fluxes are 2 f^2 / n too small. In |D|^2 the noise is, too: v is too large by 2 f^2 of it.
+variances tell nothing of the flux scale, which gains would take up. With n visibilities in a sum, v depends
+on each of them by 1/n: fluxes are 2 f^2 / n too small. |D|^2 has the noise in it: v is too large, by parts in
+2 f^2.
 """
 
 from __future__ import annotations
@@ -64,14 +65,14 @@ class SeenSky:
         """Weighted sums over the visibilities of each baseline."""
         weight = self._weights[i]
         by_row = np.where(weight > 0, values * weight, 0.0).sum(axis=(1, 2), dtype=np.float64)
-        return np.bincount(self._baselines[i], by_row)
+        return np.bincount(self._baselines[i], by_row).astype(np.float64)
 
     def _of_rows(self, i: int, values: Array) -> Array:
         return values[self._baselines[i]][:, None, None]
 
 
 def _baselines(part: Partition) -> NDArray[np.int64]:
-    """The baseline of each row, as a number; 0 of all where one has fewer usable visibilities than `LEAST`."""
+    """The baseline of each row, as a number; 0 of all where one has fewer usable data than `LEAST`."""
     first, second = (np.asarray(each, np.int64) for each in (part.antenna1, part.antenna2))
     pair = np.minimum(first, second) * (1 + max(first.max(), second.max())) + np.maximum(first, second)
     baseline = np.unique(pair, return_inverse=True)[1].reshape(-1).astype(np.int64)

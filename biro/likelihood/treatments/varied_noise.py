@@ -63,9 +63,7 @@ class VariedNoise:
             found.append(factor**2 * noise.weight(None if vis is None else vis[i], numbers, factor))
         return found
 
-    def observed(
-        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None
-    ) -> Observation:
+    def observed(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> Observation:
         """The data with the weights that they have for a batch of one, but for the noise factor."""
         pairs = zip(self._observation.partitions, self.weights(batch, vis), strict=True)
         parts = tuple(replace(part, weight=weight) for part, weight in pairs)
@@ -75,9 +73,7 @@ class VariedNoise:
         """Derivatives by theta (n_batch, n_param), from those by the numbers and the noise factors."""
         return np.asarray(self.terms.pull_back(by_number) + self._model.pull_back_noise(by_factor))
 
-    def information(
-        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None
-    ) -> Array:
+    def information(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> Array:
         """The information on the noise for a batch of one, float64 (n_param, n_param); `vis` as above."""
         numbers, found = self.terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
         for i, (noise, slopes) in enumerate(zip(self.each, self.slopes(), strict=True)):
