@@ -134,3 +134,31 @@ def test_beside_gains_without_a_scale_the_fraction_is_found(gains: Gains) -> Non
     value = likelihood.log_likelihood(grid[:, None])
     # The error of a standard deviation from 2 n numbers is 1 / (2 sqrt(n)) of it: 1.2 %, of which four.
     assert grid[np.argmax(value)] == pytest.approx(0.1, rel=0.05)
+
+
+def test_solved_gains_are_unbiased() -> None:
+    """With the amplitude of the data in the weights, amplitudes are f^2 = 4 % too small."""
+    sky = SkyModel(
+        [PointSource("a", east="0 arcsec", north="0 arcsec", I="1 Jy")],
+        noise=Noise(factor=1.0, systematic=0.2),
+    )
+    data = drawn(np.random.default_rng(5), 0.2, 60)
+    (window,) = biro.solve_gains(data, sky, interval="track", feeds="common").windows
+    # 1800 visibilities of 1 +- 0.22 Jy, whose square root is a gain: 0.2 %, of which four.
+    assert np.abs(window.gain).mean() == pytest.approx(1.0, abs=0.008)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("gains", ["sample", "marginalise"])
+def test_a_gpu_gives_the_same(cuda_backend: str, gains: Gains) -> None:
+    gain = None if gains == "sample" else Gain(amplitude=LogNormal(0.05))
+    data = drawn(np.random.default_rng(0), 0.2, n_time=1)
+    each = [
+        biro.Likelihood(data, one_point(FITTED, gain), gains=gains, backend=backend)
+        for backend in ("cpu", cuda_backend)
+    ]
+    theta = [0.9, 0.15]
+    (value, gradient), (wanted, slopes) = (one.log_likelihood_and_gradient(theta) for one in each)
+    # Double precision, sums in another order.
+    assert value == pytest.approx(wanted, rel=1e-10)
+    np.testing.assert_allclose(gradient, slopes, rtol=1e-8)

@@ -27,7 +27,7 @@ def needing_all_data(gains: Gains, model: BoundModel, full: BoundModel) -> str:
         return "gains that are fitted"
     if model is not full:
         return "marginalise = true"
-    return "" if model.noise_terms is None else "noise that differs among baselines"
+    return "" if model.noise_terms is None else "noise that differs among baselines or follows the model"
 
 
 def treatment_of(

@@ -6,7 +6,7 @@ is. For |g|^2 stands what the data have of the power of the sky, on each baselin
     A^2 = sum w |D|^2 / sum w |V|^2
 
 over all times, channels and correlations; or over all data of a partition, where baselines have too few. So
-variances tell nothing of the flux scale, which gains would take up. With n visibilities in a sum, v depends
+variances do not determine the flux scale, which gains would take up. With n visibilities in a sum, v depends
 on each of them by 1/n: fluxes are 2 f^2 / n too small. |D|^2 has the noise in it: v is too large, by parts in
 2 f^2.
 """
