@@ -13,6 +13,9 @@ import biro
 from biro.likelihood.treatments.treatment import Gains
 from biro.models import Gain, LogNormal, LogUniform, Noise, PointSource, SkyModel, Uniform
 from tests.biro.test_noise_of_antennas import array
+from tests.rime_kernels.conftest import cuda_backend
+
+__all__ = ["cuda_backend"]  # a fixture
 
 Array = NDArray[np.float64]
 SIGMA = 0.1
