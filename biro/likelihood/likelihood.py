@@ -368,8 +368,9 @@ class Likelihood(Residuals, Closing):
         times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
-        # Gains belong to all times, and noise to all antennas.
-        belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
+        # Gains belong to all times, and noise to all antennas or lengths of baselines.
+        noise = self.model.model.noise
+        belongs = self.full_model.has_fitted_gains or noise.of_antennas or bool(noise.edges)
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
