@@ -101,6 +101,12 @@ class SolvedGains:
             whole = to_feeds(part, turn, to_feeds(part, turn, part.vis) / factor, back=True)
             yield np.where(usable.all(axis=-1, keepdims=True), whole, part.vis)
 
+    def amplitudes(self) -> Iterator[NDArray[np.float64]]:
+        """|g_p g_q^*|, float64 (n_row, n_chan, n_corr) by partition; 0 where there is no usable gain."""
+        for i in range(len(self.observation.partitions)):
+            factor, usable = self._factor(i)
+            yield np.where(usable, np.abs(factor), 0.0)
+
     @property
     def n_uncorrected(self) -> int:
         """Visibilities with weight that a gain is lacking for."""

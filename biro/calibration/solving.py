@@ -59,7 +59,9 @@ def solve_gains(
     Of each solution interval, block of channels, antenna and feed, the g that minimise chi2 = sum w |D_pq -
     g_p V_pq g_q^*|^2, by StefCal (Salvini & Wijnholds 2014) and Gauss-Newton steps to the minimum. V is what
     a fit predicts: beams, leakage, rotation and gains that the model has are in it, and what is solved for
-    comes on top of them, as another `[[gain]]` of the model would.
+    comes on top of them, as another `[[gain]]` of the model would. A systematic error of the model that is a
+    number, `[noise] systematic = f`, makes 1/w + (f |g_p V_pq g_q^*|)^2 of 1/w, with gains that were solved
+    for without it.
 
     Parameters
     ----------
@@ -116,8 +118,27 @@ def solve_gains(
     if not snr_limit >= 0.0:
         raise InputError(f"snr_limit must be 0 or more, got {snr_limit}")
     observation = observation.whole("gains that are solved for")
-    if isinstance(sky, SkyModel):
-        observation = with_systematic(observation, sky.noise.fixed_fraction)
+    fraction = sky.noise.fixed_fraction if isinstance(sky, SkyModel) else 0.0
+    if isinstance(sky, SkyModel) and fraction > 0.0:
+        # A fraction of what the model and the gains expect: gains are solved for twice.
+        sky = replace(sky, noise=replace(sky.noise, systematic=None))
+        rough = solve_gains(
+            observation,
+            sky,
+            interval=interval,
+            chan_blocks=chan_blocks,
+            mode=mode,
+            feeds=feeds,
+            cross_hands=cross_hands,
+            reference=reference,
+            min_baselines=min_baselines,
+            values=values,
+            backend=backend,
+            gaussian_frame=gaussian_frame,
+        )
+        of_sky = _model_of(observation, sky, values, backend, gaussian_frame)
+        expected = (gain * vis for gain, vis in zip(rough.amplitudes(), of_sky, strict=True))
+        observation = with_systematic(observation, fraction, expected)
     segments = cut(_checked_interval(interval), observation.partition_views)
     windows = _windows(observation)
     if cross_hands not in ("auto", "on", "off"):

@@ -37,7 +37,7 @@ class Legs:
     thermal : float64 (n_leg,)
         (sigma / |V|)^2: the variance of the phase in radians, and of the log of the amplitude alike.
     variance : float64 (n_leg,)
-        The same with the systematic error that weights include.
+        The same with what else the noise of a model has; that of `legs_of` has nothing else.
     log_vis : complex128 (n_leg,)
         ln |V| + i arg V of the data.
     n_cross, n_faint : int
@@ -82,7 +82,7 @@ def legs_of(part: Partition, snr_limit: float = SNR_LIMIT) -> Legs:
     ----------
     part : Partition
     snr_limit : float
-        Amplitude over sigma, without systematic errors, below which they are left out.
+        Amplitude over sigma below which they are left out.
     """
     usable = np.asarray(part.weight) > 0
     usable &= (part.antenna1 != part.antenna2)[:, None, None]
@@ -91,8 +91,7 @@ def legs_of(part: Partition, snr_limit: float = SNR_LIMIT) -> Legs:
     row, chan, corr = np.nonzero(usable & is_hand)
     vis = part.vis[row, chan, corr].astype(np.complex128)
     power = np.abs(vis) ** 2 * part.weight[row, chan, corr].astype(np.float64)
-    # Weights with a systematic error f are w / (1 + f^2 w |V|^2).
-    bright = power >= max(snr_limit**2, np.finfo(np.float64).tiny) * (1.0 - part.systematic**2 * power)
+    bright = power >= max(snr_limit**2, np.finfo(np.float64).tiny)
     n_faint = int(np.count_nonzero(~bright))
     row, chan, corr = row[bright], chan[bright], corr[bright]
     vis, power = vis[bright], power[bright]
@@ -103,7 +102,7 @@ def legs_of(part: Partition, snr_limit: float = SNR_LIMIT) -> Legs:
         antenna1=part.antenna1[row].astype(np.int64),
         antenna2=part.antenna2[row].astype(np.int64),
         group=(part.time_index[row].astype(np.int64) * part.n_chan + chan) * part.n_corr + corr,
-        thermal=np.maximum(1.0 / power - part.systematic**2, 0.0),
+        thermal=1.0 / power,
         variance=1.0 / power,
         log_vis=np.log(vis),
         n_cross=n_cross,

@@ -36,7 +36,6 @@ from biro.models import ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
-from biro.observation.weighting import with_systematic
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode
@@ -181,7 +180,6 @@ class Likelihood(Residuals, Closing):
         )
         check_gains(gains)
         self.gains, self.described = gains, observation
-        observation = with_systematic(observation, sky.noise.fixed_fraction)
         if sky.noise.grouping in SPLITS:
             observation = observation.whole("noise of hands").by_hands(
                 each=sky.noise.grouping == "correlation"
@@ -370,8 +368,9 @@ class Likelihood(Residuals, Closing):
         times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
-        # Gains belong to all times, and noise to all antennas.
-        belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
+        # Gains belong to all times, and noise to all antennas or lengths of baselines.
+        noise = self.model.model.noise
+        belongs = self.full_model.has_fitted_gains or noise.of_antennas or bool(noise.edges)
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)

@@ -49,7 +49,8 @@ def refuse_tapered(model: BoundModel, partitions: Sequence[Partition]) -> None:
     ------
     InputError
     """
-    fits_noise = model.noise_parameters or model.noise_terms is not None
+    terms = model.noise_terms
+    fits_noise = model.noise_parameters or (terms is not None and terms.is_free.any())
     if fits_noise and any(part.tapered for part in partitions):
         raise InputError(
             "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "

@@ -40,7 +40,6 @@ _NOT_IN_DIGEST = (
     "exposure",
     "scan_number",
     "guessed",
-    "systematic",
     "held",
 )
 

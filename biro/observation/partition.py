@@ -86,8 +86,6 @@ class Partition:
         How much of its integration time each row was integrated for, where that is less in some rows.
     scan_number : int32 (n_row,) or None
         SCAN_NUMBER of each row, one for each time; None where the set does not tell scans apart.
-    systematic : float
-        Fraction of its amplitude that each visibility is off by, which weights include (`with_systematic`).
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     held : Held or None
@@ -126,7 +124,6 @@ class Partition:
     row_interval: NDArray[np.float64] | None = None
     exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
-    systematic: float = 0.0
     scan_number: NDArray[np.int32] | None = None
     held: Held | None = None
 

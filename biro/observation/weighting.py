@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
@@ -186,30 +187,21 @@ def _of_all_baselines(part: Partition, corr: str) -> float:
     return noise.ratio if noise.n_difference >= MIN_DIFFERENCES else np.nan
 
 
-def with_systematic(observation: Observation, fraction: float) -> Observation:
-    """The same data, with sigma^2 -> sigma^2 + (fraction |V|)^2 of each visibility V in the weights.
-
-    |V|^2 is that of the data. Weights that include this fraction already stay as they are.
+def with_systematic(observation: Observation, fraction: float, vis: Iterable[Vis]) -> Observation:
+    """The same data, with sigma^2 -> sigma^2 + (fraction |V|)^2 of each visibility in the weights.
 
     Parameters
     ----------
     observation : Observation
     fraction : float
-        As 0.02; 0 changes nothing.
+        As 0.02.
+    vis : iterable of complex (n_row, n_chan, n_corr), Jy
+        V of each partition: what the model expects of the data, never the data themselves, of which those
+        that noise made smaller would count more.
     """
-    parts = tuple(_of_partition(part, fraction) for part in observation.partitions)
-    return observation if parts == observation.partitions else replace(observation, partitions=parts)
-
-
-def _of_partition(part: Partition, fraction: float) -> Partition:
-    if part.systematic == fraction:
-        return part
-    return part.replaced(_with_fraction, fraction**2 - part.systematic**2, systematic=fraction)[0]
-
-
-def _with_fraction(
-    vis: NDArray[np.complexfloating], weight: NDArray[np.floating], square: float
-) -> tuple[NDArray[np.complexfloating], NDArray[np.floating], None]:
-    """Weights of a shard with this square of a fraction added to those that they include."""
-    power = np.abs(vis).astype(np.float64) ** 2
-    return vis, (weight / (1.0 + square * weight * power)).astype(weight.dtype), None
+    parts = []
+    for part, model in zip(observation.partitions, vis, strict=True):
+        power = np.abs(model).astype(np.float64) ** 2
+        weight = part.weight / (1.0 + fraction**2 * part.weight * power)
+        parts.append(replace(part, weight=weight.astype(part.weight.dtype)))
+    return replace(observation, partitions=tuple(parts))

@@ -48,9 +48,8 @@ class Noise:
         prior over 1 .. 1000. A prior stands for one parameter per group.
     systematic : number, default 0
         Fraction f of its amplitude that each visibility is off by on its own, not by gains of antennas:
-        sigma^2 + (f |V|)^2, with the amplitude of the data, stands for the stated sigma^2. A number that
-        stands alone (`fixed_fraction`) goes into the weights, which the factor multiplies; otherwise the
-        factor is that of the stated noise alone.
+        (f |V|)^2, with the amplitude of the model, is added to sigma^2. The factor multiplies a number that
+        stands alone, too (`factor_of_all`); otherwise it is that of the stated noise alone.
     additive : flux density, default 0
         Noise a that each visibility has beside the stated one: a^2 is added to sigma^2.
     edges : list of lengths, optional
@@ -98,7 +97,7 @@ class Noise:
             if self.has_terms:
                 raise ModelError(
                     'distribution = "student-t" is for one factor of all baselines: leave out '
-                    'per = "antenna", additive, edges, and the prior of systematic'
+                    'per = "antenna", systematic, additive and edges'
                 )
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))
@@ -139,16 +138,25 @@ class Noise:
         return next((word for word in self.per if word != "antenna"), "all")
 
     @property
-    def fixed_fraction(self) -> float:
-        """The systematic error that weights are to include; 0 where it is a term that theta decides."""
-        alone = self.systematic is not None and not self.has_terms
-        return float(self.systematic[0].value) if alone else 0.0
-
-    @property
     def has_terms(self) -> bool:
         """Whether the noise of baselines differs from the stated one by more than a factor of all."""
-        fitted = self.systematic is not None and not isinstance(self.systematic[0], Fixed)
-        return self.of_antennas or self.additive is not None or bool(self.edges) or fitted
+        return self.of_antennas or self.additive is not None or bool(self.edges) or self.follows_model
+
+    @property
+    def factor_of_all(self) -> bool:
+        """Whether the factor of a partition multiplies a systematic error, too."""
+        alone = not (self.of_antennas or self.edges or self.additive is not None)
+        return alone and all(isinstance(one, Fixed) for one in self.systematic or ())
+
+    @property
+    def fixed_fraction(self) -> float:
+        """A systematic error that is a number and stands alone; else 0."""
+        return float(self.systematic[0].value) if self.systematic and self.factor_of_all else 0.0
+
+    @property
+    def follows_model(self) -> bool:
+        """Whether a systematic error makes the noise depend on the visibilities of the model."""
+        return any(not isinstance(one, Fixed) or one.value != 0.0 for one in self.systematic or ())
 
     def factor_of(self, antenna: str) -> Quantity:
         """The factor of an antenna."""

@@ -16,8 +16,7 @@ from biro.errors import InputError
 from biro.models.files.toml import from_toml
 from biro.ranks.held import STORE
 
-MODEL = CORE_3C273 + "[noise]\nsystematic = 0.01\n"
-"""Also of weights that ranks have to work out: they follow from the data."""
+MODEL = CORE_3C273
 
 
 def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
@@ -46,7 +45,7 @@ def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
 
 
 def n_held() -> int:
-    """Visibilities that this process holds, as read, and with weights of its own."""
+    """Visibilities that this process holds."""
     return sum(vis.size for shards in STORE.shards.values() for vis, _ in shards.values())
 
 

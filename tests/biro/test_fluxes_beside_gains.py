@@ -73,7 +73,7 @@ def with_data(
     values.update({name: value for name, value in FLUXES.items() if name in values})
     data = simulated(full, np.array(list(values.values())), noise, 4)
     likelihood = biro.Likelihood(data, sky, backend="cpu", gains=gains)
-    small_terms = {"noise.systematic": 0.02, "noise.additive": 0.02}
+    small_terms = {"noise.additive": 0.02}
     names = likelihood.full.parameter_names
     return likelihood, np.array([
         values.get(name, small_terms.get(name.split("[")[0], 1.0)) for name in names

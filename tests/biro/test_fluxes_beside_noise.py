@@ -12,12 +12,13 @@ from test_gradient import check, snapshots
 from test_likelihood import joined, observation, sky
 
 import biro
+from biro.errors import InputError
 from biro.likelihood.treatments.treatment import Gains
 from biro.models import Gain, LogNormal, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
 from tests.biro.test_fluxes_beside_gains import FACTOR, TURNING, check_gradient, two, with_data
 from tests.biro.test_inner_gains import outer_of, pair
 from tests.biro.test_marginalised import INNER, MIXED, dense, full_theta, inner_of
-from tests.biro.test_noise_beside_gains import TERMS, dense_information
+from tests.biro.test_noise_beside_gains import PLAIN, TERMS, dense_information
 from tests.biro.test_noise_of_antennas import array
 
 Array = NDArray[np.float64]
@@ -26,13 +27,12 @@ NOISE = """
 per = ["antenna", "field"]
 factor = { prior = "log-normal", sd = 0.5 }
 edges = ["300 m"]
-systematic = { prior = "uniform", low = 0, high = 0.2 }
 additive = ["0 Jy", { prior = "uniform", low = 0, high = 2, unit = "Jy" }]
 """
 
 
 def variance(obs: biro.Observation, i: int, values: dict[str, float]) -> Array:
-    """s_p s_q sigma^2 + (f |D|)^2 + a^2 of the noise above, of partition i; 1 without weight."""
+    """s_p s_q sigma^2 + a^2 of the noise above, of partition i; 1 without weight."""
     part = obs.partitions[i]
     group = f"[{part.field}]" if len(obs.partitions) > 1 else ""
     factors = [
@@ -40,13 +40,10 @@ def variance(obs: biro.Observation, i: int, values: dict[str, float]) -> Array:
         for ends in (part.antenna1, part.antenna2)
     ]
     is_long = np.hypot(part.uvw[:, 0], part.uvw[:, 1]) >= 300.0
-    fraction, added = (
-        np.where(is_long, values[f"noise.{key}[above 300 m]"], values.get(f"noise.{key}[below 300 m]", 0.0))
-        for key in ("systematic", "additive")
-    )
+    added = np.where(is_long, values["noise.additive[above 300 m]"], 0.0)
     inverse = 1.0 / np.where(part.weight > 0, part.weight, 1.0)
     stated = (factors[0] * factors[1])[:, None, None] * inverse
-    return stated + (fraction[:, None, None] * np.abs(part.vis)) ** 2 + added[:, None, None] ** 2
+    return stated + added[:, None, None] ** 2
 
 
 @pytest.mark.parametrize("n_partition", [1, 2])
@@ -111,16 +108,10 @@ def test_evidence_and_posterior_are_those_of_fluxes_that_are_sampled() -> None:
         assert sds[1] == pytest.approx(sds[0], rel=0.15)
 
 
-@pytest.mark.parametrize(
-    ("factor", "systematic", "additive"), [(1.0, 0.0, 0.0), (1.5, 0.01, 0.02), (0.7, 0.03, 0.0)]
-)
-def test_beside_an_amplitude_it_is_the_integral_by_quadrature(
-    factor: float, systematic: float, additive: float
-) -> None:
+@pytest.mark.parametrize(("factor", "additive"), [(1.0, 0.0), (1.5, 0.02)])
+def test_beside_an_amplitude_it_is_the_integral_by_quadrature(factor: float, additive: float) -> None:
     """Over the flux in closed form, over ln of the amplitude numerically, with noises of 0.01 to 0.04 Jy."""
-    noise = Noise(
-        per="antenna", factor=LogNormal(0.5), systematic=Uniform(0, 0.5), additive=Uniform("0 Jy", "1 Jy")
-    )
+    noise = Noise(per="antenna", factor=LogNormal(0.5), additive=Uniform("0 Jy", "1 Jy"))
     flux = Normal(1.0, 0.1, "Jy", marginalise=True)
     model = SkyModel(
         [PointSource("a", east="0 arcsec", north="0 arcsec", I=flux)],
@@ -129,7 +120,7 @@ def test_beside_an_amplitude_it_is_the_integral_by_quadrature(
     )
     likelihood = biro.Likelihood(pair(0.01), model, backend="cpu", gains="marginalise")
     (data,) = likelihood.observation.partitions[0].vis.ravel()
-    own = factor * 0.8 * 0.01**2 + systematic**2 * abs(data) ** 2 + additive**2
+    own = factor * 0.8 * 0.01**2 + additive**2
 
     def density(log: float) -> float:
         g = np.exp(log)
@@ -137,10 +128,8 @@ def test_beside_an_amplitude_it_is_the_integral_by_quadrature(
         return float(real * stats.norm.pdf(data.imag, 0.0, np.sqrt(own)) * stats.norm.pdf(log, scale=0.05))
 
     wanted = np.log(integrate.quad(density, -0.5, 0.5, points=[0.0, 0.05], limit=400)[0])
-    assert likelihood.parameter_names == (
-        "noise.factor[A]", "noise.factor[B]", "noise.systematic", "noise.additive",
-    )  # fmt: skip
-    found = likelihood.log_likelihood([factor, 0.8, systematic, additive])
+    assert likelihood.parameter_names == ("noise.factor[A]", "noise.factor[B]", "noise.additive")
+    found = likelihood.log_likelihood([factor, 0.8, additive])
     # Next order of Laplace: of the fourth derivatives of exp(2 a) over ranges of 0.05, squared.
     assert found == pytest.approx(wanted, abs=1e-3)
 
@@ -148,8 +137,8 @@ def test_beside_an_amplitude_it_is_the_integral_by_quadrature(
 def test_gains_that_are_known_leave_the_closed_form() -> None:
     """Priors of 1e-6 beside data that know gains to 1e-3."""
     known = Gain(amplitude=LogNormal(1e-6), phase=Normal(0, 1e-4, "deg"))
-    likelihood, truth = with_data(two(known, noise=TERMS))
-    alone = biro.Likelihood(likelihood.observation, two(None, noise=TERMS), backend="cpu")
+    likelihood, truth = with_data(two(known, noise=PLAIN))
+    alone = biro.Likelihood(likelihood.observation, two(None, noise=PLAIN), backend="cpu")
     outer = outer_of(likelihood, likelihood.full, truth)
     assert alone.parameter_names == likelihood.parameter_names
     value, slope = likelihood.log_likelihood_and_gradient(outer)
@@ -165,14 +154,14 @@ def test_gains_that_are_known_leave_the_closed_form() -> None:
 
 @pytest.mark.parametrize("gains", ["marginalise", "solve"])
 def test_gradients_beside_gains_are_those_of_differences(gains: Gains) -> None:
-    likelihood, truth = with_data(two(TURNING, noise=TERMS), gains=gains)
+    likelihood, truth = with_data(two(TURNING, noise=PLAIN), gains=gains)
     outer = outer_of(likelihood, likelihood.full, truth)
     check_gradient(likelihood, outer)
     draws = likelihood.inner_draws(outer[None].repeat(4, axis=0), np.random.default_rng(0))
     np.testing.assert_allclose(draws.log_likelihood, likelihood.full.log_likelihood(draws.theta), rtol=1e-9)
 
 
-@pytest.mark.parametrize("noise", [FACTOR, TERMS], ids=["one factor", "terms"])
+@pytest.mark.parametrize("noise", [FACTOR, PLAIN], ids=["one factor", "terms"])
 def test_solved_for_with_gains_the_maximum_is_that_of_fluxes_that_are_fitted(
     tmp_path: Path, noise: Noise
 ) -> None:
@@ -197,7 +186,7 @@ def test_solved_for_with_gains_the_maximum_is_that_of_fluxes_that_are_fitted(
     assert posterior.names == likelihood.full.parameter_names
 
 
-@pytest.mark.parametrize("noise", [FACTOR, TERMS], ids=["one factor", "terms"])
+@pytest.mark.parametrize("noise", [FACTOR, PLAIN], ids=["one factor", "terms"])
 @pytest.mark.parametrize("gains", ["sample", "marginalise"])
 def test_the_information_on_noise_is_that_of_the_dense_covariance(noise: Noise, gains: Gains) -> None:
     """Of 12 times, 2 channels and 4 correlations, with 3 fluxes and 35 gains integrated over."""
@@ -215,3 +204,11 @@ def test_the_information_on_noise_is_that_of_the_dense_covariance(noise: Noise, 
     assert not found[np.ix_(is_noise, ~is_noise)].any()
     # Differences in steps of 1e-3 are good to some 1e-6.
     assert np.abs((found[np.ix_(is_noise, is_noise)] - wanted) / np.outer(scale, scale)).max() < 2e-5
+
+
+@pytest.mark.parametrize("gains", ["sample", "marginalise", "solve"])
+def test_noise_that_follows_the_fluxes_is_refused(gains: Gains) -> None:
+    likelihood, _ = with_data(two(TURNING, noise=PLAIN))
+    model = two(None if gains == "sample" else TURNING, noise=TERMS)
+    with pytest.raises(InputError, match="this noise follows the amplitude of the model"):
+        biro.Likelihood(likelihood.observation, model, backend="cpu", gains=gains)

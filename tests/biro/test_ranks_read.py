@@ -39,8 +39,8 @@ def test_ranks_read_their_own_rows(
         assert done.returncode == 0, done.stdout + done.stderr
         runs.append(dict(np.load(tmp_path / f"{n}.npz")))
         held = runs[-1].pop("held")
-        # As read and with other weights; the slots of one time decide how equal shares are.
-        n_all = 2 * sum(part.vis.size for part in observation.partitions)
+        # The slots of one time decide how equal shares are.
+        n_all = sum(part.vis.size for part in observation.partitions)
         assert (held.size, held.sum()) == (n, n_all)
         assert held.max() < 1.2 * n_all / n
     for one in runs[1:]:

@@ -180,7 +180,7 @@ def refuse(likelihood: Compared) -> None:
     if model.model.noise.distribution != "gaussian":
         problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
     elif model.noise_terms is not None:
-        problem = "noise as one factor of all baselines, and a systematic error that is fixed"
+        problem = "noise as one factor of all baselines, without a systematic error"
     elif likelihood.gains == "closures":
         problem = "visibilities: closures are made of those of each time and channel"
     elif marginal:

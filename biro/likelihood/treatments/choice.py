@@ -27,7 +27,7 @@ def needing_all_data(gains: Gains, model: BoundModel, full: BoundModel) -> str:
         return "gains that are fitted"
     if model is not full:
         return "marginalise = true"
-    return "" if model.noise_terms is None else "noise that differs among baselines"
+    return "" if model.noise_terms is None else "noise that differs among baselines or follows the model"
 
 
 def treatment_of(
@@ -49,6 +49,12 @@ def treatment_of(
         The treatment cannot be used with these data or this model.
     """
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
+    if linear and model.model.noise.follows_model and gains != "closures":
+        raise InputError(
+            f"found marginalise = true of {first_few(linear)} beside systematic in [noise]: this noise "
+            "follows the amplitude of the model, so that the integral has no closed form; leave "
+            "marginalise = true out, and they are fitted"
+        )
     if linear and gains == "sample":
         return Linear(observation, model, engines, Inner(full, model))
     if linear and gains == "closures":

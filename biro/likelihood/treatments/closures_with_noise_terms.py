@@ -1,7 +1,9 @@
 """`gains="closures"` where the noise differs among the baselines of a partition as the model says.
 
-The variances of phases and log amplitudes of the visibilities D are S = v / |D|^2, and their thermal part is
-S' = S - f^2, with v and f of `biro.likelihood.treatments.noise_of_baselines`.
+The variances of phases and log amplitudes of the visibilities D are S = s^2 s_p s_q (sigma / |D|)^2 + f^2 +
+(a / |D|)^2, with s, f and a of `biro.likelihood.treatments.noise_of_baselines`; their thermal part is
+S' = S - f^2. A fraction f of the amplitude is f in its logarithm whatever the amplitude is. The thermal part
+has |D|, for gains are not known: the model has no amplitude to be compared with sigma.
 """
 
 from __future__ import annotations
@@ -47,6 +49,7 @@ class ClosuresWithNoiseTerms:
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         refuse_model(model)
         self._observation, self._model, self._engines = observation, model, engines
+        self._data = [part.vis for part in observation.partitions]
         self._stated, self._varied = ClosureSums.of(observation, engines), VariedNoise(observation, model)
         normalisation = self._stated.normalisation()
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
@@ -103,7 +106,7 @@ class ClosuresWithNoiseTerms:
         But for the noise factor of the partition. Visibilities that no closures are made of have no weight.
         """
         sums = self._stated.with_closures(self._closures(batch, 0))
-        return sums.corrected(self._varied.observed(batch), vis)
+        return sums.corrected(self._varied.observed(batch, self._data), vis)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
@@ -113,16 +116,17 @@ class ClosuresWithNoiseTerms:
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> list[Array]:
         """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
-        return self._varied.weights(batch, vis)
+        return self._varied.weights(batch, self._data if vis is None else vis)
 
     def _closures(self, batch: ThetaBatch, b: int) -> list[PartitionClosures]:
         """Of each partition, with the noise of entry b of a batch."""
         numbers, found = self._varied.terms(batch.theta)[b], []
         for i, (stated, noise) in enumerate(zip(self._stated.closures, self._varied.each, strict=True)):
             legs = stated.sets.legs
-            weight = noise.weight(numbers, batch.noise_factor[b, i])[stated.at]
+            weight = noise.weight(self._data[i], numbers, batch.noise_factor[b, i])[stated.at]
             variance = np.exp(-2.0 * legs.log_vis.real) / weight
-            found.append(stated.with_noise(variance, variance - noise.fraction(numbers)[legs.row] ** 2))
+            fraction2 = noise.fraction2(numbers, batch.noise_factor[b, i])[legs.row]
+            found.append(stated.with_noise(variance, variance - fraction2))
         return found
 
     def _values(self, batch: ThetaBatch) -> tuple[Array, Array]:

@@ -6,6 +6,7 @@ gains, P the curvature of their prior, and W the weights,
     F = J^H W J - J^H W K (K^H W K + P)^-1 K^H W J
 
 the Schur complement of the joint information: its inverse is the covariance of theta in that of all together.
+Where the noise follows the sky, the information that variances have on it is left out.
 """
 
 from __future__ import annotations

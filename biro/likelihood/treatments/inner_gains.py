@@ -99,7 +99,7 @@ class InnerGains:
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self.law = inner_noise(observation, model)
+        self.law = inner_noise(observation, model, engines)
         self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
         self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
@@ -202,12 +202,12 @@ class InnerGains:
 
     def _best_of(self, batch: ThetaBatch, vis: Sequence[Complex]) -> BestGains:
         """The best gains of a batch of one whose sky has these visibilities."""
-        models = self.free.of_visibilities(vis, self.law.weights(batch))
+        models = self.free.of_visibilities(vis, self.law.weights(batch, vis))
         return self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
 
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
-        weights, best, parts = self.law.weights(batch), self._best_of(batch, vis), []
+        weights, best, parts = self.law.weights(batch, vis), self._best_of(batch, vis), []
         for i, cells in enumerate(self.free.layout.partitions):
             part = self._observation.partitions[i]
             weight = part.weight if weights is None else weights[i]

@@ -11,8 +11,9 @@ responses T = dV/d(phi) and the covariance C of phi. Where gains g of cells are,
 
 a and b being the derivatives by the sums |g|^2 sum u |V|^2 and conj(g) sum u D conj(V) of its cell
 (`rime_kernels.gains.curvature`): -1/2 and 1 at the best gains alone, which makes |D - g V|^2 / 2 of it.
-No variance depends on the model: the systematic term is a fraction of the data (`noise_of_baselines`). So an
-integral that is Gaussian with the stated noise is Gaussian with this one.
+The systematic term of v follows the sky and the power of the data on each baseline (`seen_sky`), not the
+gains that fit best. So an integral over gains that is Gaussian with the stated noise is Gaussian with this
+one. Where linear parameters are integrated over there is no such term: v would depend on them.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.free_gains.best_gains import BestGains, Slopes
+from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.treatments.seen_sky import SeenSky
 from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.maximum.differences import falls
 from biro.models import BoundModel
@@ -53,7 +56,7 @@ class InnerNoise(Protocol):
     def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
         """s^2 / v of each partition, with the noise factor s of the partition; None where as stated.
 
-        Where the data are `vis`, if given.
+        With these visibilities of the sky, without the gains in question; by default those of theta.
         """
         ...
 
@@ -62,7 +65,10 @@ class InnerNoise(Protocol):
         ...
 
     def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
-        """Derivatives by theta through the noise (n_param,), of what has these slopes by sums of cells."""
+        """Derivatives by theta through the noise (n_param,), of what has these slopes by sums of cells.
+
+        Where the noise follows the sky, through this as well.
+        """
         ...
 
     def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
@@ -119,25 +125,42 @@ class NoiseOfTheta:
 
     text = "Gaussian noise that differs among baselines"
 
-    def __init__(self, observation: Observation, model: BoundModel) -> None:
+    def __init__(
+        self,
+        observation: Observation,
+        model: BoundModel,
+        engines: PartitionEngines,
+    ) -> None:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
+        self._engines, follows = engines, self._varied.terms.follows_model
+        self._seen = SeenSky(observation.partitions) if follows else None
+        self._last: tuple[bytes, Visibilities] | None = None  # theta, and the visibilities there
         self.stated = [part.weight for part in observation.partitions]
         self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
 
     def weights(self, batch: ThetaBatch, vis: Visibilities | None = None) -> list[Array] | None:
         """See `InnerNoise`."""
-        return self._varied.weights(batch, vis)
+        return self._varied.weights(batch, self._followed(batch, vis))
+
+    def _followed(self, batch: ThetaBatch, vis: Visibilities | None = None) -> Visibilities | None:
+        """What the systematic term is a fraction of, for a batch of one; None where there is no such term."""
+        return None if self._seen is None else self._seen(vis or self._predicted(batch))
+
+    def _predicted(self, batch: ThetaBatch) -> Visibilities:
+        """Visibilities of the sky for a batch of one, those of the last theta being kept."""
+        theta = batch.theta.tobytes()
+        if self._last is None or self._last[0] != theta:
+            self._last = theta, [one[0] for one in self._engines.predict(batch)]
+        return self._last[1]
 
     def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
         """See `InnerNoise`."""
         found = -0.5 * np.sum(chi2 / batch.noise_factor**2, axis=1)
-        for b, (numbers, factor) in enumerate(
-            zip(self._varied.terms(batch.theta), batch.noise_factor, strict=True)
-        ):
-            if np.isfinite(found[b]):
-                found[b] += sum(
-                    one.log_norm(numbers, s) for one, s in zip(self._varied.each, factor, strict=True)
-                )
+        for b in np.flatnonzero(np.isfinite(found)).tolist():
+            one = batch.rows(np.array([b]))
+            numbers, vis = self._varied.terms(one.theta)[0], self._followed(one)
+            for i, noise in enumerate(self._varied.each):
+                found[b] += noise.log_norm(None if vis is None else vis[i], numbers, one.noise_factor[0, i])
         return np.asarray(found)
 
     def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
@@ -155,26 +178,47 @@ class NoiseOfTheta:
         """See `InnerNoise`."""
         numbers, factor = self._varied.terms(batch.theta)[0], batch.noise_factor[0]
         by_number, by_factor = np.zeros((1, numbers.size)), np.zeros((1, factor.size))
+        vis, by_vis = self._followed(batch), []
         for i, (one, noise) in enumerate(zip(half, self._varied.each, strict=True)):
-            found, by_factor[0, i] = noise.noise_slopes(one, numbers, factor[i])
+            model = None if vis is None else vis[i]
+            found, by_factor[0, i], of_vis = noise.noise_slopes(one, model, numbers, factor[i])
             by_number += found
-        return np.asarray(self._varied.pull_back(by_number, by_factor)[0])
+            if of_vis is not None:
+                by_vis.append(of_vis)
+        slopes = self._varied.pull_back(by_number, by_factor)[0]
+        if self._seen is not None:
+            by_sky = self._seen.pull_back(self._predicted(batch), by_vis)
+            gradients = self._engines.adjoint(batch, [one[None] for one in by_sky])
+            slopes = slopes + batch.pull_back(gradients)[0]
+        return np.asarray(slopes)
 
     def information(self, batch: ThetaBatch) -> Array | None:
         """See `InnerNoise`."""
-        return self._varied.information(batch)
+        return self._varied.information(batch, self._followed(batch))
 
 
-def inner_noise(observation: Observation, model: BoundModel) -> InnerNoise:
+def inner_noise(
+    observation: Observation,
+    model: BoundModel,
+    engines: PartitionEngines,
+) -> InnerNoise:
     """The noise of a model that is bound to an observation.
+
+    Parameters
+    ----------
+    observation : Observation
+    model : BoundModel
+    engines : PartitionEngines
+        Which compute its visibilities.
 
     Raises
     ------
     InputError
         A class of baseline length without data.
     """
-    kind = StatedNoise if model.noise_terms is None else NoiseOfTheta
-    return kind(observation, model)
+    if model.noise_terms is None:
+        return StatedNoise(observation, model)
+    return NoiseOfTheta(observation, model, engines)
 
 
 def noise_information(

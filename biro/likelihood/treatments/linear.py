@@ -89,7 +89,7 @@ class Linear:
         self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self._law = inner_noise(observation, model)
+        self._law = inner_noise(observation, model, engines)
         self.noise = self._law.text
         priors = [inner.full.parameters[i].prior for i in inner.of_inner]
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))

@@ -1,4 +1,4 @@
-"""Calibrated visibilities whose noise differs among the baselines of a partition as the model says."""
+"""Calibrated visibilities whose noise differs among baselines, or follows the model, as the model says."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.noise_fisher import NoiseFisher
 from biro.likelihood.treatments.varied_noise import VariedNoise, weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -54,8 +55,9 @@ class VisibilitiesWithNoiseTerms:
         numbers, chi2 = self._terms(batch.theta), np.full((len(batch), len(self._noise)), np.nan)
         for i, b, sources in self._each(batch):
             factor = batch.noise_factor[b, i]
-            weight = self._noise[i].weight(numbers[b], factor)
-            residual = self._engines.rimes[i].predict(sources)[0] - self._observation.partitions[i].vis
+            vis = self._engines.rimes[i].predict(sources)[0]
+            weight = self._noise[i].weight(vis, numbers[b], factor)
+            residual = vis - self._observation.partitions[i].vis
             chi2[b, i] = factor**2 * np.sum(weight * np.abs(residual) ** 2)
         return chi2
 
@@ -92,13 +94,14 @@ class VisibilitiesWithNoiseTerms:
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
+        vis = self._predicted(batch)
         stated = [part.weight for part in self._observation.partitions]
-        sums = WeightedSums(self._engines, stated, self.weights(batch))
-        return Fisher(self._model, self._engines, sums, self.n_data, batch, self._varied.information(batch))
+        sums = WeightedSums(self._engines, stated, self.weights(batch, vis))
+        return NoiseFisher(self._model, self._engines, sums, self.n_data, batch, self._varied, vis)
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the weights that their noise has, but for the noise factor of the partition."""
-        return self._varied.observed(batch)
+        return self._varied.observed(batch, vis)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
@@ -107,8 +110,12 @@ class VisibilitiesWithNoiseTerms:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> list[Array]:
-        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
-        return self._varied.weights(batch, vis)
+        """s^2 / v of each partition for a batch of one, of a model with `vis`; by default that of theta."""
+        return self._varied.weights(batch, self._predicted(batch) if vis is None else vis)
+
+    def _predicted(self, batch: ThetaBatch) -> list[NDArray[np.complexfloating]]:
+        """Model visibilities (n_row, n_chan, n_corr) of each partition for a batch of one."""
+        return [vis[0] for vis in self._engines.predict(batch)]
 
     def _each(self, batch: ThetaBatch) -> list[tuple[int, int, Sources]]:
         """Partition, entry of the batch, and its sources, where these are possible."""

@@ -98,7 +98,7 @@ class Treatment(Protocol):
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are.
+        """s^2 / v of each partition for a batch of one, of a model with `vis`; by default that of theta.
 
         v is the variance of the real and of the imaginary part, s the noise factor of the partition.
         """

@@ -51,19 +51,21 @@ class VariedNoise:
             for i, (part, of_rows) in enumerate(zip(parts, classes, strict=True))
         ]
 
-    def weights(
-        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
-    ) -> list[Array]:
-        """s^2 / v of each partition for a batch of one, where the data are `vis`; by default as they are."""
+    def weights(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> list[Array]:
+        """s^2 / v of each partition for a batch of one, with V from `vis`.
+
+        These are visibilities (n_row, n_chan, n_corr), Jy, of each partition; they may be None where no
+        variance follows them.
+        """
         numbers, found = self.terms(batch.theta)[0], []
         for i, noise in enumerate(self.each):
             factor = batch.noise_factor[0, i]
-            found.append(factor**2 * noise.weight(numbers, factor, None if vis is None else vis[i]))
+            found.append(factor**2 * noise.weight(None if vis is None else vis[i], numbers, factor))
         return found
 
-    def observed(self, batch: ThetaBatch) -> Observation:
+    def observed(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> Observation:
         """The data with the weights that they have for a batch of one, but for the noise factor."""
-        pairs = zip(self._observation.partitions, self.weights(batch), strict=True)
+        pairs = zip(self._observation.partitions, self.weights(batch, vis), strict=True)
         parts = tuple(replace(part, weight=weight) for part, weight in pairs)
         return replace(self._observation, partitions=parts)
 
@@ -71,11 +73,12 @@ class VariedNoise:
         """Derivatives by theta (n_batch, n_param), from those by the numbers and the noise factors."""
         return np.asarray(self.terms.pull_back(by_number) + self._model.pull_back_noise(by_factor))
 
-    def information(self, batch: ThetaBatch) -> Array:
-        """The information on the noise for a batch of one, float64 (n_param, n_param)."""
+    def information(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> Array:
+        """The information on the noise for a batch of one, float64 (n_param, n_param); `vis` as above."""
         numbers, found = self.terms(batch.theta)[0], np.zeros((self._model.n_param,) * 2)
-        for noise, factor, slopes in zip(self.each, batch.noise_factor[0], self.slopes(), strict=True):
-            found += slopes.T @ noise.information(numbers, factor) @ slopes
+        for i, (noise, slopes) in enumerate(zip(self.each, self.slopes(), strict=True)):
+            model = None if vis is None else vis[i]
+            found += slopes.T @ noise.information(model, numbers, batch.noise_factor[0, i]) @ slopes
         return found
 
     def slopes(self) -> list[Array]:

@@ -22,7 +22,7 @@ Index = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class NoiseTermSlots:
-    """Slots of the numbers of sigma^2 -> s^2 s_p s_q sigma^2 + (f |V|)^2 + a^2.
+    """Slots of the numbers of sigma^2 -> s^2 s_p s_q sigma^2 + (f |V|)^2 + a^2, V of the model.
 
     Attributes
     ----------
@@ -32,6 +32,8 @@ class NoiseTermSlots:
         Of f and a of each class of baseline length.
     factors, added : list of int
         All slots of factors, and of what is added.
+    factor_of_all : bool
+        Whether s multiplies f, too.
     """
 
     antenna: list[Index]
@@ -39,6 +41,7 @@ class NoiseTermSlots:
     additive: Index
     factors: list[int]
     added: list[int]
+    factor_of_all: bool
 
 
 def noise_term_slots(noise: Noise, partitions: Sequence[PartitionView], slots: Slots) -> NoiseTermSlots:
@@ -69,7 +72,8 @@ def noise_term_slots(noise: Noise, partitions: Sequence[PartitionView], slots: S
         each = [slots.add("noise", key, item, dimension, f"[{c}]" if c else "") for item, c in pairs]
         of_class[key] = np.array(each or [ZERO] * noise.n_class)
     added = [int(slot) for each in of_class.values() for slot in each if slot != ZERO]
-    return NoiseTermSlots(antenna, of_class["systematic"], of_class["additive"], [*found.values()], added)
+    kinds = of_class["systematic"], of_class["additive"]
+    return NoiseTermSlots(antenna, *kinds, [*found.values()], added, noise.factor_of_all)
 
 
 class NoiseTerms:
@@ -89,6 +93,10 @@ class NoiseTerms:
     n_number : int
     is_free : bool (n_number,)
         Which numbers follow theta.
+    follows_model : bool
+        Whether there is an f: the variance then depends on the visibilities of the model.
+    factor_of_all : bool
+        Whether the noise factor s of a partition multiplies f, too.
     names : list of str
         Of the numbers.
     """
@@ -100,6 +108,8 @@ class NoiseTerms:
         *self.antenna, self.systematic, self.additive = np.split(place.astype(np.int64), ends)
         self._numbers = PerPartition(resolved, used.astype(np.int64))
         self.n_number, self.is_free = len(used), resolved.is_free(used)
+        self.factor_of_all = slots.factor_of_all
+        self.follows_model = bool(np.any(slots.systematic != ZERO))
         name_of = {slot: name for name, slot in resolved.slot_of.items()}
         self.names = [name_of.get(int(slot), "") for slot in used]
 

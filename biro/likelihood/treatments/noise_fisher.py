@@ -1,0 +1,123 @@
+"""The Fisher information where the noise differs among baselines and its variance follows the model.
+
+With J the derivatives of visibilities, v the variance of the real and of the imaginary part of a sample, and
+n those of ln v by the parameters, through the noise and through V of the model alike, sums over samples are
+
+    F = Re(J^H J) / v + n n^T
+
+(Kay 1993, section 3.9: of two real numbers of one variance). So the noise and the sky do mix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.arrow.matrix import Arrow
+from biro.arrow.space import ArrowSpace
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher, Sums
+from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.models import BoundModel
+from biro.models.bound.antenna_terms.reach import NONE
+from biro.models.bound.theta_batch import ThetaBatch
+
+Array = NDArray[np.float64]
+_BYTES = 256 << 20
+"""Of changes of visibilities that are made at a time."""
+
+
+class NoiseFisher(Fisher):
+    """F at one theta.
+
+    Parameters
+    ----------
+    model : BoundModel
+    engines : PartitionEngines
+    sums : Sums
+        With the weights s^2 / v.
+    n_data : int64 (n_partition,)
+    batch : ThetaBatch
+        The one theta at which F is evaluated.
+    varied : VariedNoise
+    vis : list of complex (n_row, n_chan, n_corr)
+        V of each partition there, Jy.
+    """
+
+    def __init__(
+        self,
+        model: BoundModel,
+        engines: PartitionEngines,
+        sums: Sums,
+        n_data: NDArray[np.int64],
+        batch: ThetaBatch,
+        varied: VariedNoise,
+        vis: list[NDArray[np.complexfloating]],
+    ) -> None:
+        super().__init__(model, engines, sums, n_data, batch, np.zeros((model.n_param,) * 2))
+        self._engines, self._varied, self._vis = engines, varied, vis
+        self._numbers, self._slopes = varied.terms(batch.theta)[0], varied.slopes()
+
+    def matrix(self) -> Array:
+        """F, float64 (n_param, n_param)."""
+        found = super().matrix()
+        for _, each in self._relative(np.eye(self._model.n_param)):
+            flat = each.reshape(len(each), -1)
+            found += flat @ flat.T
+        return found
+
+    def product(self, change: Array) -> Array:
+        """F v, float64 (n_param,), for a change v of theta, float64 (1, n_param)."""
+        by_number, by_factor = np.zeros((1, self._numbers.size)), np.zeros((1, len(self._vis)))
+        seeds = [np.zeros((1, *vis.shape), np.complex128) for vis in self._vis]
+        for i, each in self._relative(change):
+            noise, factor = self._varied.each[i], self._batch.noise_factor[0, i]
+            at = self._vis[i], self._numbers, factor
+            inverse = noise.weight(*at)
+            # Of these h, -sum h / v - sum ln v has n^T (n v) for its derivatives.
+            half = np.divide(1.0 + each[0], inverse, out=np.zeros_like(inverse), where=inverse > 0.0)
+            found, by_factor[0, i], by_vis = noise.noise_slopes(half, *at)
+            by_number += found
+            if by_vis is not None:
+                seeds[i][0] = by_vis
+        by_noise = self._varied.pull_back(by_number, by_factor)[0]
+        by_sky = self._batch.pull_back(self._engines.adjoint(self._batch, seeds))[0]
+        return np.asarray(super().product(change) + by_noise + by_sky)
+
+    def arrow(self, space: ArrowSpace) -> Arrow:
+        """F in the states of a space, in blocks: see `Fisher.arrow`."""
+        found, index = super().arrow(space), space.layout.index
+        m, there = index.shape[1], index != NONE
+        for i, each in self._relative(space.changes):
+            segments = space.segment_of_time[i][self._engines.rimes[i].rows.time_index]
+            for one in np.unique(segments):
+                flat = each[:, segments == one].reshape(len(each), -1)
+                part = flat @ flat.T
+                found.corner[...] += part[m:, m:]
+                if one != NONE:
+                    part[:m] *= there[one, :, None]
+                    found.diagonal[one] += part[:m, :m] * there[one]
+                    found.side[one] += part[:m, m:]
+        return found
+
+    def _relative(self, change: Array) -> Iterator[tuple[int, Array]]:
+        """n of changes of theta (n_change, n_param), of each partition.
+
+        Float64 (n_change, n_row, n_chan, n_corr).
+        """
+        for i, (noise, vis) in enumerate(zip(self._varied.each, self._vis, strict=True)):
+            at = vis, self._numbers, self._batch.noise_factor[0, i]
+            each, along = noise.relative_change(*at, change @ self._slopes[i].T)
+            if self._varied.terms.follows_model:
+                step = max(1, _BYTES // (16 * max(1, vis.size)))
+                for k in range(0, len(change), step):
+                    each[k : k + step] += (np.conj(along) * self._tangent(i, change[k : k + step])).real
+            yield i, each
+
+    def _tangent(self, i: int, change: Array) -> NDArray[np.complex128]:
+        """J times changes of theta, (n_change, n_row, n_chan, n_corr)."""
+        sources = list(self._batch.sources())[i]
+        moved = self._shifted(i, sources, list(self._batch.push_forward(change))[i])
+        return self._engines.rimes[i].tangent(self._shifts.of(i, sources), moved)
