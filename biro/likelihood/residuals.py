@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.treatments.correlated_noise import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
@@ -83,6 +84,27 @@ class Residuals(Density):
             variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
             found.append(factor * np.sqrt(variance))
         return found
+
+    def noise(self, theta: ArrayLike, rng: np.random.Generator) -> list[NDArray[np.complex128]]:
+        """A draw of Gaussian noise over `sigma`, (n_row, n_chan, n_corr) of each partition, for one theta.
+
+        Real and imaginary parts have variance 1, and the correlation that the model states between samples.
+        """
+        shapes = [part.vis.shape for part in self.observation.partitions]
+        drawn = [rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0] for shape in shapes]
+        if isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+            return self._treatment.coloured(self._one(theta), drawn)
+        return drawn
+
+    def whitened(self, theta: ArrayLike) -> list[NDArray[np.complex128]] | None:
+        """Residuals over the stated noise without the correlation that was fitted, for one theta.
+
+        Independent samples (n_row, n_chan, n_corr) of each partition, whose real and imaginary parts have the
+        variance s^2 where model and noise are right; None where the model has no correlation of the noise.
+        """
+        if not isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+            return None
+        return self._treatment.whitened(self._one(theta), self.predict(theta))
 
     @property
     def _inner(self) -> InnerTreatment | None:
