@@ -95,8 +95,9 @@ def factors(patterns: Patterns, rho: float, h: float, *, smoothed: bool) -> Fact
     else:
         _plain_factors(patterns.place, patterns.begin, rho, rows, slopes)
     begin = patterns.begin[:-1]
-    log_det = 2.0 * np.add.reduceat(np.log(rows[:, 1]), begin) if n else np.zeros(0)
-    by = [2.0 * np.add.reduceat(slope[:, 1] / rows[:, 1], begin) for slope in slopes] if n else []
+    with np.errstate(divide="ignore", invalid="ignore"):
+        log_det = 2.0 * np.add.reduceat(np.log(rows[:, 1]), begin) if n else np.zeros(0)
+        by = [2.0 * np.add.reduceat(slope[:, 1] / rows[:, 1], begin) for slope in slopes] if n else []
     return Factors(rows, slopes, log_det, np.array(by).reshape(2, -1))
 
 
@@ -109,7 +110,9 @@ def _lags(longest: int, rho: float, h: float) -> tuple[Array, Array]:
     by_h = np.array([12.0 * h - 4.0, 2.0 - 8.0 * h, 2.0 * h])
     near = np.abs(m[: longest + 1, None].astype(np.int64) + np.arange(-2, 3))
     each = np.array([2, 1, 0, 1, 2])
-    sums = np.stack([powers[0][near] @ weights[each], powers[1][near] @ weights[each], powers[0][near] @ by_h[each]])
+    sums = np.stack(
+        [powers[0][near] @ weights[each], powers[1][near] @ weights[each], powers[0][near] @ by_h[each]]
+    )
     norm, correlation = sums[:, 0].copy(), np.empty((3, longest + 1))
     correlation[0] = sums[0] / norm[0]
     correlation[1:] = (sums[1:] - correlation[0] * norm[1:, None]) / norm[0]
@@ -136,7 +139,9 @@ def _plain_factors(place: Array, begin: Index, rho: float, rows: Array, slopes: 
 def _cholesky_row(k: int, n_before: int, cov: Array, rows: Array, slopes: Array) -> None:
     """Row k of L, of a matrix with two diagonals beside the main one, and its derivatives."""
     second = cov[2, 0] / rows[k - 2, 1] if n_before > 1 else 0.0
-    first = (cov[1, 0] - (second * rows[k - 1, 2] if n_before > 1 else 0.0)) / rows[k - 1, 1] if n_before else 0.0
+    first = (
+        (cov[1, 0] - (second * rows[k - 1, 2] if n_before > 1 else 0.0)) / rows[k - 1, 1] if n_before else 0.0
+    )
     root = math.sqrt(cov[0, 0] - first * first - second * second)
     rows[k, 1], rows[k, 2], rows[k, 3] = root, first, second
     for d in range(2):
@@ -198,7 +203,7 @@ def whiten(x: Complex, begin: Index, first: Index, rows: Array, white: Complex) 
                 value -= rows[k + shift, 0] * x[k - 1] + rows[k + shift, 2] * white[k - 1]
             if k > start + 1:
                 value -= rows[k + shift, 3] * white[k - 2]
-            white[k] = value / rows[k + shift, 1]
+            white[k] = value * (1.0 / rows[k + shift, 1])  # complex numbers are never divided by 0
 
 
 @loop
@@ -226,7 +231,7 @@ def unwhiten(white: Complex, begin: Index, first: Index, rows: Array, middle: Co
                 value -= rows[k + 1 + shift, 2] * middle[k + 1]
             if k + 2 < end:
                 value -= rows[k + 2 + shift, 3] * middle[k + 2]
-            middle[k] = value / rows[k + shift, 1]
+            middle[k] = value * (1.0 / rows[k + shift, 1])
             y[k] = middle[k]
             if k + 1 < end:
                 y[k] -= rows[k + 1 + shift, 0] * middle[k + 1]

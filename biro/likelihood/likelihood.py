@@ -371,11 +371,12 @@ class Likelihood(Residuals, Closing):
         """
         size = sum(part.vis.size for part in self.observation.partitions)
         # Gains belong to all times, and noise to all antennas.
-        belongs = self.full_model.has_fitted_gains or self.model.noise_terms is not None
+        noise = self.model.noise_terms or self.model.noise_correlation
+        belongs = self.full_model.has_fitted_gains or noise is not None
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
-        data, models = self.corrected(theta).partitions, self.predict(theta)
+        data, models = self.independent(theta).partitions, self.predict(theta)
         of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
         return [text for text in (self.undetermined, self.lone_gains, *of_data) if text]
 

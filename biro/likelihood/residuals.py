@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -54,7 +55,7 @@ class Residuals(Density):
 
         See `biro.observation.noise.residual_scatter`; for one vector theta.
         """
-        data, whole = self.corrected(theta).partitions, self._of_all_data
+        data, whole = self.independent(theta).partitions, self._of_all_data
         # Gains that fit best make residuals smaller: so many of them are independent.
         share = np.sqrt(2.0 * self.n_vis / np.maximum(self.n_data, 1))
         model_of = partial(whole._engines.predict_some, whole._sky_batch(theta))
@@ -96,15 +97,24 @@ class Residuals(Density):
             return self._treatment.coloured(self._one(theta), drawn)
         return drawn
 
-    def whitened(self, theta: ArrayLike) -> list[NDArray[np.complex128]] | None:
-        """Residuals over the stated noise without the correlation that was fitted, for one theta.
+    def independent(self, theta: ArrayLike) -> Observation:
+        """The data as for `corrected`, for tests that take residuals as independent of one another.
 
-        Independent samples (n_row, n_chan, n_corr) of each partition, whose real and imaginary parts have the
-        variance s^2 where model and noise are right; None where the model has no correlation of the noise.
+        Where the model has noise that is correlated, they are V + z / sqrt(w), with the model visibilities V
+        and z what is left of the residuals without that correlation.
         """
+        data = self.corrected(theta)
         if not isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
-            return None
-        return self._treatment.whitened(self._one(theta), self.predict(theta))
+            return data
+        models, parts = self.predict(theta), []
+        white = self._treatment.whitened(self._one(theta), models)
+        for part, model, z in zip(data.partitions, models, white, strict=True):
+            root = np.sqrt(part.weight, dtype=np.float64)
+            vis = np.where(
+                root > 0.0, model + np.divide(z, root, out=np.zeros_like(z), where=root > 0.0), 0.0
+            )
+            parts.append(replace(part, vis=vis))
+        return replace(data, partitions=tuple(parts))
 
     @property
     def _inner(self) -> InnerTreatment | None:

@@ -52,8 +52,8 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
     """The observation as it would be with these parameters: layout, flags and weights are its own.
 
     V(theta) + sigma (x + i y), with sigma = s / sqrt(w) and the model's noise factor s, or what noise that
-    differs among baselines makes of it (`Likelihood.sigma`), and x and y standard normal, correlated where the
-    model says so (`Likelihood.noise`), or Student's t in two dimensions; 0 where the weight is 0.
+    differs among baselines makes of it (`Likelihood.sigma`), and x and y standard normal, correlated where
+    the model says so (`Likelihood.noise`), or Student's t in two dimensions; 0 where the weight is 0.
 
     Parameters
     ----------

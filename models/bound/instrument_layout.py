@@ -51,6 +51,8 @@ class InstrumentLayout:
         Slots that only mean something from 0 on.
     correlation : int (2,) or None
         Slots of rho and of the smoothing of correlated noise; None where samples are independent.
+    limited : list of (int, float, float)
+        Slots that only mean something within two numbers.
     """
 
     def __init__(
@@ -86,6 +88,9 @@ class InstrumentLayout:
         is_student = noise.distribution == "student-t"
         self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
         self.correlation = _correlation(noise, slots) if noise.correlation else None
+        ends = ((0.0, 1.0), (-0.5, 0.5))
+        found = [] if self.correlation is None else self.correlation.tolist()
+        self.limited = [(slot, *pair) for slot, pair in zip(found, ends, strict=False)]
 
     def taken(self, samples: Sequence[Samples]) -> InstrumentLayout:
         """The tables of some times and channels of each partition; one object where they are alike."""

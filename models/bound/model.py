@@ -485,9 +485,8 @@ class BoundModel:
             implied.limit(slot, 0.0, np.inf, above_low=True)
         for slot in self._instrument.not_negative:
             implied.limit(slot, 0.0, np.inf)
-        if self._instrument.correlation is not None:
-            for slot, *ends in zip(self._instrument.correlation.tolist(), (0.0, -0.5), (1.0, 0.5), strict=True):
-                implied.limit(slot, *ends)
+        for slot, low, high in self._instrument.limited:
+            implied.limit(slot, low, high)
         implied.constraints(self.model.constraints)
         chains, orders = split_orders(self._resolved, implied.orders)
         checks: list[Check] = [*implied.limits, *orders]

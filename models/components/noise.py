@@ -71,8 +71,8 @@ class Noise:
         neighbouring channels before these were smoothed. By default a uniform prior over 0 .. 1 for "time",
         0 for "chan".
     smoothing : number from -0.5 to 0.5, optional
-        h of channels that were smoothed with the weights (h, 1 - 2h, h): 0.25 is Hanning smoothing. By default
-        a uniform prior over 0 .. 0.5; for "chan" alone.
+        h of channels that were smoothed with the weights (h, 1 - 2h, h): 0.25 is Hanning smoothing. By
+        default a uniform prior over 0 .. 0.5; for "chan" alone.
     """
 
     label: ClassVar[str] = "noise"
@@ -121,8 +121,8 @@ class Noise:
         if self.has_terms or self.distribution != "gaussian":
             raise ModelError(
                 f'correlation = "{self.correlation}" is for Gaussian noise with one factor of all baselines: '
-                'leave out distribution, per = "antenna", additive, edges, and the prior of systematic; or leave '
-                "out correlation"
+                'leave out distribution, per = "antenna", additive, edges, and the prior of systematic; or '
+                "leave out correlation"
             )
         if self.correlation == "time" and "smoothing" in given:
             raise ModelError('smoothing: is that of channels, and goes with correlation = "chan"')

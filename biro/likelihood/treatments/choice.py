@@ -91,10 +91,10 @@ def _refuse_correlation(gains: Gains, linear: list[str]) -> None:
     """
     if gains != "sample":
         raise InputError(
-            f'[noise] correlation goes with gains="sample" alone, found gains="{gains}": leave one of them out'
+            f'[noise] correlation goes with gains="sample" alone, found gains="{gains}": leave out one'
         )
     if linear:
         raise InputError(
-            f"[noise] correlation does not go with marginalise = true, found that of {first_few(linear)}: leave "
-            "it out, and they are fitted"
+            f"[noise] correlation does not go with marginalise = true, found that of {first_few(linear)}: "
+            "leave it out, and they are fitted"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.treatments.closures import possible
 from biro.likelihood.treatments.noise_sequences import NoiseSequences, median_spacing
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -22,7 +23,7 @@ from rime_kernels.correlated_noise import Factors
 Array = NDArray[np.float64]
 _LAGS = (1, 2, 3, 4)
 _SIGNIFICANCE, _LEAST = 5.0, 0.05
-"""Standard deviations and size of a correlation that the model of the noise leaves, below which it is good."""
+"""Standard deviations and size of a correlation that is left, below which the model of the noise is good."""
 
 
 class VisibilitiesWithCorrelatedNoise:
@@ -32,8 +33,9 @@ class VisibilitiesWithCorrelatedNoise:
 
         ln L = -x^H R^-1 x / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s - ln det R
 
-    of complex samples whose real and imaginary parts have this covariance each (`rime_kernels.correlated_noise`
-    has R). Model visibilities come from the engines, on any backend; the sums over them are taken here.
+    of complex samples whose real and imaginary parts have this covariance each
+    (`rime_kernels.correlated_noise` has R). Model visibilities come from the engines, on any backend; the
+    sums over them are taken here.
 
     Parameters
     ----------
@@ -76,18 +78,21 @@ class VisibilitiesWithCorrelatedNoise:
         chi2, log_det = np.full(factor.shape, np.nan), np.zeros(len(batch))
         by_number, gradients, of_model = np.zeros_like(numbers), [], list(batch.sources())
         for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
-            parts = []
-            for b in range(len(batch)):
-                one, each = sources.entries(b, b + 1), self._each[i]
-                if one.impossible().any():
-                    parts.append(self._engines.rimes[i].chi2_and_gradient(one)[1])
-                    continue
-                of = each.factors(numbers[b])
-                squares, (volume, by_volume) = each.squares(self._residual(i, one), of), each.log_det(of)
-                chi2[b, i], log_det[b] = squares.value, log_det[b] + volume
-                by_number[b] -= 0.5 * squares.by_number / factor[b, i] ** 2 + by_volume
-                parts.append(self._pulled(i, one, squares.weighted))
-            gradients.append(self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(parts)))
+            each = self._each[i]
+            parts = {
+                b: self._engines.rimes[i].chi2_and_gradient(sources.entries(b, b + 1))[1]
+                for b in np.flatnonzero(sources.impossible()).tolist()
+            }
+            for rows, some, residuals in self._residuals(i, sources):
+                for b, residual in zip(range(rows.start, rows.stop), residuals, strict=True):
+                    of = each.factors(numbers[b])
+                    squares, (volume, by_volume) = each.squares(residual, of), each.log_det(of)
+                    chi2[b, i], log_det[b] = squares.value, log_det[b] + volume
+                    by_number[b] -= 0.5 * squares.by_number / factor[b, i] ** 2 + by_volume
+                    residual[...] = squares.weighted
+                parts[rows.start] = self._pulled(i, some, residuals)
+            joined = Gradient.joined([parts[b] for b in sorted(parts)])
+            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
         by_factor = self._normalisation.slopes(chi2, factor)[1]
         of_noise = self._model.pull_back_noise(by_factor) + self._numbers.pull_back(by_number)
         value = self._log_likelihood(batch, chi2) - log_det
@@ -125,7 +130,11 @@ class VisibilitiesWithCorrelatedNoise:
                 correlation, n = each.correlation(white, lag)
                 sums[lag] = [sums[lag][0] + n * correlation, sums[lag][1] + n]
         found = {lag: total / n for lag, (total, n) in sums.items() if n}
-        far = [lag for lag, r in found.items() if abs(r) > max(_LEAST, _SIGNIFICANCE / math.sqrt(2.0 * sums[lag][1]))]
+        far = [
+            lag
+            for lag, r in found.items()
+            if abs(r) > max(_LEAST, _SIGNIFICANCE / math.sqrt(2.0 * sums[lag][1]))
+        ]
         if not far:
             return []
         worst = max(far, key=lambda lag: abs(found[lag]))
@@ -163,25 +172,28 @@ class VisibilitiesWithCorrelatedNoise:
         numbers, log_det = self._numbers(batch.theta), np.zeros(len(batch))
         chi2 = np.full((len(batch), len(self._each)), np.nan)
         for i, sources in enumerate(self._engines.sources(batch)):
-            for b in np.flatnonzero(~sources.impossible()).tolist():
-                of = self._each[i].factors(numbers[b])
-                chi2[b, i] = self._each[i].square(self._residual(i, sources.entries(b, b + 1)), of)
-                log_det[b] += self._each[i].log_det(of)[0]
+            for rows, _, residuals in self._residuals(i, sources):
+                for b, residual in zip(range(rows.start, rows.stop), residuals, strict=True):
+                    of = self._each[i].factors(numbers[b])
+                    chi2[b, i] = self._each[i].square(residual, of)
+                    log_det[b] += self._each[i].log_det(of)[0]
         return chi2, log_det
 
     def _log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
         """ln L of independent noise."""
         return self._normalisation.log_likelihood(chi2, self._normalisation.of_factor(batch.noise_factor))
 
-    def _residual(self, i: int, sources: Sources) -> NDArray[np.complexfloating]:
-        """V - D of partition i for a batch of one."""
-        return np.asarray(self._engines.rimes[i].predict(sources)[0] - self._observation.partitions[i].vis)
+    def _residuals(self, i: int, sources: Sources) -> Iterator[tuple[slice, Sources, NDArray[np.complex128]]]:
+        """Entries of a batch that are possible, some at a time, with V - D of partition i."""
+        part = self._observation.partitions[i]
+        for rows, some in possible(sources, part):
+            yield rows, some, np.asarray(self._engines.rimes[i].predict(some) - part.vis, np.complex128)
 
     def _pulled(self, i: int, sources: Sources, weighted: NDArray[np.complex128]) -> Gradient:
-        """Re(J^H y) of y (n_row, n_chan, n_corr), for which an adjoint takes y over the weights."""
+        """Re(J^H y) of y (n_batch, n_row, n_chan, n_corr), for which an adjoint takes y over the weights."""
         weight = self._observation.partitions[i].weight
         divided = np.divide(weighted, weight, out=np.zeros_like(weighted), where=weight > 0)
-        return self._engines.rimes[i].adjoint(sources, divided[None])
+        return self._engines.rimes[i].adjoint(sources, divided)
 
 
 class CorrelatedSums:
@@ -213,4 +225,4 @@ class CorrelatedSums:
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H C^-1 J v) s^2 for one change v of the sources of partition i."""
         (column,) = self._rimes[i].tangent(sources, change)
-        return self._pulled(i, sources, self._each[i].weighted(column, self._of[i]))
+        return self._pulled(i, sources, self._each[i].weighted(column, self._of[i])[None])

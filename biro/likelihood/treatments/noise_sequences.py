@@ -113,7 +113,7 @@ class NoiseSequences:
         white = self._white(change, of)[1]
         middle, y = np.empty_like(white), np.empty_like(white)
         unwhiten(white, begin, first, of.rows, middle, y)
-        return self._scattered(y) * self._root
+        return np.asarray(self._scattered(y) * self._root)
 
     def products(self, columns: NDArray[np.complexfloating], of: Factors) -> Array:
         """Re(J^H sqrt(w) R^-1 sqrt(w) J) of columns (n_column, n_row, n_chan, n_corr)."""
@@ -133,7 +133,7 @@ class NoiseSequences:
         return self._scattered(found)
 
     def correlation(self, white: Complex, lag: int) -> tuple[float, int]:
-        """Correlation of whitened residuals (n_row, n_chan, n_corr) with those before them, of so many pairs."""
+        """Correlation of whitened residuals (n_row, n_chan, n_corr) so far apart, and of how many pairs."""
         each, (begin, _, _) = white.ravel()[self._sample], self._sequences
         since = np.arange(len(each)) - np.repeat(begin[:-1], np.diff(begin))
         later = np.flatnonzero(since >= lag)
@@ -147,7 +147,9 @@ class NoiseSequences:
         """Fisher information on rho, the smoothing and, last but for 1/s and 1/s^2, s: float64 (3, 3)."""
         count = np.bincount(self._sequences.pattern, minlength=len(of.log_det)).astype(np.float64)
         found = np.empty((3, 3))
-        found[:2, :2] = np.einsum("p,pab->ab", count, information(self._patterns, of, smoothed=self._smoothed))
+        found[:2, :2] = np.einsum(
+            "p,pab->ab", count, information(self._patterns, of, smoothed=self._smoothed)
+        )
         found[:2, 2] = found[2, :2] = 2.0 * (of.log_det_slopes @ count)
         found[2, 2] = 4.0 * len(self._sample)
         return found
@@ -187,8 +189,9 @@ def _along_times(part: Partition, spacing: float) -> tuple[Index, Array]:
     both = np.flatnonzero(np.isin(pair, turned) & (first != second))
     if both.size:
         raise InputError(
-            f'correlation = "time": {part.field}, spw {part.spw} has rows of the antennas {first[both[0]]} and '
-            f"{second[both[0]]} in either order; swap antennas, uvw and visibilities of these rows"
+            f'correlation = "time": {part.field}, spw {part.spw} has rows of the antennas '
+            f"{first[both[0]]} and {second[both[0]]} in either order; swap antennas, uvw and visibilities "
+            "of these rows"
         )
     n = part.n_chan * part.n_corr
     key = (pair[:, None] * n + np.arange(n)).reshape(part.vis.shape)
@@ -209,7 +212,8 @@ def _along_channels(part: Partition) -> tuple[Index, Array]:
 def _patterns(gaps: Array, begin: Index) -> tuple[Patterns, Index]:
     """Gaps before each sample as patterns, each once; and the pattern of each sequence."""
     known: dict[bytes, int] = {}
-    kept, pattern = [], np.empty(len(begin) - 1, np.int64)
+    kept: list[Array] = []
+    pattern = np.empty(len(begin) - 1, np.int64)
     for i, (start, end) in enumerate(zip(begin[:-1].tolist(), begin[1:].tolist(), strict=True)):
         own = gaps[start:end]
         k = pattern[i] = known.setdefault(own.tobytes(), len(known))
@@ -222,6 +226,6 @@ def _patterns(gaps: Array, begin: Index) -> tuple[Patterns, Index]:
 def _same_time(part: Partition, sample: int) -> str:
     row = sample // (part.n_chan * part.n_corr)
     return (
-        f'correlation = "time": {part.field}, spw {part.spw} has two rows of the antennas {part.antenna1[row]} '
-        f"and {part.antenna2[row]} at one time; leave one of them out"
+        f'correlation = "time": {part.field}, spw {part.spw} has two rows of the antennas '
+        f"{part.antenna1[row]} and {part.antenna2[row]} at one time; leave one of them out"
     )
