@@ -390,3 +390,13 @@ def test_two_rows_at_one_time_are_refused(tmp_path: Path) -> None:
     same = replace(made, partitions=(replace(part, time=time, time_index=np.zeros(part.n_row, np.int32)),))
     with pytest.raises(InputError, match="two rows of the antennas"):
         biro.Likelihood(same, sky(ONE_SOURCE + TIME, tmp_path))
+
+
+def test_white_noise_is_no_prior_that_cuts_off(tmp_path: Path) -> None:
+    """Where noise is independent the most probable rho is 0 in half of all data: that is no warning."""
+    noise = white(np.random.default_rng(4), 24, 10, 4, 2)
+    noise[1:] -= 0.1 * noise[:-1]  # so that rho, which is not below 0, is best at 0
+    likelihood = regular(noise, GAUSSIAN, TIME + "factor = 1\n", tmp_path)
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False)
+    assert posterior["noise.rho"].max() < 0.05
+    assert "CUT OFF" not in str(posterior.summary())
