@@ -368,13 +368,14 @@ class Likelihood(Residuals, Closing):
         times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
-        # Gains belong to all times, and noise to all antennas or lengths of baselines.
+        # Gains belong to all times, noise to all antennas or lengths of baselines, or to neighbours in time.
         noise = self.model.model.noise
-        belongs = self.full_model.has_fitted_gains or noise.of_antennas or bool(noise.edges)
+        of_noise = noise.of_antennas or bool(noise.edges) or self.model.noise_correlation is not None
+        belongs = self.full_model.has_fitted_gains or of_noise
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
-        data, models = self.corrected(theta).partitions, self.predict(theta)
+        data, models = self.independent(theta).partitions, self.predict(theta)
         of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
         return [text for text in (self.undetermined, self.lone_gains, *of_data) if text]
 

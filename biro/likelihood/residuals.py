@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.treatments.correlated_noise import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
@@ -53,7 +55,7 @@ class Residuals(Density):
 
         Of large data some baselines and channels are taken, about a million visibilities in all.
         """
-        data, found = self.corrected(theta).partitions, []
+        data, found = self.independent(theta).partitions, []
         models, factors = self.residual_models(theta), self.noise_factor(theta)
         for part, (rows, channels), model, factor in zip(data, self._looked_at, models, factors, strict=True):
             found.append(ResidualData(part.some(rows, channels), model, float(factor)))
@@ -102,6 +104,36 @@ class Residuals(Density):
             variance = np.divide(1.0, weight, out=np.zeros(weight.shape), where=weight > 0)
             found.append(factor * np.sqrt(variance))
         return found
+
+    def noise(self, theta: ArrayLike, rng: np.random.Generator) -> list[NDArray[np.complex128]]:
+        """A draw of Gaussian noise over `sigma`, (n_row, n_chan, n_corr) of each partition, for one theta.
+
+        Real and imaginary parts have variance 1, and the correlation that the model states between samples.
+        """
+        shapes = [part.vis.shape for part in self.observation.partitions]
+        drawn = [rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0] for shape in shapes]
+        if isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+            return self._treatment.coloured(self._one(theta), drawn)
+        return drawn
+
+    def independent(self, theta: ArrayLike) -> Observation:
+        """The data as for `corrected`, for tests that take residuals as independent of one another.
+
+        Where the model has noise that is correlated, they are V + z / sqrt(w), with the model visibilities V
+        and z what is left of the residuals without that correlation.
+        """
+        data = self.corrected(theta)
+        if not isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+            return data
+        models, parts = self.predict(theta), []
+        white = self._treatment.whitened(self._one(theta), models)
+        for part, model, z in zip(data.partitions, models, white, strict=True):
+            root = np.sqrt(part.weight, dtype=np.float64)
+            vis = np.where(
+                root > 0.0, model + np.divide(z, root, out=np.zeros_like(z), where=root > 0.0), 0.0
+            )
+            parts.append(replace(part, vis=vis))
+        return replace(data, partitions=tuple(parts))
 
     @property
     def _inner(self) -> InnerTreatment | None:

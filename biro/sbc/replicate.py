@@ -52,8 +52,8 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
     """The observation as it would be with these parameters: layout, flags and weights are its own.
 
     V(theta) + sigma (x + i y), with sigma = s / sqrt(w) and the model's noise factor s, or what noise that
-    differs among baselines makes of it (`Likelihood.sigma`), and x and y standard normal, or Student's t in
-    two dimensions where the model says so; 0 where the weight is 0.
+    differs among baselines makes of it (`Likelihood.sigma`), and x and y standard normal, correlated where
+    the model says so (`Likelihood.noise`), or Student's t in two dimensions; 0 where the weight is 0.
 
     Parameters
     ----------
@@ -63,11 +63,11 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
     """
     observation, dof = likelihood.observation, likelihood.model.noise_dof(theta[None])
     models, parts = likelihood.predict(theta), []
-    sigmas = likelihood.sigma(theta, models)
+    sigmas, drawn = likelihood.sigma(theta, models), likelihood.noise(theta, rng)
     for i, (part, model) in enumerate(zip(observation.partitions, models, strict=True)):
-        noise = rng.standard_normal((*part.vis.shape, 2)).view(np.complex128)[..., 0]
+        noise = drawn[i]
         if dof is not None:
-            noise /= np.sqrt(rng.chisquare(dof[0, i], noise.shape) / dof[0, i])
+            noise = noise / np.sqrt(rng.chisquare(dof[0, i], noise.shape) / dof[0, i])
         vis = np.where(part.weight > 0, model + sigmas[i] * noise, 0.0)
         parts.append(replace(part, vis=vis.astype(part.vis.dtype)))
     return replace(observation, partitions=tuple(parts), source="simulated")

@@ -14,6 +14,7 @@ from biro.models.quantities.parameter import Column
 from biro.target.protocol import SampledLikelihood, integrates
 
 log = logging.getLogger(__name__)
+_FROM_ZERO = ("noise.rho", "noise.smoothing", "noise.systematic", "noise.additive")
 
 
 class Target:
@@ -55,6 +56,8 @@ class Target:
             span = ends[1] - ends[0]
             self.wraps: NDArray[np.bool_] = np.abs(span - period) <= 1e-9 * period
         known = np.isfinite(ends) & ~self.wraps
+        # Noise that is not there: no prior cuts off what cannot be below 0.
+        known[0] &= ~((ends[0] == 0.0) & [p.name.startswith(_FROM_ZERO) for p in likelihood.parameters])
         self._ends = [
             [float(x) if k else None for x, k in zip(*of, strict=True)]
             for of in zip(ends, known, strict=True)

@@ -49,6 +49,10 @@ class InstrumentLayout:
         Slots that only mean something above 0.
     not_negative : list of int
         Slots that only mean something from 0 on.
+    correlation : int (2,) or None
+        Slots of rho and of the smoothing of correlated noise; None where samples are independent.
+    limited : list of (int, float, float)
+        Slots that only mean something within two numbers.
     """
 
     def __init__(
@@ -83,6 +87,10 @@ class InstrumentLayout:
         self.noise = self._add_noise(noise, partitions, slots, "factor")
         is_student = noise.distribution == "student-t"
         self.dof = self._add_noise(noise, partitions, slots, "dof") if is_student else None
+        self.correlation = _correlation(noise, slots) if noise.correlation else None
+        ends = ((0.0, 1.0), (-0.5, 0.5))
+        found = [] if self.correlation is None else self.correlation.tolist()
+        self.limited = [(slot, *pair) for slot, pair in zip(found, ends, strict=False)]
 
     def taken(self, samples: Sequence[Samples]) -> InstrumentLayout:
         """The tables of some times and channels of each partition; one object where they are alike."""
@@ -117,6 +125,13 @@ class InstrumentLayout:
         }
         self.positive += slot_of.values()
         return np.array([slot_of[group] for group in groups], dtype=np.int64)
+
+
+def _correlation(noise: Noise, slots: Slots) -> NDArray[np.int64]:
+    """Slots of rho and of the smoothing, which "time" does not have."""
+    given = [(key, getattr(noise, key)) for key in ("rho", "smoothing")]
+    found = [ZERO if value is None else slots.add("noise", key, value, NUMBER) for key, value in given]
+    return np.array(found, np.int64)
 
 
 @dataclass(frozen=True, eq=False)

@@ -77,6 +77,8 @@ class BoundModel:
         In the order of the arrays: points, then Gaussians.
     noise_terms : NoiseTerms or None
         Factors of antennas and what is added to the stated noise; None where there is neither.
+    noise_correlation : PerPartition or None
+        rho and the smoothing of correlated noise, two numbers; None where samples are independent.
     parts : BoundParts
         What makes a `ThetaBatch` of checked theta.
     """
@@ -125,6 +127,8 @@ class BoundModel:
         self.parts = BoundParts(self._prior, self._assembly, factor, noise_dof)
         terms = self._instrument.noise_terms
         self.noise_terms = None if terms is None else NoiseTerms(self._resolved, terms)
+        correlation = self._instrument.correlation
+        self.noise_correlation = None if correlation is None else PerPartition(self._resolved, correlation)
         if self._layout.has_functions:
             middle = self.sources(self.prior_transform(np.full((1, self.n_param), 0.5)), 0)
             n, longest = middle.n_profile, max(partition.longest for partition in partitions)
@@ -481,6 +485,8 @@ class BoundModel:
             implied.limit(slot, 0.0, np.inf, above_low=True)
         for slot in self._instrument.not_negative:
             implied.limit(slot, 0.0, np.inf)
+        for slot, low, high in self._instrument.limited:
+            implied.limit(slot, low, high)
         implied.constraints(self.model.constraints)
         chains, orders = split_orders(self._resolved, implied.orders)
         checks: list[Check] = [*implied.limits, *orders]

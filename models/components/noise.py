@@ -12,7 +12,7 @@ from biro.models.components.antenna_terms.per_antenna import read_own
 from biro.models.components.partition_view import PartitionView
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, Quantity, QuantityLike, quantity, read_entry, series
-from biro.models.quantities.prior import LogUniform
+from biro.models.quantities.prior import LogUniform, Uniform
 from biro.models.quantities.strict import Entry, did_you_mean, short_repr, strict
 from biro.models.quantities.units import FLUX, NUMBER, Dimension
 
@@ -22,9 +22,12 @@ SPLITS = ("hands", "correlation")
 """Groupings that split partitions before a model is bound to them."""
 PER = (*GROUPINGS, *SPLITS, "antenna")
 DISTRIBUTIONS = ("gaussian", "student-t")
+CORRELATIONS = ("time", "chan")
+"""Along what the noise of neighbouring samples may be correlated."""
 LOWEST, HIGHEST = 1e-3, 1e3
 """Ends of the prior of a noise factor that no entry gives, where nothing is known of the data."""
 _DOF = LogUniform(1.0, 1000.0)
+_OF_CHANNELS: dict[str, QuantityLike] = {"rho": 0.0, "smoothing": Uniform(0.0, 0.5)}
 
 
 @strict
@@ -58,6 +61,17 @@ class Noise:
         makes one parameter each, and a list gives each.
     antenna : {name: {"factor": ...}}
         Antennas that have a factor of their own, where factors are those of antennas.
+    correlation : "time" or "chan", optional
+        Noise is correlated between neighbouring times of each baseline, channel and correlation, or between
+        neighbouring channels of each row and correlation, in the same way in all partitions. By default all
+        samples are independent.
+    rho : number from 0 to below 1, optional
+        Correlation of the noise at the median spacing of times (rho^(dt / spacing) at others), or of
+        neighbouring channels before these were smoothed. By default a uniform prior over 0 .. 1 for "time",
+        0 for "chan".
+    smoothing : number from -0.5 to 0.5, optional
+        h of channels that were smoothed with the weights (h, 1 - 2h, h): 0.25 is Hanning smoothing. By
+        default a uniform prior over 0 .. 0.5; for "chan" alone.
     """
 
     label: ClassVar[str] = "noise"
@@ -69,6 +83,9 @@ class Noise:
     additive: Entry = None
     edges: Entry = None
     antenna: Entry = None
+    correlation: Entry = None
+    rho: QuantityLike = None
+    smoothing: QuantityLike = None
 
     def __post_init__(self) -> None:
         read_factor = partial(quantity, dimension=NUMBER)
@@ -91,6 +108,29 @@ class Noise:
         if self.edges and not (self.systematic or self.additive):
             raise ModelError("edges: go with systematic, additive or both, which are not given")
         self._check_distribution()
+        self._check_correlation()
+
+    def _check_correlation(self) -> None:
+        given = [key for key in ("rho", "smoothing") if getattr(self, key) is not None]
+        if self.correlation is None:
+            if given:
+                raise ModelError(f'{given[0]}: belongs to correlation = "time" or "chan", which is not set')
+            return
+        _check_word("correlation", self.correlation, CORRELATIONS)
+        if self.has_terms or self.distribution != "gaussian":
+            raise ModelError(
+                f'correlation = "{self.correlation}" is for Gaussian noise with one factor of all baselines: '
+                'leave out distribution, per = "antenna", additive, edges, and the prior of systematic; or '
+                "leave out correlation"
+            )
+        if self.correlation == "time" and "smoothing" in given:
+            raise ModelError('smoothing: is that of channels, and goes with correlation = "chan"')
+        default = {"rho": Uniform(0.0, 1.0)} if self.correlation == "time" else _OF_CHANNELS
+        for key, value in default.items():
+            own = value if getattr(self, key) is None else getattr(self, key)
+            object.__setattr__(self, key, read_entry(key, quantity, own, NUMBER))
+        if isinstance(self.rho, Fixed) and self.rho.value == 1.0:
+            raise ModelError("rho: below 1, at which all samples of a sequence have the same noise, found 1")
 
     def _check_distribution(self) -> None:
         if self.distribution == "student-t":

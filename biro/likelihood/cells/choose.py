@@ -181,6 +181,8 @@ def refuse(likelihood: Compared) -> None:
         problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
     elif model.noise_terms is not None:
         problem = "noise as one factor of all baselines, without a systematic error"
+    elif model.noise_correlation is not None:
+        problem = "samples of independent noise, not [noise] correlation"
     elif likelihood.gains == "closures":
         problem = "visibilities: closures are made of those of each time and channel"
     elif marginal:

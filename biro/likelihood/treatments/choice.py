@@ -8,6 +8,7 @@ from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
 from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
+from biro.likelihood.treatments.correlated_noise import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear
@@ -27,6 +28,8 @@ def needing_all_data(gains: Gains, model: BoundModel, full: BoundModel) -> str:
         return "gains that are fitted"
     if model is not full:
         return "marginalise = true"
+    if model.noise_correlation is not None:
+        return "correlated noise"
     return "" if model.noise_terms is None else "noise that differs among baselines or follows the model"
 
 
@@ -55,6 +58,9 @@ def treatment_of(
             "follows the amplitude of the model, so that the integral has no closed form; leave "
             "marginalise = true out, and they are fitted"
         )
+    if model.noise_correlation is not None:
+        _refuse_correlation(gains, linear)
+        return VisibilitiesWithCorrelatedNoise(observation, model, engines)
     if linear and gains == "sample":
         return Linear(observation, model, engines, Inner(full, model))
     if linear and gains == "closures":
@@ -80,3 +86,21 @@ def treatment_of(
         return of_closures(observation, model, engines)
     kind = Visibilities if model.noise_terms is None else VisibilitiesWithNoiseTerms
     return kind(observation, model, engines)
+
+
+def _refuse_correlation(gains: Gains, linear: list[str]) -> None:
+    """Refuse what does not go with correlated noise.
+
+    Raises
+    ------
+    InputError
+    """
+    if gains != "sample":
+        raise InputError(
+            f'[noise] correlation goes with gains="sample" alone, found gains="{gains}": leave out one'
+        )
+    if linear:
+        raise InputError(
+            f"[noise] correlation does not go with marginalise = true, found that of {first_few(linear)}: "
+            "leave it out, and they are fitted"
+        )
