@@ -18,15 +18,16 @@ from biro.files.json_value import JsonValue
 from biro.formatting import Tabular, digits_after_point, first_few
 from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
+from biro.maximum.exploration import Explored, explore
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import Mode, exchange_warning, modes_warning
 from biro.maximum.newton import ENOUGH
 from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings, fits_at
-from biro.maximum.search import search
 from biro.maximum.segments.climb import N_START, SegmentClimb
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments
 from biro.maximum.starts import starting_points
+from biro.maximum.tempering import Particles
 from biro.models.quantities.parameter import Column
 from biro.progress import bar
 from biro.target.checked import Target
@@ -35,14 +36,6 @@ from biro.target.protocol import DifferentiableLikelihood, Watch
 log = logging.getLogger(__name__)
 
 STARTS = 16
-SEARCHABLE = 30
-"""Parameters up to which differential evolution finds anything.
-
-With 41 (six points, a circle and three ellipses, 3C273) it ended below what climbs reached, and took half of
-the time.
-"""
-N_SEARCH = 3
-"""Searches of the prior at most: until one of them ends at a maximum that was found before."""
 _LISTED, _SHOWN = 5, 4
 """Modes that the table lists, and parameters that it shows of each."""
 _ENDS = {-1: "at its lower end", 0: "", 1: "at its upper end"}
@@ -81,6 +74,11 @@ class Maximum(Tabular):
     seed : int
     fits : tuple of PartitionFit
         How well each partition is fitted.
+    missed_mass : float or None
+        Estimated part of the posterior in modes that were not found (`biro.maximum.exploration`); None where
+        none were looked for, as from a start that was given.
+    particles : Particles or None
+        Draws of the posterior by tempering; None where that would have taken too long.
     """
 
     columns: tuple[Column, ...]
@@ -102,6 +100,8 @@ class Maximum(Tabular):
     n_gradient: int
     seed: int
     fits: tuple[PartitionFit, ...] = ()
+    missed_mass: float | None = None
+    particles: Particles | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -213,6 +213,7 @@ class Maximum(Tabular):
             "n_end": self.n_end,
             "n_agree": self.n_agree,
             "n_search": self.n_search,
+            "missed_mass": self.missed_mass,
             "modes": [self._mode_record(mode) for mode in self.modes],
             "exchangeable": list(self.exchangeable),
             "n_gradient": self.n_gradient,
@@ -355,19 +356,14 @@ def _maximise(
     if many is not None and np.ndim(starts) == 0:
         starts = min(int(np.asarray(starts)), N_START)
     first = starting_points(ascent, starts, np.random.default_rng(seed))
-    climbs = Climbs(ascent, target.columns, first) if many is None else SegmentClimb(ascent, many, first)
-    n_search = 0
-    if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree:
-        log.info(
-            "only %d of %d starts reached the highest maximum: differential evolution searches the prior",
-            climbs.found.n_agree,
-            len(climbs.ends),
-        )
-        while n_search < N_SEARCH:
-            unit, _ = search(target, seed + n_search, watch)
-            n_search += 1
-            if not climbs.add(target.theta(unit[None])):
-                break
+    explored = Explored()
+    climbs: Climbs | SegmentClimb
+    if many is not None:
+        climbs = SegmentClimb(ascent, many, first)
+    else:
+        climbs = Climbs(ascent, target.columns, first)
+        if np.ndim(starts) == 0:
+            explored = explore(target, ascent, climbs, len(first), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     log_prior = float(likelihood.log_prior(theta[None])[0])
@@ -384,10 +380,12 @@ def _maximise(
         labels=tuple(likelihood.observation.labels),
         left=rest.left,
         converged=bool(rest.left < ENOUGH[likelihood.precision]),
-        n_start=len(first),
-        n_end=len(climbs.ends),
+        n_start=climbs.n_start,
+        n_end=climbs.n_climb,
         n_agree=climbs.found.n_agree,
-        n_search=n_search,
+        n_search=explored.n_search,
+        missed_mass=explored.missed_mass,
+        particles=explored.particles,
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=fits_at(likelihood, theta),

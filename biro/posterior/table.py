@@ -153,7 +153,7 @@ class PosteriorTable(Tabular):
     def _about_weights(self) -> list[str]:
         """Whether the weights of the draws of "none" are worth anything."""
         k, overlap = self.diagnostics.get("pareto_k", -math.inf), self.diagnostics.get("overlap", 1.0)
-        if k > TRUSTED:
+        if k > TRUSTED and not self.diagnostics.get("covered"):
             return [
                 "DO NOT TRUST INTERVALS AND EVIDENCE: the posterior is so far from normal that "
                 f"a few draws have most of the weight (k = {k:.2f}, trusted below {TRUSTED}); use a sampler"

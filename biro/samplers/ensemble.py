@@ -188,7 +188,7 @@ class EnsembleRun:
                 maximum = maximise(likelihood, seed=self._seed, starts=self._starts, watch=watch)
                 self._maximum_file.keep(maximum)
                 if not maximum.unidentified:
-                    walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=0.0).theta
+                    walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=False).theta
                     if len(walkers) == n_walker:
                         return self._target.wrapped(walkers), maximum.best_fit
             if np.ndim(self._starts) > 0:
