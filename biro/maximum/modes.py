@@ -240,3 +240,11 @@ def exchange_warning(names: str) -> str:
 def modes_warning(n_mode: int) -> str:
     """What it means that there are several maxima."""
     return f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence"
+
+
+def missed_warning(missed_mass: float) -> str:
+    """What it means that a part of the posterior was not found."""
+    return (
+        f"MODES ARE MISSING: an estimated {100 * missed_mass:.0f} % of the posterior lies in modes that were "
+        "not explored, so that errors and evidence may be far too small; use --sampler dynesty"
+    )

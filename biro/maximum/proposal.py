@@ -1,4 +1,4 @@
-"""The mixture from which draws of the sampler "none" come: normal distributions about all modes, tails, prior.
+"""The mixture from which draws of the sampler "none" come: about all modes, with tails, and the prior.
 
 q(theta) = c pi(theta) + (1 - c) sum_k p_k [(1 - a) N_k(theta) + a T_k(theta)], with p_k the part of the
 evidence of mode k, N_k its normal approximation, T_k Student's t with `DOF` degrees of freedom about the same
@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import wrapped_difference
-from biro.maximum.clouds import Cloud
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import Mode, shares
 from biro.maximum.segments.laplace import SegmentLaplace
+from biro.maximum.tempering.clouds import Cloud
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import Tabular, digits_after_point
+from biro.maximum.modes import COUNTS, missed_warning
 from biro.maximum.partition_fit import PartitionFit, fit_lines, fit_warnings
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.parameter import Column
@@ -83,7 +84,7 @@ class PosteriorTable(Tabular):
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; parameters by name."""
-        record = asdict(self) | {"warnings": self.warnings()}
+        record = asdict(self) | {"warnings": self.warnings(), "missed_mass": self.missed_mass}
         record["parameters"] = {row.pop("name"): row for row in record.pop("rows")}
         return record
 
@@ -91,6 +92,16 @@ class PosteriorTable(Tabular):
     def noise_is_cut_off(self) -> bool:
         """Whether the prior of a noise factor cuts it off, so that no error can be trusted."""
         return any(row.at_end and row.name.startswith(NOISE) for row in self.rows)
+
+    @property
+    def missed_mass(self) -> float:
+        """Estimated part of the posterior in modes that were not found, or that no chain explored."""
+        return max(self.diagnostics.get(name, 0.0) for name in ("missed_mass", "unexplored"))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether no error can be trusted: the noise is cut off, or modes are missing."""
+        return self.noise_is_cut_off or self.missed_mass > COUNTS
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text, numbers rounded to what their uncertainty supports.
@@ -103,7 +114,7 @@ class PosteriorTable(Tabular):
         gains = [row for row in self.rows if is_gain(row.name)]
         few = len(gains) <= MOST_GAINS
         cells = [
-            _cells(row, with_tau, doubtful=self.noise_is_cut_off)
+            _cells(row, with_tau, doubtful=self.is_doubtful)
             for row in self.rows
             if few or not is_gain(row.name)
         ]
@@ -116,12 +127,14 @@ class PosteriorTable(Tabular):
     def warnings(self) -> list[str]:
         """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
         lines = [_noise_cut_off(row) for row in self.rows if row.at_end and row.name.startswith(NOISE)]
+        if self.missed_mass > COUNTS:
+            lines.append(missed_warning(self.missed_mass))
         if self.diagnostics.get("converged", 1.0) == 0.0:
             lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
         lines += self._about_weights()
         n_mode = round(self.diagnostics.get("n_mode", 1.0))
         if n_mode > 1:
-            lines.append(_several_modes(n_mode, self.sampler, self.diagnostics))
+            lines.append(_several_modes(n_mode, self.sampler, self.diagnostics, self.missed_mass))
         words = "CUT OFF: {} is most probable at the {} limit of its prior; check that limit and its unit"
         others = [row for row in self.rows if row.at_end and not row.name.startswith(NOISE)]
         lines += [*fit_warnings(self.fits), *self.remarks]
@@ -166,7 +179,8 @@ class PosteriorTable(Tabular):
         """The evidence in words; nothing where it is not known."""
         if self.log_evidence is None:
             return []
-        return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]
+        mark = "?" * (self.missed_mass > COUNTS)
+        return [f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"]
 
 
 def summarise(posterior: Samples) -> PosteriorTable:
@@ -224,18 +238,19 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
     ]
 
 
-def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) -> str:
+def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float], missed: float) -> str:
     """What it means for a table that there are several maxima."""
     line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence; "
     if sampler == "nuts":
-        line += _of_chains(diagnostics)
+        line += _of_chains(diagnostics, missed)
     elif "share_error" in diagnostics:
         line += (
             "the effective numbers count how well the part of each is known (that of the largest to within "
-            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all together"
+            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all of them "
+            "together"
         )
     else:
-        line += "medians and intervals are of all of them together"
+        line += f"medians and intervals are of {_which(missed)}"
     if diagnostics.get("n_exchangeable", 0.0) > 1:
         line += (
             ". Sources with the same priors can change places: a constraint such as an order tells them apart"
@@ -243,7 +258,12 @@ def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) 
     return line
 
 
-def _of_chains(diagnostics: Mapping[str, float]) -> str:
+def _which(missed: float) -> str:
+    """Which modes a table is about."""
+    return "those that were found" if missed > COUNTS else "all of them together"
+
+
+def _of_chains(diagnostics: Mapping[str, float], missed: float) -> str:
     """What the chains of NUTS have seen of several modes."""
     if "share_error" not in diagnostics:
         if diagnostics.get("n_explored") == 1.0:
@@ -256,7 +276,7 @@ def _of_chains(diagnostics: Mapping[str, float]) -> str:
         f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "
         f"evidence of that mode (the part of the largest is known to within "
         f"{100 * diagnostics['share_error']:.1f} % of all), "
-        "so that medians and intervals are of all of them together"
+        f"so that medians and intervals are of {_which(missed)}"
     )
     if diagnostics["unexplored"] >= LEAST_SHOWN:
         line += (

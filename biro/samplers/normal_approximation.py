@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.formatting import first_few
-from biro.maximum.exploration import MOST_RATIO, covering_mixture, period_of
 from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.modes import COUNTS
 from biro.maximum.proposal import Proposal
+from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, period_of
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
 from biro.progress import bar
@@ -152,7 +153,7 @@ class MaximumFile:
 
     def keep(self, maximum: Maximum) -> None:
         """Write the maximum; a run goes on where that is impossible."""
-        self._facts = {"n_mode": float(len(maximum.modes)), **_missed(maximum.missed_mass)}
+        self._facts = _facts(maximum.to_dict())
         if self._path is not None:
             try:
                 maximum.save(self._path)
@@ -161,14 +162,20 @@ class MaximumFile:
 
     @property
     def facts(self) -> dict[str, float]:
-        """For the diagnostics: `n_mode`, the number of modes, and `missed_mass`, where these are known."""
+        """For the diagnostics: `n_mode`, the number of modes, `missed_mass` and `n_tempered`, where known."""
         if not self._facts and self._path is not None:  # a run that was resumed
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                record = json.loads(self._path.read_text())
-                self._facts = {"n_mode": float(len(record["modes"]))}
-                if record.get("missed_mass") is not None:
-                    self._facts["missed_mass"] = float(record["missed_mass"])
+                self._facts = _facts(json.loads(self._path.read_text()))
         return self._facts
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, float]:
+    """What diagnostics have of the record of a maximum."""
+    known = {
+        "n_mode": len(record["modes"]),
+        **{name: record.get(name) for name in ("missed_mass", "n_tempered")},
+    }
+    return {name: float(value) for name, value in known.items() if value is not None}
 
 
 class Draws(NamedTuple):

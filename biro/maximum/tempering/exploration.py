@@ -1,9 +1,9 @@
 """How much of the posterior lies in modes that no climb has found, and the search for these.
 
-Where a tempered run (`biro.maximum.tempering`) reaches the posterior, its particles are draws of it. Those that
-no known mode explains lie in modes that are not known, or in tails: climbs from some of them tell. The part
-of the posterior in unknown modes is the part of the particles that is not explained, times the part of the
-climbs from there that end at a mode which was not known before.
+Where a tempered run (`biro.maximum.tempering.particles`) reaches the posterior, its particles are draws of
+it. Those that no known mode explains lie in modes that are not known, or in tails: climbs from some of them
+tell. The part of the posterior in unknown modes is the part of the particles that is not explained, times the part of
+the climbs from there that end at no mode which was known before.
 
 Where it would take too long, climbs from more and more points of the prior take its place. The part is then
 estimated by that of the modes at which a single climb has ended: such a mode could as well have been missed
@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
-from biro.maximum.clouds import clouds_about
+from biro.maximum.laplace import Laplace
 from biro.maximum.modes import COUNTS, Mode
 from biro.maximum.proposal import Proposal
 from biro.maximum.search import search
 from biro.maximum.starts import cover, starting_points
-from biro.maximum.tempering import Particles, temper
+from biro.maximum.tempering.clouds import clouds_about
+from biro.maximum.tempering.particles import Particles, temper
 from biro.target.checked import Target
 from biro.target.protocol import Watch, integrates, n_data_of, solves_gains
 
@@ -42,6 +43,8 @@ N_SEARCH = 3
 """Searches by differential evolution at most: until one of them ends at a maximum that was found before."""
 _ROUNDS, _N_CLIMB = 6, 32
 """Rounds of climbs from particles or from points of the prior at most, and climbs of a round."""
+_N_CHORD = 8
+"""Chords of the prior along which a log-posterior is looked at."""
 _N_COVER = 1024
 """Points of the prior from which particles begin."""
 _FAR_BELOW = np.log(6.0)
@@ -72,7 +75,9 @@ class Explored(NamedTuple):
     n_search: int = 0
 
 
-def explore(target: Target, ascent: Ascent, climbs: Climbs, n_start: int, seed: int, watch: Watch) -> Explored:
+def explore(
+    target: Target, ascent: Ascent, climbs: Climbs, n_start: int, seed: int, watch: Watch
+) -> Explored:
     """Search the prior for modes that climbs have not found, which are added to these.
 
     Parameters
@@ -87,6 +92,8 @@ def explore(target: Target, ascent: Ascent, climbs: Climbs, n_start: int, seed: 
     """
     if target.n_param > SEARCHABLE:
         return Explored(climbs.found.found_once if climbs.n_climb > 1 else None)
+    if _is_quadratic(target, climbs, seed):
+        return Explored(0.0)
     particles = _tempered(target, ascent, seed, watch)
     rng = np.random.default_rng([seed, 4])
     if particles is not None and particles.complete:
@@ -105,6 +112,28 @@ def explore(target: Target, ascent: Ascent, climbs: Climbs, n_start: int, seed: 
     return Explored(climbs.found.found_once, None, n_search)
 
 
+def _is_quadratic(target: Target, climbs: Climbs, seed: int) -> bool:
+    """Whether the log-posterior is a concave quadratic form on all of the prior, so that it has one maximum.
+
+    It is where all parameters are fluxes and the noise is known. On chords from the maximum to points of the
+    prior third differences then vanish, and second ones are those of the curvature at the maximum.
+    """
+    likelihood, laplace = target.likelihood, climbs.rest.laplace
+    if target.wraps.any() or likelihood.log_constraint_mass != 0.0 or not isinstance(laplace, Laplace):
+        return False
+    ends = target.theta(cover(target.n_param, _N_CHORD, np.random.default_rng([seed, 7])))
+    chord = ends - laplace.theta
+    points = laplace.theta + np.arange(4.0)[:, None] / 3.0 * chord[:, None]
+    value = target.log_posterior(points.reshape(-1, target.n_param)).reshape(_N_CHORD, 4)
+    if not np.isfinite(value).all():
+        return False
+    third, second = np.diff(value, 3)[:, 0], np.diff(value, 2)[:, 0]
+    expected = -np.einsum("ni,ij,nj->n", chord, laplace.precision_matrix, chord) / 9.0
+    is_straight = np.abs(third) <= 1e-9 * np.abs(value).max(axis=1)  # of roundings
+    # The curvature comes from differences of the gradient, with some digits.
+    return bool(is_straight.all() and np.allclose(second, expected, rtol=1e-2) and second.max() < 0.0)
+
+
 def _tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Particles | None:
     """A tempered run; None where it would take far longer than the climbs, or nothing is possible."""
     likelihood = ascent.likelihood
@@ -121,9 +150,7 @@ def _tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Partic
     return temper(target, unit, value, seed, int(most), watch)
 
 
-def _from_particles(
-    target: Target, climbs: Climbs, particles: Particles, rng: np.random.Generator
-) -> float:
+def _from_particles(target: Target, climbs: Climbs, particles: Particles, rng: np.random.Generator) -> float:
     """Climbs from particles that no mode explains; the part of the posterior that is missed in the end."""
     missed = 0.0
     for _ in range(_ROUNDS):
@@ -199,7 +226,7 @@ def _log_ratio(target: Target, found: Proposal, particles: Particles) -> Array:
 
 
 def _seen(target: Target, climbs: Climbs, particles: Particles) -> bool:
-    """Whether particles have come to the highest maximum that is known, so that they found what climbs did."""
+    """Whether particles have come to the highest maximum that is known."""
     highest = target.log_prior(particles.theta) + particles.log_likelihood
     # Of a normal distribution the mean height is n_param / 2 below the maximum.
     return bool(climbs.rest.log_posterior - highest.max() < 3.0 + target.n_param)
