@@ -19,8 +19,8 @@ from biro.maximum.saddles import NEGATIVE, curvature_modes
 from biro.target.batching import BatchingPool, ask
 
 Array = NDArray[np.float64]
-N_KEPT = 4
-"""Starts that go on to the end."""
+N_KEPT, FEW = 4, 8
+"""Starts that go on to the end, at least; up to so many parameters all that are in places of their own do."""
 CLOSE_IN_HEIGHT, FAR_APART = 20.0, 5.0
 """More starts go on where they are lower by less than the one, and away by more than the other, in sigma."""
 N_EARLY, N_LATE = 40, 1000
@@ -36,10 +36,11 @@ class _Outcome(Protocol):
     x: Array
 
 
-def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
+def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array, NDArray[np.int64]]:
     """Climb from several starts to local maxima.
 
-    All starts make some iterations; the best of them then go on to the end.
+    All starts make some iterations; the best of them then go on to the end, and stand for those that were
+    near to them by then.
 
     Parameters
     ----------
@@ -51,40 +52,65 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array]:
     theta : float64 (n_end, n_param)
         The highest first.
     log_posterior : float64 (n_end,)
+        All finite: there are no ends where no start has a finite posterior.
+    votes : int64 (n_end,)
+        Starts that came near to where each end came from.
     """
-    y, value = _minimise(ascent, ascent.y(theta), N_EARLY)
+    y, value, _ = _minimise(ascent, ascent.y(theta), N_EARLY)
+    votes = np.ones(len(y), np.int64)
     if len(y) > N_KEPT:
-        y = y[_kept(ascent, y, value)]
+        kept, votes = _kept(ascent, y, value)
+        y = y[kept]
     scale = None
     if y.shape[1] > MEMORY:
         best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
         first = 1e-4 * ascent.width
         ascent.step = step_lengths(ascent.gradient, best, ascent.low, ascent.high, first, precision)
         scale = _scale(ascent, y[0], sigmas(ascent.step, precision))
-    y, value = _minimise(ascent, y, N_LATE, scale)
-    return ascent.theta(y), value
+    y, _, order = _minimise(ascent, y, N_LATE, scale)
+    return _possible(ascent, ascent.theta(y), votes[order])
 
 
-def _kept(ascent: Ascent, y: Array, value: Array) -> NDArray[np.intp]:
-    """Indices of the starts that go on: the highest, and more that may be on the way to other maxima.
+def _possible(
+    ascent: Ascent, theta: Array, votes: NDArray[np.int64]
+) -> tuple[Array, Array, NDArray[np.int64]]:
+    """The ends of climbs whose log-posterior is finite, the highest first.
 
-    With few parameters, as many more are taken as are hardly lower than the highest, and far from each that
-    goes on already.
+    An end at a constraint (equal axes of a Gaussian) may be beyond it by a rounding. The highest point that
+    was seen takes the place of the highest end where this is so.
     """
-    kept = list(range(N_KEPT))
-    if y.shape[1] > MEMORY:
-        return np.array(kept)
+    value = ascent.values(theta)
+    if not np.isfinite(value[0]) and ascent.best_theta.size:
+        theta, value = theta.copy(), value.copy()
+        theta[0], value[0] = ascent.best_theta, ascent.best
+    order = np.argsort(-value, kind="stable")
+    order = order[np.isfinite(value[order])]
+    return theta[order], value[order], votes[order]
+
+
+def _kept(ascent: Ascent, y: Array, value: Array) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+    """Indices of the starts that go on, and how many each stands for, itself among them.
+
+    They are the highest, and more that may be on the way to other maxima. With few parameters, as many more
+    are taken as are hardly lower than the highest, and far from each that goes on already.
+    """
+    kept, votes = list(range(N_KEPT)), [1] * N_KEPT
     near = [i for i in range(N_KEPT, len(y)) if value[i] > value[0] - CLOSE_IN_HEIGHT]
-    if not near:
-        return np.array(kept)
+    if y.shape[1] > MEMORY or not near:
+        return np.array(kept), np.array(votes)
     theta, precision = ascent.theta(y), ascent.likelihood.precision
     step = step_lengths(ascent.gradient, theta[0], ascent.low, ascent.high, 1e-4 * ascent.width, precision)
     far = FAR_APART * np.sqrt(y.shape[1]) * sigmas(step, precision)
+    most = len(y) if y.shape[1] <= FEW else 2 * N_KEPT
     for i in near:
-        away = wrapped_difference(theta[i] - theta[kept], ascent.period)
-        if len(kept) < 2 * N_KEPT and (np.abs(away) > far).any(axis=1).all():
+        away = np.abs(wrapped_difference(theta[i] - theta[kept], ascent.period)) / far
+        nearest = int(np.argmin(away.max(axis=1)))
+        if away[nearest].max() <= 1.0:
+            votes[nearest] += 1
+        elif len(kept) < most:
             kept.append(i)
-    return np.array(kept)
+            votes.append(1)
+    return np.array(kept), np.array(votes)
 
 
 def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:
@@ -105,9 +131,10 @@ def climb_on(ascent: Ascent, theta: Array, curvature: Array) -> Array:
     y, factor = ascent.y(theta[None]), None
     if theta.size > MEMORY:
         factor = _whitening(ascent, y[0], curvature)
-    y, _ = _minimise(ascent, y, N_LATE, factor)
+    y, _, _ = _minimise(ascent, y, N_LATE, factor)
     end: Array = ascent.theta(y)[0]
-    return end
+    # An end at a constraint may be beyond it by a rounding.
+    return end if np.isfinite(ascent.values(end[None])[0]) else ascent.best_theta
 
 
 def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
@@ -128,10 +155,13 @@ def _whitening(ascent: Ascent, y: Array, curvature: Array) -> Array:
     return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.where(known, np.abs(values), 1.0))
 
 
-def _minimise(ascent: Ascent, y: Array, n_iteration: int, factor: Array | None = None) -> tuple[Array, Array]:
+def _minimise(
+    ascent: Ascent, y: Array, n_iteration: int, factor: Array | None = None
+) -> tuple[Array, Array, NDArray[np.intp]]:
     """L-BFGS-B on minus the log-posterior from each start, side by side; the highest first.
 
-    It moves in z, with y = start + factor z; a factor of one dimension is the diagonal of a matrix.
+    It moves in z, with y = start + factor z; a factor of one dimension is the diagonal of a matrix. The third
+    result says which start each end comes from.
     """
     from scipy import optimize
 
@@ -160,5 +190,6 @@ def _minimise(ascent: Ascent, y: Array, n_iteration: int, factor: Array | None =
         return -float(outcome.fun), moved(outcome.x)
 
     with BatchingPool(ascent.descend, len(y)) as pool:
-        ends = sorted(pool.map(from_one_start, list(y)), key=lambda end: -end[0])
-    return np.array([end for _, end in ends]), np.array([value for value, _ in ends])
+        ends = pool.map(from_one_start, list(y))
+    order = np.argsort([-value for value, _ in ends], kind="stable")
+    return np.array([ends[i][1] for i in order]), np.array([ends[i][0] for i in order]), order

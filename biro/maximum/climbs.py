@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 from biro.errors import LikelihoodError
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
-from biro.maximum.modes import distinct_modes
+from biro.maximum.modes import Mode, distinct_modes
 from biro.maximum.newton import HIGHER, NewtonResult, newton
 from biro.models.quantities.parameter import Column
+
+Array = NDArray[np.float64]
 
 
 class Climbs:
@@ -23,6 +25,10 @@ class Climbs:
     ends : float64 (n_end, n_param)
     values : float64 (n_end,)
         Their log-posteriors.
+    votes : int64 (n_end,)
+        Climbs that each of them stands for.
+    n_start : int
+        Starts of all climbs.
     rest : NewtonResult
         The maximum next to the highest end.
     found : Modes
@@ -34,31 +40,43 @@ class Climbs:
         No start has a finite posterior.
     """
 
-    def __init__(self, ascent: Ascent, columns: Sequence[Column], starts: NDArray[np.float64]) -> None:
+    def __init__(self, ascent: Ascent, columns: Sequence[Column], starts: Array) -> None:
         self._ascent, self._columns = ascent, columns
         self._refined: dict[bytes, NewtonResult] = {}
-        self.ends, self.values = climb(ascent, starts)
-        self.rest = newton(ascent, self.ends[np.argmax(self.values)])
-        if not np.isfinite(self.rest.log_posterior):
+        self.n_start = len(starts)
+        self.ends, self.values, self.votes = climb(ascent, starts)
+        if not len(self.ends):
             raise LikelihoodError(f"none of the {len(starts)} starts has a finite posterior")
+        self.rest = newton(ascent, self.ends[0])
         self._compare()
+
+    @property
+    def n_climb(self) -> int:
+        """Climbs that the ends stand for."""
+        return int(self.votes.sum())
 
     @property
     def disagree(self) -> bool:
         """Whether half of the climbs or more ended elsewhere."""
-        return len(self.ends) > 1 and 2 * self.found.n_agree <= len(self.ends)
+        return self.n_climb > 1 and 2 * self.found.n_agree <= self.n_climb
 
-    def add(self, start: NDArray[np.float64]) -> bool:
-        """Climb from one more start; whether that ended where no other did."""
-        end, value = climb(self._ascent, start)
-        new = not any(mode.is_at(end[0], value[0], self._ascent.period) for mode in self.found.modes)
-        if value[0] > self.rest.log_posterior + HIGHER:
-            self.rest = newton(self._ascent, end[0])
-        self.ends, self.values = np.concatenate([self.ends, end]), np.concatenate([self.values, value])
+    def add(self, starts: Array) -> int:
+        """Climb from more starts; how many of these climbs ended at no maximum that was known before."""
+        before = self.found.modes
+        ends, values, votes = climb(self._ascent, starts)
+        self.n_start += len(starts)
+        if len(ends) and values[0] > self.rest.log_posterior + HIGHER:
+            self.rest = newton(self._ascent, ends[0])
+        self.ends, self.values = np.concatenate([self.ends, ends]), np.concatenate([self.values, values])
+        self.votes = np.concatenate([self.votes, votes])
         self._compare()
-        return new
+        known = [self._is_among(end, value, before) for end, value in zip(ends, values, strict=True)]
+        return len(starts) - int(votes[known].sum())
+
+    def _is_among(self, theta: Array, value: float, modes: Sequence[Mode]) -> bool:
+        return any(mode.is_at(theta, value, self._ascent.period) for mode in modes)
 
     def _compare(self) -> None:
         order = np.argsort(-self.values, kind="stable")
-        ends, values = self.ends[order], self.values[order]
-        self.found = distinct_modes(self._ascent, self._columns, self.rest, ends, values, self._refined)
+        of = self.ends[order], self.values[order], self.votes[order]
+        self.found = distinct_modes(self._ascent, self._columns, self.rest, *of, self._refined)

@@ -16,16 +16,17 @@ from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
 from biro.formatting import Tabular, digits_after_point, first_few
-from biro.maximum.ascent import Ascent
+from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.climbs import Climbs
-from biro.maximum.laplace import Laplace
-from biro.maximum.modes import Mode, exchange_warning, modes_warning
+from biro.maximum.laplace import ONE_SIGMA, Laplace
+from biro.maximum.modes import COUNTS, Mode, exchange_warning, missed_warning, modes_warning
 from biro.maximum.newton import ENOUGH
-from biro.maximum.search import search
 from biro.maximum.segments.climb import N_START, SegmentClimb
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments
 from biro.maximum.starts import starting_points
+from biro.maximum.tempering.exploration import Explored, explore
+from biro.maximum.tempering.particles import Particles
 from biro.misfit.diagnosis import diagnose
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
@@ -36,16 +37,10 @@ from biro.target.protocol import DifferentiableLikelihood, Watch
 log = logging.getLogger(__name__)
 
 STARTS = 16
-SEARCHABLE = 30
-"""Parameters up to which differential evolution finds anything.
-
-With 41 (six points, a circle and three ellipses, 3C273) it ended below what climbs reached, and took half of
-the time.
-"""
-N_SEARCH = 3
-"""Searches of the prior at most: until one of them ends at a maximum that was found before."""
 _LISTED, _SHOWN = 5, 4
 """Modes that the table lists, and parameters that it shows of each."""
+_NORMAL = 2.0
+"""A posterior that is wider or narrower than its normal approximation by this factor is said to be so."""
 _ENDS = {-1: "at its lower end", 0: "", 1: "at its upper end"}
 
 
@@ -86,6 +81,11 @@ class Maximum(Tabular):
         What is wrong with model, data or priors (`biro.misfit.diagnosis`), as lines above the table.
     error_factor : float
         By how much the errors are too small, in all; 1 where nothing is wrong with them.
+    missed_mass : float or None
+        Estimated part of the posterior in modes that were not found
+        (`biro.maximum.tempering.exploration`); None where none were looked for, as from a start that was given.
+    particles : Particles or None
+        Draws of the posterior by tempering; None where that would have taken too long.
     """
 
     columns: tuple[Column, ...]
@@ -109,6 +109,8 @@ class Maximum(Tabular):
     fits: tuple[PartitionFit, ...] = ()
     remarks: tuple[str, ...] = ()
     error_factor: float = 1.0
+    missed_mass: float | None = None
+    particles: Particles | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,6 +162,32 @@ class Maximum(Tabular):
         Of N closures chi2 / N; NaN for a partition without data.
         """
         return np.array([fit.reduced_chi2 for fit in self.fits])
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether errors and evidence mislead: modes are missing, or the posterior is far from normal."""
+        return self._misses_modes or self._widest is not None
+
+    @property
+    def _misses_modes(self) -> bool:
+        return self.missed_mass is not None and self.missed_mass > COUNTS
+
+    @property
+    def _widest(self) -> tuple[str, float] | None:
+        """The parameter whose draws by tempering scatter least as its error says, and by what factor.
+
+        None where all are within a factor of `_NORMAL`, or there are several modes.
+        """
+        if self.particles is None or len(self.modes) > 1 or self.laplace.is_singular:
+            return None
+        period = np.array([column.period or np.nan for column in self.columns])
+        away = wrapped_difference(self.particles.theta - self.laplace.theta, period)
+        low, high = np.quantile(away, [0.5 - 0.5 * ONE_SIGMA, 0.5 + 0.5 * ONE_SIGMA], axis=0)
+        one_sided = np.quantile(np.abs(away), ONE_SIGMA, axis=0)
+        width = np.where(self.laplace.side == 0, 0.5 * (high - low), one_sided)
+        ratio = width / np.maximum(self.error, 1e-300)
+        i = int(np.argmax(np.abs(np.log(np.maximum(ratio, 1e-300)))))
+        return None if 1.0 / _NORMAL < ratio[i] < _NORMAL else (self.names[i], float(ratio[i]))
 
     @property
     def unidentified(self) -> list[str]:
@@ -223,6 +251,8 @@ class Maximum(Tabular):
             "n_end": self.n_end,
             "n_agree": self.n_agree,
             "n_search": self.n_search,
+            "missed_mass": self.missed_mass,
+            "n_tempered": None if self.particles is None else len(self.particles.theta),
             "modes": [self._mode_record(mode) for mode in self.modes],
             "exchangeable": list(self.exchangeable),
             "n_gradient": self.n_gradient,
@@ -254,7 +284,7 @@ class Maximum(Tabular):
             self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True
         ):
             digits = digits_after_point(float(error))
-            known = f"{error:.{digits}f}" if np.isfinite(error) else "-"
+            known = f"{error:.{digits}f}{'?' * self.is_doubtful}" if np.isfinite(error) else "-"
             rows.append([column.name, column.unit, f"{x:.{digits}f}", known, _ENDS[int(side)]])
         return rows
 
@@ -266,7 +296,7 @@ class Maximum(Tabular):
         ]
         if self.log_evidence is not None:
             of = f" of all {len(self.modes)} modes" if len(self.modes) > 1 else ""
-            lines.append(f"log-evidence {self.log_evidence:.3f} (Laplace){of}")
+            lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} (Laplace){of}")
         lines += [self._mode_text(i, mode) for i, mode in enumerate(self.modes[1:_LISTED], start=2)]
         if len(self.modes) > _LISTED:
             lines.append(f"... and {len(self.modes) - _LISTED} more modes (`to_dict` lists them)")
@@ -280,6 +310,14 @@ class Maximum(Tabular):
             for column, side in zip(self.columns, self.laplace.side, strict=True)
             if side and column.name.startswith("noise.factor")
         ]
+        if self._misses_modes:
+            lines.append(missed_warning(self.missed_mass or 0.0))
+        elif self._widest is not None:
+            name, ratio = self._widest
+            lines.append(
+                f"THE POSTERIOR IS NOT NORMAL: it is {ratio:.2g} times as wide in {name} as the error below; "
+                "sample it"
+            )
         lines += self.remarks
         lines += [exchange_warning(names) for names in self.exchangeable]
         if len(self.modes) > 1:
@@ -316,10 +354,9 @@ def maximise(
     Thousands of gains of many segments are climbed by a precision in blocks of segments, from few starts
     (`biro.maximum.segments`); their errors are those of the Fisher information.
 
-    Many starts climb side by side with exact gradients, the best of them to the end. Where most of these end
-    at different maxima, among fringes for instance, the prior is searched by differential evolution as well
-    (up to 30 parameters). The result is a maximum of the density per unit of theta; it is a local one where
-    neither climb nor search came near the highest.
+    Many starts that cover the prior climb side by side with exact gradients. The rest of the posterior is
+    then searched (`biro.maximum.tempering.exploration`, up to 30 parameters), and the result states what part
+    of it may lie in modes that were not found. The maximum is that of the density per unit of theta.
 
     Parameters
     ----------
@@ -328,7 +365,8 @@ def maximise(
     seed : int, optional
         Of the draws that starts are chosen from; drawn, and kept in the result, when not given.
     starts : int or float (n_start, n_param)
-        How many, chosen among 64 times as many draws from the prior; or the points themselves.
+        How many, chosen among 64 times as many points of the prior; or the points themselves, beside which
+        nothing is searched.
     watch : function of the highest log-posterior so far, optional
         Called after each batch; what it raises ends the search. Without one a bar is shown on stderr.
 
@@ -365,19 +403,14 @@ def _maximise(
     if many is not None and np.ndim(starts) == 0:
         starts = min(int(np.asarray(starts)), N_START)
     first = starting_points(ascent, starts, np.random.default_rng(seed))
-    climbs = Climbs(ascent, target.columns, first) if many is None else SegmentClimb(ascent, many, first)
-    n_search = 0
-    if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree:
-        log.info(
-            "only %d of %d starts reached the highest maximum: differential evolution searches the prior",
-            climbs.found.n_agree,
-            len(climbs.ends),
-        )
-        while n_search < N_SEARCH:
-            unit, _ = search(target, seed + n_search, watch)
-            n_search += 1
-            if not climbs.add(target.theta(unit[None])):
-                break
+    explored = Explored()
+    climbs: Climbs | SegmentClimb
+    if many is not None:
+        climbs = SegmentClimb(ascent, many, first)
+    else:
+        climbs = Climbs(ascent, target.columns, first)
+        if np.ndim(starts) == 0:
+            explored = explore(target, ascent, climbs, len(first), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
@@ -395,10 +428,12 @@ def _maximise(
         labels=tuple(likelihood.observation.labels),
         left=rest.left,
         converged=bool(rest.left < ENOUGH[likelihood.precision]),
-        n_start=len(first),
-        n_end=len(climbs.ends),
+        n_start=climbs.n_start,
+        n_end=climbs.n_climb,
         n_agree=climbs.found.n_agree,
-        n_search=n_search,
+        n_search=explored.n_search,
+        missed_mass=explored.missed_mass,
+        particles=explored.particles,
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=diagnosis.fits,

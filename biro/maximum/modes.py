@@ -27,8 +27,8 @@ LEAST = 1e-4
 """A maximum with less than this part of the evidence of the first is not listed."""
 COUNTS = 0.01
 """A sampler looks into each mode with at least this part of the evidence, as Laplace's method gives it."""
-MOST = 24
-"""Modes that are listed at most."""
+MOST, MOST_ORDERS = 128, 24
+"""Modes that are listed at most, and orders of exchangeable sources of which modes are made."""
 _DEEP = 20.0
 """Ends lower than the highest by more than this are not looked at: their evidence is no part of any."""
 _MOST_PARAMETERS = 64
@@ -73,13 +73,24 @@ class Modes:
         The highest maximum, then others of similar evidence, those with the most first.
     exchangeable : tuple of str
         Sources that can change places without any change of the posterior, a text for each group ("a, b").
-    n_agree : int
-        Climbs that ended at the highest maximum, or where an exchange of sources puts it.
+    votes : tuple of int
+        Climbs that ended at each of the modes. Those that an exchange of sources makes of the highest count
+        for one.
     """
 
     modes: tuple[Mode, ...]
     exchangeable: tuple[str, ...]
-    n_agree: int
+    votes: tuple[int, ...]
+
+    @property
+    def n_agree(self) -> int:
+        """Climbs that ended at the highest maximum, or where an exchange of sources puts it."""
+        return self.votes[0]
+
+    @property
+    def found_once(self) -> float:
+        """Part of the evidence in modes at which a single climb ended, by Laplace's method."""
+        return float(shares(self.modes)[np.array(self.votes) == 1].sum())
 
 
 def distinct_modes(
@@ -88,6 +99,7 @@ def distinct_modes(
     first: NewtonResult,
     ends: Array,
     values: Array,
+    votes: NDArray[np.int64],
     refined: dict[bytes, NewtonResult],
 ) -> Modes:
     """The modes at which climbs have ended, and those that exchanges of sources make of them.
@@ -102,21 +114,25 @@ def distinct_modes(
     ends : float64 (n_end, n_param)
     values : float64 (n_end,)
         Their log-posteriors.
+    votes : int64 (n_end,)
+        Climbs that each of them stands for.
     refined : dict
         Where Newton's method has gone from ends, by the bytes of these; what is found is added.
     """
     top, exchanged = with_exchanges(ascent, [Mode(first.laplace, first.log_posterior)], columns)
-    modes, n_agree = list(top), 0
-    for end, value in zip(ends, values, strict=True):
+    modes, count = list(top), dict[int, int]()
+    for end, value, n in zip(ends, values, votes, strict=True):
         near = _mode_at(modes, end, value, ascent.period)
         if near is None and value > first.log_posterior - _DEEP and end.size <= _MOST_PARAMETERS:
             if end.tobytes() not in refined:
                 refined[end.tobytes()] = newton(ascent, end, stay=True)
             near = _mode_of(ascent, refined[end.tobytes()], modes)
-        n_agree += near in top
+        count[id(near)] = count.get(id(near), 0) + int(n)
+    n_agree = sum(count.get(id(mode), 0) for mode in top)
     others, _ = with_exchanges(ascent, modes[len(top) :], columns)
     listed = [*top, *_of_similar_evidence(top[0], others)][:MOST]
-    return Modes(tuple(listed), tuple(exchanged), n_agree)
+    counts = [n_agree if i < len(top) else count.get(id(mode), 0) for i, mode in enumerate(listed)]
+    return Modes(tuple(listed), tuple(exchanged), tuple(counts))
 
 
 def _mode_at(modes: Sequence[Mode], theta: Array, value: float, period: Array) -> Mode | None:
@@ -186,7 +202,7 @@ def _orders(names: Sequence[str], group: Sequence[str]) -> list[NDArray[np.int64
     index = {name: i for i, name in enumerate(names)}
     orders = []
     # An exchange of many sources has more orders than can be listed: pairs of neighbours come first.
-    for permuted in itertools.islice(itertools.permutations(group), 1, MOST):
+    for permuted in itertools.islice(itertools.permutations(group), 1, MOST_ORDERS):
         to = dict(zip(group, permuted, strict=True))
         renamed = ((name.partition(".")[0], name) for name in names)
         orders.append(
@@ -224,3 +240,11 @@ def exchange_warning(names: str) -> str:
 def modes_warning(n_mode: int) -> str:
     """What it means that there are several maxima."""
     return f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence"
+
+
+def missed_warning(missed_mass: float) -> str:
+    """What it means that a part of the posterior was not found."""
+    return (
+        f"MODES ARE MISSING: an estimated {100 * missed_mass:.0f} % of the posterior lies in modes that were "
+        "not explored, so that errors and evidence may be far too small; use --sampler dynesty"
+    )

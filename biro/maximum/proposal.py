@@ -1,9 +1,10 @@
-"""The mixture from which draws of the sampler "none" come: normal distributions about all modes, with tails.
+"""The mixture from which draws of the sampler "none" come: about all modes, with tails, and the prior.
 
-q(theta) = sum_k pi_k [(1 - a) N_k(theta) + a T_k(theta)], with pi_k the part of the evidence of mode k by
-Laplace's method, N_k its normal approximation, and T_k Student's t with `DOF` degrees of freedom about the
-same place, twice as wide. Without tails a skewed posterior would get weights without bound (Owen & Zhou 2000,
-defensive importance sampling).
+q(theta) = c pi(theta) + (1 - c) sum_k p_k [(1 - a) N_k(theta) + a T_k(theta)], with p_k the part of the
+evidence of mode k, N_k its normal approximation, T_k Student's t with `DOF` degrees of freedom about the same
+place, twice as wide, and pi the prior. Without tails a skewed posterior would get weights without bound, and
+with the prior in the mixture no weight exceeds the highest likelihood over c (defensive importance sampling:
+Hesterberg 1995, Technometrics 37, 185; Owen & Zhou 2000).
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import wrapped_difference
+from biro.maximum.laplace import Laplace
 from biro.maximum.modes import Mode, shares
+from biro.maximum.segments.laplace import SegmentLaplace
+from biro.maximum.tempering.clouds import Cloud
+from biro.target.checked import Target
 
 Array = NDArray[np.float64]
 DOF = 4.0
 TAILS = 0.3
-"""a: part of the draws that come from Student's t."""
+"""a: part of the draws about modes that come from Student's t."""
+OF_PRIOR = 0.02
+"""c, at least: part of the draws that come from the prior."""
+_ROUNDS, _LEAST = 50, 0.02
+"""Steps by which the parts are fitted, and what is left to the modes, at least."""
 
 
 class Proposal:
@@ -33,12 +42,51 @@ class Proposal:
         NaN where a parameter has none.
     tails : float
         a.
+    prior : Target, optional
+        Whose prior takes part; without one c is 0.
+    clouds : sequence of Cloud
+        More distributions beside those about modes, whose parts `fit` decides.
     """
 
-    def __init__(self, modes: Sequence[Mode], period: Array, tails: float = TAILS) -> None:
-        self._period = period
-        self._part = np.ravel(shares(modes)[:, None] * np.array([1.0 - tails, tails]))
-        self._components = [(mode.laplace, dof) for mode in modes for dof in (np.inf, DOF)]
+    def __init__(
+        self,
+        modes: Sequence[Mode],
+        period: Array,
+        tails: float = TAILS,
+        prior: Target | None = None,
+        clouds: Sequence[Cloud] = (),
+    ) -> None:
+        self._period, self._prior = period, prior
+        part = np.ravel(shares(modes)[:, None] * np.array([1.0 - tails, tails]))
+        self._components: list[tuple[Laplace | SegmentLaplace | Cloud, float]] = [
+            (mode.laplace, dof) for mode in modes for dof in (np.inf, DOF)
+        ]
+        self._n_of_modes = len(part)
+        self._components += [(cloud, DOF) for cloud in clouds]
+        self._part = np.append(part, np.full(len(clouds), 1.0 / max(len(clouds), 1)))
+        if prior is not None:
+            self._part = np.append(self._part, OF_PRIOR * self._part.sum() / (1.0 - OF_PRIOR))
+        self._part = self._part / self._part.sum()
+
+    def fit(self, theta: Array) -> None:
+        """Fit the parts of the mixture to draws of the posterior (n, n_param), by expectation maximisation.
+
+        Half of what belongs to modes is shared out by Laplace's evidence of each, and half as fitted. A prior
+        that explains less than `OF_PRIOR` of the draws is left out: single draws of it would scatter the mean
+        of the weights.
+        """
+        each, first = np.exp(self._each(theta)), self._part
+        fitted = first
+        for _ in range(_ROUNDS):
+            of = each * fitted[:, None]
+            total = of.sum(axis=0)
+            fitted = (of[:, total > 0.0] / total[total > 0.0]).sum(axis=1) / max((total > 0.0).sum(), 1)
+        if self._prior is not None and fitted[-1] < OF_PRIOR:
+            fitted[-1] = 0.0
+        modes = slice(None, self._n_of_modes)
+        of_modes = max(float(fitted[modes].sum()), _LEAST)
+        fitted[modes] = 0.5 * (fitted[modes] + of_modes * first[modes] / first[modes].sum())
+        self._part = fitted / fitted.sum()
 
     def draws(self, rng: np.random.Generator, n: int) -> Array:
         """theta, float64 (<= n, n_param), in no order; some of it may lie outside the prior.
@@ -47,21 +95,30 @@ class Proposal:
         known counts within half a turn alone, as in `log_density`.
         """
         counts, drawn = rng.multinomial(n, self._part), []
-        for (laplace, dof), count in zip(self._components, counts, strict=True):
+        for (laplace, dof), count in zip(self._components, counts, strict=False):
             theta = laplace.draws(rng, int(count), dof)
             with np.errstate(invalid="ignore"):
                 beyond = np.abs(theta - laplace.theta) > 0.5 * self._period
             drawn.append(theta[~beyond.any(axis=1)])
+        if self._prior is not None:
+            theta = self._prior.theta(rng.random((int(counts[-1]), self._prior.n_param)))
+            drawn.append(theta[np.isfinite(theta).all(axis=1)])
         return rng.permutation(np.concatenate(drawn))
 
     def log_density(self, theta: Array) -> Array:
         """ln q (n,), normalised over all that can be drawn."""
+        with np.errstate(divide="ignore"):
+            value: Array = np.logaddexp.reduce(self._each(theta) + np.log(self._part)[:, None], axis=0)
+        return value
+
+    def _each(self, theta: Array) -> Array:
+        """ln of the density of each component, (n_component, n)."""
         each = [
             laplace.log_normalised(
                 laplace.theta + wrapped_difference(theta - laplace.theta, self._period), dof
             )
             for laplace, dof in self._components
         ]
-        with np.errstate(divide="ignore"):
-            value: Array = np.logaddexp.reduce(np.array(each) + np.log(self._part)[:, None], axis=0)
-        return value
+        if self._prior is not None:
+            each.append(self._prior.log_prior(theta) + self._prior.likelihood.log_constraint_mass)
+        return np.array(each)

@@ -1,4 +1,4 @@
-"""The points from which the climb to a maximum begins: those of the user, or the best draws of the prior."""
+"""The points from which the climb to a maximum begins: those of the user, or points that cover the prior."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
+from biro.maximum.search import EDGE
 from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood, n_data_of, solves_gains
 
 Array = NDArray[np.float64]
 N_SCREEN, N_SOLVED = 64, 4
-"""Draws of the prior for each start, and where gains are solved for beside each draw."""
+"""Points of the prior for each start, and where gains are solved for beside each point."""
+N_NEIGHBOUR = 4
+"""Neighbours that a start is higher than."""
 
 
 def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
@@ -21,20 +24,20 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     Parameters
     ----------
     starts : int or float64 (n_start, n_param)
-        How many, the best of many draws from the prior beside its middle; or the points themselves.
+        How many, chosen among many points that cover the prior; or the points themselves.
 
     Raises
     ------
     InputError
         No such number, another shape, or points outside the prior.
     LikelihoodError
-        No draw has a finite posterior.
+        No point has a finite posterior.
     """
     likelihood = ascent.likelihood
     if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
         if starts < 1:
             raise InputError(f"starts must be at least 1, got {starts}")
-        return _best_draws(likelihood, int(starts), rng)
+        return _covering(likelihood, int(starts), rng)
     theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
     if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
         raise InputError(
@@ -54,9 +57,14 @@ def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
     )
 
 
-def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
-    """The best n of the middle of the prior and draws from it, gains solved for and noise factors fitted."""
-    unit = rng.random(((N_SOLVED if solves_gains(likelihood) else N_SCREEN) * n, likelihood.n_param))
+def _covering(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
+    """n points of the prior that are higher than their neighbours, gains solved for and noise factors fitted.
+
+    Sobol points cover the prior evenly. The best of them may all lie about one maximum, and those that are
+    higher than their neighbours lie about several. The best of all, and the middle of the prior, are always
+    among them.
+    """
+    unit = cover(likelihood.n_param, (N_SOLVED if solves_gains(likelihood) else N_SCREEN) * n, rng)
     unit[0] = 0.5
     theta = likelihood.prior_transform(unit)
     value = np.full(len(theta), -np.inf)
@@ -68,13 +76,35 @@ def _best_draws(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gen
                 theta[inside] = likelihood.with_best_gains(theta[inside])
             theta[inside] = with_best_noise(likelihood, theta[inside])
             value[inside] = likelihood.log_posterior(theta[inside])
-    if not np.isfinite(value).any():
+    finite = np.isfinite(value)
+    if not finite.any():
         raise LikelihoodError(
             f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
         )
-    order = np.argsort(-value, kind="stable")[:n]
-    best: Array = theta[order[np.isfinite(value[order])]]
-    return best
+    unit, theta, value = unit[finite], theta[finite], value[finite]
+    # Those that are higher than their neighbours come first, each kind by height.
+    order = np.lexsort([-value, ~_is_highest(unit, value, Target(likelihood).wraps)])
+    if finite[0] and 1 < n <= np.flatnonzero(order == 0)[0]:
+        order[n - 1] = 0  # with small leakages, for instance, all is nearly linear
+    return np.asarray(theta[order[:n]])
+
+
+def cover(n_param: int, n: int, rng: np.random.Generator) -> Array:
+    """Points that cover the unit cube evenly, float64 (n, n_param): scrambled Sobol points."""
+    from scipy.stats import qmc
+
+    sobol = qmc.Sobol(n_param, rng=rng)
+    points = sobol.random_base2(max(0, (n - 1).bit_length()))[:n]
+    return np.asarray(np.clip(points, EDGE, 1.0 - EDGE))
+
+
+def _is_highest(unit: Array, value: Array, wraps: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether points of the unit cube are higher than their `N_NEIGHBOUR` nearest neighbours, bool (n,)."""
+    from scipy.spatial import KDTree
+
+    tree = KDTree(np.mod(unit, 1.0), boxsize=np.where(wraps, 1.0, 0.0))
+    near = tree.query(np.mod(unit, 1.0), min(N_NEIGHBOUR + 1, len(unit)))[1].reshape(len(unit), -1)
+    return np.asarray(value >= value[near].max(axis=1))
 
 
 def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import Tabular, digits_after_point
+from biro.maximum.modes import COUNTS, missed_warning
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.misfit.prior_conflict import CONFLICT
 from biro.models.components.antenna_terms.gain import is_gain
@@ -30,8 +31,6 @@ POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
-MISSED = 0.01
-"""Part of the posterior in modes that were not found, above which errors and evidence are not trusted."""
 MOST_GAINS = 20
 """Parameters of gains up to which each has a row of its own in print."""
 NOISE = "noise.factor"
@@ -91,7 +90,7 @@ class PosteriorTable(Tabular):
 
     def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; parameters by name."""
-        record = asdict(self) | {"warnings": self.warnings()}
+        record = asdict(self) | {"warnings": self.warnings(), "missed_mass": self.missed_mass}
         record["parameters"] = {row.pop("name"): row for row in record.pop("rows")}
         return record
 
@@ -101,15 +100,21 @@ class PosteriorTable(Tabular):
         return any(row.at_end and row.name.startswith(NOISE) for row in self.rows)
 
     @property
+    def missed_mass(self) -> float:
+        """Estimated part of the posterior in modes that were not found, or that no chain explored."""
+        return max(self.diagnostics.get(name, 0.0) for name in ("missed_mass", "unexplored"))
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether no error can be trusted: the noise is cut off, or modes are missing."""
+        return self.noise_is_cut_off or self.missed_mass > COUNTS
+
+    @property
     def evidence_is_trusted(self) -> bool:
         """Whether no diagnostic of the run says that the evidence may be off by more than its error."""
         of = self.diagnostics
-        return (
-            not self.noise_is_cut_off
-            and of.get("converged", 1.0) != 0.0
-            and of.get("pareto_k", -math.inf) <= TRUSTED
-            and of.get("missed_mass", 0.0) <= MISSED
-        )
+        known = of.get("converged", 1.0) != 0.0 and of.get("pareto_k", -math.inf) <= TRUSTED
+        return known and not self.is_doubtful
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text, numbers rounded to what their uncertainty supports.
@@ -122,7 +127,7 @@ class PosteriorTable(Tabular):
         gains = [row for row in self.rows if is_gain(row.name)]
         few = len(gains) <= MOST_GAINS
         cells = [
-            _cells(row, with_tau, doubtful=self.noise_is_cut_off)
+            _cells(row, with_tau, doubtful=self.is_doubtful)
             for row in self.rows
             if few or not is_gain(row.name)
         ]
@@ -135,12 +140,14 @@ class PosteriorTable(Tabular):
     def warnings(self) -> list[str]:
         """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
         lines = [_noise_cut_off(row) for row in self.rows if row.at_end and row.name.startswith(NOISE)]
+        if self.missed_mass > COUNTS:
+            lines.append(missed_warning(self.missed_mass))
         if self.diagnostics.get("converged", 1.0) == 0.0:
             lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
         lines += self._about_weights()
         n_mode = round(self.diagnostics.get("n_mode", 1.0))
         if n_mode > 1:
-            lines.append(_several_modes(n_mode, self.sampler, self.diagnostics))
+            lines.append(_several_modes(n_mode, self.sampler, self.diagnostics, self.missed_mass))
         lines += self.remarks
         return lines if self.limits_were_tested else [*lines, *self._cut_off()]
 
@@ -183,7 +190,7 @@ class PosteriorTable(Tabular):
     def _about_weights(self) -> list[str]:
         """Whether the weights of the draws of "none" are worth anything."""
         k, overlap = self.diagnostics.get("pareto_k", -math.inf), self.diagnostics.get("overlap", 1.0)
-        if k > TRUSTED:
+        if k > TRUSTED and not self.diagnostics.get("covered"):
             return [
                 "DO NOT TRUST INTERVALS AND EVIDENCE: the posterior is so far from normal that "
                 f"a few draws have most of the weight (k = {k:.2f}, trusted below {TRUSTED}); use a sampler"
@@ -196,7 +203,8 @@ class PosteriorTable(Tabular):
         """The evidence in words; nothing where it is not known."""
         if self.log_evidence is None:
             return []
-        return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]
+        mark = "?" * (self.missed_mass > COUNTS)
+        return [f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"]
 
 
 def summarise(posterior: Samples) -> PosteriorTable:
@@ -255,18 +263,19 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
     ]
 
 
-def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) -> str:
+def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float], missed: float) -> str:
     """What it means for a table that there are several maxima."""
     line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence; "
     if sampler == "nuts":
-        line += _of_chains(diagnostics)
+        line += _of_chains(diagnostics, missed)
     elif "share_error" in diagnostics:
         line += (
             "the effective numbers count how well the part of each is known (that of the largest to within "
-            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all together"
+            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all of them "
+            "together"
         )
     else:
-        line += "medians and intervals are of all of them together"
+        line += f"medians and intervals are of {_which(missed)}"
     if diagnostics.get("n_exchangeable", 0.0) > 1:
         line += (
             ". Sources with the same priors can change places: a constraint such as an order tells them apart"
@@ -274,7 +283,12 @@ def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float]) 
     return line
 
 
-def _of_chains(diagnostics: Mapping[str, float]) -> str:
+def _which(missed: float) -> str:
+    """Which modes a table is about."""
+    return "those that were found" if missed > COUNTS else "all of them together"
+
+
+def _of_chains(diagnostics: Mapping[str, float], missed: float) -> str:
     """What the chains of NUTS have seen of several modes."""
     if "share_error" not in diagnostics:
         if diagnostics.get("n_explored") == 1.0:
@@ -287,7 +301,7 @@ def _of_chains(diagnostics: Mapping[str, float]) -> str:
         f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "
         f"evidence of that mode (the part of the largest is known to within "
         f"{100 * diagnostics['share_error']:.1f} % of all), "
-        "so that medians and intervals are of all of them together"
+        f"so that medians and intervals are of {_which(missed)}"
     )
     if diagnostics["unexplored"] >= LEAST_SHOWN:
         line += (

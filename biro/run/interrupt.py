@@ -12,20 +12,27 @@ from biro.errors import RunError
 
 
 class RunInterrupted(RunError):  # noqa: N818 - a stop that was asked for
-    """A run was stopped by a signal after its state was saved; the same command goes on with it."""
+    """A run was stopped by a signal; with a run directory, the same command goes on from what was saved."""
 
 
 class StopFlag:
-    """Set by the first SIGINT or SIGTERM; samplers look at it where their state can be saved."""
+    """Set by the first SIGINT or SIGTERM; samplers look at it where their state can be saved.
 
-    def __init__(self) -> None:
+    Parameters
+    ----------
+    saves : bool
+        Whether there is a run directory, in which the state is saved.
+    """
+
+    def __init__(self, *, saves: bool = True) -> None:
         self.signal: int | None = None
+        self._saves = saves
 
     def __bool__(self) -> bool:
         return self.signal is not None
 
     def raise_interrupted(self, how_to_go_on: str) -> None:
-        """End the run with one line that says how to go on.
+        """End the run with one line that says how to go on, or that nothing was saved.
 
         Raises
         ------
@@ -33,16 +40,23 @@ class StopFlag:
             Always.
         """
         name = signal.Signals(self.signal or signal.SIGINT).name
+        if not self._saves:
+            how_to_go_on = "nothing was saved, because there is no run directory (run_dir): start again"
         raise RunInterrupted(f"stopped by {name}; {how_to_go_on}")
 
 
 @contextmanager
-def stop_on_signal() -> Iterator[StopFlag]:
+def stop_on_signal(*, saves: bool = True) -> Iterator[StopFlag]:
     """Turn the first SIGINT or SIGTERM into a flag; a second one interrupts at once.
 
     Outside of the main thread, where Python allows no handlers, the flag is never set.
+
+    Parameters
+    ----------
+    saves : bool
+        Whether the run has a directory in which its state is saved.
     """
-    flag = StopFlag()
+    flag = StopFlag(saves=saves)
     if threading.current_thread() is not threading.main_thread():
         yield flag
         return

@@ -152,7 +152,7 @@ class EnsembleRun:
                 "acceptance": float(backend.accepted.mean() / n_step),
                 "steps_per_tau": float(n_step / tau.max()),
                 "converged": float(n_step > self._options.n_tau * tau.max()),
-                **self._maximum_file.facts,
+                **self._facts,
             },
         )
 
@@ -187,8 +187,12 @@ class EnsembleRun:
             if has_gradient(likelihood):
                 maximum = maximise(likelihood, seed=self._seed, starts=self._starts, watch=watch)
                 self._maximum_file.keep(maximum)
+                drawn = maximum.particles
+                if drawn is not None and len(drawn.theta) >= n_walker:
+                    rng = np.random.default_rng([self._seed, 1])
+                    return rng.permutation(drawn.theta)[:n_walker], maximum.best_fit
                 if not maximum.unidentified:
-                    walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=0.0).theta
+                    walkers = draws_within(self._target, maximum, n_walker, self._seed, tails=False).theta
                     if len(walkers) == n_walker:
                         return self._target.wrapped(walkers), maximum.best_fit
             if np.ndim(self._starts) > 0:
@@ -197,6 +201,13 @@ class EnsembleRun:
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)
             return walkers, self._target.theta(start.mode[None])[0]
+
+    @property
+    def _facts(self) -> dict[str, float]:
+        """What is known of the modes; walkers that began at draws of the posterior began in all of them."""
+        facts = self._maximum_file.facts
+        tempered = facts.get("n_tempered", 0.0) >= self._options.n_walker
+        return {name: value for name, value in facts.items() if not (tempered and name == "missed_mass")}
 
     def _near(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Theta with parameters that wrap moved to within half a period of the centre."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,9 @@ from numpy.typing import NDArray
 from biro.errors import LikelihoodError
 from biro.formatting import first_few
 from biro.maximum.maximum import Maximum, maximise
-from biro.maximum.proposal import TAILS, Proposal
+from biro.maximum.modes import COUNTS
+from biro.maximum.proposal import Proposal
+from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, period_of
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
 from biro.progress import bar
@@ -69,22 +72,35 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             f"only {len(draws.theta)} of {draws.n_drawn} draws about the maximum lie within the prior: "
             "sample it instead"
         )
-    weights = smoothed(draws.log_posterior - draws.log_density)
-    top = weights.log_weight.max()
-    weight = np.exp(weights.log_weight - top)
+    log_weight = draws.log_posterior - draws.log_density
+    covered = draws.missed_mass is not None and draws.missed_mass <= COUNTS and len(draws.log_ratio) > 0
+    weights = smoothed(log_weight)
+    k = weights.k
+    if not covered:
+        log_weight = weights.log_weight
+    top = log_weight.max()
+    weight = np.exp(log_weight - top)
     mean, total = weight.sum() / draws.n_drawn, weight.sum()
-    spread = np.sqrt(max(float((weight**2).sum() / draws.n_drawn - mean**2), 0.0) / draws.n_drawn) / mean
-    effective = total**2 / (weight**2).sum() if weights.k < TRUSTED else 0.0
-    assert maximum.log_evidence is not None
     log_evidence = float(top + np.log(mean))
-    if weights.k > WITH_VARIANCE:  # their scatter says nothing about what the draws have missed
+    square = float((weight**2).sum() / draws.n_drawn / mean**2)
+    effective = total**2 / (weight**2).sum()
+    assert maximum.log_evidence is not None
+    if covered:  # the mean of p / q over draws of p is that of its square over draws of q
+        ratio = np.minimum(draws.log_ratio - log_evidence, MOST_RATIO)
+        square = max(square, float(np.exp(ratio).mean()))
+        effective = min(effective, draws.n_drawn / square)
+    spread = np.sqrt(max(square - 1.0, 0.0) / draws.n_drawn)
+    if not covered and k > WITH_VARIANCE:  # their scatter says nothing about what the draws have missed
         spread = np.hypot(spread, log_evidence - maximum.log_evidence)
+    if not covered and k > TRUSTED:
+        effective = 0.0
+    spread = np.hypot(spread, draws.missed_mass or 0.0)
     return Posterior(
         columns=target.columns,
         samples=target.wrapped(draws.theta),
         log_likelihood=draws.log_posterior - draws.log_prior,
         log_prior=draws.log_prior,
-        log_weight=weights.log_weight - top - np.log(total),
+        log_weight=log_weight - top - np.log(total),
         provenance=provenance,
         effective=np.full(target.n_param, effective),
         log_evidence=log_evidence,
@@ -93,7 +109,7 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
         peak_log_likelihood=maximum.log_likelihood,
         diagnostics={
             "overlap": float(total**2 / (weight**2).sum() / draws.n_drawn),
-            "pareto_k": float(np.clip(weights.k, -10.0, 10.0)),
+            "pareto_k": float(np.clip(k, -10.0, 10.0)),
             "n_mode": float(len(maximum.modes)),
             "n_exchangeable": float(sum(names.count(",") + 1 for names in maximum.exchangeable)),
             "log_evidence_laplace": maximum.log_evidence,
@@ -104,8 +120,14 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             "n_agree": float(maximum.n_agree),
             "n_search": float(maximum.n_search),
             "n_gradient": float(maximum.n_gradient),
+            **_missed(draws.missed_mass),
+            "covered": float(covered),
         },
     )
+
+
+def _missed(mass: float | None) -> dict[str, float]:
+    return {} if mass is None else {"missed_mass": mass}
 
 
 def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Maximum:
@@ -127,11 +149,11 @@ class MaximumFile:
 
     def __init__(self, folder: Path | None) -> None:
         self._path = None if folder is None else folder / FILE
-        self._n_mode: int | None = None
+        self._facts: dict[str, float] = {}
 
     def keep(self, maximum: Maximum) -> None:
         """Write the maximum; a run goes on where that is impossible."""
-        self._n_mode = len(maximum.modes)
+        self._facts = _facts(maximum.to_dict())
         if self._path is not None:
             try:
                 maximum.save(self._path)
@@ -140,11 +162,20 @@ class MaximumFile:
 
     @property
     def facts(self) -> dict[str, float]:
-        """`n_mode`, the number of modes, for the diagnostics; nothing where no maximum was looked for."""
-        if self._n_mode is None and self._path is not None:  # a run that was resumed
+        """For the diagnostics: `n_mode`, the number of modes, `missed_mass` and `n_tempered`, where known."""
+        if not self._facts and self._path is not None:  # a run that was resumed
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                self._n_mode = len(json.loads(self._path.read_text())["modes"])
-        return {} if self._n_mode is None else {"n_mode": float(self._n_mode)}
+                self._facts = _facts(json.loads(self._path.read_text()))
+        return self._facts
+
+
+def _facts(record: Mapping[str, Any]) -> dict[str, float]:
+    """What diagnostics have of the record of a maximum."""
+    known = {
+        "n_mode": len(record["modes"]),
+        **{name: record.get(name) for name in ("missed_mass", "n_tempered")},
+    }
+    return {name: float(value) for name, value in known.items() if value is not None}
 
 
 class Draws(NamedTuple):
@@ -158,6 +189,10 @@ class Draws(NamedTuple):
         The last is that of the distribution which they were drawn from.
     n_drawn : int
         How many were drawn, allowed or not.
+    missed_mass : float or None
+        Estimated part of the posterior that they do not cover; None where that was not looked at.
+    log_ratio : float64 (n_particle,)
+        ln of posterior over that distribution at draws of the posterior; empty where there are none.
     """
 
     theta: Array
@@ -165,12 +200,21 @@ class Draws(NamedTuple):
     log_prior: Array
     log_density: Array
     n_drawn: int
+    missed_mass: float | None
+    log_ratio: Array
 
 
-def draws_within(target: Target, maximum: Maximum, n: int, seed: int, tails: float = TAILS) -> Draws:
-    """Draws of `Proposal` about the modes of a maximum; fewer than n where hardly any is allowed."""
+def draws_within(target: Target, maximum: Maximum, n: int, seed: int, *, tails: bool = True) -> Draws:
+    """Draws of `Proposal` about the modes of a maximum; fewer than n where hardly any is allowed.
+
+    Without `tails` they come from the normal distributions alone.
+    """
     rng = np.random.default_rng([seed, 1])
-    proposal = Proposal(maximum.modes, np.where(target.wraps, target.period, np.nan), tails)
+    if tails:
+        proposal, missed, log_ratio = covering_mixture(target, maximum.modes, maximum.particles, seed)
+    else:
+        proposal, missed = Proposal(maximum.modes, period_of(target), tails=0.0), None
+        log_ratio = np.empty(0)
     allowed: list[tuple[Array, ...]] = []
     n_allowed = n_drawn = 0
     while n_allowed < n and n_drawn < _MAX_DRAWS * n:
@@ -188,4 +232,5 @@ def draws_within(target: Target, maximum: Maximum, n: int, seed: int, tails: flo
     theta, log_posterior, log_prior, log_density = (
         np.concatenate(items) for items in zip(*allowed, strict=True)
     )
-    return Draws(theta, log_posterior, log_prior, log_density, n_drawn)
+    missed = maximum.missed_mass if missed is None else missed
+    return Draws(theta, log_posterior, log_prior, log_density, n_drawn, missed, log_ratio)

@@ -101,7 +101,7 @@ def sample(
     RunError
         The run directory is in use, or belongs to a run that differs.
     RunInterrupted
-        SIGINT or SIGTERM came; the same call goes on.
+        SIGINT or SIGTERM came; with `run_dir` the same call goes on.
     LikelihoodError
         The likelihood is nowhere finite, or returned NaN, +inf or another shape; or ("none") the data do
         not tell parameters apart.
@@ -115,7 +115,7 @@ def sample(
     point = None if start is None or sampler == EXACT else start_point(likelihood, start)
     _say_start(resolved, start)
     if run_dir is None:
-        with stop_on_signal() as stop, _device_errors("nothing was saved without run_dir"):
+        with stop_on_signal(saves=False) as stop, _device_errors("nothing was saved without run_dir"):
             return _run(likelihood, target, resolved, RunContext(provenance, stop, progress, start=point))
     settings = {
         "sampler": sampler,

@@ -53,7 +53,8 @@ class SegmentClimb:
 
     Attributes
     ----------
-    ends : float64 (n_end, n_param)
+    n_start, n_climb : int
+        Starts, and ends that were compared: one.
     rest : NewtonResult
     found : Modes
 
@@ -62,8 +63,6 @@ class SegmentClimb:
     LikelihoodError
         No start has a finite posterior.
     """
-
-    disagree = False
 
     def __init__(self, ascent: Ascent, likelihood: SegmentedLikelihood, starts: Array) -> None:
         self._ascent, self._likelihood = ascent, likelihood
@@ -78,12 +77,8 @@ class SegmentClimb:
         self.rest = rest
         if not np.isfinite(self.rest.log_posterior):
             raise LikelihoodError(f"none of the {len(starts)} starts has a finite posterior")
-        self.ends = self.rest.laplace.theta[None]
-        self.found = Modes((Mode(self.rest.laplace, self.rest.log_posterior),), (), 1)
-
-    def add(self, start: Array) -> bool:
-        """Nothing else is searched."""
-        return False
+        self.n_start, self.n_climb = len(starts), 1
+        self.found = Modes((Mode(self.rest.laplace, self.rest.log_posterior),), (), (1,))
 
     def _newton(self, theta: Array, n_step: int) -> NewtonResult:
         """Where steps of Gauss and Newton lead, until another one would add less than `ENOUGH`."""
