@@ -122,11 +122,12 @@ class NutsRun:
         if saved is None or self._maximum_file.facts.get("n_mode") != 1.0:
             self._modes = self._find_modes(stop, progress=progress)
         if saved is None:
-            density = Whitened.about(self._likelihood, self._modes[0].laplace)
+            alone = len(self._modes) == 1
+            density = Whitened.about(self._likelihood, self._modes[0].laplace, straight=alone)
             before = self._beginning(density)
         else:
-            middle, factor, before = saved
-            density = Whitened(self._likelihood, middle, factor)
+            frame, before = saved
+            density = Whitened(self._likelihood, frame)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
             log.log(NOTICE, "going on from draw %d%s of each chain", before.z.shape[1], tuned)
         done = before
@@ -166,7 +167,7 @@ class NutsRun:
 
     def _place_about(self, mode: Mode, density: Whitened, rng: np.random.Generator) -> Array:
         """A place about a mode, (n_dim,); not one beyond a constraint, where no chain can begin."""
-        about = Whitened.about(self._likelihood, mode.laplace)
+        about = Whitened.about(self._likelihood, mode.laplace, straight=False)
         for _ in range(_TRIES):
             z = density.z(about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param))))
             if np.isfinite(density.value_and_gradient(z)).all():
@@ -248,7 +249,7 @@ class NutsRun:
 
     def _save(self, density: Whitened, draws: Draws) -> None:
         if self._file is not None:
-            self._file.save(density.middle, density.factor, draws)
+            self._file.save(density.frame, draws)
 
     def _model(self, gate: Gate, draws: Draws, before: Progress) -> Nutpie:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
