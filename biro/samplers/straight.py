@@ -176,23 +176,24 @@ class Forms:
         self._names = {name: i for i, name in enumerate(likelihood.parameter_names)}
         self._units = [parameter.unit for parameter in likelihood.parameters]
         self.form, self.partner = np.full(n, UNBOUNDED), np.full(n, -1)
-        self._free = self._far_from_limits(likelihood)
+        self._box = likelihood.model.box
+        self._ordered = np.zeros(n, bool)
+        self._ordered[likelihood.model.unconstrained.ordered] = True
+        self._free = self._far_from_limits()
         self._straighten(likelihood)
         if any(is_gain(name) for name in self._names):
             self._take_logarithms(likelihood)
 
-    def _far_from_limits(self, likelihood: DifferentiableLikelihood) -> NDArray[np.bool_]:
+    def _far_from_limits(self) -> NDArray[np.bool_]:
         """Parameters whose draws come nowhere near a limit of their prior, nor belong to an order."""
-        low, high = likelihood.model.box
+        low, high = self._box
         room = np.minimum(self._theta - low, high - self._theta)
         spread = np.array([self._sigma(one) for one in np.eye(room.size)])
-        found: NDArray[np.bool_] = room > ROOM * spread
-        found[likelihood.model.unconstrained.ordered] = False
-        return found
+        return np.asarray((room > ROOM * spread) & ~self._ordered)
 
     def _straighten(self, likelihood: DifferentiableLikelihood) -> None:
         """Parameters between limits that are far away are lines, or amplitudes their logarithms."""
-        low, high = likelihood.model.box
+        low, high = self._box
         for name, i in self._names.items():
             prior = likelihood.parameters[i].prior
             if not self._free[i] or np.isinf([low[i], high[i]]).all() or isinstance(prior, LogNormal):
@@ -217,7 +218,7 @@ class Forms:
     def _pair(self, form: int, first: str, second: str) -> bool:
         """Whether two parameters are a pair of that form; if so, they are noted."""
         i, j = self._names.get(first, -1), self._names.get(second, -1)
-        if min(i, j) < 0 or not self._free[[i, j]].all() or self._units[i] != self._units[j]:
+        if min(i, j) < 0 or self._units[i] != self._units[j] or self._ordered[[i, j]].any():
             return False
         one, x = np.eye(self._theta.size), self._theta
         if form == POLAR:
@@ -225,10 +226,19 @@ class Forms:
             seen = [(size, (x[i] * one[i] + x[j] * one[j]) / max(size, 1e-300))]
         else:
             seen = [(x[i] + sign * x[j], one[i] + sign * one[j]) for sign in (1.0, -1.0)]
-        if any(size <= CLEAR * self._sigma(along) for size, along in seen):
+        sizes, sigmas = np.array([(size, self._sigma(along)) for size, along in seen]).T
+        if (sizes <= CLEAR * sigmas).any():
+            return False
+        if not self._free[[i, j]].all() and not (form == POLAR and self._turns_within(i, j, sizes, sigmas)):
             return False
         self.form[[i, j]], self.partner[i] = form, j
         return True
+
+    def _turns_within(self, i: int, j: int, size: Array, sigma: Array) -> bool:
+        """Whether a pair may have any angle within its priors, which bound what is open."""
+        most = float(size[0] + ROOM * sigma[0])
+        low, high = self._box
+        return bool((low[[i, j]] < -most).all() and (high[[i, j]] > most).all())
 
 
 def _stokes(likelihood: DifferentiableLikelihood) -> tuple[str, str]:

@@ -14,16 +14,18 @@ from biro.maximum.ascent import width_of_priors
 from biro.maximum.laplace import Laplace
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
+from biro.samplers.open_angles import OF_TURN, open_angles
 from biro.samplers.straight import Forms, Straight
-from biro.target.protocol import DifferentiableLikelihood, Informed, informed
+from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 _AT_END = 0.25
 """Sigmas from an end of its prior within which a parameter counts as at that end."""
 _SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
 """Of a shift, tried one after the other."""
-_FLOOR = 0.05
-"""Precision that coordinates w have at least, in units of the scales of their priors."""
+_FLOOR = 1e-4
+"""Precision that coordinates have at least; it adds up in combinations of many, and must not count there."""
 _WEAK = 1e-3
 """Eigenvalues of a curvature, in units of its diagonal, below which the Fisher information takes its place.
 
@@ -33,8 +35,10 @@ _STEP = 1e-3
 """Of differences of the slopes of priors, in units of w."""
 _CENTRED = 3
 """Steps of Newton's method from the maximum of the density of theta to that of w."""
-_OPEN, _SOFT = 1.0, 0.3
-"""Radians of sigma from which on an angle is kept from turning for ever, and how softly."""
+_MOST_DENSE = 2000
+"""Parameters up to which open angles are looked for where the precision is that by segments: some 5 s."""
+_SOFT = 0.3
+"""Radians over which a window about an angle that is open ends."""
 
 
 class Frame(NamedTuple):
@@ -47,12 +51,15 @@ class Frame(NamedTuple):
         Of no size where the factor is that of the precision by segments, which is worked out anew.
     form, partner : int64 (n_param,)
         As `Straight` takes them.
+    open : int64 (n_open,)
+        Angles that turn freely, one of each combination that does.
     """
 
     middle: Array
     factor: Array
-    form: NDArray[np.int64]
-    partner: NDArray[np.int64]
+    form: Index
+    partner: Index
+    open: Index
 
 
 class Whitened:
@@ -63,11 +70,12 @@ class Whitened:
     there, as its curvature says, or the Fisher information where that is better known. What neither
     determines keeps the scale of its prior.
 
-    An angle that the data leave open would turn for ever. Its density is multiplied by a window of N turns,
+    Angles that turn together without an effect would do so for ever (`biro.samplers.open_angles`). The density
+    is multiplied by a window about one of them,
 
-        g(w) = 1/(1 + exp(-(w + pi N)/h)) - 1/(1 + exp(-(w - pi N)/h)),
+        g(w) = 1/(1 + exp(-(w + pi)/h)) - 1/(1 + exp(-(w - pi)/h)),
 
-    whose sum over all w + 2 pi k is N: what is drawn of the angle modulo a turn has the density it had.
+    whose sum over all w + 2 pi k is 1: what is drawn of angles modulo a turn has the density it had.
 
     Parameters
     ----------
@@ -84,11 +92,7 @@ class Whitened:
         self._root: _Dense | ArrowPrecision = _Dense(frame.factor)
         many = many_segments(likelihood)
         if not frame.factor.size and many is not None:
-            width = width_of_priors(likelihood)
-            self._root = unconstrained_precision(many, frame.middle, width, self._change)
-        sigma = np.sqrt(self._root.variances())
-        self._open = np.flatnonzero(self._change.is_angle & (sigma > _OPEN))
-        self._reach = np.pi * np.maximum(1.0, np.round(1.2 * sigma[self._open] / np.pi))
+            self._root = _by_segments(many, frame, self._change)
 
     @classmethod
     def about(
@@ -110,8 +114,17 @@ class Whitened:
             of = Forms(likelihood, theta, precision.sigma if precision else _sigma_of(laplace))
             forms = of.form, of.partner
         change = Straight(likelihood, *forms)
-        factor = np.empty((0, 0)) if precision is None else precision.factor(change)
-        found = cls(likelihood, Frame(change.of_theta(theta), factor, *forms))
+        none = np.zeros(0, np.int64)
+        frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, none)
+        many = many_segments(likelihood)
+        if precision is not None:
+            factor, free = precision.factor(change)
+            frame = frame._replace(factor=factor, open=free)
+        elif many is not None and theta.size <= _MOST_DENSE:
+            covariance = _by_segments(many, frame, change).solve(np.eye(theta.size))
+            values, vectors, scale = _modes(covariance)
+            frame = frame._replace(open=open_angles(1.0 / values, scale * vectors.T, change.is_angle))
+        found = cls(likelihood, frame)
         return found._centred() if straight else found
 
     def theta(self, z: Array) -> Array:
@@ -131,9 +144,9 @@ class Whitened:
         value, slope = self._likelihood.log_posterior_and_gradient(theta)
         slope = change.pull_back(slope) + change.log_jacobian_slope()
         value = value + change.log_jacobian()
-        if self._open.size:
-            window, of_window = _window(w[:, self._open] - self.frame.middle[self._open], self._reach)
-            value, slope[:, self._open] = value + window.sum(axis=1), slope[:, self._open] + of_window
+        window, of_window = _window(w[:, self.frame.open] - self.frame.middle[self.frame.open])
+        value = value + window.sum(axis=1)
+        slope[:, self.frame.open] += of_window
         return np.column_stack([value, _by_row(self._root.draw_back, slope)])
 
     def _w(self, z: Array) -> Array:
@@ -155,12 +168,19 @@ class Whitened:
         return Whitened(self._likelihood, self.frame._replace(middle=middle))
 
 
-def _window(away: Array, reach: Array) -> tuple[Array, Array]:
+def _window(away: Array) -> tuple[Array, Array]:
     """ln of the window about open angles and its slope, both (n, n_open)."""
-    left, right = (away + reach) / _SOFT, (reach - away) / _SOFT
-    # 1/(1 + e^-a) - 1/(1 + e^b) = (1 - e^(-a-b)) / ((1 + e^-a)(1 + e^-b)), b = -right of the formula.
-    value = special.log_expit(left) + special.log_expit(right) + np.log1p(-np.exp(-left - right))
+    left, right = (away + np.pi) / _SOFT, (np.pi - away) / _SOFT
+    # 1/(1 + e^-a) - 1/(1 + e^b) = (1 - e^(-a-b)) / ((1 + e^-a)(1 + e^-b)), and a + b is constant.
+    value = special.log_expit(left) + special.log_expit(right) + np.log1p(-np.exp(-2.0 * np.pi / _SOFT))
     return value, (special.expit(-left) - special.expit(-right)) / _SOFT
+
+
+def _by_segments(likelihood: SegmentedLikelihood, frame: Frame, change: Straight) -> ArrowPrecision:
+    """The precision of w about the middle of a frame."""
+    least = np.full(frame.middle.size, _FLOOR)
+    least[frame.open] = OF_TURN
+    return unconstrained_precision(likelihood, frame.middle, width_of_priors(likelihood), change, least)
 
 
 class _Precision:
@@ -199,15 +219,19 @@ class _Precision:
         seen = vectors.T @ (self._slopes.T @ along / scale)
         return float(np.sqrt(np.sum(seen**2 / values)))
 
-    def factor(self, change: Straight) -> Array:
-        """A square root of the covariance of w, float64 (n_param, n_param)."""
+    def factor(self, change: Straight) -> tuple[Array, Index]:
+        """A square root of the covariance of w, float64 (n_param, n_param), and angles that are open."""
         straight = np.flatnonzero(change.form)
         of_y = np.eye(self._y.size)  # d y / d w
         theta = change.unbounded.theta(self._y)
         slopes = change.at(change.of_theta(theta)).pull_back(np.eye(self._y.size))
         of_y[:, straight] = slopes[:, straight] / np.diag(self._slopes)[:, None]
-        values, vectors, scale = _modes(of_y.T @ self._matrix @ of_y)
-        return np.asarray(vectors / np.sqrt(values) / scale[:, None])
+        matrix = of_y.T @ self._matrix @ of_y
+        values, vectors, scale = _modes(matrix)
+        free = open_angles(values, vectors.T / scale, change.is_angle)
+        matrix[free, free] += OF_TURN
+        values, vectors, scale = _modes(matrix)
+        return np.asarray(vectors / np.sqrt(values) / scale[:, None]), free
 
 
 def _modes(matrix: Array) -> tuple[Array, Array, Array]:

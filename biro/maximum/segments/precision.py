@@ -87,11 +87,16 @@ def prior_precision(model: SegmentedModel, theta: Array, width: Array) -> Array:
 
 
 def unconstrained_precision(
-    likelihood: SegmentedLikelihood, y: Array, width: Array, change: Change | None = None
+    likelihood: SegmentedLikelihood,
+    y: Array,
+    width: Array,
+    change: Change | None = None,
+    least: Array | float = _FLOOR,
 ) -> ArrowPrecision:
     """The precision of unconstrained parameters y (n_param,) about their values here.
 
-    With a `change`, of others that follow from theta, those of the border among themselves.
+    With a `change`, of others that follow from theta, those of the border among themselves. What is `least`
+    is added to the precision of each.
     """
     model = likelihood.model
     change, space, n = change or model.unconstrained, space_of(likelihood), y.size
@@ -106,4 +111,4 @@ def unconstrained_precision(
     of_border = within.pull_back(rows)[:, border]
     seen = space.seen_from(slopes, of_border)
     arrow = posterior_arrow(likelihood, theta, width)
-    return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, _FLOOR)))
+    return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, least)))
