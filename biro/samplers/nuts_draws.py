@@ -236,7 +236,7 @@ class DrawsFile:
                     raise ValueError("it is compressed, or says that it holds more than it has")
                 z, stats, last, scale = (file[name] for name in ("z", "stats", "last", "scale"))
                 before = Progress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
-                frame, run_id = Frame(*(file[name] for name in Frame._fields)), str(file["run_id"])
+                frame, run_id = Frame.of(file), str(file["run_id"])
                 if before.stats.dtype != STATS:
                     raise ValueError("it was written by another version")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
@@ -260,7 +260,7 @@ class DrawsFile:
         """Write them. A full disk is reported once and tried again."""
         begun, data = time.monotonic(), io.BytesIO()
         arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
-        np.savez(data, **arrays, **frame._asdict(), run_id=self._run_id)
+        np.savez(data, **arrays, **frame.arrays(), run_id=self._run_id)
         try:
             write_atomic(self._path, data.getbuffer())
         except OSError as error:

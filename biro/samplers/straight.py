@@ -25,14 +25,13 @@ from biro.maximum.ascent import width_of_priors
 from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.prior import LogNormal, LogUniform
+from biro.samplers.walls import ROOM
 from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Sigma = Callable[[Array], float]
 UNBOUNDED, LINE, LOG, POLAR, HANDS = range(5)
-ROOM = 7.0
-"""Sigmas between a parameter and each limit of its prior, from which on no draw comes near the limit."""
 CLEAR = 5.0
 """Sigmas from 0 to what is taken the logarithm of."""
 _REAL = re.compile(r"\.real\[")
@@ -130,9 +129,24 @@ class Straight:
             if first.size:
                 self.groups.append((kind, first, partner[first]))
         period = np.array([parameter.period or np.nan for parameter in likelihood.parameters], float)
-        low, high = likelihood.model.box
+        self._box = low, high = likelihood.model.box
         turns = np.isfinite(period) & ~np.isfinite(high - low) & (form == UNBOUNDED)
         self.is_angle: NDArray[np.bool_] = turns | ((form == POLAR) & (partner < 0))
+
+    @property
+    def limits(self) -> tuple[Array, Array]:
+        """The limits of w where a parameter has two and is a line or a logarithm, else infinite."""
+        low, high = (np.array(end, np.float64) for end in self._box)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ends = [np.where(self.form == LOG, np.log(end), end / self.scale) for end in (low, high)]
+        there = np.isin(self.form, (LINE, LOG)) & np.isfinite(ends).all(axis=0)
+        return np.where(there, ends[0], -np.inf), np.where(there, ends[1], np.inf)
+
+    @property
+    def least(self) -> Array:
+        """Precision of each w that stands for what its prior says: of a uniform one between limits."""
+        low, high = self.limits
+        return np.where(np.isfinite(low), 12.0 / (high - low) ** 2, np.where(self.is_angle, 1e-4, 0.05))
 
     def at(self, w: Array) -> StraightAt:
         """The change at w, float64 (..., n_param)."""
@@ -180,8 +194,9 @@ class Forms:
         self._ordered = np.zeros(n, bool)
         self._ordered[likelihood.model.unconstrained.ordered] = True
         self._free = self._far_from_limits()
-        self._straighten(likelihood)
-        if any(is_gain(name) for name in self._names):
+        beside_gains = getattr(likelihood, "gains", "sample") != "sample" or any(map(is_gain, self._names))
+        self._straighten(likelihood, walled=beside_gains)
+        if beside_gains:
             self._take_logarithms(likelihood)
 
     def _far_from_limits(self) -> NDArray[np.bool_]:
@@ -191,15 +206,20 @@ class Forms:
         spread = np.array([self._sigma(one) for one in np.eye(room.size)])
         return np.asarray((room > ROOM * spread) & ~self._ordered)
 
-    def _straighten(self, likelihood: DifferentiableLikelihood) -> None:
-        """Parameters between limits that are far away are lines, or amplitudes their logarithms."""
+    def _straighten(self, likelihood: DifferentiableLikelihood, *, walled: bool) -> None:
+        """Parameters between limits are lines, or amplitudes their logarithms, if the limits are far away.
+
+        If they may be `walled`, near limits do as well, as long as there are two.
+        """
         low, high = self._box
         for name, i in self._names.items():
-            prior = likelihood.parameters[i].prior
-            if not self._free[i] or np.isinf([low[i], high[i]]).all() or isinstance(prior, LogNormal):
+            prior, ends = likelihood.parameters[i].prior, np.isfinite([low[i], high[i]])
+            if not (self._free[i] or (walled and ends.all() and not self._ordered[i])):
+                continue
+            if not ends.any() or isinstance(prior, LogNormal):
                 continue
             is_log = isinstance(prior, LogUniform) or (is_gain(name) and "amplitude" in name)
-            self.form[i] = LOG if is_log and low[i] >= 0.0 else LINE
+            self.form[i] = LOG if is_log and low[i] >= 0.0 and (low[i] > 0.0 or self._free[i]) else LINE
 
     def _take_logarithms(self, likelihood: DifferentiableLikelihood) -> None:
         """Those of what gains multiply, where it is clearly not 0."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +16,7 @@ from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
 from biro.samplers.open_angles import OF_TURN, open_angles
 from biro.samplers.straight import Forms, Straight
+from biro.samplers.walls import Walls, regression, walls_of
 from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
 
 Array = NDArray[np.float64]
@@ -35,8 +36,8 @@ _STEP = 1e-3
 """Of differences of the slopes of priors, in units of w."""
 _CENTRED = 3
 """Steps of Newton's method from the maximum of the density of theta to that of w."""
-_MOST_DENSE = 2000
-"""Parameters up to which open angles are looked for where the precision is that by segments: some 5 s."""
+_MOST_DENSE = 1500
+"""Parameters up to which a precision by segments is looked at as a whole for walls and open angles: some 5 s."""
 _SOFT = 0.3
 """Radians over which a window about an angle that is open ends."""
 
@@ -53,6 +54,8 @@ class Frame(NamedTuple):
         As `Straight` takes them.
     open : int64 (n_open,)
         Angles that turn freely, one of each combination that does.
+    walls : Walls
+        Parameters that reach limits of their priors, whose columns of the factor are the first.
     """
 
     middle: Array
@@ -60,6 +63,24 @@ class Frame(NamedTuple):
     form: Index
     partner: Index
     open: Index
+    walls: Walls
+
+    def arrays(self) -> dict[str, Array | Index]:
+        """All of it as arrays by name, for a file."""
+        return {**self._asdict(), "walls": np.array(self.walls)}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Frame:
+        """A frame of `arrays`.
+
+        Raises
+        ------
+        ValueError, KeyError
+            They are none of a frame.
+        """
+        index, *numbers = np.asarray(arrays["walls"], np.float64)
+        walls = Walls(index.astype(np.int64), *numbers)
+        return cls(**{name: arrays[name] for name in cls._fields} | {"walls": walls})
 
 
 class Whitened:
@@ -114,16 +135,12 @@ class Whitened:
             of = Forms(likelihood, theta, precision.sigma if precision else _sigma_of(laplace))
             forms = of.form, of.partner
         change = Straight(likelihood, *forms)
-        none = np.zeros(0, np.int64)
-        frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, none)
-        many = many_segments(likelihood)
+        frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, np.zeros(0, np.int64), Walls.none())
         if precision is not None:
-            factor, free = precision.factor(change)
-            frame = frame._replace(factor=factor, open=free)
-        elif many is not None and theta.size <= _MOST_DENSE:
-            covariance = _by_segments(many, frame, change).solve(np.eye(theta.size))
-            values, vectors, scale = _modes(covariance)
-            frame = frame._replace(open=open_angles(1.0 / values, scale * vectors.T, change.is_angle))
+            frame = _with_axes(frame, precision.of(change), change, always=True)
+        elif theta.size <= _MOST_DENSE:
+            back = cls(likelihood, frame)._root.whiten(np.eye(theta.size))
+            frame = _with_axes(frame, back.T @ back, change, always=False)
         found = cls(likelihood, frame)
         return found._centred() if straight else found
 
@@ -134,23 +151,31 @@ class Whitened:
     def z(self, theta: Array) -> Array:
         """Coordinates (n, n_param) of parameters within their priors: the inverse of `theta`."""
         away = np.array([self._change.of_theta(row) for row in theta]) - self.frame.middle
-        return self._root.whiten(away.T).T
+        found = self._root.whiten(away.T).T
+        walls = self.frame.walls
+        found[:, : walls.index.size] = walls.back(away[:, walls.index], self.frame.middle)
+        return found
 
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
+        frame, walled = self.frame, slice(self.frame.walls.index.size)
         w = self._w(z)
         change = self._change.at(w)
         theta = np.clip(self._likelihood.model.wrap(change.theta), self._low, self._high)
         value, slope = self._likelihood.log_posterior_and_gradient(theta)
+        window, of_window = _window(w[:, frame.open] - frame.middle[frame.open])
         slope = change.pull_back(slope) + change.log_jacobian_slope()
-        value = value + change.log_jacobian()
-        window, of_window = _window(w[:, self.frame.open] - self.frame.middle[self.frame.open])
-        value = value + window.sum(axis=1)
-        slope[:, self.frame.open] += of_window
-        return np.column_stack([value, _by_row(self._root.draw_back, slope)])
+        slope[:, frame.open] += of_window
+        slope = _by_row(self._root.draw_back, slope)
+        _, by_z, bend = frame.walls.moved(z[:, walled], frame.middle)
+        slope[:, walled] = by_z * slope[:, walled] + bend
+        value = value + change.log_jacobian() + window.sum(axis=1) + np.log(by_z).sum(axis=1)
+        return np.column_stack([value, slope])
 
     def _w(self, z: Array) -> Array:
-        return self.frame.middle + _by_row(self._root.draw, z)
+        walls, away = self.frame.walls, z.copy()
+        away[:, : walls.index.size] = walls.moved(z[:, : walls.index.size], self.frame.middle)[0]
+        return self.frame.middle + _by_row(self._root.draw, away)
 
     def _centred(self) -> Whitened:
         """About where the density of z is highest, with the same factor."""
@@ -178,9 +203,32 @@ def _window(away: Array) -> tuple[Array, Array]:
 
 def _by_segments(likelihood: SegmentedLikelihood, frame: Frame, change: Straight) -> ArrowPrecision:
     """The precision of w about the middle of a frame."""
-    least = np.full(frame.middle.size, _FLOOR)
+    least = change.least
     least[frame.open] = OF_TURN
     return unconstrained_precision(likelihood, frame.middle, width_of_priors(likelihood), change, least)
+
+
+def _with_axes(frame: Frame, precision: Array, change: Straight, *, always: bool) -> Frame:
+    """A frame with walls, open angles, and the factor of a precision of w (n_param, n_param).
+
+    Unless `always`, with a factor only where there are such.
+    """
+    walls, middle = walls_of(precision, frame.middle, *change.limits)
+    inner = np.ones(middle.size, bool)
+    inner[walls.index] = False
+    within = precision[np.ix_(inner, inner)].copy()
+    values, vectors, scale = _modes(within)
+    free = open_angles(values, vectors.T / scale, change.is_angle[inner])
+    frame = frame._replace(middle=middle, open=np.flatnonzero(inner)[free], walls=walls)
+    if not (always or walls.index.size or free.size):
+        return frame
+    if free.size:
+        within[free, free] += OF_TURN
+        values, vectors, scale = _modes(within)
+    factor = np.zeros(precision.shape)
+    factor[:, : walls.index.size] = regression(precision, walls.index)[0]
+    factor[inner, walls.index.size :] = vectors / np.sqrt(values) / scale[:, None]
+    return frame._replace(factor=factor)
 
 
 class _Precision:
@@ -219,19 +267,14 @@ class _Precision:
         seen = vectors.T @ (self._slopes.T @ along / scale)
         return float(np.sqrt(np.sum(seen**2 / values)))
 
-    def factor(self, change: Straight) -> tuple[Array, Index]:
-        """A square root of the covariance of w, float64 (n_param, n_param), and angles that are open."""
+    def of(self, change: Straight) -> Array:
+        """The precision of w, float64 (n_param, n_param)."""
         straight = np.flatnonzero(change.form)
         of_y = np.eye(self._y.size)  # d y / d w
         theta = change.unbounded.theta(self._y)
         slopes = change.at(change.of_theta(theta)).pull_back(np.eye(self._y.size))
         of_y[:, straight] = slopes[:, straight] / np.diag(self._slopes)[:, None]
-        matrix = of_y.T @ self._matrix @ of_y
-        values, vectors, scale = _modes(matrix)
-        free = open_angles(values, vectors.T / scale, change.is_angle)
-        matrix[free, free] += OF_TURN
-        values, vectors, scale = _modes(matrix)
-        return np.asarray(vectors / np.sqrt(values) / scale[:, None]), free
+        return np.asarray(of_y.T @ self._matrix @ of_y)
 
 
 def _modes(matrix: Array) -> tuple[Array, Array, Array]:
