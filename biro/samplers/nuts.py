@@ -55,7 +55,7 @@ R_HAT, N_EFFECTIVE = 1.01, 400.0
 
 
 class OutsideError(Exception):
-    """The density is zero here: nutpie takes the step back and counts a divergence."""
+    """The density is zero here: nutpie ends the trajectory before this step."""
 
     is_recoverable = True
 
@@ -284,6 +284,7 @@ class NutsRun:
         energy = stats["energy"]
         self._facts |= {
             "n_divergent": float(stats["diverging"].sum()),
+            "n_outside": float(stats["outside"].sum()),
             "bfmi": float(np.min(np.mean(np.diff(energy) ** 2, axis=1) / np.var(energy, axis=1, ddof=1))),
             "step_size": float(stats["step_size"][:, -1].mean()),
             "depth": float(stats["depth"].mean()),

@@ -26,8 +26,8 @@ SAVE_EVERY, SAVE_SHARE = 5.0, 0.03
 """Seconds between writes of the draws, and the part of the time that they may take: what a kill can cost."""
 RECORDER = "recorder"
 """The variable by which nutpie's traces and recorders find each other."""
-STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth", "step_size")])
-"""Statistics of each draw, from nutpie."""
+STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "outside", "depth", "step_size")])
+"""Statistics of each draw, from nutpie; `outside`: its trajectory ended where the density is zero."""
 # nutpie has no types.
 Trace: TypeAlias = Any
 _ROOM = 64
@@ -169,8 +169,12 @@ class Draws:
             if not statistics.num_rows:
                 continue
             stats = np.empty(statistics.num_rows, STATS)
-            for name in STATS.names or ():
+            for name in ("energy", "depth", "step_size"):
                 stats[name] = statistics.column(name).to_numpy()
+            ended = np.array(statistics.column("diverging").to_pylist())
+            # A call that raises has no end of which the energy could be off.
+            no_end = [end is None for end in statistics.column("divergence_end").to_pylist()]
+            stats["outside"], stats["diverging"] = ended & no_end, ended & ~np.array(no_end)
             self._new[int(draws.column(RECORDER).to_numpy()[0])].stats = stats
 
     @property

@@ -20,6 +20,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 ROOM = 7.0
 """Sigmas between a parameter and each limit of its prior, from which on no draw comes near the limit."""
+_MARGIN = 3.0
+"""Sigmas of a parameter that follows another, by which walls of the latter lie behind limits of the former."""
 _MOST = 30
 """Walled parameters."""
 _WIDEST = 1.5
@@ -115,7 +117,7 @@ def _reached(
 ) -> tuple[Array, Array]:
     """The walls: limits of the parameters themselves, or of others that follow them closely.
 
-    Others reach their own limits `ROOM` sigmas later, so that nothing is cut off.
+    Others reach their own limits up to `_MARGIN` sigmas later: what is cut off beyond is 4e-4 of a sigma wide.
     """
     low, high = limits[0][index].copy(), limits[1][index].copy()
     others = np.flatnonzero(np.isfinite(limits[0]) & ~np.isin(np.arange(middle.size), index))
@@ -125,7 +127,7 @@ def _reached(
         by, besides = follow[k, a], shift[k].sum() - shift[k, a]
         if abs(by) < 1e-12:
             continue
-        margin = ROOM * sigma[k] + besides
+        margin = _MARGIN * sigma[k] + besides
         ends = (np.array([limits[0][k] - margin, limits[1][k] + margin]) - middle[k]) / by + middle[index[a]]
         low[a], high[a] = max(low[a], ends.min()), min(high[a], ends.max())
     return low, high
