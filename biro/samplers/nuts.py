@@ -18,6 +18,7 @@ from biro.maximum.maximum import STARTS, maximise
 from biro.maximum.modes import Mode, modes_to_explore
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.posterior.table import LEAST_BFMI
 from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
@@ -310,6 +311,7 @@ class NutsRun:
         told = weights.statistics if weights else chain_statistics(chains, target.wraps, target.period)
         effective = told.effective
         is_enough = told.r_hat < R_HAT and effective.min() > N_EFFECTIVE
+        is_enough &= not self._facts.get("bfmi", 1.0) < LEAST_BFMI
         return Posterior(
             columns=target.columns,
             samples=theta,

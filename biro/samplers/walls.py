@@ -30,6 +30,14 @@ _INSIDE = 1e-3
 """Part of the distance between walls by which the middle lies inside."""
 
 
+class Moved(NamedTuple):
+    """w_a - middle_a, ln of its derivative by z_a, and the derivative of that, float64 (n, n_walled) each."""
+
+    away: Array
+    log_slope: Array
+    bend: Array
+
+
 class Walls(NamedTuple):
     """Parameters between walls.
 
@@ -49,15 +57,13 @@ class Walls(NamedTuple):
     def none(cls) -> Walls:
         return cls(np.zeros(0, np.int64), np.zeros(0), np.zeros(0), np.zeros(0))
 
-    def moved(self, z: Array, middle: Array) -> tuple[Array, Array, Array]:
-        """w_a - middle_a, its derivative by z_a, and that of ln of it, all (n, n_walled)."""
+    def moved(self, z: Array, middle: Array) -> Moved:
+        """w_a - middle_a of z_a (n, n_walled), with its derivatives."""
         width, centre = self.high - self.low, middle[self.index]
-        part = special.expit(special.logit((centre - self.low) / width) + self.stretch * z)
-        return (
-            self.low + width * part - centre,
-            width * self.stretch * part * (1.0 - part),
-            self.stretch * (1.0 - 2.0 * part),
-        )
+        q = special.logit((centre - self.low) / width) + self.stretch * z
+        log_slope = np.log(width * self.stretch) + special.log_expit(q) + special.log_expit(-q)
+        bend = self.stretch * (1.0 - 2.0 * special.expit(q))
+        return Moved(self.low + width * special.expit(q) - centre, log_slope, bend)
 
     def back(self, away: Array, middle: Array) -> Array:
         """z_a of w_a - middle_a: the inverse of `moved`."""

@@ -167,14 +167,14 @@ class Whitened:
         slope = change.pull_back(slope) + change.log_jacobian_slope()
         slope[:, frame.open] += of_window
         slope = _by_row(self._root.draw_back, slope)
-        _, by_z, bend = frame.walls.moved(z[:, walled], frame.middle)
-        slope[:, walled] = by_z * slope[:, walled] + bend
-        value = value + change.log_jacobian() + window.sum(axis=1) + np.log(by_z).sum(axis=1)
+        moved = frame.walls.moved(z[:, walled], frame.middle)
+        slope[:, walled] = np.exp(moved.log_slope) * slope[:, walled] + moved.bend
+        value = value + change.log_jacobian() + window.sum(axis=1) + moved.log_slope.sum(axis=1)
         return np.column_stack([value, slope])
 
     def _w(self, z: Array) -> Array:
         walls, away = self.frame.walls, z.copy()
-        away[:, : walls.index.size] = walls.moved(z[:, : walls.index.size], self.frame.middle)[0]
+        away[:, : walls.index.size] = walls.moved(z[:, : walls.index.size], self.frame.middle).away
         return self.frame.middle + _by_row(self._root.draw, away)
 
     def _centred(self) -> Whitened:
@@ -247,8 +247,11 @@ class _Precision:
         matrix = self._in_y(np.nan_to_num(laplace.precision_matrix)) + np.diag(np.maximum(bend, 0.0) + _FLOOR)
         with_information = informed(likelihood)
         if with_information is not None:
-            slopes = [at.pull_back(with_information.model.log_prior_slope(at.theta[None])[0])
-                      + at.log_jacobian_slope() for at in (behind, ahead)]
+            slopes = [
+                at.pull_back(with_information.model.log_prior_slope(at.theta[None])[0])
+                + at.log_jacobian_slope()
+                for at in (behind, ahead)
+            ]
             of_prior = np.nan_to_num(np.subtract(*slopes) / (2.0 * _STEP))
             matrix = _with_information(
                 matrix, with_information, theta, self._in_y, np.maximum(of_prior, 0.0) + _FLOOR
