@@ -104,10 +104,10 @@ def _samples(
             from biro.target.protocol import differentiable
 
             saved = DrawsFile(folder / DRAWS, record["run_id"]).read(options.n_chain, target.n_param)
-            if saved is None or saved[2].z.shape[1] < LEAST_STEPS:
+            if saved is None or saved[1].z.shape[1] < LEAST_STEPS:
                 return None
-            middle, factor, progress = saved
-            density = Whitened(differentiable(target.likelihood, "NUTS"), middle, factor)
+            frame, progress = saved
+            density = Whitened(differentiable(target.likelihood, "NUTS"), frame)
             run = NutsRun(target, options, provenance.seed, None, MaximumFile(folder))
             return run.posterior(density, progress.z, provenance)
     return None

@@ -31,6 +31,8 @@ POOR = 0.3
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""
+LEAST_BFMI = 0.2
+"""Fraction of missing information of the energy below which chains of NUTS do not reach the tails."""
 MOST_GAINS = 20
 """Parameters of gains up to which each has a row of its own in print."""
 NOISE = "noise.factor"
@@ -143,7 +145,7 @@ class PosteriorTable(Tabular):
         if self.missed_mass > COUNTS:
             lines.append(missed_warning(self.missed_mass))
         if self.diagnostics.get("converged", 1.0) == 0.0:
-            lines.append(f"NOT CONVERGED: {_REMEDY.get(self.sampler, 'sample for longer')}")
+            lines.append(f"NOT CONVERGED: {_how_far(self)}{_REMEDY.get(self.sampler, 'sample for longer')}")
         lines += self._about_weights()
         n_mode = round(self.diagnostics.get("n_mode", 1.0))
         if n_mode > 1:
@@ -180,11 +182,12 @@ class PosteriorTable(Tabular):
             words = {
                 "r_hat": "R-hat {:.4f}",
                 "n_divergent": "{:.0f} divergences",
+                "n_outside": "{:.0f} trajectories cut by limits of priors",
                 "bfmi": "energy (BFMI) {:.2f}",
                 "depth": "mean depth {:.1f}",
             }
-            known = ((text, self.diagnostics.get(name)) for name, text in words.items())
-            lines.append(", ".join(text.format(value) for text, value in known if value is not None))
+            facts = {key: value for key, value in self.diagnostics.items() if key != "n_outside" or value}
+            lines.append(", ".join(text.format(facts[key]) for key, text in words.items() if key in facts))
         return lines
 
     def _about_weights(self) -> list[str]:
@@ -261,6 +264,17 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
         f"worth {100 * overlap:.0f} % of draws of the posterior (tail k = {k:.2f})",
         f"highest log-likelihood {table.best_log_likelihood:.3f}",
     ]
+
+
+def _how_far(table: PosteriorTable) -> str:
+    """How far chains of NUTS are from agreeing, and what to do instead where they have gains."""
+    if "r_hat" not in table.diagnostics:
+        return ""
+    r_hat, bfmi = table.diagnostics["r_hat"], table.diagnostics.get("bfmi", math.nan)
+    words = f"R-hat is {r_hat:.3f} (converged below 1.01), BFMI {bfmi:.2f} (sound above {LEAST_BFMI}); "
+    if any(is_gain(row.name) for row in table.rows):
+        words += 'use gains="marginalise", which integrates over the gains, or '
+    return words
 
 
 def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float], missed: float) -> str:

@@ -18,6 +18,7 @@ from biro.maximum.maximum import STARTS, maximise
 from biro.maximum.modes import Mode, modes_to_explore
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
+from biro.posterior.table import LEAST_BFMI
 from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
@@ -55,7 +56,7 @@ R_HAT, N_EFFECTIVE = 1.01, 400.0
 
 
 class OutsideError(Exception):
-    """The density is zero here: nutpie takes the step back and counts a divergence."""
+    """The density is zero here: nutpie ends the trajectory before this step."""
 
     is_recoverable = True
 
@@ -122,11 +123,12 @@ class NutsRun:
         if saved is None or self._maximum_file.facts.get("n_mode") != 1.0:
             self._modes = self._find_modes(stop, progress=progress)
         if saved is None:
-            density = Whitened.about(self._likelihood, self._modes[0].laplace)
+            alone = len(self._modes) == 1
+            density = Whitened.about(self._likelihood, self._modes[0].laplace, straight=alone)
             before = self._beginning(density)
         else:
-            middle, factor, before = saved
-            density = Whitened(self._likelihood, middle, factor)
+            frame, before = saved
+            density = Whitened(self._likelihood, frame)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
             log.log(NOTICE, "going on from draw %d%s of each chain", before.z.shape[1], tuned)
         done = before
@@ -166,7 +168,7 @@ class NutsRun:
 
     def _place_about(self, mode: Mode, density: Whitened, rng: np.random.Generator) -> Array:
         """A place about a mode, (n_dim,); not one beyond a constraint, where no chain can begin."""
-        about = Whitened.about(self._likelihood, mode.laplace)
+        about = Whitened.about(self._likelihood, mode.laplace, straight=False)
         for _ in range(_TRIES):
             z = density.z(about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param))))
             if np.isfinite(density.value_and_gradient(z)).all():
@@ -248,7 +250,7 @@ class NutsRun:
 
     def _save(self, density: Whitened, draws: Draws) -> None:
         if self._file is not None:
-            self._file.save(density.middle, density.factor, draws)
+            self._file.save(density.frame, draws)
 
     def _model(self, gate: Gate, draws: Draws, before: Progress) -> Nutpie:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
@@ -283,6 +285,7 @@ class NutsRun:
         energy = stats["energy"]
         self._facts |= {
             "n_divergent": float(stats["diverging"].sum()),
+            "n_outside": float(stats["outside"].sum()),
             "bfmi": float(np.min(np.mean(np.diff(energy) ** 2, axis=1) / np.var(energy, axis=1, ddof=1))),
             "step_size": float(stats["step_size"][:, -1].mean()),
             "depth": float(stats["depth"].mean()),
@@ -308,6 +311,7 @@ class NutsRun:
         told = weights.statistics if weights else chain_statistics(chains, target.wraps, target.period)
         effective = told.effective
         is_enough = told.r_hat < R_HAT and effective.min() > N_EFFECTIVE
+        is_enough &= not self._facts.get("bfmi", 1.0) < LEAST_BFMI
         return Posterior(
             columns=target.columns,
             samples=theta,

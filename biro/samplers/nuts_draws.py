@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from biro.errors import RunError
 from biro.files.atomic import write_atomic
+from biro.samplers.whitened import Frame
 
 log = logging.getLogger(__name__)
 
@@ -25,8 +26,8 @@ SAVE_EVERY, SAVE_SHARE = 5.0, 0.03
 """Seconds between writes of the draws, and the part of the time that they may take: what a kill can cost."""
 RECORDER = "recorder"
 """The variable by which nutpie's traces and recorders find each other."""
-STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "depth", "step_size")])
-"""Statistics of each draw, from nutpie."""
+STATS = np.dtype([(name, np.float64) for name in ("energy", "diverging", "outside", "depth", "step_size")])
+"""Statistics of each draw, from nutpie; `outside`: its trajectory ended where the density is zero."""
 # nutpie has no types.
 Trace: TypeAlias = Any
 _ROOM = 64
@@ -168,8 +169,12 @@ class Draws:
             if not statistics.num_rows:
                 continue
             stats = np.empty(statistics.num_rows, STATS)
-            for name in STATS.names or ():
+            for name in ("energy", "depth", "step_size"):
                 stats[name] = statistics.column(name).to_numpy()
+            ended = np.array(statistics.column("diverging").to_pylist())
+            # A call that raises has no end of which the energy could be off.
+            no_end = [end is None for end in statistics.column("divergence_end").to_pylist()]
+            stats["outside"], stats["diverging"] = ended & no_end, ended & ~np.array(no_end)
             self._new[int(draws.column(RECORDER).to_numpy()[0])].stats = stats
 
     @property
@@ -217,8 +222,8 @@ class DrawsFile:
         self._path, self._run_id = path, run_id
         self._due, self._failed = time.monotonic() + SAVE_EVERY, False
 
-    def read(self, n_chain: int, n_dim: int) -> tuple[Array, Array, Progress] | None:
-        """Middle and factor of the coordinates, and the draws in them; None when there are none.
+    def read(self, n_chain: int, n_dim: int) -> tuple[Frame, Progress] | None:
+        """The frame of the coordinates, and the draws in them; None when there are none.
 
         There may be more chains than `n_chain`: one at least in each mode.
 
@@ -235,31 +240,31 @@ class DrawsFile:
                     raise ValueError("it is compressed, or says that it holds more than it has")
                 z, stats, last, scale = (file[name] for name in ("z", "stats", "last", "scale"))
                 before = Progress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
-                middle, factor, run_id = file["middle"], file["factor"], str(file["run_id"])
+                frame, run_id = Frame.of(file), str(file["run_id"])
                 if before.stats.dtype != STATS:
                     raise ValueError("it was written by another version")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
-        fits = (middle.shape, before.scale.shape) == ((n_dim,), (n_dim,))
-        fits &= factor.shape in ((n_dim, n_dim), (0, 0))  # the latter where it is that by segments
+        fits = {of.shape for of in (frame.middle, frame.form, frame.partner, before.scale)} == {(n_dim,)}
+        fits &= frame.factor.shape in ((n_dim, n_dim), (0, 0))  # the latter where it is that by segments
         fits &= len(before.z) >= n_chain and before.z.shape[2:] == (n_dim,)
         fits &= before.stats.shape == before.z.shape[:2]
         fits &= before.last.shape in ((0, n_dim), (len(before.z), n_dim))
         if run_id != self._run_id or not fits:
             raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
-        return middle, factor, before
+        return frame, before
 
     @property
     def is_due(self) -> bool:
         """Whether they have not been written for a while, a longer one where that takes long."""
         return time.monotonic() >= self._due
 
-    def save(self, middle: Array, factor: Array, draws: Draws) -> None:
+    def save(self, frame: Frame, draws: Draws) -> None:
         """Write them. A full disk is reported once and tried again."""
         begun, data = time.monotonic(), io.BytesIO()
         arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
-        np.savez(data, **arrays, middle=middle, factor=factor, run_id=self._run_id)
+        np.savez(data, **arrays, **frame.arrays(), run_id=self._run_id)
         try:
             write_atomic(self._path, data.getbuffer())
         except OSError as error:

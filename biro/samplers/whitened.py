@@ -2,78 +2,307 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from biro.arrow.space import ArrowPrecision
 from biro.maximum.ascent import width_of_priors
 from biro.maximum.laplace import Laplace
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
-from biro.models.bound.prior.unconstrained import Unconstrained
-from biro.target.protocol import DifferentiableLikelihood
+from biro.samplers.open_angles import OF_TURN, open_angles
+from biro.samplers.straight import Forms, Straight
+from biro.samplers.walls import Walls, regression, walls_of
+from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 _AT_END = 0.25
 """Sigmas from an end of its prior within which a parameter counts as at that end."""
 _SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
-"""Of the shift inwards from an end, tried one after the other."""
+"""Of a shift, tried one after the other."""
+_FLOOR = 1e-4
+"""Precision that coordinates have at least; it adds up in combinations of many, and must not count there."""
+_WEAK = 1e-3
+"""Eigenvalues of a curvature, in units of its diagonal, below which the Fisher information takes its place.
+
+Differences of gradients leave 1e-6 in them; what gains leave open has 1e-4 and less.
+"""
+_STEP = 1e-3
+"""Of differences of the slopes of priors, in units of w."""
+_CENTRED = 3
+"""Steps of Newton's method from the maximum of the density of theta to that of w."""
+_MOST_DENSE = 1500
+"""Parameters up to which a precision by segments is looked at as a whole for walls and open angles: some 5 s."""
+_SOFT = 0.3
+"""Radians over which a window about an angle that is open ends."""
+
+
+class Frame(NamedTuple):
+    """The place, the axes and the forms of the coordinates of a run: `Whitened` has the formula.
+
+    Attributes
+    ----------
+    middle : float64 (n_param,)
+    factor : float64 (n_param, n_param)
+        Of no size where the factor is that of the precision by segments, which is worked out anew.
+    form, partner : int64 (n_param,)
+        As `Straight` takes them.
+    open : int64 (n_open,)
+        Angles that turn freely, one of each combination that does.
+    walls : Walls
+        Parameters that reach limits of their priors, whose columns of the factor are the first.
+    """
+
+    middle: Array
+    factor: Array
+    form: Index
+    partner: Index
+    open: Index
+    walls: Walls
+
+    def arrays(self) -> dict[str, Array | Index]:
+        """All of it as arrays by name, for a file."""
+        return {**self._asdict(), "walls": np.array(self.walls)}
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Frame:
+        """A frame of `arrays`.
+
+        Raises
+        ------
+        ValueError, KeyError
+            They are none of a frame.
+        """
+        index, *numbers = np.asarray(arrays["walls"], np.float64)
+        walls = Walls(index.astype(np.int64), *numbers)
+        return cls(**{name: arrays[name] for name in cls._fields} | {"walls": walls})
 
 
 class Whitened:
     """The posterior in coordinates in which it is about a standard normal distribution.
 
-    theta = change(middle + factor z), with y unconstrained (`models.unconstrained`), the middle at the
-    maximum or near it (`about`), and factor factor^T the covariance there, as its curvature says. What the
-    curvature says nothing about keeps its scale in y.
+    theta = change(middle + factor z), with coordinates w in which it has no bends (`biro.samplers.straight`),
+    the middle at the maximum of the density of w or near it (`about`), and factor factor^T the covariance
+    there, as its curvature says, or the Fisher information where that is better known. What neither
+    determines keeps the scale of its prior.
+
+    Angles that turn together without an effect would do so for ever (`biro.samplers.open_angles`). The density
+    is multiplied by a window about one of them,
+
+        g(w) = 1/(1 + exp(-(w + pi)/h)) - 1/(1 + exp(-(w - pi)/h)),
+
+    whose sum over all w + 2 pi k is 1: what is drawn of angles modulo a turn has the density it had.
 
     Parameters
     ----------
     likelihood : Likelihood
-    middle : float64 (n_param,)
-    factor : float64 (n_param, n_param)
-        Of no size where the factor is that of the precision by segments, which is worked out here.
+    frame : Frame
     """
 
-    def __init__(self, likelihood: DifferentiableLikelihood, middle: Array, factor: Array) -> None:
-        self._likelihood, self._change = likelihood, likelihood.model.unconstrained
-        self._low, self._high = likelihood.model.box
-        self.middle, self.factor = middle, factor
-        self._root: _Dense | ArrowPrecision = _Dense(factor)
+    def __init__(self, likelihood: DifferentiableLikelihood, frame: Frame) -> None:
+        self._likelihood, self.frame = likelihood, frame
+        self._change = Straight(likelihood, frame.form, frame.partner)
+        low, high = likelihood.model.box
+        bounded = frame.form == 0  # straight coordinates may leave the prior, and there is nothing there
+        self._low, self._high = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
+        self._root: _Dense | ArrowPrecision = _Dense(frame.factor)
         many = many_segments(likelihood)
-        if not factor.size and many is not None:
-            self._root = unconstrained_precision(many, middle, width_of_priors(likelihood))
+        if not frame.factor.size and many is not None:
+            self._root = _by_segments(many, frame, self._change)
 
     @classmethod
-    def about(cls, likelihood: DifferentiableLikelihood, laplace: Laplace | SegmentLaplace) -> Whitened:
-        """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within."""
-        change = likelihood.model.unconstrained
-        middle = change.of_theta(_within(likelihood, laplace))
-        if isinstance(laplace, SegmentLaplace):
-            return cls(likelihood, middle, np.empty((0, 0)))
-        return cls(likelihood, middle, _factor(change, middle, laplace))
+    def about(
+        cls, likelihood: DifferentiableLikelihood, laplace: Laplace | SegmentLaplace, *, straight: bool = True
+    ) -> Whitened:
+        """About a maximum; parameters at an end of their prior, where y is infinite, one sigma within.
+
+        Parameters
+        ----------
+        likelihood : DifferentiableLikelihood
+        laplace : Laplace or SegmentLaplace
+        straight : bool
+            Without, all parameters keep the coordinates y: for places that are far from one another.
+        """
+        theta = _within(likelihood, laplace)
+        forms = np.zeros(theta.size, np.int64), np.full(theta.size, -1)
+        precision = _Precision(likelihood, laplace, theta) if isinstance(laplace, Laplace) else None
+        if straight:
+            of = Forms(likelihood, theta, precision.sigma if precision else _sigma_of(laplace))
+            forms = of.form, of.partner
+        change = Straight(likelihood, *forms)
+        frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, np.zeros(0, np.int64), Walls.none())
+        if precision is not None:
+            frame = _with_axes(frame, precision.of(change), change, always=True)
+        elif theta.size <= _MOST_DENSE:
+            back = cls(likelihood, frame)._root.whiten(np.eye(theta.size))
+            frame = _with_axes(frame, back.T @ back, change, always=False)
+        found = cls(likelihood, frame)
+        return found._centred() if straight else found
 
     def theta(self, z: Array) -> Array:
         """Parameters (n, n_param), periodic ones maybe outside their range."""
-        return np.asarray(self._change.theta(self._y(z)))
+        return self._change.theta(self._w(z))
 
     def z(self, theta: Array) -> Array:
         """Coordinates (n, n_param) of parameters within their priors: the inverse of `theta`."""
-        away = np.array([self._change.of_theta(row) for row in theta]) - self.middle
-        return self._root.whiten(away.T).T
+        away = np.array([self._change.of_theta(row) for row in theta]) - self.frame.middle
+        found = self._root.whiten(away.T).T
+        walls = self.frame.walls
+        found[:, : walls.index.size] = walls.back(away[:, walls.index], self.frame.middle)
+        return found
 
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
-        change = self._change.at(self._y(z))
+        frame, walled = self.frame, slice(self.frame.walls.index.size)
+        w = self._w(z)
+        change = self._change.at(w)
         theta = np.clip(self._likelihood.model.wrap(change.theta), self._low, self._high)
         value, slope = self._likelihood.log_posterior_and_gradient(theta)
-        slope = _by_row(self._root.draw_back, change.pull_back(slope) + change.log_jacobian_slope())
-        return np.column_stack([value + change.log_jacobian(), slope])
+        window, of_window = _window(w[:, frame.open] - frame.middle[frame.open])
+        slope = change.pull_back(slope) + change.log_jacobian_slope()
+        slope[:, frame.open] += of_window
+        slope = _by_row(self._root.draw_back, slope)
+        moved = frame.walls.moved(z[:, walled], frame.middle)
+        slope[:, walled] = np.exp(moved.log_slope) * slope[:, walled] + moved.bend
+        value = value + change.log_jacobian() + window.sum(axis=1) + moved.log_slope.sum(axis=1)
+        return np.column_stack([value, slope])
 
-    def _y(self, z: Array) -> Array:
-        return self.middle + _by_row(self._root.draw, z)
+    def _w(self, z: Array) -> Array:
+        walls, away = self.frame.walls, z.copy()
+        away[:, : walls.index.size] = walls.moved(z[:, : walls.index.size], self.frame.middle).away
+        return self.frame.middle + _by_row(self._root.draw, away)
+
+    def _centred(self) -> Whitened:
+        """About where the density of z is highest, with the same factor."""
+        here = self
+        for _ in range(_CENTRED):
+            step = here.value_and_gradient(np.zeros((1, here.frame.middle.size)))[0, 1:]
+            if not np.isfinite(step).all():
+                break
+            tried = _SHARES[:, None] * step
+            best = int(np.argmax(np.nan_to_num(here.value_and_gradient(tried)[:, 0], nan=-np.inf)))
+            here = here._moved(here._w(tried[best : best + 1])[0])
+        return here
+
+    def _moved(self, middle: Array) -> Whitened:
+        return Whitened(self._likelihood, self.frame._replace(middle=middle))
+
+
+def _window(away: Array) -> tuple[Array, Array]:
+    """ln of the window about open angles and its slope, both (n, n_open)."""
+    left, right = (away + np.pi) / _SOFT, (np.pi - away) / _SOFT
+    # 1/(1 + e^-a) - 1/(1 + e^b) = (1 - e^(-a-b)) / ((1 + e^-a)(1 + e^-b)), and a + b is constant.
+    value = special.log_expit(left) + special.log_expit(right) + np.log1p(-np.exp(-2.0 * np.pi / _SOFT))
+    return value, (special.expit(-left) - special.expit(-right)) / _SOFT
+
+
+def _by_segments(likelihood: SegmentedLikelihood, frame: Frame, change: Straight) -> ArrowPrecision:
+    """The precision of w about the middle of a frame."""
+    least = change.least
+    least[frame.open] = OF_TURN
+    return unconstrained_precision(likelihood, frame.middle, width_of_priors(likelihood), change, least)
+
+
+def _with_axes(frame: Frame, precision: Array, change: Straight, *, always: bool) -> Frame:
+    """A frame with walls, open angles, and the factor of a precision of w (n_param, n_param).
+
+    Unless `always`, with a factor only where there are such.
+    """
+    walls, middle = walls_of(precision, frame.middle, *change.limits)
+    inner = np.ones(middle.size, bool)
+    inner[walls.index] = False
+    within = precision[np.ix_(inner, inner)].copy()
+    values, vectors, scale = _modes(within)
+    free = open_angles(values, vectors.T / scale, change.is_angle[inner])
+    frame = frame._replace(middle=middle, open=np.flatnonzero(inner)[free], walls=walls)
+    if not (always or walls.index.size or free.size):
+        return frame
+    if free.size:
+        within[free, free] += OF_TURN
+        values, vectors, scale = _modes(within)
+    factor = np.zeros(precision.shape)
+    factor[:, : walls.index.size] = regression(precision, walls.index)[0]
+    factor[inner, walls.index.size :] = vectors / np.sqrt(values) / scale[:, None]
+    return frame._replace(factor=factor)
+
+
+class _Precision:
+    """The precision of unconstrained parameters y about a maximum, and what follows from it.
+
+    Parameters of theta at an end of their prior have the precision 1, and none with others.
+    """
+
+    def __init__(self, likelihood: DifferentiableLikelihood, laplace: Laplace, theta: Array) -> None:
+        change, n = likelihood.model.unconstrained, theta.size
+        self._y = change.of_theta(theta)
+        here = change.at(self._y)
+        self._slopes = here.pull_back(np.eye(n))  # d theta_k / d y
+        ahead, behind = (change.at(self._y + sign * _STEP) for sign in (1.0, -1.0))
+        bend = (behind.log_jacobian_slope() - ahead.log_jacobian_slope()) / (2.0 * _STEP)
+        matrix = self._in_y(np.nan_to_num(laplace.precision_matrix)) + np.diag(np.maximum(bend, 0.0) + _FLOOR)
+        with_information = informed(likelihood)
+        if with_information is not None:
+            slopes = [
+                at.pull_back(with_information.model.log_prior_slope(at.theta[None])[0])
+                + at.log_jacobian_slope()
+                for at in (behind, ahead)
+            ]
+            of_prior = np.nan_to_num(np.subtract(*slopes) / (2.0 * _STEP))
+            matrix = _with_information(
+                matrix, with_information, theta, self._in_y, np.maximum(of_prior, 0.0) + _FLOOR
+            )
+        at_end = laplace.side != 0
+        matrix[at_end], matrix[:, at_end] = 0.0, 0.0
+        matrix[at_end, at_end] = 1.0
+        self._matrix = 0.5 * (matrix + matrix.T)
+
+    def _in_y(self, matrix: Array) -> Array:
+        return np.asarray(self._slopes.T @ matrix @ self._slopes)
+
+    def sigma(self, along: Array) -> float:
+        """One standard deviation of theta along a direction (n_param,)."""
+        values, vectors, scale = _modes(self._matrix)
+        seen = vectors.T @ (self._slopes.T @ along / scale)
+        return float(np.sqrt(np.sum(seen**2 / values)))
+
+    def of(self, change: Straight) -> Array:
+        """The precision of w, float64 (n_param, n_param)."""
+        straight = np.flatnonzero(change.form)
+        of_y = np.eye(self._y.size)  # d y / d w
+        theta = change.unbounded.theta(self._y)
+        slopes = change.at(change.of_theta(theta)).pull_back(np.eye(self._y.size))
+        of_y[:, straight] = slopes[:, straight] / np.diag(self._slopes)[:, None]
+        return np.asarray(of_y.T @ self._matrix @ of_y)
+
+
+def _modes(matrix: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues and vectors of a precision in units of its diagonal, and the roots of that."""
+    scale = np.sqrt(np.diag(matrix))
+    values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
+    return np.clip(values, 1e-14, None), vectors, scale
+
+
+def _with_information(
+    matrix: Array, likelihood: Informed, theta: Array, in_y: Callable[[Array], Array], of_prior: Array
+) -> Array:
+    """A curvature of y with the Fisher information in place of what differences say of weak directions."""
+    values, vectors, scale = _modes(matrix)
+    weak = vectors[:, values < _WEAK]
+    if not weak.size:
+        return matrix
+    better = (in_y(likelihood.fisher(theta)) + np.diag(of_prior)) / np.outer(scale, scale)
+    strong = vectors[:, values >= _WEAK]
+    found = (strong * values[values >= _WEAK]) @ strong.T + weak @ (weak.T @ better @ weak) @ weak.T
+    return np.asarray(found * np.outer(scale, scale))
+
+
+def _sigma_of(laplace: SegmentLaplace) -> Callable[[Array], float]:
+    return lambda along: float(np.sqrt(along @ laplace.precision.solve(along[:, None])[:, 0]))
 
 
 class _Dense:
@@ -93,6 +322,10 @@ class _Dense:
     def whiten(self, columns: Array) -> Array:
         """The inverse of the factor times columns."""
         return np.asarray(np.linalg.solve(self._factor, columns))
+
+    def variances(self) -> Array:
+        """The diagonal of the factor times its transpose."""
+        return np.asarray(np.sum(self._factor**2, axis=1))
 
 
 def _by_row(product: Callable[[Array], Array], rows: Array) -> Array:
@@ -118,18 +351,3 @@ def _within(likelihood: DifferentiableLikelihood, laplace: Laplace | SegmentLapl
     value = np.nan_to_num(likelihood.log_posterior_and_gradient(tried)[0], nan=-np.inf)
     enough = value >= value[-1] - 2.0 * (1.0 + near.sum())
     return np.asarray(tried[int(np.argmax(enough))])
-
-
-def _factor(change: Unconstrained, middle: Array, laplace: Laplace) -> Array:
-    """A square root of the covariance of y, float64 (n_param, n_param), where that is known; 1 elsewhere."""
-    n, factor = middle.size, np.eye(middle.size)
-    known = np.flatnonzero((laplace.side == 0) & np.isfinite(np.diag(laplace.covariance)))
-    if not known.size:
-        return factor
-    slopes = change.at(middle).pull_back(np.eye(n))  # d theta_k / d y
-    inverse = np.linalg.inv(slopes[np.ix_(known, known)])
-    covariance = inverse @ laplace.covariance[np.ix_(known, known)] @ inverse.T
-    values, vectors = np.linalg.eigh(0.5 * (covariance + covariance.T))
-    values = np.clip(values, 1e-12 * values.max(), None)
-    factor[np.ix_(known, known)] = vectors * np.sqrt(values)
-    return factor

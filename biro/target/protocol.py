@@ -182,6 +182,17 @@ class SegmentedLikelihood(DifferentiableLikelihood, Protocol):
         """The Fisher information in these states, of one theta (n_param,)."""
 
 
+class Informed(DifferentiableLikelihood, Protocol):
+    """A likelihood with its Fisher information."""
+
+    @property
+    def model(self) -> SegmentedModel:
+        """The model, with its prior."""
+
+    def fisher(self, theta: Array) -> Array:
+        """Minus the expected second derivatives of ln L, float64 (n_param, n_param), of one theta."""
+
+
 class RecordedLikelihood(SampledLikelihood, Protocol):
     """What `biro.sample` asks of a likelihood for the record of a run."""
 
@@ -276,6 +287,12 @@ def segmented(likelihood: SampledLikelihood) -> SegmentedLikelihood | None:
     """The likelihood itself, if it has parameters in segments."""
     found = cast("SegmentedLikelihood", likelihood)
     return found if getattr(likelihood, "segments", None) is not None else None
+
+
+def informed(likelihood: DifferentiableLikelihood) -> Informed | None:
+    """The likelihood itself, if it has its Fisher information and the slopes of its prior."""
+    found = cast("Informed", likelihood)
+    return found if hasattr(likelihood, "fisher") and hasattr(likelihood.model, "log_prior_slope") else None
 
 
 def differentiable(likelihood: SampledLikelihood, wanted_by: str) -> DifferentiableLikelihood:

@@ -24,7 +24,8 @@ from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.chains import unwound
 from biro.samplers.gate import ClosedError, Gate
-from biro.samplers.whitened import Whitened
+from biro.samplers.walls import Walls
+from biro.samplers.whitened import Frame, Whitened
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -209,7 +210,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Walled(SmoothGaussian):
-    """Two dimensions, normal, and nothing beyond 1.5 standard deviations of the first: divergences there."""
+    """Two dimensions, normal, and nothing beyond 1.5 standard deviations of the first: trajectories end there."""
 
     def __init__(self) -> None:
         super().__init__([Flat(-50, 50, "a"), Flat(-50, 50, "b")], [0.0, 0.0], np.eye(2))
@@ -228,7 +229,7 @@ class Walled(SmoothGaussian):
 def test_what_is_said_of_a_run_is_of_all_its_processes(
     tmp_path: Path, traces: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Divergences and energies as nutpie's own traces have them; gradients as the likelihood counts them."""
+    """Trajectories that ended outside and energies as nutpie's own traces have them; gradients as the likelihood counts them."""
     options: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 50, "n_draw": 400}
     # The climb from the best draw asks for gradients as well.
     monkeypatch.setattr("biro.samplers.sampling.with_peak", lambda target, posterior: posterior)
@@ -240,10 +241,10 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
         biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
     first = nuts_draws.DrawsFile(tmp_path / "run" / nuts_draws.FILE, run_id(tmp_path / "run")).read(4, 2)
     assert first is not None
-    n_before = first[2].z.shape[1]
+    n_before = first[1].z.shape[1]
     assert 50 < n_before < 350
     # A call of four rows was under way when the signal came; until all chains have ended, more are made.
-    n_gradient, n_asked = first[2].n_gradient, likelihood.n_asked
+    n_gradient, n_asked = first[1].n_gradient, likelihood.n_asked
     assert 6000 - 4 <= n_gradient + alone.n_asked <= n_asked
     posterior = biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
     assert len(traces) == 2
@@ -256,23 +257,30 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
     expected = sum(each[:n_before].sum() for each in drawn[0]) + sum(each.sum() for each in drawn[1])
     of_the_last = sum(each.sum() for each in drawn[1])
     facts = posterior.diagnostics
-    assert facts["n_divergent"] == expected > of_the_last > 0
+    assert facts["n_outside"] == expected > of_the_last > 0
+    assert facts["n_divergent"] == 0.0  # none of a step that was too long
     assert facts["n_gradient"] == n_gradient + likelihood.n_asked - n_asked
     with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
-        z, said, middle, factor = (found[name] for name in ("z", "stats", "middle", "factor"))
+        z, said, frame = found["z"], found["stats"], Frame.of(found)
     import arviz
 
     assert facts["bfmi"] == pytest.approx(float(arviz.bfmi(said["energy"]).min()), rel=1e-12)
     # Each energy is that of its draw: what is left without the potential is kinetic, chi-squared(2) / 2.
-    density = Whitened(likelihood, middle, factor)
+    density = Whitened(likelihood, frame)
     kinetic = said["energy"] + density.value_and_gradient(z.reshape(-1, 2))[:, 0].reshape(z.shape[:2])
     assert kinetic.min() > -1e-9
     assert stats.kstest(kinetic[:, ::4].ravel(), stats.gamma(1.0).cdf).pvalue > 1e-4
     # All there is was drawn: the same is said without another process.
     (tmp_path / "run" / "posterior.nc").unlink()
     again = biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
-    for name in ("n_divergent", "bfmi", "depth", "n_gradient"):
+    for name in ("n_outside", "bfmi", "depth", "n_gradient"):
         assert again.diagnostics[name] == facts[name]
+
+
+def plain_frame(n: int) -> Frame:
+    """Coordinates of n parameters without bounds."""
+    none = np.zeros(0, np.int64)
+    return Frame(np.zeros(n), np.eye(n), np.zeros(n, np.int64), np.full(n, -1), none, Walls.none())
 
 
 def run_id(path: Path) -> str:
@@ -299,7 +307,7 @@ def test_each_chain_goes_on_from_its_own_last_draw(tmp_path: Path) -> None:
     path = tmp_path / "run" / nuts_draws.FILE
     with np.load(path) as found:
         arrays = dict(found)
-    density = Whitened(likelihood, arrays["middle"], arrays["factor"])
+    density = Whitened(likelihood, Frame.of(arrays))
     change = likelihood.model.unconstrained
 
     def mirrored(z: np.ndarray) -> np.ndarray:
@@ -346,12 +354,12 @@ def test_a_run_stopped_while_it_tunes_goes_on_in_units_of_the_spread(tmp_path: P
     path = tmp_path / "run"
     found = nuts_draws.DrawsFile(path / nuts_draws.FILE, run_id(path)).read(4, 1)
     assert found is not None
-    _, factor, before = found
+    (_, factor, *_), before = found
     assert 100 < before.n_tuned < 3000
     density = lambda x: np.exp(-np.hypot(x, Spike.d))  # noqa: E731
     moments = [integrate.quad(lambda x, k=k: x**k * density(x), -60, 60, points=[0.0])[0] for k in (0, 2)]
     spread = np.sqrt(moments[1] / moments[0])
-    # theta = -500 + 1000 / (1 + exp(-y)) has the slope 250 in the middle; of some 50 draws: 10 to 20 %.
+    # theta = 250 w, a quarter of the width of the prior; of some 50 draws: 10 to 20 %.
     assert 250.0 * factor[0, 0] * before.scale[0] == pytest.approx(spread, rel=0.4)
     assert 250.0 * factor[0, 0] < 0.1 * spread
     likelihood.n_call_left = 10**9
@@ -414,7 +422,7 @@ def test_draws_are_written_less_often_where_that_takes_long(
     file = nuts_draws.DrawsFile(tmp_path / "draws.npz", "run")
     draws = nuts_draws.Draws(10, nuts_draws.Progress.none(2, 3))
     for clock.took, pause in ((0.01, 5.0), (3.0, 100.0)):
-        file.save(np.zeros(3), np.eye(3), draws)
+        file.save(plain_frame(3), draws)
         end = clock.now
         for clock.now, is_due in ((end + 0.999 * pause, False), (end + 1.001 * pause, True)):
             assert file.is_due == is_due
@@ -426,7 +434,7 @@ def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"cannot be read .* remove it to begin again"):
         nuts_draws.DrawsFile(path, "this").read(4, 3)
     begun = nuts_draws.Draws(0, nuts_draws.Progress.none(4, 3))
-    nuts_draws.DrawsFile(path, "other").save(np.zeros(3), np.eye(3), begun)
+    nuts_draws.DrawsFile(path, "other").save(plain_frame(3), begun)
     assert nuts_draws.DrawsFile(path, "other").read(4, 3) is not None
     with pytest.raises(RunError, match="another run's draws"):
         nuts_draws.DrawsFile(path, "this").read(4, 3)

@@ -187,7 +187,7 @@ class SegmentLaplace:
 
     def following(self, moved: NDArray[np.bool_], shift: Array) -> Array:
         """The shift (n_param,) that keeps `shift` of the parameters `moved`, and moves the others along."""
-        held = np.where(moved, _HELD / np.maximum(np.nan_to_num(self.error), 1e-300) ** 2, 0.0)
+        held = np.where(moved, _HELD / np.where(self.error > 0.0, self.error, np.inf) ** 2, 0.0)
         moves = ArrowPrecision(self.space, self.arrow + self.space.of_diagonal(held)).solve(
             (held * shift)[:, None]
         )

@@ -6,6 +6,8 @@ noise they differ from it by little.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +29,26 @@ _APART = 1e-3
 """Of the width of its prior: a parameter is taken to be so far from the ends, where no y has an effect."""
 _FLOOR = 0.05
 """Precision that is added to parameters y, in units of the scales of their priors, so that none has none."""
+
+
+class ChangeHere(Protocol):
+    """A change of parameters at one place."""
+
+    def pull_back(self, slopes: Array) -> Array:
+        """Derivatives with respect to y from those with respect to theta."""
+
+
+class Change(Protocol):
+    """A change of parameters theta <-> y, as `models.bound.prior.unconstrained` has one."""
+
+    def at(self, y: Array, /) -> ChangeHere:
+        """The change at y."""
+
+    def theta(self, y: Array, /) -> Array:
+        """theta of y."""
+
+    def of_theta(self, theta: Array, spread: Array | None = None, /) -> Array:
+        """y of theta, moved away from limits by `spread`."""
 
 
 def many_segments(likelihood: SampledLikelihood) -> SegmentedLikelihood | None:
@@ -64,10 +86,20 @@ def prior_precision(model: SegmentedModel, theta: Array, width: Array) -> Array:
     return np.asarray(np.maximum(np.nan_to_num((below - above) / (ends[1] - ends[0])), 0.0))
 
 
-def unconstrained_precision(likelihood: SegmentedLikelihood, y: Array, width: Array) -> ArrowPrecision:
-    """The precision of unconstrained parameters y (n_param,) about their values here."""
+def unconstrained_precision(
+    likelihood: SegmentedLikelihood,
+    y: Array,
+    width: Array,
+    change: Change | None = None,
+    least: Array | float = _FLOOR,
+) -> ArrowPrecision:
+    """The precision of unconstrained parameters y (n_param,) about their values here.
+
+    With a `change`, of others that follow from theta, those of the border among themselves. What is `least`
+    is added to the precision of each.
+    """
     model = likelihood.model
-    change, space, n = model.unconstrained, space_of(likelihood), y.size
+    change, space, n = change or model.unconstrained, space_of(likelihood), y.size
     border = space.layout.border
     inner = np.ones(n)
     inner[border] = 0.0
@@ -79,4 +111,4 @@ def unconstrained_precision(likelihood: SegmentedLikelihood, y: Array, width: Ar
     of_border = within.pull_back(rows)[:, border]
     seen = space.seen_from(slopes, of_border)
     arrow = posterior_arrow(likelihood, theta, width)
-    return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, _FLOOR)))
+    return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, least)))

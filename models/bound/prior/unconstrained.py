@@ -191,6 +191,11 @@ class Unconstrained:
             for mapping, members in groups.items()
         ]
 
+    @property
+    def ordered(self) -> NDArray[np.int64]:
+        """The parameters that are in an order with others."""
+        return np.concatenate([np.zeros(0, np.int64), *self._chains])
+
     def theta(self, y: Array) -> Array:
         """theta of y, both float64 (..., n_param); periodic parameters may lie outside their range."""
         return self._mapped(y).x
