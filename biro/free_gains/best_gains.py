@@ -40,7 +40,8 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Visibilities = Sequence[NDArray[np.complexfloating]]
 Weights = Sequence[NDArray[np.floating]]
-_LOG_2PI = float(np.log(2.0 * np.pi))
+_TURN = 2.0 * np.pi
+_LOG_2PI = float(np.log(_TURN))
 
 
 class FreeGains:
@@ -137,21 +138,26 @@ class FreeGains:
             solver.place(self._anchor)
         return found
 
-    def use(self, priors: NormalPriors) -> None:
+    def use(self, priors: NormalPriors) -> bool:
         """Search with these priors from here on: factors of others may be far from those of these.
 
-        So may maxima, where the priors differ by more than sums of data may.
+        Returns
+        -------
+        bool
+            Whether anchors may be far, too: where priors differ by more than sums of data may.
         """
         if priors is self._priors:
-            return
+            return False
         self.work.has_factor[:] = False
         self._priors = priors
         before = self._anchor_priors
         pairs = ((priors.weight, before.weight), (priors.keep, before.keep))
         pairs = (*pairs, (priors.link_weight, before.link_weight))
-        if any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs):
+        is_far = any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs)
+        if is_far:
             self._anchor.room[:] = 0.0
             self._anchor_priors = priors
+        return is_far
 
     def begin(self, search: object) -> None:
         """Let a search begin: factors that another kind of search has left are of other data."""
@@ -187,12 +193,14 @@ class FreeGains:
 
     @cached_property
     def returns(self) -> NDArray[np.bool_]:
-        """Phases with normal priors that are brought within half a turn of their means, (n,), by groups."""
-        own = self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
-        own[self.gains.links.earlier] = False
-        own[self.gains.links.later] = False
-        found = np.zeros(self.layout.n, bool)
-        found[self.layout.place[own]] = True
+        """Phases that are brought within half a turn of the means of their priors, (n,), by groups.
+
+        Of a process the first one.
+        """
+        layout, own = self.layout, self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
+        found = layout.groups.circle == np.arange(layout.n)
+        found[layout.place[own]] = True
+        found[layout.groups.later] = False
         return found
 
 
@@ -248,11 +256,16 @@ class BestGains:
         """Go to the maximum; from x, if `warm`, or from where a search begins anew."""
         self._climb(np.full(self.free.layout.n_group, WARM if warm else COLD, np.int8))
 
+    def near(self, anchor: Anchor) -> NDArray[np.int8]:
+        """Where the search of each group begins, (n_group,): at an anchor of similar data, or from the data."""
+        start = np.empty(self.free.layout.n_group, np.int8)
+        with CALL_LOCK:
+            near(self.free.layout.cells, self.groups, self.sums, anchor, self.free.work, start)
+        return start
+
     def climb_from(self, anchor: Anchor) -> None:
         """Go to the maximum from that of similar data, or from the data alone, whose maximum is kept then."""
-        layout, start = self.free.layout, np.empty(self.free.layout.n_group, np.int8)
-        with CALL_LOCK:
-            near(layout.cells, self.groups, self.sums, anchor, self.free.work, start)
+        layout, start = self.free.layout, self.near(anchor)
         self.x = anchor.x
         cold, steps = self._climb(start)
         if (start == COLD).any():
@@ -272,11 +285,23 @@ class BestGains:
         return cold, steps
 
     def _turn_back(self) -> bool:
-        """Bring phases with normal priors within half a turn of their means: whether any was not."""
-        away = np.where(self.free.returns, self.x - self.groups.middle, 0.0)
-        turns = np.rint(away / (2.0 * np.pi))
-        self.x -= 2.0 * np.pi * turns
-        return bool(turns.any())
+        """Bring phases within half a turn of the means of their priors: whether any was not.
+
+        Those of a process follow the phase before. Whole turns change no data, but priors: without this, what
+        a search began at would decide the value.
+        """
+        groups, away = self.groups, self.x - self.groups.middle
+        turns = np.rint(np.where(self.free.returns, away, 0.0) / _TURN)
+        later, earlier, keep = groups.later, groups.earlier, groups.keep
+        over = np.abs(away[later] - keep * away[earlier]) > 0.5 * _TURN
+        if not (turns.any() or (over & self.free.layout.is_angle[later]).any()):
+            return False
+        away -= _TURN * turns
+        for k in np.flatnonzero(self.free.layout.is_angle[later]):  # in the order of each process
+            step = away[later[k]] - keep[k] * away[earlier[k]]
+            away[later[k]] -= _TURN * np.rint(step / _TURN)
+        self.x = groups.middle + away
+        return True
 
     @cached_property
     def sums(self) -> Sums:

@@ -166,7 +166,11 @@ class PosteriorTable(Tabular):
         """The evidence in words; nothing where it is not known."""
         if self.log_evidence is None:
             return []
-        return [f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"]
+        line = f"log-evidence {self.log_evidence:.3f} +- {self.log_evidence_err or 0.0:.3f}"
+        if "log_evidence_gains" in self.diagnostics:
+            part, error = (self.diagnostics[f"log_evidence_gains{end}"] for end in ("", "_err"))
+            line += f", with {part:+.3f} +- {error:.3f} for the error of Laplace's integral over gains"
+        return [line]
 
 
 def summarise(posterior: Samples) -> PosteriorTable:

@@ -29,9 +29,11 @@ FAR = 4.0
 """Where the first step should gain more than half of this times the coordinates, both starts are tried."""
 ROUNDING = 1e-24
 """The search ends as well where a step gains less than this of f: roundings of slopes gain (1e-16)^2 of it."""
+ENOUGH = 1e-12
+"""What the last step may gain, of f, where `_MOST` steps did not end the search."""
 COLD, ANCHORED, WARM = 0, 1, 2
 """Where a search begins: from the data; at x; or at x, and from the better of both where x is far."""
-ROOM, LITTLE_ROOM = 0.3, 0.03
+ROOM, LITTLE_ROOM = 0.3, 0.01
 """By how much sums may differ from those of an anchor, which was close to its start, or was not."""
 CLOSE_START = 0.8
 """Change of ln amplitude or phase of a cell, from its start to an anchor, up to which that is close."""
@@ -94,6 +96,7 @@ def _climb(
     first, end = groups.first[g], groups.first[g + 1]
     step, trial, slope, other, matrix = work.step, work.trial, work.slope, work.other, work.matrix
     value, last, is_new = objective_and_slopes(cells, groups, sums, g, x, slope), np.inf, False
+    gain = np.inf
     for n in range(_MOST):
         while True:
             if not work.has_factor[g]:
@@ -142,7 +145,8 @@ def _climb(
         else:
             work.has_factor[g] = False
         is_new = False
-    return -1
+    # Where noise is so small that priors are roundings beside data, steps along what priors alone know are poor.
+    return _MOST if gain < ENOUGH * abs(value) else -1
 
 
 @loop

@@ -200,7 +200,9 @@ def make_climb(shape: Shape) -> Compiled:
             x[i] = start[group.first + i]
         has_inverse, n_turned, n_step, is_done = state.has_inverse[group.number] == 1, 1.0, 0, False
         wait()
-        if not near(thread, group, tables, sums, anchor, most[group.number], state.by_pair, total):
+        if group.n > 0 and not near(
+            thread, group, tables, sums, anchor, most[group.number], state.by_pair, total
+        ):
             n_turned = 0.0
         while n_turned > 0.0:
             of_cells, of_priors = evaluate(

@@ -92,7 +92,8 @@ class GroupSolver:
         if not self._is_warm:
             return
         self._start.copy_to_device(anchor.x)
-        self._room.copy_to_device(anchor.room)
+        # The last group of a device is that of cells without coordinates.
+        self._room.copy_to_device(np.append(anchor.room, 0.0))
         self._anchor.copy_to_device(np.stack([anchor.power, anchor.real, anchor.imag]))
         self._has_inverse.copy_to_device(np.zeros(self._n_group, np.int32))
 
