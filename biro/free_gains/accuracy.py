@@ -11,7 +11,7 @@ from biro.free_gains.best_gains import BestGains
 _N_DRAW = 400
 _TOLERANCE = 0.3
 """Of ln of the integral."""
-_LEAST_SHARE = 0.05
+LEAST_SHARE = 0.05
 """Draws that count, of all, below which the estimate itself is doubtful."""
 
 
@@ -57,7 +57,7 @@ def joint_accuracy_line(best: JointBest) -> str:
 
 def _line(correction: tuple[float, float, float], what: str, where: str) -> str:
     found, error, share = correction
-    if share < _LEAST_SHARE:
+    if share < LEAST_SHARE:
         return (
             f"gains: the Laplace approximation of the integral over {what} is doubtful at the best fit: "
             f"too few of the draws about {where} count ({share:.1%}) to tell by how much; compare "

@@ -39,6 +39,8 @@ from biro.free_gains.best_gains import BestGains, FreeGains, Held
 from biro.free_gains.expected import expected
 from biro.free_gains.linear_sky import JointSlopes, LinearSky
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
+from rime_kernels.gains.arrays import Anchor
+from rime_kernels.gains.maximum import COLD, ROUNDING
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -47,9 +49,9 @@ _MOST = 60
 """Steps of a search."""
 _CLOSE = 1e-13
 """The search ends where a step is expected to gain less than half of this, times the linear parameters."""
-_FAR = 4.0
-"""Where the first step gains more than half of this times the linear parameters, other starts are tried."""
 _MOST_STARTS = 8
+_ROOM = 0.1
+"""By how much sums of data and responses may differ from those of the maximum where a search begins."""
 _NULL = 1e-7
 """What roundings leave of the information on a change that gains take up, over that beside known gains."""
 _N_ALTERNATE = 3
@@ -83,6 +85,44 @@ class _Held(NamedTuple):
     square: Array
     mixed: Array
     crossed: Complex
+
+
+class _Anchor(NamedTuple):
+    """A maximum that a search from the data alone has found, from which others begin.
+
+    Attributes
+    ----------
+    z : float64 (n_linear,)
+    gains : Anchor
+    responses : complex128 (n_linear, n_vis)
+    weight : float64 (n_vis,)
+        With noise factors.
+    """
+
+    z: Array
+    gains: Anchor
+    responses: Complex
+    weight: Array
+
+    @classmethod
+    def at(cls, best: JointBest) -> _Anchor:
+        """That of a maximum."""
+        room = np.full(best.of.free.layout.n_group, _ROOM)
+        return cls(best.z, Anchor(best.gains.x, *best.gains.sums, room), best.sky.responses, best._weight)
+
+    def start(
+        self, of: GainsBesideLinear, sky: LinearSky, factor: Array, priors: NormalPriors
+    ) -> JointBest | None:
+        """Where the search for a sky begins; None where its visibilities or responses are others."""
+        square = np.sum(self.weight * np.abs(self.responses) ** 2, axis=1)
+        moved = np.sum(self.weight * np.abs(sky.responses - self.responses) ** 2, axis=1)
+        if not (moved <= _ROOM**2 * square).all():
+            return None
+        found = JointBest(of, sky, factor, priors, self.z, self.gains.x, climb=False)
+        if (found.gains.near(self.gains) == COLD).any():
+            return None
+        found.gains.climb(warm=True)
+        return found
 
 
 class GainsBesideLinear:
@@ -122,7 +162,7 @@ class GainsBesideLinear:
         of_entry = np.repeat(number, np.diff(cells.first))
         by = np.where(cells.is_phase, 1j, 1.0) * cells.factor
         self.logs: Any = csr_array((by, (of_entry, cells.coordinate)), shape=(n_cell, layout.n))
-        self._last: tuple[Array, Array] | None = None
+        self._anchor: _Anchor | None = None
 
     def parts(self, of_all: NDArray[T]) -> list[NDArray[T]]:
         """What belongs to visibilities (..., n_vis), of each partition: (..., n_row, n_chan, n_corr)."""
@@ -132,23 +172,20 @@ class GainsBesideLinear:
         return [np.ascontiguousarray(part).reshape(*of_all.shape[:-1], *shape) for part, shape in pairs]
 
     def best(self, sky: LinearSky, factor: Array, priors: NormalPriors) -> JointBest | None:
-        """What fits best; None where no maximum is found.
+        """What fits best, a function of what is given; None where no maximum is found.
 
-        The search begins at what was found last, or where that is far off, anew.
+        The search begins at a maximum of similar data, or where there is none, anew.
         """
-        self.free.use(priors)
-        found = None
-        if self._last is not None:
-            near = JointBest(self, sky, factor, priors, *self._last)
-            found, is_near = near.climbed()
-            if found is not None and is_near:
-                self._last = found.z, found.gains.x
+        self.free.begin(self)
+        if self.free.use(priors):
+            self._anchor = None
+        if self._anchor is not None:
+            near = self._anchor.start(self, sky, factor, priors)
+            found = None if near is None else near.climbed()
+            if found is not None:
                 return found
-        new, _ = self._start(sky, factor, priors).climbed()
-        if found is None or (new is not None and new.value < found.value):
-            found = new
-        if found is not None:
-            self._last = found.z, found.gains.x
+        found = self._start(sky, factor, priors).climbed()
+        self._anchor = None if found is None else _Anchor.at(found)
         return found
 
     def absorbed(self, sky: LinearSky, factor: Array, priors: NormalPriors, z: Array) -> Array:
@@ -186,8 +223,14 @@ class GainsBesideLinear:
         found = [JointBest(self, sky, factor, priors, known.linear, x, cold=True)]
         found += [JointBest(self, sky, factor, priors, z, x, cold=True) for z in starts]
         for _ in range(_N_ALTERNATE):
-            found = [one.moved(one.linear, one.gains.x) for one in found if one.gains.converged] or found
+            found = [self._alternated(one) for one in found if one.gains.converged] or found
         return min(found, key=lambda one: one.value if np.isfinite(one.value) else np.inf)
+
+
+    def _alternated(self, one: JointBest) -> JointBest:
+        """The gains that are best beside the linear parameters that are best beside the gains of a start."""
+        self.free.work.has_factor[:] = False  # that of another start, whose sky may be far brighter
+        return one.moved(one.linear, one.gains.x)
 
 
 class JointBest:
@@ -230,20 +273,18 @@ class JointBest:
         """The same at another z."""
         return JointBest(self.of, self.sky, self.factor, self.priors, z, x)
 
-    def climbed(self) -> tuple[JointBest | None, bool]:
-        """The maximum, None where there is none; and whether it was near."""
-        at, near = self, True
-        n = self.z.size
-        for turn in range(_MOST):
+    def climbed(self) -> JointBest | None:
+        """The maximum, None where there is none."""
+        at, n = self, self.z.size
+        for _ in range(_MOST):
             if not (at.gains.converged and np.isfinite(at.value)):
-                return None, near
+                return None
             solved = at.newton
             if solved is None:
-                return None, near
+                return None
             step, gain, moves = solved
-            near = near and not (turn == 0 and gain > _FAR * n)
-            if gain < _CLOSE * n:
-                return at.moved(at.z + step, at.gains.x - moves @ step), near
+            if gain < _CLOSE * n + ROUNDING * abs(at.value):
+                return at.moved(at.z + step, at.gains.x - moves @ step)
             part, better = 1.0, None
             for _ in range(30):
                 trial = at.moved(at.z + part * step, at.gains.x - part * (moves @ step))
@@ -254,9 +295,9 @@ class JointBest:
                     break
                 part *= 0.4
             if better is None:
-                return None, near
+                return None
             at = better
-        return None, near
+        return None
 
     @property
     def newton(self) -> tuple[Array, float, Array] | None:

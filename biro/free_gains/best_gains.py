@@ -26,9 +26,9 @@ from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import DeviceMemoryError
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Groups, Sums, Work
+from rime_kernels.gains.arrays import Anchor, Groups, Sums, Work
 from rime_kernels.gains.cuda.tables import fits
-from rime_kernels.gains.maximum import climb_all
+from rime_kernels.gains.maximum import COLD, ROOM, WARM, climb_all, make_anchors, near
 from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
 from rime_kernels.kept import KeptModel
 
@@ -40,7 +40,8 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 Visibilities = Sequence[NDArray[np.complexfloating]]
 Weights = Sequence[NDArray[np.floating]]
-_LOG_2PI = float(np.log(2.0 * np.pi))
+_TURN = 2.0 * np.pi
+_LOG_2PI = float(np.log(_TURN))
 
 
 class FreeGains:
@@ -69,12 +70,16 @@ class FreeGains:
         self.partitions, self.gains = tuple(partitions), gains
         self.left_out: Array = np.zeros(len(self.partitions)) if left_out is None else left_out
         self.layout = gain_layout(self.partitions, gains)
-        self._last: Array | None = None
+        self._anchor_priors = gains.priors.known
+        self._search: object = None
+        self.latest: BestGains | None = None
         self._solver: GroupSolver | None = None
         self._square: float | None = None
         self._may_solve = fits(self.layout.cells, self.layout.groups)
         self._priors = gains.priors.known
         self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
+        n_cell = self.layout.cells.first.size - 1
+        self._anchor = Anchor.of(self.layout.n, n_cell, self.layout.n_group)
 
     def models(
         self, rimes: Sequence[Rime], sources: Iterable[Sources], weights: Sequence[Array] | None = None
@@ -100,10 +105,11 @@ class FreeGains:
     def best(
         self, models: Sequence[CellModel], factor: Array, priors: NormalPriors | None = None
     ) -> BestGains:
-        """The gains that fit best.
+        """The gains that fit best: a function of what is given, whatever was asked for before.
 
-        The search begins at those that were found last, or where these are far off, anew. It runs where the
-        models are, on a GPU as long as it leads from one sky to the next there.
+        The search begins at a maximum of similar data that a search from the data alone has found, or from
+        the data alone (`rime_kernels.gains.maximum`). It runs where the models are, on a GPU as long as all
+        groups of gains have such a maximum.
 
         Parameters
         ----------
@@ -121,25 +127,48 @@ class FreeGains:
             (model,) = models
             assert isinstance(model, KeptModel), "what a solver is for"
             with CALL_LOCK:
-                near = solver.best(self.layout.groups, model.sums_there(float(factor[0]) ** -2))
-            if near is not None:
-                self._last = near.x
-                return DeviceGains(self, model, factor, solver, near)
+                there = solver.best(self.layout.groups, model.sums_there(float(factor[0]) ** -2))
+            if there is not None:
+                return DeviceGains(self, model, factor, solver, there)
+        self.begin(self)
         self.use(priors)
-        start = np.zeros(self.layout.n) if self._last is None else self._last
-        found = BestGains(self, models, factor, start, priors)
-        found.climb(warm=self._last is not None)
-        if found.converged:
-            self._last = found.x
-            if solver is not None:
-                solver.place(found.x)
+        found = BestGains(self, models, factor, np.zeros(self.layout.n), priors)
+        found.climb_from(self._anchor)
+        if solver is not None:
+            solver.place(self._anchor)
         return found
 
-    def use(self, priors: NormalPriors) -> None:
-        """Search with these priors from here on: factors of others may be far from those of these."""
-        if priors is not self._priors:
+    def use(self, priors: NormalPriors) -> bool:
+        """Search with these priors from here on: factors of others may be far from those of these.
+
+        Returns
+        -------
+        bool
+            Whether anchors may be far, too: where priors differ by more than sums of data may.
+        """
+        if priors is self._priors:
+            return False
+        self.work.has_factor[:] = False
+        self._priors = priors
+        before = self._anchor_priors
+        pairs = ((priors.weight, before.weight), (priors.keep, before.keep))
+        pairs = (*pairs, (priors.link_weight, before.link_weight))
+        is_far = any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs)
+        if is_far:
+            self._anchor.room[:] = 0.0
+            self._anchor_priors = priors
+        return is_far
+
+    def begin(self, search: object) -> None:
+        """Let a search begin: factors that another kind of search has left are of other data."""
+        if search is not self._search:
             self.work.has_factor[:] = False
-            self._priors = priors
+            self._search = search
+
+    def leave(self, of: BestGains) -> None:
+        """Forget factors that are not those of the latest maximum: they are of other data."""
+        if of is not self.latest:
+            self.work.has_factor[:] = False
 
     def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
         """That of the device where the models are; None where they are not, or it has none for them."""
@@ -164,12 +193,14 @@ class FreeGains:
 
     @cached_property
     def returns(self) -> NDArray[np.bool_]:
-        """Phases with normal priors that are brought within half a turn of their means, (n,), by groups."""
-        own = self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
-        own[self.gains.links.earlier] = False
-        own[self.gains.links.later] = False
-        found = np.zeros(self.layout.n, bool)
-        found[self.layout.place[own]] = True
+        """Phases that are brought within half a turn of the means of their priors, (n,), by groups.
+
+        Of a process the first one.
+        """
+        layout, own = self.layout, self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
+        found = layout.groups.circle == np.arange(layout.n)
+        found[layout.place[own]] = True
+        found[layout.groups.later] = False
         return found
 
 
@@ -223,20 +254,54 @@ class BestGains:
 
     def climb(self, *, warm: bool) -> None:
         """Go to the maximum; from x, if `warm`, or from where a search begins anew."""
-        layout, work, steps = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
-        self.x = self.x.copy()
+        self._climb(np.full(self.free.layout.n_group, WARM if warm else COLD, np.int8))
+
+    def near(self, anchor: Anchor) -> NDArray[np.int8]:
+        """Where the search of each group begins, (n_group,): at an anchor of similar data, or from the data."""
+        start = np.empty(self.free.layout.n_group, np.int8)
         with CALL_LOCK:
-            climb_all(layout.cells, self.groups, self.sums, self.x, warm, work, steps)
+            near(self.free.layout.cells, self.groups, self.sums, anchor, self.free.work, start)
+        return start
+
+    def climb_from(self, anchor: Anchor) -> None:
+        """Go to the maximum from that of similar data, or from the data alone, whose maximum is kept then."""
+        layout, start = self.free.layout, self.near(anchor)
+        self.x = anchor.x
+        cold, steps = self._climb(start)
+        if (start == COLD).any():
+            with CALL_LOCK:
+                make_anchors(layout.cells, self.groups, self.sums, self.x, start, cold, steps, anchor)
+
+    def _climb(self, start: NDArray[np.int8]) -> tuple[Array, Array]:
+        """Go to the maximum: where searches without a start began (n,), and how many steps all took."""
+        layout, work, steps = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
+        self.x, cold = self.x.copy(), np.zeros(layout.n)
+        with CALL_LOCK:
+            climb_all(layout.cells, self.groups, self.sums, self.x, start, work, cold, steps)
             if self._turn_back():
-                climb_all(layout.cells, self.groups, self.sums, self.x, True, work, steps)
-        self.converged = bool((steps >= 0).all() and np.isfinite(self.x).all())
+                warm = np.full_like(start, WARM)
+                climb_all(layout.cells, self.groups, self.sums, self.x, warm, work, cold, steps)
+        self.converged, self.free.latest = bool((steps >= 0).all() and np.isfinite(self.x).all()), self
+        return cold, steps
 
     def _turn_back(self) -> bool:
-        """Bring phases with normal priors within half a turn of their means: whether any was not."""
-        away = np.where(self.free.returns, self.x - self.groups.middle, 0.0)
-        turns = np.rint(away / (2.0 * np.pi))
-        self.x -= 2.0 * np.pi * turns
-        return bool(turns.any())
+        """Bring phases within half a turn of the means of their priors: whether any was not.
+
+        Those of a process follow the phase before. Whole turns change no data, but priors: without this, what
+        a search began at would decide the value.
+        """
+        groups, away = self.groups, self.x - self.groups.middle
+        turns = np.rint(np.where(self.free.returns, away, 0.0) / _TURN)
+        later, earlier, keep = groups.later, groups.earlier, groups.keep
+        over = np.abs(away[later] - keep * away[earlier]) > 0.5 * _TURN
+        if not (turns.any() or (over & self.free.layout.is_angle[later]).any()):
+            return False
+        away -= _TURN * turns
+        for k in np.flatnonzero(self.free.layout.is_angle[later]):  # in the order of each process
+            step = away[later[k]] - keep[k] * away[earlier[k]]
+            away[later[k]] -= _TURN * np.rint(step / _TURN)
+        self.x = groups.middle + away
+        return True
 
     @cached_property
     def sums(self) -> Sums:
@@ -286,6 +351,7 @@ class BestGains:
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
         with CALL_LOCK:
             laplace.determinants(layout.cells, self.groups, self.sums, self.x, self.free.work, found)
+        self.free.leave(self)
         return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
 
     def log_volume_and_solutions(self, vectors: Array) -> float:
@@ -323,7 +389,8 @@ class BestGains:
         with CALL_LOCK:
             laplace.solutions(*where, work.step, work.matrix, found, vectors)
         work.has_factor[:] = np.isfinite(found)
-        return bool(work.has_factor.all())
+        self.free.leave(self)
+        return bool(np.isfinite(found).all())
 
     def add_moves(self, held: Held, moved: Array) -> None:
         """Add how the maximum moves: `moved` (n,) is H^-1 times the slope of `held`."""

@@ -106,6 +106,20 @@ class GainLayout:
         keep[self.link_order], link_weight[self.link_order] = by.keep, by.link_weight
         return NormalPriors(by.weight[self.place], keep, link_weight)
 
+    def n_seen(self) -> Array:
+        """How many coordinates the cells of each partition see, float64 (n_partition,), without pinned ones.
+
+        A coordinate of several partitions counts in each by its share of the cells that see it.
+        """
+        number = np.arange(self.cells.first.size - 1)
+        of_entry = np.repeat(number, np.diff(self.cells.first))
+        ends = [own.first + own.n_cell for own in self.partitions]
+        partition = np.searchsorted(ends, of_entry, side="right")
+        found = np.zeros((len(ends), self.n))
+        np.add.at(found, (partition, self.cells.coordinate), 1.0)
+        found[:, self.pinned] = 0.0
+        return np.asarray((found / np.maximum(found.sum(axis=0), 1.0)).sum(axis=1))
+
     @property
     def n_held(self) -> int:
         """Phases with the prior `HOLD` in place of a uniform one."""

@@ -27,6 +27,7 @@ from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals
+from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
@@ -271,6 +272,17 @@ class Likelihood(Residuals, Closing):
             raise InputError("no quantity of the model has marginalise = true, and no gains are marginalised")
         return self._inner.draws(self._batch(theta)[0], rng)
 
+    def integral_correction(self, theta: ArrayLike) -> tuple[float, float, float] | None:
+        """How much the integral over gains is off at one theta, by importance sampling of the gains.
+
+        Returns
+        -------
+        float, float, float or None
+            ln of the integral less Laplace's approximation, the standard error, and the least share of draws
+            that count, of all groups of gains. None where no gains are integrated over.
+        """
+        return None if self._inner is None else self._inner.correction(self._one(theta))
+
     def completed(self, theta: ArrayLike) -> Array:
         """Vectors of the parameters of `full`, with what is marginalised at its most probable values.
 
@@ -285,6 +297,41 @@ class Likelihood(Residuals, Closing):
         batch, is_single = self._batch(theta)
         full = batch.theta if self._inner is None else self._inner.best(batch).theta
         return full[0] if is_single else full
+
+    def dof(self, theta: ArrayLike | None = None) -> Array:
+        """Degrees of freedom of chi2 of each partition: real data numbers less what is fitted to them.
+
+            n_data - parameters - gains
+
+        Parameters of the sky are shared out over the partitions in proportion to their data. Gains, whether
+        they are parameters, integrated over or solved for, count in their own partitions. At a `theta` they
+        count by what they take of the data: a gain that its prior knows better than the data counts less than
+        one. Noise factors change no chi2 of the stated weights, and do not count.
+
+        Parameters
+        ----------
+        theta : (n_param,), optional
+
+        Returns
+        -------
+        float64 (n_partition,)
+            At least 0.
+        """
+        n_data = self.n_data.astype(np.float64)
+        gains: InnerGains | FluxesBesideGains | None = self._gain_solver
+        if isinstance(self._treatment, InnerGains | FluxesBesideGains):
+            gains = self._treatment
+        names = [name for name in self.parameter_names if not name.startswith("noise.")]
+        n_shared = len(names) + (0 if gains is not None else len(self.marginalised))
+        taken = np.zeros(n_data.size)
+        if gains is not None:
+            if gains is self._gain_solver:
+                n_shared -= sum(name in set(gains.inner.names) for name in names)
+            batch = None if theta is None else self._one(theta)
+            if batch is not None and gains is self._gain_solver:
+                batch = gains.batch_of(batch.theta)
+            taken = gains.n_inner(batch)
+        return np.maximum(n_data - taken - n_shared * n_data / max(n_data.sum(), 1.0), 0.0)
 
     @property
     def cells(self) -> list[Cells]:
@@ -391,11 +438,13 @@ class Likelihood(Residuals, Closing):
         """A line about combinations of gains and other parameters that the data do not determine, or "".
 
         Where gains are integrated over or solved for, combinations of gains alone are left out: that is done.
+        Closures leave open what gains would make up for.
         """
         if self.gains in INNER_GAINS:
             marginal = [p.name for p in self.full.parameters if p.prior.marginalise]
             return undetermined(self.full, beside=[*self.parameter_names, *marginal])
-        return undetermined(self) if self.model.has_fitted_gains else ""
+        is_open = self.model.has_fitted_gains or self.gains == "closures"
+        return undetermined(self) if is_open else ""
 
     @cached_property
     def lone_gains(self) -> str:

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import first_few
+from biro.maximum.degeneracies import degeneracy
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
 
@@ -74,13 +75,30 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
         found = _with_any(found, np.isin(names, beside))
     if not len(found):
         return ""
-    words = in_words(found, names)
-    s = "s" * (len(found) > 1)
+    closures = getattr(likelihood, "gains", "") == "closures"
     return (
-        f"{len(found)} combination{s} of parameters that no data of this kind determine{'s' * (not s)}, but "
-        f"priors alone: {first_few(words, '; ')}. To pin one down, fix or tie one of its parameters "
-        "(a flux density, an amplitude or a phase of one antenna), or give it a narrow prior"
+        f"The data do not fix {first_few(_named(found, names, closures=closures), '; ')}; only the priors do. To "
+        "pin one down, fix or tie one of its parameters (a flux density, an amplitude or a phase of one "
+        "antenna), or give it a narrow prior"
     )
+
+
+def _named(directions: Array, names: Sequence[str], *, closures: bool) -> list[str]:
+    """What is left open, each kind once with its parameters: "the overall flux scale (...): a.I, b.I"."""
+    kinds: dict[str, list[int]] = {}
+    for k, direction in enumerate(directions):
+        kinds.setdefault(degeneracy(_members(direction, names), closures=closures), []).append(k)
+    texts = []
+    for kind, which in kinds.items():
+        words = in_words(directions[which], names)
+        texts += [f"{kind}: {first_few(words, ' and ')}"] if kind else words
+    return texts
+
+
+def _members(direction: Array, names: Sequence[str]) -> list[str]:
+    """The parameters of a combination."""
+    share = np.abs(direction)
+    return [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
 
 
 def null_directions(information: Array, scale: Array) -> Array:
@@ -126,8 +144,7 @@ def in_words(directions: Array, names: Sequence[str]) -> list[str]:
     """What directions consist of: "gain.phase[*] of scan 1, scan 2", "gain.amplitude[*] with g.I, p.I"."""
     where: dict[str, list[str]] = {}
     for direction in directions:
-        share = np.abs(direction)
-        members = [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
+        members = _members(direction, names)
         kinds: dict[str, list[str]] = {}
         for name in members:
             kinds.setdefault(name.split("[")[0], []).append(name)

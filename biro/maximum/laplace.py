@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.formatting import MOST_LISTED
+from biro.maximum.degeneracies import degeneracy
 from biro.maximum.stationary_point import StationaryPoint
 from rime_kernels.geometry import Precision
 
@@ -300,8 +301,13 @@ class Laplace:
         return np.asarray(np.einsum("ni,ij,nj->n", inner, matrix, inner))
 
     def combinations(self, names: Sequence[str]) -> list[str]:
-        """Each direction of `null` as a text: "a.I - 0.98 b.I"."""
-        return [_in_words(direction, self.width, names) for direction in self.null]
+        """Each direction of `null` as a text: "a.I - 0.98 b.I", or what unknown gains leave open so."""
+        found = []
+        for direction in self.null:
+            share = np.abs(direction / self.width)
+            members = [names[int(i)] for i in np.flatnonzero(share > _SMALL * share.max())]
+            found.append(degeneracy(members) or _in_words(direction, self.width, names))
+        return list(dict.fromkeys(found))
 
     def _left_to(self, i: int | np.intp) -> float:
         """Curvature along a parameter at a limit, while the parameters inside their limits follow it."""

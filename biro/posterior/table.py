@@ -207,7 +207,11 @@ class PosteriorTable(Tabular):
         if self.log_evidence is None:
             return []
         mark = "?" * (self.missed_mass > COUNTS)
-        return [f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"]
+        line = f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"
+        if "log_evidence_gains" in self.diagnostics:
+            part, error = (self.diagnostics[f"log_evidence_gains{end}"] for end in ("", "_err"))
+            line += f", with {part:+.3f} +- {error:.3f} for the error of Laplace's integral over gains"
+        return [line]
 
 
 def summarise(posterior: Samples) -> PosteriorTable:

@@ -26,6 +26,7 @@ from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.run.record import read_record, versions
 from biro.samplers.context import RunContext
+from biro.samplers.gain_integral import with_integral
 from biro.samplers.options import (
     EXACT,
     EnsembleOptions,
@@ -254,9 +255,18 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     if isinstance(options, ExactOptions):
         assert integrates(likelihood)
         posterior = exact(likelihood, options.n_sample, context.provenance)
+        nothing = replace(posterior, samples=np.zeros((1, 0)))
+        diagnosed = with_integral(nothing, likelihood)
+        posterior = replace(
+            posterior,
+            log_evidence=diagnosed.log_evidence,
+            log_evidence_err=diagnosed.log_evidence_err,
+            diagnostics=diagnosed.diagnostics,
+        )
         doubts = likelihood.doubts(np.zeros(0))
     else:
         posterior = with_peak(target, _run_sampler(target, options, context))
+        posterior = with_integral(posterior, likelihood)
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
         if isinstance(options, MaximumOptions) and getattr(likelihood, "gains", "") != "marginalise":
             doubts = [*doubts, *_doubts_of_maximum(posterior.names)]

@@ -11,6 +11,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 Short = NDArray[np.int32]
 Flag = NDArray[np.bool_]
+Starts = NDArray[np.int8]
 
 
 class Cells(NamedTuple):
@@ -84,6 +85,33 @@ class Sums(NamedTuple):
     power: Array
     real: Array
     imag: Array
+
+
+class Anchor(NamedTuple):
+    """Maxima from which searches begin, and the sums of cells whose maxima they are.
+
+    Only a search that begins without any earlier maximum makes one, so that a search leads to the maximum that
+    such a search would find, whatever was searched for before.
+
+    Attributes
+    ----------
+    x : float64 (n,)
+    power, real, imag : float64 (n_cell,)
+        As `Sums`.
+    room : float64 (n_group,)
+        By how much sums may differ (`rime_kernels.gains.maximum.near`); 0 of groups without a maximum.
+    """
+
+    x: Array
+    power: Array
+    real: Array
+    imag: Array
+    room: Array
+
+    @classmethod
+    def of(cls, n: int, n_cell: int, n_group: int) -> Anchor:
+        """Without any maximum, of so many coordinates, cells and groups."""
+        return cls(np.zeros(n), *np.zeros((3, n_cell)), np.zeros(n_group))
 
 
 class Work(NamedTuple):

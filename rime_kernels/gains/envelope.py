@@ -12,7 +12,7 @@ import math
 import numpy as np
 
 from rime_kernels.compile.jit import summing_function
-from rime_kernels.gains.arrays import Array, Groups
+from rime_kernels.gains.arrays import Array, Groups, Work
 
 
 @summing_function
@@ -100,3 +100,12 @@ def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, p
                 matrix[row[i] + j] = value
                 total -= value * column[i]
         matrix[row[j] + j] = total / diagonal
+
+
+@summing_function
+def keep_factor(work: Work, g: int, is_there: bool) -> None:
+    """Note whether a group has a factor.
+
+    Not in the loops themselves: Numba leaves out what a parallel loop writes into arrays of a tuple.
+    """
+    work.has_factor[g] = is_there

@@ -35,7 +35,14 @@ from numba import prange
 from rime_kernels.compile.jit import loop, summing_function
 from rime_kernels.gains.arrays import Array, Cells, Groups, Sums, Work
 from rime_kernels.gains.curvature import assemble, objective, turned
-from rime_kernels.gains.envelope import back_substitute, factorise, invert, log_determinant, solve
+from rime_kernels.gains.envelope import (
+    back_substitute,
+    factorise,
+    invert,
+    keep_factor,
+    log_determinant,
+    solve,
+)
 
 FLAT = 0.5 / math.pi
 FLOOR = 0.05
@@ -62,7 +69,7 @@ def determinants(cells: Cells, groups: Groups, sums: Sums, x: Array, work: Work,
     """Fill ln det(H + P) of all groups (n_group,), and leave their factors."""
     for g in prange(len(groups.first) - 1):
         found[g] = _determinant(cells, groups, sums, g, x, work.slope, work.matrix, work.other)
-        work.has_factor[g] = np.isfinite(found[g])
+        keep_factor(work, g, np.isfinite(found[g]))
 
 
 @loop
@@ -166,7 +173,7 @@ def sensitivities(
     matrix, column, product, signal = work.matrix, work.step, work.trial, work.other
     for g in prange(len(groups.first) - 1):
         first, end = groups.first[g], groups.first[g + 1]
-        work.has_factor[g] = False
+        keep_factor(work, g, False)
         found[g] = _determinant(cells, groups, sums, g, x, column, matrix, signal)
         for i in range(first, end):
             slope[i] = 0.0

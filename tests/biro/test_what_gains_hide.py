@@ -9,7 +9,7 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.models import Gain, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
+from biro.models import Gain, Leakage, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
 from tests.biro.test_fitted_gains import small
 
 FREE_PHASES = PerSegment(Uniform(-180, 180, "deg"), per="integration")
@@ -45,8 +45,10 @@ def test_the_flux_scale_is_named_for_every_treatment(gains: str, prior: LogUnifo
     """Twice all flux densities and gains smaller by sqrt(2) are the same visibilities."""
     scale = PerSegment(prior, per="track")
     free = biro.Likelihood(seen(), two_points(scale), backend="cpu", gains=gains)
-    assert free.undetermined.startswith("1 combination of parameters that no data of this kind determines")
-    assert "gain.amplitude[*] with a.I, b.I" in free.undetermined
+    assert free.undetermined.startswith(
+        "The data do not fix the overall flux scale (amplitude gains x fluxes): gain.amplitude[*] with a.I, b.I; "
+        "only the priors do. "
+    )
     tied = biro.Likelihood(seen(), two_points(scale, tied=True), backend="cpu", gains=gains)
     assert tied.undetermined == ""
     assert free.undetermined in free.remarks(free.model.prior_transform(np.full((1, free.n_param), 0.5))[0])
@@ -62,8 +64,41 @@ def test_combinations_of_gains_alone_are_not_named_where_they_are_integrated_ove
     if known:
         sky = replace(sky, sources=[replace(source, I="1 Jy") for source in sky.sources])
     sampled = biro.Likelihood(seen(), sky, backend="cpu")
-    assert sampled.undetermined.startswith("6 combinations")
+    assert sampled.undetermined.startswith(
+        "The data do not fix a phase that all antennas have in common: gain.phase[*] of each of time 1, time 2, "
+    )
     assert biro.Likelihood(seen(), sky, backend="cpu", gains="marginalise").undetermined == ""
+
+
+def test_closures_name_the_flux_scale_in_the_same_words() -> None:
+    sky = replace(two_points(PerSegment(LogNormal(0.2))), gain=None)
+    free = biro.Likelihood(seen(), sky, backend="cpu", gains="closures")
+    assert free.undetermined.startswith(
+        "The data do not fix the overall flux scale (amplitude gains x fluxes): a.I"
+    )
+    one = replace(sky, sources=[replace(sky.sources[0], I="1 Jy"), *sky.sources[1:]])
+    assert biro.Likelihood(seen(), one, backend="cpu", gains="closures").undetermined == ""
+
+
+def test_closures_beside_leakages_leave_the_phase_between_feeds_open() -> None:
+    """exp(i x) of Q + iU, of the leakages of R, and exp(-i x) of those of L: the same closures (physics: 6)."""
+    free = Uniform(-0.3, 0.3)
+    sky = SkyModel(
+        [
+            PointSource("a", east="0 arcsec", north="0 arcsec", I="1 Jy", Q=Uniform(-1, 1, "Jy"), U="0.2 Jy"),
+            PointSource("b", east="20 arcsec", north="5 arcsec", I="0.7 Jy", Q="0.1 Jy", U="-0.1 Jy"),
+        ],
+        noise=Noise(factor=1.0),
+        leakage=Leakage(d_r=free, d_l=free),
+    )  # fmt: skip
+    for fixed in (True, False):
+        sources = [sky.sources[0], sky.sources[1]]
+        if not fixed:
+            angle = Uniform(-1, 1, "Jy")
+            sources = [replace(one, Q=angle, U=angle) for one in sources]
+        likelihood = biro.Likelihood(seen(), replace(sky, sources=sources), backend="cpu", gains="closures")
+        named = "the common phase between the feeds (R-L or X-Y" in likelihood.undetermined
+        assert named is not fixed
 
 
 def without(antenna: int, partner: int, *, times: slice) -> np.ndarray:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import first_few
-from biro.free_gains.accuracy import joint_accuracy_line
+from biro.free_gains.accuracy import joint_accuracy_line, joint_correction
 from biro.free_gains.beside_linear import GainsBesideLinear, JointBest
 from biro.free_gains.linear_sky import LinearSky
 from biro.likelihood.engines import PartitionEngines
@@ -149,6 +149,15 @@ class FluxesBesideGains:
         half_of = None if at is None else partial(self._half_of, at.best)
         return Schur(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
+    def n_inner(self, batch: ThetaBatch | None = None) -> Array:
+        """How many real data numbers gains and linear parameters of each partition take up; as `InnerGains`."""
+        at = None if batch is None else self._at(batch, 0)
+        if at is None:
+            return self._gains.n_inner() + self._sd.size * self.n_data / max(int(self.n_data.sum()), 1)
+        factor = at.sky.noise_factor[0]
+        pairs = zip(self._half_of(at.best, at.sky), self._gains.weights(at.sky), factor, strict=True)
+        return np.array([2.0 * float(np.sum(w * h)) / s**2 for h, w, s in pairs])
+
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
         return self._gains.corrected(vis, self.of_sky(batch))
@@ -164,6 +173,11 @@ class FluxesBesideGains:
         at = self._at(batch, 0) if self._integrate else None
         line = "" if at is None else joint_accuracy_line(at.best)
         return [line] if line else []
+
+    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
+        """See `InnerTreatment`."""
+        at = self._at(batch, 0) if self._integrate else None
+        return None if at is None else joint_correction(at.best)
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
         """See `InnerTreatment`."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.free_gains.accuracy import accuracy_line
+from biro.free_gains.accuracy import accuracy_line, correction
 from biro.free_gains.best_gains import BestGains, FreeGains, Slopes
 from biro.free_gains.expected import expected, share_of_cells
 from biro.likelihood.engines import PartitionEngines
@@ -205,6 +205,21 @@ class InnerGains:
         models = self.free.of_visibilities(vis, self.law.weights(batch, vis))
         return self.free.best(models, batch.noise_factor[0], self.priors_at(batch))
 
+    def n_inner(self, batch: ThetaBatch | None = None) -> Array:
+        """How many real data numbers the gains of each partition take up, float64 (n_partition,).
+
+        For a batch of one, on average over data (`biro.free_gains.expected`): a gain that its prior knows
+        better than the data takes up less than one. Without a batch, the number of gains that data see, those
+        of several partitions shared out by the cells that see them.
+        """
+        if batch is not None:
+            (best,) = self._bests(batch)
+            if best is not None and best.converged:
+                data_alone = expected(best)
+                taken = 2.0 * share_of_cells(data_alone) * np.abs(data_alone.gain) ** 2 * best.sums.power
+                return np.array([own.own(taken).sum() for own in self.free.layout.partitions])
+        return self.free.layout.n_seen()
+
     def corrected(self, vis: Sequence[Complex], batch: ThetaBatch) -> Observation:
         """The data with the gains taken out that fit the visibilities of a model best."""
         weights, best, parts = self.law.weights(batch, vis), self._best_of(batch, vis), []
@@ -230,9 +245,19 @@ class InnerGains:
         line = accuracy_line(best)
         return [line] if line else []
 
+    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
+        """See `InnerTreatment`."""
+        (best,) = self._bests(batch)
+        is_there = self._integrate and best is not None and best.converged
+        return correction(best) if is_there and best is not None else None
+
     def beside(self, theta: Array) -> Array:
         """Vectors of the full model (n_batch, n_full) with their gains replaced as by `best`."""
-        return self.best(self._model.at(theta[:, self.inner.of_outer])).theta
+        return self.best(self.batch_of(theta)).theta
+
+    def batch_of(self, theta: Array) -> ThetaBatch:
+        """The sky of vectors of the full model (n_batch, n_full)."""
+        return self._model.at(theta[:, self.inner.of_outer])
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
         """Vectors of the full model, with the gains that fit best; NaN where there are none."""

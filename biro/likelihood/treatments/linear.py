@@ -166,6 +166,10 @@ class Linear:
         """See `InnerTreatment`."""
         return self.best(batch)
 
+    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
+        """None: the integral is exact."""
+        return None
+
     def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
         """A draw of the linear parameters for each vector of the outer ones.
 

@@ -120,5 +120,11 @@ class InnerTreatment(Treatment, Protocol):
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
         """The same of the model that visibilities are predicted from, for a batch of one."""
 
+    def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
+        """ln of the integral less its approximation, its error, and the least share of draws that count.
+
+        For a batch of one; None where the integral is exact, or where nothing is integrated over.
+        """
+
     def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
         """A draw of these for each vector of the others."""

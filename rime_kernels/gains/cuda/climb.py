@@ -25,7 +25,7 @@ from rime_kernels.gains.cuda.parts import (
     make_multiply,
 )
 from rime_kernels.gains.cuda.tables import GroupTables
-from rime_kernels.gains.maximum import CLOSE, CLOSER, FAR, LONGEST, SLOW
+from rime_kernels.gains.maximum import CLOSE, CLOSER, LONGEST, ROUNDING, SLOW
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -101,6 +101,49 @@ def make_direction(shape: Shape) -> Compiled:
 
 
 @functools.cache
+def make_near(shape: Shape) -> Compiled:
+    """Function that says whether sums are close to those of an anchor, as `rime_kernels.gains.maximum.near`."""
+    n_thread, wait, block_sum = shape.n_thread, meet(), make_block_sum(shape.n_thread)
+
+    @device.inline
+    def near(
+        thread: Scalar, group: Group, tables: GroupTables, sums: Array, anchor: Array, most: Scalar,
+        by_pair: Array, total: Array,
+    ) -> Scalar:  # fmt: skip
+        now, before = 0.0, 0.0
+        for place in range(group.place + thread, group.end, n_thread):
+            cell = int64(tables.cell[place])
+            now += sums[0, cell]
+            before += anchor[0, cell]
+        now = block_sum(thread, now, total)
+        before = block_sum(thread, before, total)
+        if not (before > 0.0 and now > 0.5 * before and now < 2.0 * before):
+            return False
+        by = before / now
+        by_root = math.sqrt(by)
+        for place in range(group.place + thread, group.end, n_thread):
+            cell = int64(tables.cell[place])
+            power, real, imag = anchor[0, cell], anchor[1, cell], anchor[2, cell]
+            off_real, off_imag = sums[1, cell] * by_root - real, sums[2, cell] * by_root - imag
+            off = math.sqrt(off_real * off_real + off_imag * off_imag)
+            by_pair[3 * place] = off + 0.5 * abs(sums[0, cell] * by - power)
+            by_pair[3 * place + 1] = math.sqrt(real * real + imag * imag) + 0.5 * power
+        wait()
+        n_far = 0.0
+        for i in range(thread, group.n, n_thread):
+            moved, whole, at = 0.0, 0.0, group.first + i
+            for s in range(int64(tables.slot_first[at]), int64(tables.slot_first[at + 1])):
+                place = int64(tables.slot[s]) // 2
+                moved += by_pair[3 * place]
+                whole += by_pair[3 * place + 1]
+            if not moved <= most * whole:
+                n_far += 1.0
+        return block_sum(thread, n_far, total) == 0.0
+
+    return near
+
+
+@functools.cache
 def make_turn_back(shape: Shape) -> Compiled:
     """Function that brings phases within half a turn of the means of their priors, and counts turns."""
     n_thread = shape.n_thread
@@ -120,20 +163,23 @@ def make_turn_back(shape: Shape) -> Compiled:
 
 @functools.cache
 def make_climb(shape: Shape) -> Compiled:
-    """Kernel of one block for each group, as `rime_kernels.gains.maximum.climb_all` for `warm`.
+    """Kernel of one block for each group, as `rime_kernels.gains.maximum.climb_all` from anchors.
 
-    `answer` float64: of each group the number of steps, or less than 0 where there is no maximum near `start`
-    (n,); what cells and what priors have of f there; then its coordinates (n,).
+    `answer` float64: of each group the number of steps, or less than 0 where its anchor is far or no maximum
+    was found; what cells and what priors have of f there; then its coordinates (n,). `start` (n,) and
+    `anchor` (3, n_cell) are coordinates and sums of the anchors, `most` (n_group,) their `room`.
     """
     n_thread, n_wide, n_partial = shape.n_thread, shape.n_wide, shape.n_partial
     n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
     wait, block_sum, longest_of = meet(), make_block_sum(n_thread), make_longest(shape)
     evaluate, direction, turn_back = make_evaluate(shape), make_direction(shape), make_turn_back(shape)
+    near = make_near(shape)
 
     @device.kernel(128)
     def climb(
-        tables: GroupTables, priors: Priors, sums: Array, state: State, start: Array, answer: Array
-    ) -> None:
+        tables: GroupTables, priors: Priors, sums: Array, state: State, start: Array, anchor: Array,
+        most: Array, answer: Array,
+    ) -> None:  # fmt: skip
         x = cuda.shared.array(n_wide, float64)
         trial = cuda.shared.array(n_wide, float64)
         slope = cuda.shared.array(n_wide, float64)
@@ -154,24 +200,26 @@ def make_climb(shape: Shape) -> Compiled:
             x[i] = start[group.first + i]
         has_inverse, n_turned, n_step, is_done = state.has_inverse[group.number] == 1, 1.0, 0, False
         wait()
+        if group.n > 0 and not near(
+            thread, group, tables, sums, anchor, most[group.number], state.by_pair, total
+        ):
+            n_turned = 0.0
         while n_turned > 0.0:
             of_cells, of_priors = evaluate(
                 thread, group, tables, priors, sums, state.by_entry, room, x, slope
             )
-            value, last, is_new, is_first, is_done = of_cells + of_priors, math.inf, False, True, False
+            value, last, is_new, is_done = of_cells + of_priors, math.inf, False, False
             while n_step < _MOST and not is_done:
                 gain, is_new, has_inverse = direction(
                     thread, group, tables, priors, sums, state, sweep, room, x, slope, last, has_inverse, step
                 )
-                # Neither NaN nor infinite, and not so far that another start may be better.
-                if not gain < math.inf or (is_first and gain > FAR * group.n):
+                if not gain < math.inf:  # NaN as well
                     has_inverse = False
                     break
-                is_first = False
                 longest, part = longest_of(thread, group, tables, step, total), 1.0
                 if longest > LONGEST:
                     part = LONGEST / longest
-                if gain <= (CLOSE if is_new else CLOSER) * group.n:
+                if gain <= (CLOSE if is_new else CLOSER) * group.n + ROUNDING * abs(value):
                     for i in range(thread, group.n, n_thread):
                         x[i] += part * step[i]
                     wait()

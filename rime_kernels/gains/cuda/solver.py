@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Record
 from rime_kernels.cuda.kernels.arguments import typed
-from rime_kernels.gains.arrays import Cells, Groups
+from rime_kernels.gains.arrays import Anchor, Cells, Groups
 from rime_kernels.gains.cuda import climb, derivatives
 from rime_kernels.gains.cuda.parts import Priors, State, shape_for
 from rime_kernels.gains.cuda.tables import GroupTables, group_tables
@@ -39,7 +39,8 @@ class Found(NamedTuple):
 class GroupSolver:
     """The search for the maximum, and the curvature there, by the kernels of this folder.
 
-    Coordinates and inverses of matrices stay on the device, so that the next search begins with them.
+    Each search begins at the anchors that the CPU's searches have made (`rime_kernels.gains.maximum`), with
+    the inverses of matrices that the last one has left.
 
     Parameters
     ----------
@@ -73,8 +74,10 @@ class GroupSolver:
         inverse, entries, pairs, signal = (self._array(name, size) for name, size in sizes.items())
         self._state = typed(State(inverse, self._has_inverse, entries, pairs, signal))
         n_answer = 3 * self._n_group + self._n
-        self._answers = [self._array(f"answer {k}", n_answer) for k in range(2)]
-        self._best = [answer[3 * self._n_group :] for answer in self._answers]
+        self._answer = self._array("answer", n_answer)
+        self._best = self._answer[3 * self._n_group :]
+        self._start, self._room = self._array("start", self._n), self._array("room", self._n_group)
+        self._anchor = self._workspace.array("anchor", (3, n_cell), np.float64)
         self._moved, self._numbers = self._array("moved", self._n), self._array("numbers", 3 * self._n_group)
         self._parts = [self._numbers[k * self._n_group : (k + 1) * self._n_group] for k in range(3)]
         self._slopes = self._workspace.array("slopes", (3, n_cell), np.float64)
@@ -83,14 +86,19 @@ class GroupSolver:
         self._sums: DeviceArray = None
         self._is_warm = False
 
-    def place(self, x: Array) -> None:
-        """Let the next search begin at these coordinates (n,)."""
-        self._best[0].copy_to_device(x)
+    def place(self, anchor: Anchor) -> None:
+        """Let the next searches begin at these maxima, if all groups have one."""
+        self._is_warm = bool((anchor.room > 0.0).all())
+        if not self._is_warm:
+            return
+        self._start.copy_to_device(anchor.x)
+        # The last group of a device is that of cells without coordinates.
+        self._room.copy_to_device(np.append(anchor.room, 0.0))
+        self._anchor.copy_to_device(np.stack([anchor.power, anchor.real, anchor.imag]))
         self._has_inverse.copy_to_device(np.zeros(self._n_group, np.int32))
-        self._is_warm = True
 
     def best(self, groups: Groups, sums: DeviceArray) -> Found | None:
-        """The maximum for sums of cells on the device, float64 (3, n_cell); None where it is far off.
+        """The maximum for sums of cells on the device, float64 (3, n_cell); None where anchors are far off.
 
         `groups` are those at hand, with other priors at most.
         """
@@ -98,16 +106,15 @@ class GroupSolver:
         if not self._is_warm:
             return None
         self._sums = sums
-        kernel, answer = climb.make_climb(self._shape), self._answers[1]
-        arguments = self._tables, self._priors_of(groups), sums, self._state, self._best[0], answer
-        kernel[self._n_group, self._shape.n_thread, 0](*arguments)
-        found = answer.copy_to_host()
+        kernel = climb.make_climb(self._shape)
+        arguments = self._tables, self._priors_of(groups), sums, self._state
+        anchors = self._start, self._anchor, self._room
+        kernel[self._n_group, self._shape.n_thread, 0](*arguments, *anchors, self._answer)
+        found = self._answer.copy_to_host()
         steps, of_cells, of_priors = found[: 3 * self._n_group].reshape(3, -1)
         x = found[3 * self._n_group :]
         if not ((steps >= 0.0).all() and np.isfinite(x).all()):
             return None
-        self._answers.reverse()
-        self._best.reverse()
         return Found(x, steps, float(of_cells.sum()), float(of_priors.sum()))
 
     def log_determinant(self, groups: Groups) -> float:
@@ -120,7 +127,7 @@ class GroupSolver:
 
         The derivatives, (n_cell,) each, stay on the device, until they are asked for again.
         """
-        shape, state, best = self._shape, self._state, self._best[0]
+        shape, state, best = self._shape, self._state, self._best
         grid = self._n_group, shape.n_thread, 0
         self._invert(groups, 1, 0)
         derivatives.make_derive(shape)[grid](self._tables, self._sums, state, best, self._slopes, self._moved)
@@ -134,7 +141,7 @@ class GroupSolver:
 
     def _invert(self, groups: Groups, is_held: int, part: int) -> None:
         kernel, priors = derivatives.make_determinants(self._shape), self._priors_of(groups)
-        arguments = self._tables, priors, self._sums, self._state, self._best[0], is_held, self._parts[part]
+        arguments = self._tables, priors, self._sums, self._state, self._best, is_held, self._parts[part]
         kernel[self._n_group, self._shape.n_thread, 0](*arguments)
 
     def _priors_of(self, groups: Groups) -> Record:
