@@ -91,7 +91,7 @@ class Coherence:
         chi2 = np.bincount(self._baseline, np.concatenate(power)[self._used], self.n_baseline)
         return chi2.astype(np.float64, copy=False)
 
-    def __call__(self, residual: Sequence[Vis], model: Sequence[Vis]) -> float:
+    def __call__(self, residual: Sequence[Vis], model: Sequence[Vis] = ()) -> float:
         """How many residuals count as one.
 
             max over t of   sum over blocks |sum in a block of z|^2 / sum |z|^2,      z = r / sigma
@@ -107,8 +107,9 @@ class Coherence:
             Data - V, and V, in the order of the chunks.
         """
         z = np.concatenate([(r * root).ravel() for r, root in zip(residual, self._root, strict=True)])
-        phase = np.concatenate([np.exp(-1j * np.angle(vis)).ravel() for vis in model])
+        phase = np.concatenate([np.exp(-1j * np.angle(vis)).ravel() for vis in model or residual])
         z, turned = z[self._used], (z * phase)[self._used]
+        sides = [z, turned] if model else [z]
         total = float((z.real**2 + z.imag**2).sum())
         if not total > 0.0:
             return 1.0
@@ -119,8 +120,10 @@ class Coherence:
             n_block = int(index.max()) + 1
             if n_block < min(LEAST_BLOCKS, len(z)):
                 break
-            parts = (z.real, z.imag), (turned.real, turned.imag)
-            powers = [sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in two) for two in parts]
+            powers = [
+                sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in (side.real, side.imag))
+                for side in sides
+            ]
             largest = max(largest, max(powers) / total / (1.0 + 2.0 / np.sqrt(n_block)))
             length *= 2
         return largest
