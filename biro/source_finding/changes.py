@@ -82,16 +82,16 @@ class Changes:
             for fit in (point, *shaped):
                 yield Change((*self._components, *fit.components), 1, fit.chi2)
 
-    def reshapings(self) -> Iterator[Change]:
-        """A point as a circle or an ellipse, a circle as an ellipse."""
+    def reshapings(self, *, ellipses: bool) -> Iterator[Change]:
+        """A point as a circle or an ellipse, a circle as an ellipse; as ellipses only where these are wanted."""
         for i, component in enumerate(self._components):
-            if component.kind == "ellipse":
+            if component.kind == "ellipse" or (component.kind == "circle" and not ellipses):
                 continue
             others = (*self._components[:i], *self._components[i + 1 :])
             chunks = self._fitter.data.chunks
             left = [mine + chunk.model([component]) for mine, chunk in zip(self._left, chunks, strict=True)]
             if component.kind == "point":
-                fits = self.shaped(component, ("circle", "ellipse"), left)
+                fits = self.shaped(component, ("circle", "ellipse") if ellipses else ("circle",), left)
             else:
                 fits = [self._fitter.fit([component.as_ellipse()], left)]
             for fit in filter(is_possible, fits):

@@ -33,7 +33,7 @@ class Explained:
         Rms of what gains do not explain, in units of the noise that the weights state.
     gain_error : float
         Rms of the real and of the imaginary part of an antenna's relative gain error.
-    left : tuple of complex128 (n_row, n_chan), Jy
+    left : tuple of complex128 (n,), Jy
         Residuals without the most probable errors of gains, in the order of the chunks.
     """
 
@@ -89,23 +89,23 @@ class GainErrors:
     def __init__(self, data: VisibilityData) -> None:
         chunks = data.chunks
         first, second = (
-            np.concatenate([getattr(chunk.rime.rows, name) for chunk in chunks])
+            np.concatenate([getattr(chunk, name) for chunk in chunks])
             for name in ("antenna1", "antenna2")
         )
         names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
         self._n, self._n_vis = len(names), data.n_vis
         self._first, self._second = np.split(both.ravel(), 2)
         self._is_other = self._first != self._second
-        self._roots = [chunk.root for chunk in chunks]
-        part = np.concatenate([np.full(len(chunk.time), chunk.part) for chunk in chunks])
+        self._root = np.concatenate([chunk.root for chunk in chunks])
+        part = np.concatenate([chunk.part for chunk in chunks])
         time = np.unique(np.concatenate([chunk.time for chunk in chunks]), return_inverse=True)[1].ravel()
         self._intervals = list(_intervals(part, time, MAX_WORK // self._n**3))
 
     def __call__(self, residual: Sequence[Vis], model: Sequence[Vis]) -> Explained:
-        """Of data - V, and V, complex128 (n_row, n_chan) in Jy each, in the order of the chunks."""
-        sums = [_sums(*three) for three in zip(residual, model, self._roots, strict=True)]
-        slope, power, squares = (np.concatenate(items) for items in zip(*sums, strict=True))
-        slope, power, chi2 = slope * self._is_other, power * self._is_other, float(squares.sum())
+        """Of data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
+        z, v = np.concatenate(residual) * self._root, np.concatenate(model) * self._root
+        slope, power = z * v.conj() * self._is_other, (v.real**2 + v.imag**2) * self._is_other
+        chi2 = float(np.vdot(z, z).real)
         n, best = 2.0 * max(self._n_vis, 1), (np.inf, 0.0, 0)
         solved = []
         for i, interval in enumerate(self._intervals):
@@ -126,8 +126,7 @@ class GainErrors:
         turn = turn + 1j * (phi[index, self._first] - phi[index, self._second])
         left_over, begin = [], 0
         for old, vis in zip(residual, model, strict=True):
-            of_chunk = (turn * self._is_other)[begin : begin + len(vis), None]
-            left_over.append(old - vis * of_chunk)
+            left_over.append(old - vis * (turn * self._is_other)[begin : begin + len(vis)])
             begin += len(vis)
         m = np.concatenate([modes.values for modes in solved[i]])
         g2 = np.concatenate([modes.along for modes in solved[i]]) ** 2
@@ -149,15 +148,8 @@ class GainErrors:
         return _Modes(np.maximum(values, 0.0), vectors, along)
 
 
-def _sums(residual: Vis, model: Vis, root: Array) -> tuple[Vis, Array, Array]:
-    """Over the channels of a row: w r V*, w |V|^2 and w |r|^2."""
-    z, v = residual * root, model * root
-    square = (z.real**2 + z.imag**2).sum(axis=1)
-    return (z * v.conj()).sum(axis=1), (v.real**2 + v.imag**2).sum(axis=1), square
-
-
 def _intervals(part: Indices, time: Indices, most: int) -> list[Indices]:
-    """Numbers of intervals of growing length, int64 (n_row,) each; of the shortest there are `most` at most."""
+    """Numbers of intervals of growing length, int64 (n,) each; of the shortest there are `most` at most."""
     length, found = 1, []
     while True:
         both = part * (int(time.max()) + 1) + time // length

@@ -95,11 +95,11 @@ class Search:
         self._n_beam = (2.0 * self._half / self.beam_size) ** 2
         self._all = self._data_of(observation)
         self._radius = min(NEAR * self.beam_size, self._extent)
-        self._fit = Fit((), 0.0, np.zeros((0, 0)))
+        self._ends: list[Fit] = []
+        self._blank = self._imager.image()
         self._path: list[Judged] = []
-        self._n_slow = 0
         self._use(self._averaged())
-        self.residual = self._imager.image()
+        self.begin(ellipses=True)
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -120,6 +120,19 @@ class Search:
     def gain_error(self) -> float:
         """Rms of relative errors of gains that the residuals show."""
         return self._path[-1].explained.gain_error
+
+    def begin(self, *, ellipses: bool) -> None:
+        """Begin with no component.
+
+        Parameters
+        ----------
+        ellipses : bool
+            False: as long as points and circles help there are no ellipses, which may hide several
+            components.
+        """
+        self._ellipses, self._n_slow, self._path = ellipses, 0, []
+        self.residual = self._blank
+        self._take(Fit((), self.data.chi2([chunk.vis for chunk in self.data.chunks]), np.zeros((0, 0))))
 
     def step(self, threshold: float | None, max_sources: int) -> str:
         """Add the component that the data need most, or let one have a shape.
@@ -155,20 +168,27 @@ class Search:
         if best is None and not reason and (far := self._far_places()):
             best = self._best_change(far, forced=forced)
         if best is None:
-            return reason or refused
+            return "" if self._may_be_elliptical() else reason or refused
         self._take(best if forced else self._simplified(best))
         if self._fit.n_param == before.n_param and not self._fit.chi2 < before.chi2:
-            return reason or refused
+            return "" if self._may_be_elliptical() else reason or refused
         if self._goes_back(before):
             return self.step(threshold, max_sources)
         self._reach(max(np.hypot(*component.lm) for component in self.components))
         self._image()
-        return "" if forced or not self._is_stalled() else refused
+        return "" if forced or not self._is_stalled() or self._may_be_elliptical() else refused
 
     def settle(self) -> None:
         """Go back to the step after which no other was worth its parameters, without what it does not need."""
         best = self._path[self._best_of_path()].fit
         self._take(self._simplified(best, self._evidence.coherence(self._path[-1])))
+        self._ends.append(self._fit)
+
+    def choose(self) -> None:
+        """Take the best of the models that the search has settled at."""
+        judged = [self._evidence.judge(fit) for fit in self._ends]
+        coherence = min(map(self._evidence.coherence, judged))
+        self._take(self._ends[int(np.argmin([self._score(each, coherence) for each in judged]))])
 
     def finish(self, *, fit: bool = True) -> None:
         """Fit the components to all data, without averages, and make the image of the residuals.
@@ -256,7 +276,7 @@ class Search:
             )  # fmt: skip
 
     def _data_of(self, observation: Observation) -> VisibilityData:
-        return VisibilityData(observation, self._extent, self._backend, self._seen(observation))
+        return VisibilityData(observation, self._backend, self._seen(observation))
 
     def _averaged(self) -> VisibilityData:
         """Data that keep sources within `_radius`."""
@@ -274,9 +294,7 @@ class Search:
         self._evidence, self._coherence_of = Evidence(data), Coherence(data)
         if self._path:
             self._path = [self._evidence.judge(judged.fit) for judged in self._path[:-1]]
-        else:
-            self._fit = Fit((), data.chi2([chunk.vis for chunk in data.chunks]), np.zeros((0, 0)))
-        self._take(self._again(self._fit, n_step=n_step))
+            self._take(self._again(self._fit, n_step=n_step))
 
     def _reach(self, radius: float) -> None:
         """Use averages that keep sources as far away as this, and little more."""
@@ -313,7 +331,7 @@ class Search:
         """The change that is best when all components are fitted together; None where none is good."""
         changes = self._changes()
         best, least = None, 0.0
-        for some in (changes.additions(places), changes.reshapings()):
+        for some in (changes.additions(places), changes.reshapings(ellipses=self._ellipses)):
             ranked = sorted(some, key=self._promise)
             for change in ranked[:MAX_JOINT]:
                 joint = self._fitted(change.components)
@@ -342,6 +360,19 @@ class Search:
         n_beyond = len(self._path) - 1 - self._best_of_path()
         return min(self._n_slow, n_beyond) >= PATIENCE
 
+    def _may_be_elliptical(self) -> bool:
+        """Go on with ellipses from the best step, where there were none up to now; whether that is so."""
+        if self._ellipses or not self.components:
+            return False
+        best = self._best_of_path()
+        self._ellipses, self._n_slow = True, 0
+        if best < len(self._path) - 1:
+            fit = self._path[best].fit
+            self._path = self._path[:best]
+            self._take(fit)
+            self._image()
+        return True
+
     def _best_of_path(self) -> int:
         """The step after which no other was worth its parameters.
 
@@ -349,17 +380,15 @@ class Search:
         makes residuals alike.
         """
         coherence = self._evidence.coherence(self._path[-1])
-        scores = [
-            judged.explained.minus_2_log / coherence
-            + self._evidence.needed(
-                judged.fit.n_param,
-                len(judged.fit.components),
-                self._beams(judged.fit.components),
-                coherence,
-            )
-            for judged in self._path[1:]
-        ]
+        scores = [self._score(judged, coherence) for judged in self._path[1:]]
         return 1 + int(np.argmin(scores)) if scores else 0
+
+    def _score(self, judged: Judged, coherence: float) -> float:
+        """-2 ln of the evidence for a model; the lowest is the best."""
+        components = judged.fit.components
+        return judged.explained.minus_2_log / coherence + self._evidence.needed(
+            judged.fit.n_param, len(components), self._beams(components), coherence
+        )
 
     def _goes_back(self, before: Fit) -> bool:
         """Average models over integrations and channels where the components ask for it.
