@@ -15,6 +15,8 @@ from rime_kernels.smearing.rotation import rates
 from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
+_SMALL = 0.35
+"""Turns up to which a series of four terms is enough."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,9 +50,7 @@ class Averages:
         once = _rates(delay, smearing)
         twice = seconds**2 / 24.0 * _rates(once, smearing)
         width, freq = smearing.chan_width[:, None], rows.chan_freq[:, None]
-        return cls(
-            delay[:, None, :] * width, (seconds * once)[:, None, :] * freq, twice[:, None, :] * freq
-        )
+        return cls(delay[:, None, :] * width, (seconds * once)[:, None, :] * freq, twice[:, None, :] * freq)
 
     def at(self, used: NDArray[np.bool_]) -> Averages:
         """Those of some visibilities, (n_used, 3)."""
@@ -71,7 +71,7 @@ class Averages:
     def kept(self, lm: tuple[float, float]) -> NDArray[np.complex128]:
         """What is kept of a source, complex128 for each visibility."""
         by_width, by_time, bent = self._turns(np.array([*lm, _n_minus_1(lm)]))
-        return np.asarray(np.sinc(by_width) * np.sinc(by_time) * np.exp(2j * np.pi * bent))
+        return np.asarray(_sinc(by_width) * _sinc(by_time) * np.exp(2j * np.pi * bent))
 
     def log_slopes(self, lm: tuple[float, float]) -> list[NDArray[np.complex128]]:
         """Derivatives of the logarithm of `kept` by l and by m, complex128 for each visibility."""
@@ -99,9 +99,20 @@ def _n_minus_1(lm: tuple[float, float]) -> float:
     return float(-square / (1.0 + np.sqrt(max(1.0 - square, 0.0))))
 
 
+def _sinc(x: Array) -> Array:
+    """sin(pi x)/(pi x); by its series where all x are small, which is ten times faster and off by 5e-6."""
+    if np.abs(x).max(initial=0.0) > _SMALL:
+        return np.asarray(np.sinc(x))
+    square = np.pi**2 * x * x
+    return np.asarray(1.0 - square / 6.0 * (1.0 - square / 20.0 * (1.0 - square / 42.0)))
+
+
 def _log_slope(x: Array) -> Array:
     """Derivative of ln sinc(x): pi cot(pi x) - 1/x; 0 near the zeros of sinc, where nothing is seen."""
-    small = np.abs(x) < 1e-3
-    safe = np.where(small | (np.abs(np.sin(np.pi * x)) < 1e-6), 0.25, x)
-    slope = np.where(safe == x, np.pi / np.tan(np.pi * safe) - 1.0 / safe, 0.0)
-    return np.where(small, -(np.pi**2) * x / 3.0, slope)
+    if np.abs(x).max(initial=0.0) <= _SMALL:
+        square = np.pi**2 * x * x
+        return np.asarray(-(np.pi**2) * x / 3.0 * (1.0 + square / 15.0 * (1.0 + square * (2.0 / 21.0))))
+    near = (np.abs(x) < 1e-3) | (np.abs(np.sin(np.pi * x)) < 1e-6)
+    safe = np.where(near, 0.25, x)
+    slope = np.where(near, 0.0, np.pi / np.tan(np.pi * safe) - 1.0 / safe)
+    return np.where(np.abs(x) < 1e-3, -(np.pi**2) * x / 3.0, slope)

@@ -61,9 +61,7 @@ class Changes:
         fits = [self._fitter.fit([place], self._left) for place in places]
         return sorted(filter(is_possible, fits), key=lambda fit: fit.chi2)
 
-    def shaped(
-        self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None
-    ) -> list[Fit]:
+    def shaped(self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None) -> list[Fit]:
         """The best circle and the best ellipse about a point, where there are such fits."""
         best = []
         for kind in kinds:
@@ -83,7 +81,7 @@ class Changes:
                 yield Change((*self._components, *fit.components), 1, fit.chi2)
 
     def reshapings(self, *, ellipses: bool) -> Iterator[Change]:
-        """A point as a circle or an ellipse, a circle as an ellipse; as ellipses only where these are wanted."""
+        """A point as a circle; with `ellipses`, points and circles as ellipses, too."""
         for i, component in enumerate(self._components):
             if component.kind == "ellipse" or (component.kind == "circle" and not ellipses):
                 continue

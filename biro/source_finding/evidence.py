@@ -69,7 +69,7 @@ class Evidence:
         return gain * (1.0 - float(drop.max() / drop.sum())) if drop.any() else 0.0
 
     def needed(self, n_param: int, n_source: int, n_beam: float, coherence: float = 1.0) -> float:
-        """What `gain` / coherence must be above: the Bayesian information criterion, and the choice of a place.
+        """What `gain` / coherence must be above: Bayesian information criterion, and the choice of a place.
 
         n ln(2N / coherence) for n parameters, and 2 ln(number of beams) for each new source, whose peak was
         the highest of so many.

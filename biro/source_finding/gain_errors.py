@@ -61,7 +61,7 @@ class _Modes:
 
     def solution(self, k: float) -> Array:
         """The most probable gain errors for k = t^2/s^2, float64 (n_interval, n_antenna)."""
-        return np.einsum("sij,sj->si", self.vectors, self.along * k / (1.0 + k * self.values))
+        return np.asarray(np.einsum("sij,sj->si", self.vectors, self.along * k / (1.0 + k * self.values)))
 
 
 class GainErrors:
@@ -89,8 +89,7 @@ class GainErrors:
     def __init__(self, data: VisibilityData) -> None:
         chunks = data.chunks
         first, second = (
-            np.concatenate([getattr(chunk, name) for chunk in chunks])
-            for name in ("antenna1", "antenna2")
+            np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ("antenna1", "antenna2")
         )
         names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
         self._n, self._n_vis = len(names), data.n_vis

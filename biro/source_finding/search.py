@@ -54,9 +54,11 @@ class Search:
     instrument : SkyModel, optional
         Through whose beam, pointing and feeds sources are seen; fixed values.
     beams : SeenThrough, optional
-        In place of it, where the beams are known; data are then not averaged.
+        In place of it, where the beams are known.
     stop : function, optional
         Fits raise `biro.source_finding.source_fit.Stopped` soon after it gives True.
+    average : bool
+        Whether components are looked for in averages; not for data with beams of their own.
 
     Attributes
     ----------
@@ -75,6 +77,8 @@ class Search:
         instrument: SkyModel | None = None,
         beams: SeenThrough | None = None,
         stop: Callable[[], bool] = lambda: False,
+        *,
+        average: bool = True,
     ) -> None:
         if "stokes" in options:
             raise InputError("sources are looked for in Stokes I; leave stokes out")
@@ -82,18 +86,16 @@ class Search:
             raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
         self._observation, self._backend = observation, options.get("backend", "auto")
         self._instrument, self._beams_given, self._stop = instrument, beams, stop
+        self._average = average and beams is None
         self.centre = observation.partitions[0].phase_centre
         self._imager = Imager(observation, **options)
         beam, cell = self._imager.beam, self._imager.cell
         self.beam_size = beam.minor if beam is not None else 5.0 * cell
         self._half = 0.5 * self._imager.n_pixel * cell
-        seen = self._seen(observation)
-        self._extent = min(1.5 * self._half, 0.99)
-        if seen is not None:
-            self._warn_of_reach(seen.reach)
-            self._extent = min(self._extent, seen.reach)
         self._n_beam = (2.0 * self._half / self.beam_size) ** 2
         self._all = self._data_of(observation)
+        self._extent = min(1.5 * self._half, 0.99, self._all.reach)
+        self._warn_of_reach(self._all.reach)
         self._radius = min(NEAR * self.beam_size, self._extent)
         self._ends: list[Fit] = []
         self._blank = self._imager.image()
@@ -105,6 +107,11 @@ class Search:
     def components(self) -> tuple[Component, ...]:
         """The components as they were fitted last."""
         return self._fit.components
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a model with components was found."""
+        return bool(self.components or any(fit.components for fit in self._ends))
 
     @property
     def reduced_chi2(self) -> float:
@@ -179,16 +186,31 @@ class Search:
         return "" if forced or not self._is_stalled() or self._may_be_elliptical() else refused
 
     def settle(self) -> None:
-        """Go back to the step after which no other was worth its parameters, without what it does not need."""
+        """Go back to the last step that was worth its parameters, and leave out what is not needed there."""
         best = self._path[self._best_of_path()].fit
         self._take(self._simplified(best, self._evidence.coherence(self._path[-1])))
         self._ends.append(self._fit)
 
     def choose(self) -> None:
-        """Take the best of the models that the search has settled at."""
+        """Take the best of the models that the search has settled at.
+
+        A later one must be better by what two parameters need.
+        """
         judged = [self._evidence.judge(fit) for fit in self._ends]
         coherence = min(map(self._evidence.coherence, judged))
-        self._take(self._ends[int(np.argmin([self._score(each, coherence) for each in judged]))])
+        best = judged[0]
+        for each in judged[1:]:
+            if self._score(each, coherence) < self._score(best, coherence) - self._evidence.needed(
+                2, 0, 1.0, coherence
+            ):
+                best = each
+        self._take(best.fit)
+
+    def stop(self) -> None:
+        """Take the model with the lowest chi2 of those that there are, settled or not, as it is."""
+        fits = [fit for fit in (*self._ends, self._fit) if fit.components]
+        self._take(min(fits, key=lambda fit: self.data.chi2(self.data.residual(fit.components))))
+        self.finish(fit=False)
 
     def finish(self, *, fit: bool = True) -> None:
         """Fit the components to all data, without averages, and make the image of the residuals.
@@ -222,6 +244,10 @@ class Search:
                     self._image()
                     return True
         return False
+
+    def is_clean(self, thermal: float) -> bool:
+        """Whether a model leaves nothing but thermal noise, of so many times the stated one."""
+        return bool(self.reduced_chi2 < 1.05 * thermal**2 + 4.0 / np.sqrt(max(1, self.data.n_vis)))
 
     def at_peak(self, kind: Kind) -> FoundSource | None:
         """The component of this kind that fits best at the highest peak of the data, where there is one."""
@@ -266,7 +292,7 @@ class Search:
         """The beams of an observation of these partitions."""
         if self._instrument is None:
             return self._beams_given
-        return SeenThrough.of(observation, self._instrument)
+        return SeenThrough.of(observation, self._instrument, warn=observation is self._observation)
 
     def _warn_of_reach(self, reach: float) -> None:
         if reach < np.sqrt(2.0) * self._half:
@@ -280,7 +306,7 @@ class Search:
 
     def _averaged(self) -> VisibilityData:
         """Data that keep sources within `_radius`."""
-        if self._beams_given is not None:
+        if not self._average:
             return self._all
         found = averaged(self._observation, self._radius)
         return self._all if found is self._observation else self._data_of(found)
@@ -317,14 +343,18 @@ class Search:
         return [p for p in found if self.data is self._all or np.hypot(*p.lm) <= self._radius]
 
     def _far_places(self) -> list[Component]:
-        """Peaks beyond what averages keep, which they do from now on, where these are higher than errors make them."""
+        """Peaks beyond what averages keep, higher than errors make them; averages keep these from now on."""
         if self.data is self._all:
             return []
         noise2 = self.residual.noise**2 * self.variance * self.coherence
         least = noise2 * self._evidence.needed(3, 1, self._n_beam) if self.components else 0.0
-        found = [place for place in peaks(self.residual) if self._radius < np.hypot(*place.lm) <= self._extent]
-        found = [place for place in found if place.flux**2 > least]
-        self._reach(float(max((np.hypot(*place.lm) for place in found), default=0.0)) or self._radius)
+        found = [
+            place
+            for place in peaks(self.residual)
+            if self._radius < np.hypot(*place.lm) <= self._extent and place.flux**2 > least
+        ]
+        if found:
+            self._reach(float(max(np.hypot(*place.lm) for place in found)))
         return found
 
     def _best_change(self, places: Sequence[Component], *, forced: bool) -> Fit | None:
