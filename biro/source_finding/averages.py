@@ -15,8 +15,8 @@ from rime_kernels.smearing.rotation import rates
 from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
-_SMALL = 0.35
-"""Turns up to which a series of four terms is enough."""
+_SMALL = 0.15
+"""Turns up to which series of four terms are exact to 1e-6."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,7 +100,7 @@ def _n_minus_1(lm: tuple[float, float]) -> float:
 
 
 def _sinc(x: Array) -> Array:
-    """sin(pi x)/(pi x); by its series where all x are small, which is ten times faster and off by 5e-6."""
+    """sin(pi x)/(pi x); by its series where all x are small, which is ten times faster and off by 1e-8."""
     if np.abs(x).max(initial=0.0) > _SMALL:
         return np.asarray(np.sinc(x))
     square = np.pi**2 * x * x
@@ -111,7 +111,8 @@ def _log_slope(x: Array) -> Array:
     """Derivative of ln sinc(x): pi cot(pi x) - 1/x; 0 near the zeros of sinc, where nothing is seen."""
     if np.abs(x).max(initial=0.0) <= _SMALL:
         square = np.pi**2 * x * x
-        return np.asarray(-(np.pi**2) * x / 3.0 * (1.0 + square / 15.0 * (1.0 + square * (2.0 / 21.0))))
+        tail = square / 15.0 * (1.0 + square * (2.0 / 21.0) * (1.0 + square / 10.0))
+        return np.asarray(-(np.pi**2) * x / 3.0 * (1.0 + tail))
     near = (np.abs(x) < 1e-3) | (np.abs(np.sin(np.pi * x)) < 1e-6)
     safe = np.where(near, 0.25, x)
     slope = np.where(near, 0.0, np.pi / np.tan(np.pi * safe) - 1.0 / safe)

@@ -80,20 +80,34 @@ class Changes:
             for fit in (point, *shaped):
                 yield Change((*self._components, *fit.components), 1, fit.chi2)
 
+    def splits(self) -> Iterator[Change]:
+        """An ellipse as two circles on its major axis: it may have hidden two components."""
+        for i, component in enumerate(self._components):
+            if component.kind != "ellipse":
+                continue
+            others = (*self._components[:i], *self._components[i + 1 :])
+            fit = self._fitter.fit(component.as_two(), self._without(component))
+            if is_possible(fit):
+                yield Change((*others, *fit.components), 1, fit.chi2)
+
     def reshapings(self, *, ellipses: bool) -> Iterator[Change]:
         """A point as a circle; with `ellipses`, points and circles as ellipses, too."""
         for i, component in enumerate(self._components):
             if component.kind == "ellipse" or (component.kind == "circle" and not ellipses):
                 continue
             others = (*self._components[:i], *self._components[i + 1 :])
-            chunks = self._fitter.data.chunks
-            left = [mine + chunk.model([component]) for mine, chunk in zip(self._left, chunks, strict=True)]
+            left = self._without(component)
             if component.kind == "point":
                 fits = self.shaped(component, ("circle", "ellipse") if ellipses else ("circle",), left)
             else:
                 fits = [self._fitter.fit([component.as_ellipse()], left)]
             for fit in filter(is_possible, fits):
                 yield Change((*others, *fit.components), 0, fit.chi2)
+
+    def _without(self, component: Component) -> list[Vis]:
+        """The residuals of the other components."""
+        chunks = self._fitter.data.chunks
+        return [mine + chunk.model([component]) for mine, chunk in zip(self._left, chunks, strict=True)]
 
 
 def is_possible(fit: Fit) -> bool:

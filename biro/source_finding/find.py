@@ -50,8 +50,8 @@ def find_sources(
     errors of gains are no structure. A change is kept if it raises 2 ln L by more than n ln 2N for its n
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
-    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
-    and with ellipses last, unless the first leaves noise alone.
+    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses last
+    and with ellipses at once, unless the first leaves noise alone.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
     error, once a source was found.
@@ -103,7 +103,8 @@ def find_sources(
             search = Search(observation, options, beam, stop=lambda: bool(flag))
             reason = _search(search, threshold, max_sources, thermal, shown)
             reason += _circles(search, add_circle, shown)
-            search.finish()
+            if search.components:
+                search.finish()
         except Stopped:
             stopped = f"stopped by {signal.Signals(flag.signal or signal.SIGINT).name}"
         except Exception as error:
@@ -122,8 +123,8 @@ def find_sources(
 
 
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
-    """Search with and without ellipses at first, and keep the better model; why the search ended."""
-    for ellipses in (True, False):
+    """Search without and with ellipses at first, and keep the better model; why the search ended."""
+    for ellipses in (False, True):
         search.begin(ellipses=ellipses)
         reason = ""
         while not reason:

@@ -32,7 +32,7 @@ LEAST_SEEN = 0.05
 """Fraction of a Gaussian's flux that the shortest baselines see at least."""
 PATIENCE = 4
 """Steps of little progress after which the search ends where none of them is worth its parameters."""
-PROGRESS = 0.02
+PROGRESS = 0.05
 """A step that lowers ln chi2 by so much is no little progress."""
 MAX_JOINT = 4
 """Changes of the model that are tried in fits of all components, the most promising first, before none is."""
@@ -194,9 +194,10 @@ class Search:
     def choose(self) -> None:
         """Take the best of the models that the search has settled at.
 
-        A later one must be better by what two parameters need.
+        One of more components must be better by what two parameters need.
         """
-        judged = [self._evidence.judge(fit) for fit in self._ends]
+        ends = sorted(self._ends, key=lambda fit: len(fit.components))
+        judged = [self._evidence.judge(fit) for fit in ends]
         coherence = min(map(self._evidence.coherence, judged))
         best = judged[0]
         for each in judged[1:]:
@@ -361,7 +362,12 @@ class Search:
         """The change that is best when all components are fitted together; None where none is good."""
         changes = self._changes()
         best, least = None, 0.0
-        for some in (changes.additions(places), changes.reshapings(ellipses=self._ellipses)):
+        splits = changes.splits() if places else ()
+        for some in (
+            changes.additions(places),
+            splits,
+            changes.reshapings(ellipses=self._ellipses),
+        ):
             ranked = sorted(some, key=self._promise)
             for change in ranked[:MAX_JOINT]:
                 joint = self._fitted(change.components)

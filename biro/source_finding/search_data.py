@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +18,8 @@ LONGEST = 120.0
 """Time that is averaged at most, s: gains may change."""
 WIDEST = 0.01
 """Fraction of the frequency that is averaged at most: sources have spectra."""
+ENOUGH = 4000
+"""Rows times channels that averages leave at least: to average more saves little, and tells less apart."""
 
 
 def averaged(observation: Observation, radius: float) -> Observation:
@@ -35,18 +36,24 @@ def averaged(observation: Observation, radius: float) -> Observation:
     Observation
         The same object where nothing can be averaged.
     """
-    parts = tuple(_averaged(part, radius) for part in observation.partitions)
+    size = sum(int(np.count_nonzero(part.row_weight)) * part.n_chan for part in observation.partitions)
+    most = size / ENOUGH
+    if most < 1.5:
+        return observation
+    parts = tuple(_averaged(part, radius, most) for part in observation.partitions)
     if all(new is old for new, old in zip(parts, observation.partitions, strict=True)):
         return observation
     return replace(observation, partitions=parts)
 
 
-def _averaged(part: Partition, radius: float) -> Partition:
-    number = _channels_together(part, radius)
+def _averaged(part: Partition, radius: float, most: float) -> Partition:
+    """A partition with at most so many times fewer visibilities."""
+    spacing = typical_interval(part.times)
+    number = min(_channels_together(part, radius), max(1, int(most)))
     if number > 1:
-        part = average_channels(part, number)
-    seconds = min(TURNS / max(_turns_per_second(part, radius), 1e-300), LONGEST)
-    return average_time(part, seconds)[0] if seconds >= 2.0 * typical_interval(part.times) else part
+        part, most = average_channels(part, number), most / number
+    seconds = min(TURNS / max(_turns_per_second(part, radius), 1e-300), LONGEST, most * spacing)
+    return average_time(part, seconds)[0] if seconds >= 1.9 * spacing else part
 
 
 def _turns_per_second(part: Partition, radius: float) -> float:
@@ -70,8 +77,3 @@ def _channels_together(part: Partition, radius: float) -> int:
     length = float(np.hypot(part.uvw[:, 0], part.uvw[:, 1]).max()) / SPEED_OF_LIGHT
     widest = min(TURNS / max(length * radius, 1e-300), WIDEST * float(part.chan_freq.min()))
     return int(np.clip(widest / width, 1, part.n_chan))
-
-
-def n_visibilities(partitions: Sequence[Partition]) -> int:
-    """Rows times channels of all partitions."""
-    return sum(part.n_row * part.n_chan for part in partitions)
