@@ -65,7 +65,10 @@ def find(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find sources, and propose a sky model with priors around them."""
+    """Find sources, and propose a sky model with priors around them.
+
+    Ctrl-C ends the search and writes the best model found so far.
+    """
     from biro.files.atomic import write_atomic
     from biro.reading import read
     from biro.source_finding.find import find_sources
@@ -95,6 +98,13 @@ def find(
         print_json(result.to_dict() | {"file": str(output)})
     else:
         typer.echo(str(result))
+    if result.fault is not None:
+        say(f"written: {output}, the best model before an error")
+        raise result.fault
+    if result.stopped:
+        from biro.run.interrupt import RunInterrupted
+
+        raise RunInterrupted(f"{result.stopped}; the best model found so far is in {output}")
     words = reading_words(reading | _parallel_hands(observation))
     say(f"written: {output}; next: biro fit {shlex.join([*map(str, obs), str(output), '-o', 'RUN', *words])}")
 

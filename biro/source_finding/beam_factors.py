@@ -47,8 +47,15 @@ class SeenThrough:
     reach: float = np.inf
 
     @classmethod
-    def of(cls, observation: Observation, instrument: SkyModel) -> SeenThrough:
+    def of(cls, observation: Observation, instrument: SkyModel, *, warn: bool = True) -> SeenThrough:
         """Those of a model, whose values must be fixed.
+
+        Parameters
+        ----------
+        observation : Observation
+        instrument : SkyModel
+        warn : bool
+            Log a warning about terms of the model that are left out.
 
         Raises
         ------
@@ -63,7 +70,7 @@ class SeenThrough:
             ("ionosphere", instrument.ionosphere),
         )
         left_out = ", ".join(name for name, given in others if given)
-        if left_out:
+        if left_out and warn:
             log.warning("sources are looked for through beam, pointing and feeds; %s is left out", left_out)
         views = observation.partition_views
         sky = seen_through(SkyModel([PointSource("s", east="0 rad", north="0 rad", I="1 Jy")]), instrument)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,58 +13,6 @@ Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
 LEAST_BLOCKS = 30
 """Blocks of residuals of which a variance is taken, at least."""
-LEAST_BASELINES = 4
-"""Where there are so many baselines, a source must be seen on more than one."""
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """What a change of chi2 says for or against parameters.
-
-    Attributes
-    ----------
-    n_vis : int
-        Number of complex visibilities.
-    coherence : float
-        How many neighbouring residuals, in the mean, go up and down together; 1 for noise.
-    n_beam : float
-        Number of beams in the image, among which a new source was chosen.
-    """
-
-    n_vis: int
-    coherence: float
-    n_beam: float = 1.0
-
-    def gain(self, before: Array, after: Array, *, is_first: bool = False) -> float:
-        """2 ln of the likelihood ratio of two fits, each with noise as large as its residuals.
-
-        Of residuals that go together in groups of `coherence`, so many count as one. The baseline that says
-        most for the second fit is left out where there are several: all see a source, and one may be wrong.
-        This is not asked of the first source, which is what all the flux of a short baseline tells of.
-
-        Parameters
-        ----------
-        before, after : float64 (n_baseline,)
-            chi2 of each baseline.
-        is_first : bool
-            The first fit is that of no source.
-        """
-        used = np.ones(len(before), bool)
-        if len(before) >= LEAST_BASELINES and not is_first:
-            used[np.argmax(before - after)] = False
-        n, old, new = 2.0 * self.n_vis / self.coherence, before[used].sum(), after[used].sum()
-        if not new > 0.0:
-            return float("inf") if old > 0.0 else 0.0
-        return float(n * np.log(old / new))
-
-    def needed(self, n_param: int, *, n_source: int = 0) -> float:
-        """What `gain` must be above: the Bayesian information criterion, and the choice of a place.
-
-        n ln(2N / coherence) for n parameters, and 2 ln(number of beams) for each new source, whose peak was
-        the highest of so many.
-        """
-        n = max(2.0 * self.n_vis / self.coherence, np.e)
-        return float(n_param * np.log(n) + 2.0 * n_source * np.log(max(self.n_beam, 1.0)))
 
 
 class Coherence:
@@ -77,21 +24,20 @@ class Coherence:
     """
 
     def __init__(self, data: VisibilityData) -> None:
-        baseline = [np.repeat(chunk.baseline, chunk.vis.shape[1]) for chunk in data.chunks]
-        time = [np.repeat(chunk.time, chunk.vis.shape[1]) for chunk in data.chunks]
-        self._root = [chunk.root for chunk in data.chunks]
-        used = np.concatenate([root.ravel() for root in self._root]) > 0.0
-        self._used, self._baseline = used, np.unique(np.concatenate(baseline)[used], return_inverse=True)[1]
+        self._root = np.concatenate([chunk.root for chunk in data.chunks])
+        baseline, time = (
+            np.concatenate([getattr(chunk, name) for chunk in data.chunks]) for name in ("baseline", "time")
+        )
+        self._baseline, self._slot = (np.unique(x, return_inverse=True)[1].ravel() for x in (baseline, time))
         self.n_baseline = int(self._baseline.max()) + 1
-        self._slot = np.unique(np.concatenate(time)[used], return_inverse=True)[1]
 
     def by_baseline(self, residual: Sequence[Vis]) -> Array:
         """chi2 of each baseline, (n_baseline,)."""
-        power = [((r.real**2 + r.imag**2) * w**2).ravel() for r, w in zip(residual, self._root, strict=True)]
-        chi2 = np.bincount(self._baseline, np.concatenate(power)[self._used], self.n_baseline)
+        z = np.concatenate(residual) * self._root
+        chi2 = np.bincount(self._baseline, z.real**2 + z.imag**2, self.n_baseline)
         return chi2.astype(np.float64, copy=False)
 
-    def __call__(self, residual: Sequence[Vis], model: Sequence[Vis]) -> float:
+    def __call__(self, residual: Sequence[Vis], model: Sequence[Vis] = ()) -> float:
         """How many residuals count as one.
 
             max over t of   sum over blocks |sum in a block of z|^2 / sum |z|^2,      z = r / sigma
@@ -106,9 +52,8 @@ class Coherence:
         residual, model : sequence of complex128 (n_row, n_chan), Jy
             Data - V, and V, in the order of the chunks.
         """
-        z = np.concatenate([(r * root).ravel() for r, root in zip(residual, self._root, strict=True)])
-        phase = np.concatenate([np.exp(-1j * np.angle(vis)).ravel() for vis in model])
-        z, turned = z[self._used], (z * phase)[self._used]
+        z = np.concatenate(residual) * self._root
+        sides = [z, z * np.exp(-1j * np.angle(np.concatenate(model)))] if model else [z]
         total = float((z.real**2 + z.imag**2).sum())
         if not total > 0.0:
             return 1.0
@@ -119,13 +64,10 @@ class Coherence:
             n_block = int(index.max()) + 1
             if n_block < min(LEAST_BLOCKS, len(z)):
                 break
-            parts = (z.real, z.imag), (turned.real, turned.imag)
-            powers = [sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in two) for two in parts]
+            powers = [
+                sum(float((np.bincount(index, x, n_block) ** 2).sum()) for x in (side.real, side.imag))
+                for side in sides
+            ]
             largest = max(largest, max(powers) / total / (1.0 + 2.0 / np.sqrt(n_block)))
             length *= 2
         return largest
-
-
-def significance(value: Array, covariance: Array) -> float:
-    """x^T C^-1 x."""
-    return float(value @ np.linalg.pinv(covariance, hermitian=True) @ value)

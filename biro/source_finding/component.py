@@ -91,6 +91,14 @@ class Component:
         s = float(np.sqrt(sigma * sigma / (1.0 + 2.0 * _ROUND)))
         return replace(self, root=(s, 0.0, s))
 
+    def as_two(self) -> tuple[Component, Component]:
+        """Two circles of half the flux, a quarter of the major axis to either side on it."""
+        emaj, emin, pa = self.shape
+        l, m = 0.25 * emaj * np.sin(pa), 0.25 * emaj * np.cos(pa)
+        half = replace(self, flux=0.5 * self.flux).as_circle(max(emin, 0.25 * emaj))
+        first, second = (replace(half, lm=(self.lm[0] + s * l, self.lm[1] + s * m)) for s in (1.0, -1.0))
+        return first, second
+
     def at_most(self, fwhm: float) -> Component:
         """This component, smaller where its major axis is longer than `fwhm` (rad)."""
         emaj, _, _ = self.shape

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Unpack
 
 import numpy as np
@@ -12,13 +15,18 @@ from biro.errors import InputError
 from biro.images.imager import ImagingOptions
 from biro.likelihood.noise_range import with_noise_range
 from biro.models import SkyModel
+from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.progress import Bar, bar
+from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
+from biro.smearing import Choice
 from biro.source_finding.beam_factors import seen_through
 from biro.source_finding.found_sources import FoundSources
+from biro.source_finding.misfit_lines import misfit_lines
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
+from biro.source_finding.source_fit import Stopped
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +42,19 @@ def find_sources(
 ) -> FoundSources:
     """Find the sources of an observation one after the other, and propose a model with priors for `biro fit`.
 
-    A point, a circular and an elliptical Gaussian are fitted to the visibilities at the highest peak of the
-    dirty image of the residuals, and the shapes of earlier sources are tried again; what the data ask for
-    most is kept, all sources are fitted together, and what is not needed any more is left out. A change is
-    kept if it lowers 2N/c ln chi2 by more than n ln(2N/c) for its n parameters (the Bayesian information
-    criterion) and, for a new source, 2 ln(beams in the image). N is the number of complex visibilities, and
-    c of them count as one: the residuals of errors of calibration, and of structure not yet found, go up
-    and down together in neighbouring times and channels (`biro.source_finding.coherence.Coherence`). The
-    search ends where no change is kept.
+    A point and a circular Gaussian are fitted to the visibilities at the highest peaks of the dirty image of
+    the residuals, and other shapes of earlier sources are tried; what lowers chi2 most is kept, all sources
+    are fitted together, and what is not needed any more is left out. The likelihood is that of thermal noise
+    together with errors of the antennas' gains, which are integrated out
+    (`biro.source_finding.gain_errors.GainErrors`): structure that is not found yet is no error of gains, and
+    errors of gains are no structure. A change is kept if it raises 2 ln L by more than n ln 2N for its n
+    parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
+    end the model is kept after whose last source no other one is worth its parameters, judged with
+    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses last
+    and with ellipses at once, unless the first leaves noise alone.
+
+    SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
+    error, once a source was found.
 
     Parameters
     ----------
@@ -70,6 +83,8 @@ def find_sources(
     ------
     InputError
         As `biro.image`; a beam that is to be fitted; or there is no source.
+    RunInterrupted
+        SIGINT or SIGTERM came before a source was found.
     ModelError
         A beam that cannot be used with these data.
     """
@@ -80,22 +95,62 @@ def find_sources(
     if not 0 <= add_circle <= 100:
         raise InputError(f"add_circle must be 0 to 100, got {add_circle}")
     observation = observation.whole("the search for sources")
-    with bar("finding", "steps") as shown:
-        search, reason = Search(observation, options, beam), ""
+    thermal = measure_noise(observation.partitions, stokes_i=True).ratio
+    stopped, search = "", None
+    fault: Exception | None = None
+    with stop_on_signal() as flag, bar("finding", "steps") as shown:
+        try:
+            search = Search(observation, options, beam, stop=lambda: bool(flag))
+            reason = _search(search, threshold, max_sources, thermal, shown)
+            reason += _circles(search, add_circle, shown)
+            if search.components:
+                search.finish()
+        except Stopped:
+            stopped = f"stopped by {signal.Signals(flag.signal or signal.SIGINT).name}"
+        except Exception as error:
+            if search is None or not search.has_any:
+                raise
+            stopped, fault = f"stopped by an error ({error})", error
+        if stopped and search is not None:
+            if not search.has_any:
+                flag.raise_interrupted("no source was found yet")
+            search.stop()
+            reason = "the search did not end"
+    if search is None or not search.components:
+        raise InputError(f"no source found: {reason}")
+    found = replace(_result(observation, search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
+    return found if stopped else replace(found, misfit=_misfit(observation, found))
+
+
+def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
+    """Search without and with ellipses at first, and keep the better model; why the search ended."""
+    for ellipses in (False, True):
+        search.begin(ellipses=ellipses)
+        reason = ""
         while not reason:
             reason = search.step(threshold, max_sources)
             if not reason:
                 _tell(search, shown)
-        if threshold is None and search.settle():
-            _tell(search, shown)
-        for _ in range(add_circle):
-            if not search.add_circle():
-                reason += "; no further circle lowers chi2"
-                break
-            _tell(search, shown)
-    if not search.components:
-        raise InputError(f"no source found: {reason}")
-    return _result(observation, search, beam, reason)
+        if threshold is not None or not search.components:
+            return reason
+        search.settle()
+        if search.is_clean(thermal) or len(search.components) == 1:
+            break
+    search.choose()
+    return reason
+
+
+def _circles(search: Search, number: int, shown: Bar) -> str:
+    """Add circles at the end; what is to be said where there is no place for one."""
+    for _ in range(number):
+        if not search.add_circle():
+            return "; no further circle lowers chi2"
+        _tell(search, shown)
+    return ""
+
+
+def _misfit(observation: Observation, found: FoundSources) -> tuple[str, ...]:
+    return misfit_lines(observation, found.sky, found.start, found.noise_factor)
 
 
 def _tell(search: Search, shown: Bar) -> None:
@@ -123,5 +178,15 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         reason,
         search.reduced_chi2,
         search.coherence,
-        tuple(dict.fromkeys(map(str, search.data.smearing))),
+        _smearing_lines(search.data.smearing),
+        search.gain_error,
     )
+
+
+def _smearing_lines(choices: Sequence[Choice]) -> tuple[str, ...]:
+    """One line for the partitions that are smeared, and one for those that are not."""
+    lines = []
+    for mode in dict.fromkeys(choice.mode for choice in choices):
+        alike = [choice for choice in choices if choice.mode == mode]
+        lines.append(f"{alike[0]}" + (f" (in the first of {len(alike)} partitions)" if alike[1:] else ""))
+    return tuple(lines)

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
     from biro.models import SkyModel
 
+NOTABLE = 1.5
+"""Coherence of residuals above which a line says so."""
+
 
 @dataclass(frozen=True)
 class FoundSource:
@@ -49,6 +52,12 @@ class FoundSource:
     spectral_index: float = 0.0
     spectral_index_err: float = 0.0
 
+    @property
+    def varied(self) -> tuple[str, ...]:
+        """Names of what was fitted, as in a model file; all else is fixed."""
+        shape = {"point": (), "circle": ("fwhm",), "ellipse": ("emaj", "ratio", "pa")}[self.kind]
+        return ("I", "east", "north", *shape, *(("spectral_index",) if self.spectral_index_err else ()))
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FoundSources(Tabular):
@@ -69,9 +78,21 @@ class FoundSources(Tabular):
     reduced_chi2 : float
         chi2 / 2N of Stokes I, with the weights as they are.
     coherence : float
-        How many neighbouring residuals go up and down together; 1 for noise. Errors are larger by its root.
+        Variance of means of neighbouring residuals over that of independent ones; 1 for noise. The errors
+        are larger by its root.
     smearing : tuple of str
         Whether the sources were fitted as averages over integrations and channels, and why.
+    gain_error : float
+        Rms of the relative errors of the antennas' gains that the residuals show; 0 for none.
+    thermal : float
+        Thermal noise over what the weights say, from differences of neighbouring times of Stokes I; NaN where
+        there are none.
+    misfit : tuple of str
+        What is wrong with weights or model.
+    stopped : str
+        Why the search ended before its time; "" where it did not.
+    fault : Exception or None
+        The error that ended it.
     """
 
     sources: tuple[FoundSource, ...]
@@ -82,6 +103,11 @@ class FoundSources(Tabular):
     reduced_chi2: float = float("nan")
     coherence: float = 1.0
     smearing: tuple[str, ...] = ()
+    gain_error: float = 0.0
+    thermal: float = float("nan")
+    misfit: tuple[str, ...] = ()
+    stopped: str = ""
+    fault: Exception | None = None
 
     @property
     def start(self) -> dict[str, float]:
@@ -116,12 +142,29 @@ class FoundSources(Tabular):
         head = ["source", "type", flux.name, "+-", *place]
         with_index = any(source.spectral_index_err for source in self.sources)
         rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
-        return [head + ["spectral index", "+-"] * with_index, *rows]
+        return [head + ["spectral index", "+-"] * with_index + ["varied"], *rows]
+
+    def warnings(self) -> list[str]:
+        """Why the search ended before its time."""
+        return [f"NOT FINISHED: {self.stopped}; this is the best model found so far"] if self.stopped else []
 
     def notes(self) -> list[str]:
-        """Lines below the table."""
-        fit = f"chi2/2N {self.reduced_chi2:.5g}, noise factor {self.noise_factor:.4g}"
-        return [f"{fit}, {self.coherence:.3g} residuals count as one; {self.reason}", *self.smearing]
+        """Lines below the table; the last ones are about what does not fit."""
+        size = f"the residual rms is {self.noise_factor:.4g} times the stated noise"
+        if np.isfinite(self.thermal) and self.thermal > 0.0:
+            size += f" and {self.noise_factor / self.thermal:.3g} times the thermal noise"
+        lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
+        if self.gain_error > 0.0:
+            percent = f"{100.0 * self.gain_error:.2g} %"
+            lines.append(f"antenna gains that are wrong by {percent} would leave such residuals")
+        if self.coherence > NOTABLE:
+            lines.append(
+                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent residuals, because "
+                "residuals of neighbouring times are alike"
+            )
+        fixed = "" if any(s.spectral_index_err for s in self.sources) else "; spectral indices are fixed at 0"
+        lines.append(f"varied: what each row names, all together{fixed}")
+        return [*lines, *self.smearing, *self.misfit]
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -131,10 +174,14 @@ class FoundSources(Tabular):
     def to_dict(self) -> dict[str, object]:
         """Figures for JSON: angles in rad, fluxes in Jy."""
         return {
-            "sources": [vars(source) for source in self.sources],
+            "sources": [vars(source) | {"varied": list(source.varied)} for source in self.sources],
             "noise_factor": self.noise_factor,
             "reduced_chi2": self.reduced_chi2,
             "coherence": self.coherence,
+            "gain_error": self.gain_error,
+            "thermal_noise": self.thermal,
+            "misfit": list(self.misfit),
+            "stopped": self.stopped,
             "smearing": list(self.smearing),
             "rms": self.residual.rms,
             "peak": vars(self.residual.peak),
@@ -159,7 +206,8 @@ def _cells(source: FoundSource, flux: Unit, angle: Unit, *, with_index: bool) ->
     axes = {"point": (), "circle": (source.emaj,), "ellipse": (source.emaj, source.emin)}[source.kind]
     cells += [_with_error(axis / angle.size, error)[0] for axis in axes] + [""] * (2 - len(axes))
     cells.append(f"{np.rad2deg(source.pa):.1f}" if source.kind == "ellipse" else "")
-    return cells + _with_error(source.spectral_index, source.spectral_index_err) * with_index
+    cells += _with_error(source.spectral_index, source.spectral_index_err) * with_index
+    return [*cells, " ".join(source.varied)]
 
 
 def _with_error(value: float, error: float) -> list[str]:

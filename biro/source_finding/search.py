@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,47 +15,36 @@ from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 from biro.source_finding.beam_factors import SeenThrough, seen_through
-from biro.source_finding.coherence import Coherence, Evidence, significance
+from biro.source_finding.changes import Change, Changes, simpler
+from biro.source_finding.coherence import Coherence
 from biro.source_finding.component import Component, Kind, n_param
+from biro.source_finding.evidence import Evidence, Judged
 from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
+from biro.source_finding.search_data import averaged
 from biro.source_finding.source_fit import Fit, SourceFit
 from biro.source_finding.visibility_data import VisibilityData
 
 Vis = NDArray[np.complex128]
 log = logging.getLogger(__name__)
-SIZES = (0.3, 1.0, 3.0, 10.0)
-"""FWHM that fits of Gaussians begin with, in beams."""
 LEAST_SEEN = 0.05
 """Fraction of a Gaussian's flux that the shortest baselines see at least."""
-PATIENCE = 5
-"""Steps after which the search ends where none of them is established."""
+PATIENCE = 4
+"""Steps of little progress after which the search ends where none of them is worth its parameters."""
+PROGRESS = 0.05
+"""A step that lowers ln chi2 by so much is no little progress."""
 MAX_JOINT = 4
 """Changes of the model that are tried in fits of all components, the most promising first, before none is."""
-
-
-@dataclass(frozen=True)
-class _Change:
-    """A change of the components that fits well while the others are held.
-
-    Attributes
-    ----------
-    components : tuple of Component
-        All of them, changed.
-    n_new : int
-        How many of these are new.
-    surplus : float
-        By how much the evidence is above what is needed.
-    """
-
-    components: tuple[Component, ...]
-    n_new: int
-    surplus: float
+NEAR = 15.0
+"""Beams from the phase centre within which averages keep sources at first."""
 
 
 class Search:
     """The sources that were found so far, and the dirty image of the data minus these sources.
+
+    Components are looked for in averages in time and frequency that keep the sources found so far;
+    `finish` fits them to all data.
 
     Parameters
     ----------
@@ -66,13 +55,19 @@ class Search:
         Through whose beam, pointing and feeds sources are seen; fixed values.
     beams : SeenThrough, optional
         In place of it, where the beams are known.
+    stop : function, optional
+        Fits raise `biro.source_finding.source_fit.Stopped` soon after it gives True.
+    average : bool
+        Whether components are looked for in averages; not for data with beams of their own.
 
     Attributes
     ----------
     components : tuple of Component
     coherence : float
-        How many residuals count as one (`Coherence`).
+        How many residuals are alike (`Coherence`).
     residual : DirtyImage
+    data : VisibilityData
+        That components are fitted to.
     """
 
     def __init__(
@@ -81,44 +76,42 @@ class Search:
         options: ImagingOptions,
         instrument: SkyModel | None = None,
         beams: SeenThrough | None = None,
+        stop: Callable[[], bool] = lambda: False,
+        *,
+        average: bool = True,
     ) -> None:
         if "stokes" in options:
             raise InputError("sources are looked for in Stokes I; leave stokes out")
         if any(part.tapered for part in observation.partitions):
             raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
         self._observation, self._backend = observation, options.get("backend", "auto")
+        self._instrument, self._beams_given, self._stop = instrument, beams, stop
+        self._average = average and beams is None
         self.centre = observation.partitions[0].phase_centre
         self._imager = Imager(observation, **options)
         beam, cell = self._imager.beam, self._imager.cell
         self.beam_size = beam.minor if beam is not None else 5.0 * cell
-        half = 0.5 * self._imager.n_pixel * cell
-        extent = min(1.5 * half, 0.99)
-        self._instrument = instrument
-        if instrument is not None:
-            beams = SeenThrough.of(observation, instrument)
-        if beams is not None and beams.reach < np.sqrt(2.0) * half:
-            log.warning(
-                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
-                "source is looked for beyond the beam", *np.rad2deg([beams.reach, np.sqrt(2.0) * half])
-            )  # fmt: skip
-        self._extent = extent if beams is None else min(extent, beams.reach)
-        self.data = VisibilityData(observation, extent, self._backend, beams)
-        # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
-        seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(self.data.shortest, 1e-9))
-        self._fitter = SourceFit(self.data, self._extent, min(half, float(seen)))
-        self._coherence_of = Coherence(self.data)
-        self._n_beam = (2.0 * half / self.beam_size) ** 2
-        self._established = self._fit = Fit(
-            (), self.data.chi2([chunk.vis for chunk in self.data.chunks]), np.zeros((0, 0))
-        )
-        self._n_beyond = 0
-        self._take(self._fit)
-        self.residual = self._imager.image()
+        self._half = 0.5 * self._imager.n_pixel * cell
+        self._n_beam = (2.0 * self._half / self.beam_size) ** 2
+        self._all = self._data_of(observation)
+        self._extent = min(1.5 * self._half, 0.99, self._all.reach)
+        self._warn_of_reach(self._all.reach)
+        self._radius = min(NEAR * self.beam_size, self._extent)
+        self._ends: list[Fit] = []
+        self._blank = self._imager.image()
+        self._path: list[Judged] = []
+        self._use(self._averaged())
+        self.begin(ellipses=True)
 
     @property
     def components(self) -> tuple[Component, ...]:
         """The components as they were fitted last."""
         return self._fit.components
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a model with components was found."""
+        return bool(self.components or any(fit.components for fit in self._ends))
 
     @property
     def reduced_chi2(self) -> float:
@@ -130,11 +123,29 @@ class Search:
         """Reduced chi2: the variance of the noise, relative to what the weights say."""
         return self._variance_of(self._fit)
 
-    def step(self, threshold: float | None, max_sources: int) -> str:
-        """Add the component that the data ask for most, or let one have a shape.
+    @property
+    def gain_error(self) -> float:
+        """Rms of relative errors of gains that the residuals show."""
+        return self._path[-1].explained.gain_error
 
-        It is enough here that the data would ask for it if residuals were noise. Whether they do is seen
-        when what is next to it has been found, too: until then residuals are structure, and alike.
+    def begin(self, *, ellipses: bool) -> None:
+        """Begin with no component.
+
+        Parameters
+        ----------
+        ellipses : bool
+            False: as long as points and circles help there are no ellipses, which may hide several
+            components.
+        """
+        self._ellipses, self._n_slow, self._path = ellipses, 0, []
+        self.residual = self._blank
+        self._take(Fit((), self.data.chi2([chunk.vis for chunk in self.data.chunks]), np.zeros((0, 0))))
+
+    def step(self, threshold: float | None, max_sources: int) -> str:
+        """Add the component that the data need most, or let one have a shape.
+
+        It is enough here that the data need it if what gains do not explain is noise. Whether it is, is seen
+        when what is next to it has been found, too.
 
         Parameters
         ----------
@@ -152,61 +163,70 @@ class Search:
         high, rms = highest(self.residual), self.residual.rms
         before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the rms of the image"
         peak = f"the highest peak left, {high:.4g} Jy/beam,"
-        reason = ""
+        reason, forced = "", threshold is not None
         if high <= 0.0:
             reason = f"{peak} is not above 0"
         elif threshold is not None and high < threshold * rms:
             reason = f"{peak} is {times}"
         elif len(self.components) >= max_sources:
             reason = f"{max_sources} sources are as many as were asked for"
-        forced = threshold is not None
-        best = self._best_change(with_new=not reason, forced=forced)
-        refused = f"{peak} {times}, is no source that the data ask for"
+        refused = f"{peak} {times}, is no source that lowers chi2 significantly"
+        best = self._best_change([] if reason else self._places(), forced=forced)
+        if best is None and not reason and (far := self._far_places()):
+            best = self._best_change(far, forced=forced)
         if best is None:
-            return reason or refused
-        self._take(best if forced else self._simplified(best, strict=False))
+            return "" if self._may_be_elliptical() else reason or refused
+        self._take(best if forced else self._simplified(best))
         if self._fit.n_param == before.n_param and not self._fit.chi2 < before.chi2:
-            return reason or refused
+            return "" if self._may_be_elliptical() else reason or refused
         if self._goes_back(before):
             return self.step(threshold, max_sources)
+        self._reach(max(np.hypot(*component.lm) for component in self.components))
         self._image()
-        return self._judge(refused, forced=forced)
+        return "" if forced or not self._is_stalled() or self._may_be_elliptical() else refused
 
-    def _best_change(self, *, with_new: bool, forced: bool) -> Fit | None:
-        """The change that is best when all components are fitted together; None where none is good."""
-        changes = sorted(self._changes(with_new=with_new), key=lambda change: -change.surplus)
-        best, least = None, 0.0
-        for n_new in (1, 0):
-            for change in [change for change in changes if change.n_new == n_new][:MAX_JOINT]:
-                joint = self._fitted(change.components)
-                if joint is None:
-                    continue
-                surplus = self._surplus(self._fit, joint, n_new, strict=False)
-                if forced and n_new and joint.chi2 < self._fit.chi2:
-                    surplus = max(surplus, 1e-9)
-                if surplus > least:
-                    best, least = joint, surplus
-                    break
-        return best
+    def settle(self) -> None:
+        """Go back to the last step that was worth its parameters, and leave out what is not needed there."""
+        best = self._path[self._best_of_path()].fit
+        self._take(self._simplified(best, self._evidence.coherence(self._path[-1])))
+        self._ends.append(self._fit)
 
-    def settle(self) -> bool:
-        """Go back to what is established, without what it does not need; whether that changes anything."""
-        settled = self._simplified(self._established, strict=True) if self._established.components else None
-        settled = settled or self._established
-        if settled is self._fit:
-            return False
-        self._take(settled)
+    def choose(self) -> None:
+        """Take the best of the models that the search has settled at.
+
+        One of more components must be better by what two parameters need.
+        """
+        ends = sorted(self._ends, key=lambda fit: len(fit.components))
+        judged = [self._evidence.judge(fit) for fit in ends]
+        coherence = min(map(self._evidence.coherence, judged))
+        best = judged[0]
+        for each in judged[1:]:
+            if self._score(each, coherence) < self._score(best, coherence) - self._evidence.needed(
+                2, 0, 1.0, coherence
+            ):
+                best = each
+        self._take(best.fit)
+
+    def stop(self) -> None:
+        """Take the model with the lowest chi2 of those that there are, settled or not, as it is."""
+        fits = [fit for fit in (*self._ends, self._fit) if fit.components]
+        self._take(min(fits, key=lambda fit: self.data.chi2(self.data.residual(fit.components))))
+        self.finish(fit=False)
+
+    def finish(self, *, fit: bool = True) -> None:
+        """Fit the components to all data, without averages, and make the image of the residuals.
+
+        Parameters
+        ----------
+        fit : bool
+            False: chi2 and errors alone are those of all data.
+        """
+        if self.data is not self._all:
+            self._all.smear(self.components)
+            self._use(self._all, n_step=None if fit else 0)
+            if fit and self._all.smear(self.components):
+                self._take(self._again(self._fit))
         self._image()
-        return True
-
-    def _judge(self, reason: str, *, forced: bool) -> str:
-        """Establish what there is now if what it leaves says so; after some steps without that, a reason."""
-        n_new = max(len(self.components) - len(self._established.components), 0)
-        if forced or self._surplus(self._established, self._fit, n_new, strict=True) > 0.0:
-            self._established, self._n_beyond = self._fit, 0
-            return ""
-        self._n_beyond += 1
-        return reason if self._n_beyond >= PATIENCE else ""
 
     def add_circle(self) -> bool:
         """Add a circular Gaussian where it lowers chi2 most, whatever the evidence says.
@@ -216,8 +236,9 @@ class Search:
         bool
             Whether there is such a place.
         """
-        for component in sorted(self._points(), key=lambda fit: fit.chi2):
-            for circle in self._shaped(component.components[0], ("circle",)):
+        changes = self._changes()
+        for point in changes.points(self._places()):
+            for circle in changes.shaped(point.components[0], ("circle",)):
                 joint = self._fitted((*self.components, *circle.components))
                 if joint is not None and joint.chi2 < self._fit.chi2:
                     self._take(joint)
@@ -225,13 +246,16 @@ class Search:
                     return True
         return False
 
+    def is_clean(self, thermal: float) -> bool:
+        """Whether a model leaves nothing but thermal noise, of so many times the stated one."""
+        return bool(self.reduced_chi2 < 1.05 * thermal**2 + 4.0 / np.sqrt(max(1, self.data.n_vis)))
+
     def at_peak(self, kind: Kind) -> FoundSource | None:
         """The component of this kind that fits best at the highest peak of the data, where there is one."""
-        before = self._fit
-        point = min(filter(self._is_possible, self._points()), key=lambda fit: fit.chi2, default=None)
-        if point is None:
-            return None
-        fits = [point] if kind == "point" else self._shaped(point.components[0], (kind,))
+        before, changes = self._fit, self._changes()
+        fits = changes.points(self._places())[:1]
+        if fits and kind != "point":
+            fits = changes.shaped(fits[0].components[0], (kind,))
         if not fits or not fits[0].chi2 < self._fit.chi2:
             return None
         self._take(fits[0])
@@ -265,6 +289,143 @@ class Search:
         sources.sort(key=lambda source: -source.flux)
         return tuple(replace(source, name=f"s{i}") for i, source in enumerate(sources, start=1))
 
+    def _seen(self, observation: Observation) -> SeenThrough | None:
+        """The beams of an observation of these partitions."""
+        if self._instrument is None:
+            return self._beams_given
+        return SeenThrough.of(observation, self._instrument, warn=observation is self._observation)
+
+    def _warn_of_reach(self, reach: float) -> None:
+        if reach < np.sqrt(2.0) * self._half:
+            log.warning(
+                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
+                "source is looked for beyond the beam", *np.rad2deg([reach, np.sqrt(2.0) * self._half])
+            )  # fmt: skip
+
+    def _data_of(self, observation: Observation) -> VisibilityData:
+        return VisibilityData(observation, self._backend, self._seen(observation))
+
+    def _averaged(self) -> VisibilityData:
+        """Data that keep sources within `_radius`."""
+        if not self._average:
+            return self._all
+        found = averaged(self._observation, self._radius)
+        return self._all if found is self._observation else self._data_of(found)
+
+    def _use(self, data: VisibilityData, *, n_step: int | None = None) -> None:
+        """Fit these data from now on."""
+        self.data = data
+        # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
+        seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(data.shortest, 1e-9))
+        self._fitter = SourceFit(data, self._extent, min(self._half, float(seen)), self._stop)
+        self._evidence, self._coherence_of = Evidence(data), Coherence(data)
+        if self._path:
+            self._path = [self._evidence.judge(judged.fit) for judged in self._path[:-1]]
+            self._take(self._again(self._fit, n_step=n_step))
+
+    def _reach(self, radius: float) -> None:
+        """Use averages that keep sources as far away as this, and little more."""
+        wanted = float(np.clip(1.5 * radius, NEAR * self.beam_size, self._extent))
+        if 0.5 * self._radius <= wanted and radius <= self._radius:
+            return
+        self._radius = wanted
+        data = self._averaged()
+        if data is not self.data:
+            self._use(data)
+
+    def _changes(self) -> Changes:
+        return Changes(self._fitter, self.beam_size, self.components, self._left)
+
+    def _places(self) -> list[Component]:
+        """Points where the image of the residuals has its highest peaks, as far as averages keep sources."""
+        if not self.components:
+            self._far_places()
+        found = [place for place in peaks(self.residual) if np.hypot(*place.lm) <= self._extent]
+        return [p for p in found if self.data is self._all or np.hypot(*p.lm) <= self._radius]
+
+    def _far_places(self) -> list[Component]:
+        """Peaks beyond what averages keep, higher than errors make them; averages keep these from now on."""
+        if self.data is self._all:
+            return []
+        noise2 = self.residual.noise**2 * self.variance * self.coherence
+        least = noise2 * self._evidence.needed(3, 1, self._n_beam) if self.components else 0.0
+        found = [
+            place
+            for place in peaks(self.residual)
+            if self._radius < np.hypot(*place.lm) <= self._extent and place.flux**2 > least
+        ]
+        if found:
+            self._reach(float(max(np.hypot(*place.lm) for place in found)))
+        return found
+
+    def _best_change(self, places: Sequence[Component], *, forced: bool) -> Fit | None:
+        """The change that is best when all components are fitted together; None where none is good."""
+        changes = self._changes()
+        best, least = None, 0.0
+        splits = changes.splits() if places else ()
+        for some in (
+            changes.additions(places),
+            splits,
+            changes.reshapings(ellipses=self._ellipses),
+        ):
+            ranked = sorted(some, key=self._promise)
+            for change in ranked[:MAX_JOINT]:
+                joint = self._fitted(change.components)
+                if joint is None:
+                    continue
+                surplus = self._surplus(self._path[-1], self._evidence.judge(joint), change.n_new)
+                if forced and change.n_new and joint.chi2 < self._fit.chi2:
+                    surplus = max(surplus, 1e-9)
+                if surplus > least:
+                    best, least = joint, surplus
+                    break
+        return best
+
+    def _promise(self, change: Change) -> float:
+        """How good a change is while the other components are held; the lowest is the best."""
+        n = sum(n_param(component, self.data.spectral) for component in change.components)
+        return 2.0 * self.data.n_vis * float(np.log(max(change.chi2, 1e-300))) + self._evidence.needed(
+            n, change.n_new, self._beams(change.components)
+        )
+
+    def _is_stalled(self) -> bool:
+        """Whether the last steps made little progress, and none of them is worth its parameters."""
+        before, after = self._path[-2:]
+        gain = before.explained.minus_2_log - after.explained.minus_2_log
+        self._n_slow = 0 if gain > PROGRESS * 2.0 * self.data.n_vis else self._n_slow + 1
+        n_beyond = len(self._path) - 1 - self._best_of_path()
+        return min(self._n_slow, n_beyond) >= PATIENCE
+
+    def _may_be_elliptical(self) -> bool:
+        """Go on with ellipses from the best step, where there were none up to now; whether that is so."""
+        if self._ellipses or not self.components:
+            return False
+        best = self._best_of_path()
+        self._ellipses, self._n_slow = True, 0
+        if best < len(self._path) - 1:
+            fit = self._path[best].fit
+            self._path = self._path[:best]
+            self._take(fit)
+            self._image()
+        return True
+
+    def _best_of_path(self) -> int:
+        """The step after which no other was worth its parameters.
+
+        What is left after the last step says how coherent errors are; before, structure that was not found
+        makes residuals alike.
+        """
+        coherence = self._evidence.coherence(self._path[-1])
+        scores = [self._score(judged, coherence) for judged in self._path[1:]]
+        return 1 + int(np.argmin(scores)) if scores else 0
+
+    def _score(self, judged: Judged, coherence: float) -> float:
+        """-2 ln of the evidence for a model; the lowest is the best."""
+        components = judged.fit.components
+        return judged.explained.minus_2_log / coherence + self._evidence.needed(
+            judged.fit.n_param, len(components), self._beams(components), coherence
+        )
+
     def _goes_back(self, before: Fit) -> bool:
         """Average models over integrations and channels where the components ask for it.
 
@@ -273,14 +434,13 @@ class Search:
         """
         if not self.data.smear(self.components):
             return False
-        is_established = self._established is before
+        self._path = [self._evidence.judge(judged.fit) for judged in self._path[:-2]]
         self._take(self._again(before))
-        self._established = self._fit if is_established else self._again(self._established)
         return True
 
-    def _again(self, fit: Fit) -> Fit:
+    def _again(self, fit: Fit, *, n_step: int | None = None) -> Fit:
         """A fit of the same components."""
-        return self._fitter.fit(fit.components) if fit.components else fit
+        return self._fitter.fit(fit.components, n_step=n_step) if fit.components else fit
 
     def _take(self, fit: Fit) -> None:
         """Make this the fit that changes start from."""
@@ -288,6 +448,7 @@ class Search:
         self._left = self.data.residual(fit.components)
         model = [chunk.vis - left for chunk, left in zip(self.data.chunks, self._left, strict=True)]
         self.coherence = self._coherence_of(self._left, model)
+        self._path.append(self._evidence.judge(fit))
 
     def _image(self) -> None:
         """Make the image of the residuals."""
@@ -295,64 +456,6 @@ class Search:
         sky = seen_through(sky, self._instrument)
         model = list(predict(self._observation, sky, backend=self._backend))
         self.residual = self._imager.image("residual", model)
-
-    def _points(self) -> list[Fit]:
-        """Points at the candidates, with what was found held."""
-        within = [point for point in peaks(self.residual) if np.hypot(*point.lm) <= self._extent]
-        return [self._fitter.fit([point], self._left) for point in within]
-
-    def _shaped(
-        self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None
-    ) -> list[Fit]:
-        """The best circle and the best ellipse about a point, where there are such fits."""
-        best = []
-        for kind in kinds:
-            fits = []
-            for size in SIZES:
-                start = point.as_circle(size * self.beam_size)
-                start = start.as_ellipse() if kind == "ellipse" else start
-                fits.append(self._fitter.fit([start], self._left if left is None else left))
-            best += sorted(filter(self._is_possible, fits), key=lambda fit: fit.chi2)[:1]
-        return best
-
-    def _changes(self, *, with_new: bool) -> Iterator[_Change]:
-        """What would lower chi2 while the other components are held: a new one, or another shape of one."""
-        new = self._points() if with_new else []
-        points = sorted(filter(self._is_possible, new), key=lambda fit: fit.chi2)
-        for i, point in enumerate(points[:MAX_JOINT]):
-            shaped = self._shaped(point.components[0], ("circle",)) if i == 0 else []
-            for fit in (point, *shaped):
-                yield self._change(self._left, fit, (*self.components, *fit.components), 1)
-        for i, component in enumerate(self.components):
-            yield from self._reshaped(i, component)
-
-    def _reshaped(self, i: int, component: Component) -> Iterator[_Change]:
-        """A point as a circle, a circle as an ellipse."""
-        if component.kind == "ellipse":
-            return
-        others = (*self.components[:i], *self.components[i + 1 :])
-        left = [
-            mine + chunk.model([component]) for mine, chunk in zip(self._left, self.data.chunks, strict=True)
-        ]
-        if component.kind == "point":
-            fits = self._shaped(component, ("circle", "ellipse"), left)
-        else:
-            fits = [self._fitter.fit([component.as_ellipse()], left)]
-        for fit in filter(self._is_possible, fits):
-            yield self._change(left, fit, (*others, *fit.components), 0)
-
-    def _change(
-        self, left: Sequence[Vis], fit: Fit, components: tuple[Component, ...], n_new: int
-    ) -> _Change:
-        """A change, with the evidence for it if `left` is what the fit was made to."""
-        n = sum(n_param(component, self.data.spectral) for component in components) - self._fit.n_param
-        evidence = Evidence(self.data.n_vis, 1.0, self._beams(components))
-        after = [
-            mine - chunk.model(fit.components) for mine, chunk in zip(left, self.data.chunks, strict=True)
-        ]
-        by_baseline = self._coherence_of.by_baseline
-        gain = evidence.gain(by_baseline(self._left), by_baseline(after), is_first=not self.components)
-        return _Change(components, n_new, gain - evidence.needed(n, n_source=n_new))
 
     def _fitted(self, components: Iterable[Component]) -> Fit | None:
         """All components fitted together; those that lose their flux are left out."""
@@ -365,28 +468,11 @@ class Search:
             some = good
         return None
 
-    def _is_possible(self, fit: Fit) -> bool:
-        return all(component.flux > 0.0 for component in fit.components)
-
-    def _surplus(self, before: Fit, after: Fit, n_source: int, *, strict: bool) -> float:
-        """By how much the evidence for a fit is above what its further parameters need.
-
-        Strict: with residuals as coherent as those of that fit; else as if they were noise.
-        """
-        residual = self._residual_of(after)
-        model = [chunk.vis - left for chunk, left in zip(self.data.chunks, residual, strict=True)]
-        coherence = self._coherence_of(residual, model) if strict else 1.0
-        evidence = Evidence(self.data.n_vis, coherence, self._beams(after.components))
-        by_baseline = self._coherence_of.by_baseline
-        gain = evidence.gain(
-            by_baseline(self._residual_of(before)),
-            by_baseline(residual),
-            is_first=not before.components,
-        )
-        return gain - evidence.needed(after.n_param - before.n_param, n_source=n_source)
-
-    def _residual_of(self, fit: Fit) -> Sequence[Vis]:
-        return self._left if fit is self._fit else self.data.residual(fit.components)
+    def _surplus(self, before: Judged, after: Judged, n_source: int, coherence: float = 1.0) -> float:
+        """By how much the evidence for a fit is above what its further parameters need."""
+        n_param, n_beam = after.fit.n_param - before.fit.n_param, self._beams(after.fit.components)
+        gain = self._evidence.gain(before, after) / coherence
+        return gain - self._evidence.needed(n_param, n_source, n_beam, coherence)
 
     def _beams(self, components: Sequence[Component]) -> float:
         """Number of beams among which the place of a new component was chosen.
@@ -399,45 +485,24 @@ class Search:
         radius = max(np.hypot(c.lm[0] - place[0], c.lm[1] - place[1]) for c in components)
         return float(min(1.0 + np.pi * (radius / self.beam_size) ** 2, self._n_beam))
 
-    def _simplified(self, joint: Fit, *, strict: bool) -> Fit:
+    def _simplified(self, joint: Fit, coherence: float = 1.0) -> Fit:
         """The joint fit without components, and shapes, that it hardly needs."""
-        tried: set[tuple[Component, ...]] = set()
+        judged, tried = self._evidence.judge(joint), set[tuple[Component, ...]]()
         while True:
-            coherence = self.coherence if strict else 1.0
-            for fewer, n_source in self._simpler(joint, coherence):
+            scale, n_beam = self._variance_of(judged.fit) * coherence, self._beams(judged.fit.components)
+            most = 2.0 * np.array([self._evidence.needed(n, 0, 1.0, coherence) for n in (1, 2, 1)])
+            most[2] += self._evidence.needed(0, 1, n_beam, coherence)
+            for fewer, n_source in simpler(judged.fit, scale, self.data.spectral, most):
                 if fewer in tried:
                     continue
                 tried.add(fewer)
-                trial = self._fitted(fewer)
-                if trial is not None and not self._surplus(trial, joint, n_source, strict=strict) > 0.0:
-                    joint = trial
+                fit = self._fitted(fewer)
+                trial = None if fit is None else self._evidence.judge(fit)
+                if trial is not None and not self._surplus(trial, judged, n_source, coherence) > 0.0:
+                    judged = trial
                     break
             else:
-                return joint
-
-    def _simpler(self, fit: Fit, coherence: float) -> Iterator[tuple[tuple[Component, ...], int]]:
-        """Components of which one is left out or simpler, where errors say that little may be lost by it."""
-        scale = self._variance_of(fit) * coherence
-        evidence = Evidence(self.data.n_vis, coherence, self._beams(fit.components))
-        spectral = self.data.spectral
-        end = 0
-        for i, component in enumerate(fit.components):
-            start, end = end, end + n_param(component, spectral)
-            covariance = scale * fit.covariance[start:end, start:end]
-            before, after = fit.components[:i], fit.components[i + 1 :]
-            removal = significance(np.array([component.flux]), covariance[:1, :1])
-            if (before or after) and removal < 2.0 * evidence.needed(end - start, n_source=1):
-                yield (*before, *after), 1
-            if component.kind == "circle":
-                lost = significance(np.array(component.root), covariance[-1:, -1:])
-                if lost < 2.0 * evidence.needed(1):
-                    yield (*before, component.as_point(), *after), 0
-            elif component.kind == "ellipse":
-                a, b, c = component.root
-                by = np.array([[1.0, 0.0, -np.sign(a * c)], [0.0, 1.0, 0.0]])
-                lost = significance(by @ [a, b, c], by @ covariance[-3:, -3:] @ by.T)
-                if lost < 2.0 * evidence.needed(2):
-                    yield (*before, component.as_circle(), *after), 0
+                return judged.fit
 
     def _variance_of(self, fit: Fit) -> float:
         """Reduced chi2 of a fit."""

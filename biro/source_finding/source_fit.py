@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,10 @@ Vis = NDArray[np.complex128]
 _MAX_STEPS = 60
 _ENOUGH = 0.01
 """A fit ends where a step lowers chi2 by less than this many times the variance of the residuals."""
+
+
+class Stopped(Exception):  # noqa: N818 - a stop that was asked for
+    """A fit was asked to stop."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,12 +54,26 @@ class SourceFit:
         Largest distance of a component from the phase centre, as a direction cosine.
     widest : float, rad
         Largest FWHM of a component; one that would grow further stays as wide.
+    stop : function
+        A fit raises `Stopped` at the next step after it gives True.
     """
 
-    def __init__(self, data: VisibilityData, extent: float, widest: float = np.inf) -> None:
-        self.data, self._extent, self._widest = data, extent, widest
+    def __init__(
+        self,
+        data: VisibilityData,
+        extent: float,
+        widest: float = np.inf,
+        stop: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.data, self._extent, self._widest, self._stop = data, extent, widest, stop
 
-    def fit(self, components: Sequence[Component], residual: Sequence[Vis] | None = None) -> Fit:
+    def fit(
+        self,
+        components: Sequence[Component],
+        residual: Sequence[Vis] | None = None,
+        *,
+        n_step: int | None = None,
+    ) -> Fit:
         """Fit components by Levenberg and Marquardt's method.
 
         Parameters
@@ -64,12 +82,20 @@ class SourceFit:
             The start of the fit.
         residual : sequence of complex128, optional
             What the components are fitted to, in the order of the chunks, where it is not the data.
+        n_step : int, optional
+            Steps at most; 0: the components stay as they are, and a stop is not heard.
+
+        Raises
+        ------
+        Stopped
         """
         spectral = self.data.spectral
         target = [chunk.vis for chunk in self.data.chunks] if residual is None else residual
         current, damping, growth = tuple(components), 1e-3, 4.0
         matrix, gradient, chi2 = self.data.normal_equations(target, current)
-        for _ in range(_MAX_STEPS):
+        for _ in range(_MAX_STEPS if n_step is None else n_step):
+            if self._stop():
+                raise Stopped
             step = _step(matrix, gradient, damping)
             free = moved(current, vector_of(current, spectral) + step, spectral)
             trial = tuple(component.at_most(self._widest) for component in free)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,19 @@ from biro.smearing import choose
 from biro.source_finding.averages import Averages
 from biro.source_finding.beam_factors import BeamFactors, SeenThrough
 from biro.source_finding.component import Component, n_param
-from rime_kernels.arrays import Rows, Sources
+from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
-from rime_kernels.rime import Rime
 from rime_kernels.smearing.smearing import Smearing
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
-CHUNK = 1 << 14
+CHUNK = 1 << 15
 """Visibilities of a chunk, of which the Jacobian is held in memory at a time."""
+MAX_ANTENNA = 1 << 20
+"""Numbers of antennas are below this."""
+LEAST_TURN = 3e-3
+"""Turns of the phase within an average below which a loss, of 1.5e-5 of a source, is not computed."""
 
 
 class VisibilityData:
@@ -35,8 +38,6 @@ class VisibilityData:
     Parameters
     ----------
     observation : Observation
-    extent : float
-        Largest |l| and |m|.
     backend : "auto", "cpu" or "cuda"
     beams : SeenThrough, optional
         Through which components are seen.
@@ -49,6 +50,8 @@ class VisibilityData:
     spectral : bool
         Whether a spectral index is fitted: the highest frequency is 5 % above the lowest, or more.
     ref_freq : float, Hz
+    reach : float
+        Distance from the phase centre up to which the beams are known, as a direction cosine.
     shortest : float, wavelengths
         Length that one in a hundred visibilities does not reach.
     smearing : list of Choice
@@ -59,22 +62,23 @@ class VisibilityData:
     def __init__(
         self,
         observation: Observation,
-        extent: float,
         backend: Backend = "auto",
         beams: SeenThrough | None = None,
     ) -> None:
         self._partitions = observation.partitions
+        self.reach = np.inf if beams is None else beams.reach
         self.smearing = [choose(part, None, "auto") for part in observation.partitions]
         freq = np.concatenate([part.chan_freq for part in observation.partitions])
         self.spectral = bool(freq.max() > 1.05 * freq.min())
         self.ref_freq = float(np.sqrt(freq.max() * freq.min()))
-        self.chunks = [
-            chunk
+        blocks = [
+            block
             for i, part in enumerate(observation.partitions)
-            for chunk in _chunks(i, part, extent, self.ref_freq, backend, beams)
+            for block in _blocks(i, part, backend, beams)
         ]
-        self.n_vis = sum(int(np.count_nonzero(chunk.weight)) for chunk in self.chunks)
-        used = [chunk.length[chunk.weight > 0] for chunk in self.chunks]
+        self.chunks = [Chunk.of(some, self.ref_freq) for some in _grouped(blocks)]
+        self.n_vis = sum(chunk.vis.size for chunk in self.chunks)
+        used = [chunk.length for chunk in self.chunks]
         self.shortest = float(np.percentile(np.concatenate(used or [np.zeros(1)]), 1.0))
 
     def smear(self, components: Sequence[Component]) -> bool:
@@ -85,7 +89,7 @@ class VisibilityData:
         bool
             Whether there are more such partitions than before.
         """
-        sources = _sources([components], self.ref_freq, are_points=True) if components else None
+        sources = _as_points(components, self.ref_freq) if components else None
         new: set[int] = set()
         for i, part in enumerate(self._partitions):
             choice = choose(part, sources, "auto")
@@ -93,7 +97,7 @@ class VisibilityData:
                 new |= {i} if choice.mode != self.smearing[i].mode else set()
                 self.smearing[i] = choice
         self.chunks = [
-            chunk.smeared(self.smearing[chunk.part].smearing) if chunk.part in new else chunk
+            chunk.smeared([choice.smearing for choice in self.smearing]) if new else chunk
             for chunk in self.chunks
         ]
         return bool(new)
@@ -116,191 +120,246 @@ class VisibilityData:
         for chunk, left in zip(self.chunks, residual, strict=True):
             model, jacobian = chunk.jacobian(components, self.spectral)
             # Seen as real numbers, real and imaginary parts side by side, a product of columns is Re(a* b).
-            columns = jacobian.reshape(n, -1).view(np.float64)
+            columns = jacobian.view(np.float64)
             left = left - model
             matrix += columns @ columns.T
-            gradient += columns @ (left * chunk.root).ravel().view(np.float64)
+            gradient += columns @ (left * chunk.root).view(np.float64)
             chi2 += chunk.chi2(left)
         return matrix, gradient, chi2
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
-    """Data of some rows of a partition, and the prediction of components for them.
+class Block:
+    """Some rows of a partition, and what their models lose.
 
     Attributes
     ----------
-    rime : Rime
-    vis : complex128 (n_row, n_chan), Jy
-    weight : float64 (n_row, n_chan), 1/Jy^2
-    baseline : int64 (n_row,)
-        A number for each pair of antennas.
-    time : float64 (n_row,), s
-    ref_freq : float, Hz
-    part : int
+    i_part : int
         Which partition the rows are of.
-    rows : int64 (n_row,)
+    part : Partition
+    index : int64 (n_row,)
         Which rows of it.
-    averages : Averages or None
-        What takes of sources far from the phase centre; None where models are not smeared.
+    used : bool (n_row, n_chan)
+        Visibilities that have a weight.
+    vis : complex128 (n_used,), Jy
+    weight : float64 (n_used,), 1/Jy^2
     beam : BeamFactors or None
-        What the beams leave of a source; None where it is seen without.
     """
 
-    rime: Rime
+    i_part: int
+    part: Partition
+    index: NDArray[np.int64]
+    used: NDArray[np.bool_]
     vis: Vis
     weight: Array
-    baseline: NDArray[np.int64]
-    time: Array
-    ref_freq: float
-    part: int
-    rows: NDArray[np.int64]
-    averages: Averages | None = None
-    beam: BeamFactors | None = None
+    beam: BeamFactors | None
+
+    def of_rows(self, values: NDArray[np.generic]) -> NDArray[np.generic]:
+        """What belongs to rows of the partition, for each visibility."""
+        return np.repeat(values[self.index], self.used.sum(axis=1))
 
     @property
-    def factors(self) -> list[Averages | BeamFactors]:
-        """What each component loses by its place."""
-        return [factor for factor in (self.averages, self.beam) if factor is not None]
+    def freq(self) -> Array:
+        """Of each visibility, Hz."""
+        return np.broadcast_to(self.part.chan_freq, self.used.shape)[self.used]
 
-    def smeared(self, smearing: Smearing | None) -> Chunk:
-        """The same, with models as averages."""
-        if smearing is None:
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Visibilities that have a weight, one after the other, and the prediction of components for them.
+
+    Attributes
+    ----------
+    blocks : tuple of Block
+        Where the visibilities come from; one where beams are known.
+    vis : complex128 (n,), Jy
+    root : float64 (n,), 1/Jy
+        1/sigma.
+    uvw : float64 (3, n), wavelengths
+    freq_ratio : float64 (n,)
+        Logarithm of the frequency over the reference frequency.
+    antenna1, antenna2, part, baseline : int64 (n,)
+        Antennas, partition, and a number for each pair of antennas.
+    time : float64 (n,), s
+    averages : Averages or None
+        What averages take of sources far from the phase centre; None where models are not smeared.
+    """
+
+    blocks: tuple[Block, ...]
+    vis: Vis
+    root: Array
+    uvw: Array
+    freq_ratio: Array
+    antenna1: NDArray[np.int64]
+    antenna2: NDArray[np.int64]
+    part: NDArray[np.int64]
+    time: Array
+    averages: Averages | None = None
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], ref_freq: float) -> Chunk:
+        """The visibilities of some blocks."""
+
+        def join(each: Callable[[Block], NDArray[np.generic]], kind: type) -> NDArray[Any]:
+            return np.concatenate([each(block) for block in blocks], dtype=kind)
+
+        freq = join(lambda block: block.freq, np.float64)
+        uvw = [join(lambda b, k=k: b.of_rows(b.part.uvw[:, k]), np.float64) for k in range(3)]  # type: ignore[misc]
+        return cls(
+            tuple(blocks),
+            join(lambda block: block.vis, np.complex128),
+            np.sqrt(join(lambda block: block.weight, np.float64)),
+            np.stack(uvw) * (freq / SPEED_OF_LIGHT),
+            np.log(freq / ref_freq),
+            join(lambda block: block.of_rows(block.part.antenna1), np.int64),
+            join(lambda block: block.of_rows(block.part.antenna2), np.int64),
+            join(lambda block: np.full(block.vis.size, block.i_part), np.int64),
+            join(lambda block: block.of_rows(block.part.time), np.float64),
+        )
+
+    def smeared(self, smearing: Sequence[Smearing | None]) -> Chunk:
+        """The same, with models as averages in those partitions for which there is a smearing."""
+        given = [smearing[block.i_part] for block in self.blocks]
+        if not any(given):
             return replace(self, averages=None)
-        return replace(self, averages=Averages.of(smearing, self.rime.rows, self.rows))
+        found = []
+        for block, one in zip(self.blocks, given, strict=True):
+            if one is None:
+                found.append(Averages(*(np.zeros((block.vis.size, 3)) for _ in range(3))))
+            else:
+                found.append(Averages.of(one, block.part.rows, block.index).at(block.used))
+        return replace(self, averages=Averages.joined(found))
 
-    @cached_property
-    def root(self) -> Array:
-        """1 / sigma."""
-        return np.sqrt(self.weight)
+    @property
+    def baseline(self) -> NDArray[np.int64]:
+        """A number for each pair of antennas, the same in all chunks."""
+        return self.antenna1 * MAX_ANTENNA + self.antenna2
 
-    @cached_property
-    def uvw(self) -> Array:
-        """Wavelengths, (3, n_row, n_chan)."""
-        rows = self.rime.rows
-        return np.asarray(rows.uvw.T[:, :, None] * (rows.chan_freq / SPEED_OF_LIGHT))
-
-    @cached_property
+    @property
     def length(self) -> Array:
-        """Of the baselines, without w, in wavelengths, (n_row, n_chan)."""
+        """Of the baselines, without w, in wavelengths."""
         return np.asarray(np.hypot(self.uvw[0], self.uvw[1]))
 
-    def chi2(self, residual: NDArray[np.complexfloating]) -> float:
+    def factors(self, component: Component) -> list[Averages | BeamFactors]:
+        """What a component loses by its place."""
+        found: list[Averages | BeamFactors] = []
+        if self.averages is not None and self.averages.largest * np.hypot(*component.lm) > LEAST_TURN:
+            found.append(self.averages)
+        if self.blocks[0].beam is not None:
+            found.append(self.blocks[0].beam)
+        return found
+
+    def _each(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Values of rows and channels where these have a weight."""
+        return values[self.blocks[0].used] if values.ndim == 2 else values
+
+    def chi2(self, residual: Vis) -> float:
         """sum w |r|^2."""
-        return float((self.weight * (residual.real**2 + residual.imag**2)).sum())
+        scaled = residual * self.root
+        return float(np.vdot(scaled, scaled).real)
 
     def model(self, components: Sequence[Component]) -> Vis:
         """Visibilities of all components together, Jy."""
         total = np.zeros(self.vis.shape, np.complex128)
-        for indices in _alike(components):
-            # Each source loses its own part of its visibilities.
-            together = [[i] for i in indices] if self.factors else [indices]
-            for vis in self._predict_lists([[components[i] for i in some] for some in together]):
-                total += vis
+        for component in components:
+            total += component.flux * self._unit(component)
         return total
 
     def jacobian(self, components: Sequence[Component], spectral: bool) -> tuple[Vis, Vis]:
-        """Visibilities of all components together, and the Jacobian of V / sigma (n_param, n_row, n_chan).
-
-        Visibilities are those of the measurement equation; their derivatives follow from their logarithms'.
-        """
+        """Visibilities of all components together, and the Jacobian of V / sigma (n_param, n)."""
         total = np.zeros(self.vis.shape, np.complex128)
-        end = np.cumsum([n_param(component, spectral) for component in components]).tolist()
-        jacobian = np.empty((end[-1], *self.vis.shape), np.complex128)
-        for indices in _alike(components):
-            units = self._predict_lists([[replace(components[i], flux=1.0)] for i in indices])
-            for i, unit in zip(indices, units, strict=True):
-                component, first = components[i], end[i] - n_param(components[i], spectral)
-                total += component.flux * unit
-                np.multiply(unit, self.root, out=jacobian[first])
-                scaled = component.flux * jacobian[first]
-                for j, slope in enumerate(self._log_slopes(component, spectral), start=first + 1):
-                    np.multiply(scaled, slope, out=jacobian[j])
+        n = sum(n_param(component, spectral) for component in components)
+        jacobian, first = np.empty((n, self.vis.size), np.complex128), 0
+        for component in components:
+            unit = self._unit(component)
+            total += component.flux * unit
+            np.multiply(unit, self.root, out=jacobian[first])
+            scaled = component.flux * jacobian[first]
+            for j, slope in enumerate(self._log_slopes(component, spectral), start=first + 1):
+                np.multiply(scaled, slope, out=jacobian[j])
+            first += n_param(component, spectral)
         return total, jacobian
 
-    def _log_slopes(self, component: Component, spectral: bool) -> Iterator[NDArray[np.generic]]:
-        """Derivatives of ln V by l, m, the spectral index and the root."""
+    def _unit(self, component: Component) -> Vis:
+        """Visibilities of a component of 1 Jy at the reference frequency (physics: sections 2, 4 and 5)."""
         u, v, w = self.uvw
         l, m = component.lm
         n = np.sqrt(max(1.0 - l * l - m * m, 1e-12))
-        if abs(l) + abs(m) > 1e-5:
-            u, v = u - w * (l / n), v - w * (m / n)
-        lost = [factor.log_slopes(component.lm) for factor in self.factors]
+        turns = u * l + v * m + w * (-(l * l + m * m) / (1.0 + n))
+        vis: Vis = np.exp(2j * np.pi * (turns - np.rint(turns)))
+        if component.root:
+            a, b = self._projected(component)
+            xx, xy, yy = component.covariance
+            vis *= np.exp(-2.0 * np.pi**2 * (xx * a * a + 2.0 * xy * a * b + yy * b * b))
+        if component.index:
+            vis *= np.exp(component.index * self.freq_ratio)
+        for factor in self.factors(component):
+            vis *= self._each(factor.kept(component.lm))
+        return vis
+
+    def _projected(self, component: Component) -> tuple[Array, Array]:
+        """u and v that the shape of a component depends on, in its tangent plane."""
+        u, v, w = self.uvw
+        l, m = component.lm
+        if abs(l) + abs(m) <= 1e-5:
+            return u, v
+        n = np.sqrt(max(1.0 - l * l - m * m, 1e-12))
+        return u - w * (l / n), v - w * (m / n)
+
+    def _log_slopes(self, component: Component, spectral: bool) -> Iterator[NDArray[np.generic]]:
+        """Derivatives of ln V by l, m, the spectral index and the root."""
+        u, v = self._projected(component)
+        lost = [[self._each(x) for x in f.log_slopes(component.lm)] for f in self.factors(component)]
         yield 2j * np.pi * u + sum(by_l for by_l, _ in lost)
         yield 2j * np.pi * v + sum(by_m for _, by_m in lost)
         if spectral:
-            yield np.broadcast_to(np.log(self.rime.rows.chan_freq / self.ref_freq), u.shape)
+            yield self.freq_ratio
         yield from component.envelope_slopes(u, v)
 
-    def _predict_lists(self, lists: Sequence[Sequence[Component]]) -> Vis:
-        """Visibilities of lists of components; of one component each where these lose by their places."""
-        vis = self._predict(lists)
-        for factor in self.factors:
-            for of_list, (component,) in zip(vis, lists, strict=True):
-                of_list *= factor.kept(component.lm)
-        return vis
 
-    def _predict(self, lists: Sequence[Sequence[Component]]) -> Vis:
-        """Visibilities of lists of components, points or Gaussians alone, (n_list, n_row, n_chan)."""
-        sources = _sources(lists, self.ref_freq, are_points=not lists[0][0].root)
-        return np.asarray(self.rime.predict(sources)[..., 0], dtype=np.complex128)
-
-
-def _sources(lists: Sequence[Sequence[Component]], ref_freq: float, *, are_points: bool) -> Sources:
-    """Lists of as many components each, points or Gaussians alone."""
-    n, n_source = len(lists), len(lists[0])
-    stokes, terms = np.zeros((n, 1, n_source, 4)), np.zeros((n, n_source, 4, 1))
-    stokes[:, 0, :, 0] = [[component.flux for component in some] for some in lists]
-    terms[..., 0] = np.array([[component.index for component in some] for some in lists])[..., None]
+def _as_points(components: Sequence[Component], ref_freq: float) -> Sources:
+    """Places, fluxes and spectra of components."""
+    n = len(components)
+    stokes, terms = np.zeros((1, 1, n, 4)), np.zeros((1, n, 4, 1))
+    stokes[0, 0, :, 0] = [component.flux for component in components]
+    terms[0, :, :, 0] = np.array([component.index for component in components])[:, None]
     return Sources(
-        lm=np.array([[component.lm for component in some] for some in lists]).reshape(n, n_source, 2),
+        lm=np.array([component.lm for component in components]).reshape(1, n, 2),
         stokes=stokes,
-        ref_freq=np.full(n_source, ref_freq),
+        ref_freq=np.full(n, ref_freq),
         spectral_terms=terms,
-        log_spectrum=np.ones(n_source, bool),
-        shape=np.zeros((n, 0, 3))
-        if are_points
-        else np.array([[component.shape for component in some] for some in lists]),
+        log_spectrum=np.ones(n, bool),
+        shape=np.zeros((1, 0, 3)),
     )
 
 
-def _alike(components: Sequence[Component]) -> list[list[int]]:
-    """Indices of the points, and of the Gaussians."""
-    groups: tuple[list[int], list[int]] = ([], [])
-    for i, component in enumerate(components):
-        groups[bool(component.root)].append(i)
-    return [indices for indices in groups if indices]
+def _grouped(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+    """Blocks that make chunks: small ones together, but those with beams alone."""
+    group: list[Block] = []
+    for block in blocks:
+        size = sum(each.vis.size for each in group)
+        if group and (size + block.vis.size > CHUNK or block.beam is not None):
+            yield group
+            group = []
+        group.append(block)
+    if group:
+        yield group
 
 
-def _chunks(
-    i_part: int, part: Partition, extent: float, ref_freq: float, backend: Backend, beams: SeenThrough | None
-) -> Iterator[Chunk]:
+def _blocks(i_part: int, part: Partition, backend: Backend, beams: SeenThrough | None) -> Iterator[Block]:
     """The rows of a partition that have a weight."""
     beam = None if beams is None else beams.beams[i_part]
     vis, weight = stokes_visibilities(part, part.vis, PSEUDO_I)
     rows = np.flatnonzero(weight.any(axis=1))
-    n_antenna = int(max(part.antenna1.max(initial=0), part.antenna2.max(initial=0))) + 1
     for index in np.array_split(rows, max(1, -(-len(rows) * part.n_chan // CHUNK))):
-        if not len(index):
-            continue
-        chunk_rows = Rows(
-            uvw=part.uvw[index],
-            antenna1=part.antenna1[index],
-            antenna2=part.antenna2[index],
-            time_index=part.time_index[index],
-            chan_freq=part.chan_freq,
-            stokes_to_corr=np.array([[1, 0, 0, 0]], dtype=np.complex128),
-            n_antenna=part.rows.n_antenna,
-            n_time=part.rows.n_time,
-        )
-        yield Chunk(
-            Rime(chunk_rows, extent=extent, backend=backend),
-            np.asarray(vis[index, :, 0], np.complex128),
-            weight[index],
-            part.antenna1[index].astype(np.int64) * n_antenna + part.antenna2[index],
-            part.time[index],
-            ref_freq,
-            i_part,
-            index,
-            beam=None if beam is None else BeamFactors.of(part, index, beam, backend),
-        )
+        if len(index):
+            used = weight[index] > 0.0
+            yield Block(
+                i_part,
+                part,
+                index,
+                used,
+                np.asarray(vis[index, :, 0], np.complex128)[used],
+                weight[index][used],
+                None if beam is None else BeamFactors.of(part, index, beam, backend),
+            )

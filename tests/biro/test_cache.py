@@ -212,7 +212,7 @@ def test_sources_are_found_in_data_in_memory(
     class SearchedError(Exception):
         """With the observation that a search begins with."""
 
-    def search(observation: biro.Observation, *_: object) -> None:
+    def search(observation: biro.Observation, *_: object, **__: object) -> None:
         raise SearchedError(observation.is_held)
 
     monkeypatch.setattr("biro.source_finding.find.Search", search)

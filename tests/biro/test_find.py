@@ -121,7 +121,7 @@ def test_spectra_are_asked_for_where_the_band_is_wide():
 def test_a_fit_in_the_visibilities_is_least_squares():
     """Errors and chi2 of the linear problem in closed form: the flux of a point that is held in place."""
     observation = field(POINT)
-    data = VisibilityData(observation, 0.1)
+    data = VisibilityData(observation)
     truth = Component((10 * ARCMIN, -20 * ARCMIN), 1.0)
     fit = SourceFit(data, 0.1).fit([dataclasses.replace(truth, lm=(9.9 * ARCMIN, -20.2 * ARCMIN), flux=0.7)])
     part = observation.partitions[0]
