@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from biro.likelihood.likelihood import Likelihood
-from biro.maximum.partition_fit import fit_warnings, fits_at
+from biro.misfit.diagnosis import diagnose
 from biro.models import Noise, SkyModel
 from biro.observation.observation import Observation
 from biro.observation.stokes import PSEUDO_I, form_stokes
@@ -34,4 +34,5 @@ def misfit_lines(
     stokes_i = replace(observation, partitions=tuple(partitions), formed=formed)
     likelihood = Likelihood(stokes_i, replace(sky, noise=Noise(factor=noise_factor)))
     theta = np.array([start[name] for name in likelihood.parameter_names])
-    return tuple(fit_warnings(fits_at(likelihood, theta)))
+    unknown = np.full(theta.shape, np.nan)
+    return diagnose(likelihood, theta, unknown, unknown, ()).warnings
