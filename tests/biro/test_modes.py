@@ -184,6 +184,15 @@ def test_smoothed_weights_are_those_of_arviz(dof: float) -> None:
     np.testing.assert_allclose(normalised, np.asarray(theirs), atol=1e-10)
 
 
+def test_weights_on_a_plateau_have_no_tail() -> None:
+    """Uniform weights from 0.75 to 1 are bounded: nothing larger is missing, however their ends are shaped."""
+    for seed in range(20):
+        weight = 1.0 - 0.25 * np.random.default_rng(seed).random(1000) ** 3
+        found = smoothed(np.log(weight))
+        assert found.k < 0.0
+        np.testing.assert_array_equal(found.log_weight, np.log(weight))
+
+
 @pytest.mark.parametrize("n", [50, 1000])
 def test_bridge_sampling_knows_the_evidence_of_a_mode_and_its_error(n: int) -> None:
     """Independent draws of one of two normal peaks: Z = 2 pi sigma^2 / 16."""
