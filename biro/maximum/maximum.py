@@ -82,8 +82,8 @@ class Maximum(Tabular):
     error_factor : float
         By how much the errors are too small, in all; 1 where nothing is wrong with them.
     missed_mass : float or None
-        Estimated part of the posterior in modes that were not found
-        (`biro.maximum.tempering.exploration`); None where none were looked for, as from a start that was given.
+        Estimated part of the posterior in modes that were not found; None where none were looked for, as from
+        a start that was given.
     particles : Particles or None
         Draws of the posterior by tempering; None where that would have taken too long.
     """

@@ -14,8 +14,6 @@ from biro.target.protocol import DifferentiableLikelihood, n_data_of, solves_gai
 Array = NDArray[np.float64]
 N_SCREEN, N_SOLVED = 64, 4
 """Points of the prior for each start, and where gains are solved for beside each point."""
-N_NEIGHBOUR = 4
-"""Neighbours that a start is higher than."""
 
 
 def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
@@ -58,11 +56,11 @@ def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:
 
 
 def _covering(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Generator) -> Array:
-    """n points of the prior that are higher than their neighbours, gains solved for and noise factors fitted.
+    """n points of the prior that are high and apart, gains solved for and noise factors fitted.
 
-    Sobol points cover the prior evenly. The best of them may all lie about one maximum, and those that are
-    higher than their neighbours lie about several. The best of all, and the middle of the prior, are always
-    among them.
+    Sobol points cover the prior evenly. The best of them may all lie about one maximum: each start stands for
+    its nearest neighbours, among which there is no other. The best of all, and the middle of the prior, are
+    always among them.
     """
     unit = cover(likelihood.n_param, (N_SOLVED if solves_gains(likelihood) else N_SCREEN) * n, rng)
     unit[0] = 0.5
@@ -82,11 +80,10 @@ def _covering(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gener
             f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
         )
     unit, theta, value = unit[finite], theta[finite], value[finite]
-    # Those that are higher than their neighbours come first, each kind by height.
-    order = np.lexsort([-value, ~_is_highest(unit, value, Target(likelihood).wraps)])
-    if finite[0] and 1 < n <= np.flatnonzero(order == 0)[0]:
-        order[n - 1] = 0  # with small leakages, for instance, all is nearly linear
-    return np.asarray(theta[order[:n]])
+    chosen = _best_apart(unit, value, Target(likelihood).wraps, n)
+    if finite[0] and n > 1 and 0 not in chosen:
+        chosen[-1] = 0  # with small leakages, for instance, all is nearly linear
+    return np.asarray(theta[chosen])
 
 
 def cover(n_param: int, n: int, rng: np.random.Generator) -> Array:
@@ -98,13 +95,20 @@ def cover(n_param: int, n: int, rng: np.random.Generator) -> Array:
     return np.asarray(np.clip(points, EDGE, 1.0 - EDGE))
 
 
-def _is_highest(unit: Array, value: Array, wraps: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether points of the unit cube are higher than their `N_NEIGHBOUR` nearest neighbours, bool (n,)."""
+def _best_apart(unit: Array, value: Array, wraps: NDArray[np.bool_], n: int) -> list[int]:
+    """Indices of the n highest points of the unit cube, each but the nearest neighbours of higher ones."""
     from scipy.spatial import KDTree
 
-    tree = KDTree(np.mod(unit, 1.0), boxsize=np.where(wraps, 1.0, 0.0))
-    near = tree.query(np.mod(unit, 1.0), min(N_NEIGHBOUR + 1, len(unit)))[1].reshape(len(unit), -1)
-    return np.asarray(value >= value[near].max(axis=1))
+    places = np.mod(unit, 1.0)
+    tree = KDTree(places, boxsize=np.where(wraps, 1.0, 0.0))
+    n_near, free, chosen = max(1, len(unit) // (2 * n)), np.ones(len(unit), bool), list[int]()
+    for i in np.argsort(-value, kind="stable"):
+        if free[i]:
+            chosen.append(int(i))
+            free[tree.query(places[i], n_near)[1]] = False
+        if len(chosen) == n:
+            break
+    return chosen
 
 
 def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array:

@@ -52,7 +52,7 @@ def normal(mean: float, sd: float, unit: str) -> str:
 
 def assert_weights_are_equal(likelihood, log_evidence: float, tolerance: float) -> None:
     """Without tails, draws are from the posterior itself: each weight is the evidence, up to rounding."""
-    draws = draws_within(Target(likelihood), biro.maximise(likelihood, seed=1), 200, 1, tails=0.0)
+    draws = draws_within(Target(likelihood), biro.maximise(likelihood, seed=1), 200, 1, tails=False)
     weight = draws.log_posterior - draws.log_density
     np.testing.assert_allclose(weight, log_evidence, rtol=0, atol=tolerance)
 

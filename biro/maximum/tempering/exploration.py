@@ -2,8 +2,10 @@
 
 Where a tempered run (`biro.maximum.tempering.particles`) reaches the posterior, its particles are draws of
 it. Those that no known mode explains lie in modes that are not known, or in tails: climbs from some of them
-tell. The part of the posterior in unknown modes is the part of the particles that is not explained, times the part of
-the climbs from there that end at no mode which was known before.
+tell. The part of the posterior in unknown modes is the part of the particles that is not explained, times the
+part of the climbs from there that end at no mode which was known before. A run whose ln Z is not that of the
+known modes at its particles has lost some of them on its way: it is repeated, and where that does not help,
+half of the posterior counts as missed.
 
 Where it would take too long, climbs from more and more points of the prior take its place. The part is then
 estimated by that of the modes at which a single climb has ended: such a mode could as well have been missed
@@ -53,6 +55,10 @@ MOST_RATIO = np.log(30.0)
 """Draws of a mixture cover a particle where their density is lower by no more than this."""
 _MOST_CALLS, _PER_GRADIENT, _DATA_SUMMED = 150_000, 3.0, 1e8
 """Likelihoods of a tempered run: at most; for each gradient of the climbs; real data that all of them sum."""
+_N_RUN, _UNKNOWN = 2, 0.5
+"""Tempered runs at most, and the part that is stated as missed where none of them kept its parts."""
+_AGREE, _AGREE_EACH = 2.0, 0.2
+"""Two values of ln Z of a run agree within the one, and the other for each parameter."""
 _FEWEST_CALLS = 4096
 """With fewer a tempered run is of no use."""
 
@@ -94,14 +100,33 @@ def explore(
         return Explored(climbs.found.found_once if climbs.n_climb > 1 else None)
     if _is_quadratic(target, climbs, seed):
         return Explored(0.0)
-    particles = _tempered(target, ascent, seed, watch)
     rng = np.random.default_rng([seed, 4])
-    if particles is not None and particles.complete:
-        missed = _from_particles(target, climbs, particles, rng)
-        if not _seen(target, climbs, particles):
-            n_search = _search(target, climbs, seed, watch)
-            return Explored(missed, particles, n_search)
-        return Explored(missed, particles)
+    missed, particles = 1.0, None
+    for run in range(_N_RUN):
+        particles = _tempered(target, ascent, seed + run, watch)
+        if particles is None or not particles.complete:
+            return _by_climbs(target, ascent, climbs, particles, n_start, seed, watch)
+        missed, repeats = _by_particles(target, climbs, particles, rng)
+        if repeats:
+            break
+    else:
+        missed = max(missed, _UNKNOWN)
+    assert particles is not None
+    n_search = 0 if _seen(target, climbs, particles) else _search(target, climbs, seed, watch)
+    return Explored(missed, particles, n_search)
+
+
+def _by_climbs(
+    target: Target,
+    ascent: Ascent,
+    climbs: Climbs,
+    particles: Particles | None,
+    n_start: int,
+    seed: int,
+    watch: Watch,
+) -> Explored:
+    """Climbs from more and more points of the prior, where tempering does not reach the posterior."""
+    rng = np.random.default_rng([seed, 8])
     if particles is not None:
         climbs.add(particles.theta[rng.choice(len(particles.theta), _N_CLIMB, replace=False)])
     n_search = _search(target, climbs, seed, watch) if climbs.disagree else 0
@@ -150,9 +175,18 @@ def _tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Partic
     return temper(target, unit, value, seed, int(most), watch)
 
 
-def _from_particles(target: Target, climbs: Climbs, particles: Particles, rng: np.random.Generator) -> float:
-    """Climbs from particles that no mode explains; the part of the posterior that is missed in the end."""
-    missed = 0.0
+def _by_particles(
+    target: Target, climbs: Climbs, particles: Particles, rng: np.random.Generator
+) -> tuple[float, bool]:
+    """Climbs from particles that no mode explains; the part of the posterior that is missed in the end.
+
+    The second result is whether ln Z of the run is that of the mixture at its particles: where these kept the
+    parts that belong to them, the mean of mixture over posterior at the particles is 1/Z.
+    """
+    if climbs.found.n_agree < climbs.n_start and len(particles.early):
+        n = min(_N_CLIMB, len(particles.early))
+        climbs.add(particles.early[rng.choice(len(particles.early), n, replace=False)])
+    missed, known = 0.0, None
     for _ in range(_ROUNDS):
         known = mixture(target, climbs.found.modes, particles)
         far = np.arange(len(particles.theta))
@@ -163,7 +197,11 @@ def _from_particles(target: Target, climbs: Climbs, particles: Particles, rng: n
         missed = len(far) / len(particles.theta) * n_new / max(n, 1)
         if not n_new:
             break
-    return missed
+    if known is None:
+        return missed, True
+    ratio = _log_ratio(target, known, particles)
+    log_evidence = np.log(len(ratio)) - np.logaddexp.reduce(-ratio)
+    return missed, bool(abs(log_evidence - particles.log_evidence) < _AGREE + _AGREE_EACH * target.n_param)
 
 
 def mixture(target: Target, modes: Sequence[Mode], particles: Particles | None) -> Proposal | None:

@@ -25,6 +25,8 @@ _MOVES, _SWEEPS = 3.0, 12
 """Accepted moves of a particle between two steps, on average, and attempts at most."""
 _JITTER = 0.1
 """Scatter of the components of a move, relative to themselves."""
+_EARLY, _N_EARLY = 0.3, 8
+"""Temperature up to which some particles of each step are kept, and how many."""
 _BATCH = 256
 
 
@@ -40,6 +42,9 @@ class Particles(NamedTuple):
         ln Z of the normalised prior; of the tempered density where the run was cut short.
     temperature : float
         b: 1 where the particles are draws of the posterior, less where the run was cut short.
+    early : float64 (n_early, n_param)
+        Draws of densities between the prior and the posterior, some of each step: they lie in modes that the
+        particles lost later, too.
     n_call : int
         Likelihoods that were worked out.
     """
@@ -48,6 +53,7 @@ class Particles(NamedTuple):
     log_likelihood: Array
     log_evidence: float
     temperature: float
+    early: Array
     n_call: int
 
     @property
@@ -75,7 +81,7 @@ def temper(
         Called with the highest log-likelihood after each step; what it raises ends the run.
     """
     rng = np.random.default_rng([seed, 3])
-    b, log_z, n_call = 0.0, -target.likelihood.log_constraint_mass, 0
+    b, log_z, n_call, early = 0.0, -target.likelihood.log_constraint_mass, 0, list[Array]()
     while True:
         step = _step(log_likelihood, 1.0 - b)
         weight = np.exp(step * (log_likelihood - log_likelihood.max()))
@@ -85,10 +91,13 @@ def temper(
         unit, log_likelihood = unit[chosen], log_likelihood[chosen]
         unit, log_likelihood, n_row = _moved(target, rng, unit, log_likelihood, b)
         n_call += n_row
+        if b < _EARLY:
+            early.append(unit[:_N_EARLY])
         if watch is not None:
             watch(float(log_likelihood.max()))
         if b == 1.0 or n_call >= most:
-            return Particles(target.theta(unit), log_likelihood, log_z, b, n_call)
+            between = target.theta(np.concatenate(early) if early else unit[:0])
+            return Particles(target.theta(unit), log_likelihood, log_z, b, between, n_call)
 
 
 def _step(log_likelihood: Array, most: float) -> float:

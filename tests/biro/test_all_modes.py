@@ -1,0 +1,260 @@
+"""Posteriors of several modes, against quadrature: none is left out, or the table says so."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gaussian_likelihood import Flat, SmoothGaussian
+from scipy import special
+from test_maximum import ARCSEC, FIXED_NOISE, C, point, sky, uniform
+from test_modes import Analytic, two_peaks
+
+import biro
+from biro.maximum.ascent import Ascent
+from biro.maximum.starts import cover, starting_points
+from biro.maximum.tempering import exploration
+from biro.maximum.tempering.particles import temper
+from biro.run.interrupt import RunInterrupted
+from biro.samplers.sampling import sample
+from biro.target.checked import Target
+
+FLUX = '"1 Jy"'
+
+
+def one_baseline(spacings: list[float], east: float, noise: float, seed: int) -> biro.Observation:
+    """XX and YY of a point of 1 Jy at 2 cm, on baselines of these lengths in metres."""
+    rng, n = np.random.default_rng(seed), len(spacings)
+    uvw = np.column_stack([spacings, np.zeros(n), np.zeros(n)])
+    vis = np.exp(2j * np.pi * uvw[:, 0] * east * ARCSEC / 0.02)[:, None, None]
+    error = rng.normal(size=(n, 1, 2)) + 1j * rng.normal(size=(n, 1, 2))
+    return biro.Observation.from_arrays(
+        vis=vis + noise * error,
+        uvw=uvw,
+        antenna1=np.zeros(n, int),
+        antenna2=np.ones(n, int),
+        time=np.arange(float(n)),
+        chan_freq=[C / 0.02],
+        corr_type=["XX", "YY"],
+        weight=np.full((n, 1, 2), noise**-2),
+    )
+
+
+def on_a_line(
+    folder: Path, data: biro.Observation, half: float
+) -> tuple[biro.Likelihood, np.ndarray, np.ndarray]:
+    """Likelihood of east within -half .. half, a grid of it, and ln L there."""
+    text = point("s", uniform(-half, half, "arcsec"), '"0 arcsec"', FLUX) + FIXED_NOISE
+    likelihood = biro.Likelihood(data, sky(text, folder))
+    east = np.linspace(-half, half, 12001)  # some thirty steps in a sigma, at least
+    return likelihood, east, likelihood.log_likelihood(east[:, None])
+
+
+def test_three_fringes_have_their_parts(tmp_path: Path) -> None:
+    """Fringes of one baseline are 2 cm / 1760 m = 2.34 arcsec apart: three are inside the prior."""
+    data = one_baseline([1760.0, 1750.0], 2.0, 0.6, seed=3)
+    likelihood, east, height = on_a_line(tmp_path, data, 3.0)
+    weight = np.exp(height - height.max())
+    exact = float(np.log(weight.mean()) + height.max())
+    fringe = lambda x: np.clip(np.rint((x - 2.0) / (0.02 / 1755.0 / ARCSEC)), -2, 0).astype(int) + 2  # noqa: E731
+    parts = np.bincount(fringe(east), weight, 3) / weight.sum()
+    assert parts.min() > 0.2
+    for seed in range(3):
+        found = sample(likelihood, "none", seed=seed, progress=False)
+        assert found.log_evidence_err < 0.05
+        assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
+        got = np.bincount(fringe(found["s.east"]), found.weight, 3)
+        # Four sigma of as many independent draws as are stated.
+        assert (np.abs(got - parts) < 4.0 * np.sqrt(parts * (1.0 - parts) / found.effective[0])).all()
+        assert found.summary().missed_mass < 0.01
+        assert "SEVERAL MODES: the posterior has 3" in str(found.summary())
+
+
+def test_intervals_hold_the_truth_among_fringes(tmp_path: Path) -> None:
+    inside, rng = 0, np.random.default_rng(5)
+    for seed in range(16):
+        truth = rng.uniform(-3.0, 3.0)
+        data = one_baseline([1760.0, 1750.0], truth, rng.uniform(0.3, 0.9), seed)
+        row = sample(on_a_line(tmp_path, data, 3.0)[0], "none", seed=seed, progress=False).summary()["s.east"]
+        inside += row.low_95 <= truth <= row.high_95
+    # 15 of 16 are expected; of a binomial number with p = 0.95, one in 1000 is below 12.
+    assert inside >= 12
+
+
+def test_tens_of_modes_have_their_evidence(tmp_path: Path) -> None:
+    """Three spacings whose ratios are not those of small numbers: more modes than were ever listed before."""
+    data = one_baseline([11000.0, 15700.0, 4730.0], 7.0, 1.2, seed=5)
+    likelihood, east, height = on_a_line(tmp_path, data, 20.0)
+    found = sample(likelihood, "none", seed=1, progress=False)
+    weight = np.exp(height - height.max())
+    exact = float(np.log(weight.mean()) + height.max())
+    is_top = (height[1:-1] > height[:-2]) & (height[1:-1] > height[2:]) & (weight[1:-1] > 0.05)
+    assert is_top.sum() > 24
+    assert found.log_evidence_err < 0.1
+    assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
+    mean = weight @ east / weight.sum()
+    sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
+    assert abs(found.weight @ found["s.east"] - mean) < 4.0 * sd / np.sqrt(found.effective[0])
+
+
+def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path) -> None:
+    """No source: most of the posterior is where the flux makes no difference."""
+    rng = np.random.default_rng(8)
+    data = one_baseline([0.0] * 60, 0.0, 0.5, seed=8)
+    error = 0.5 * (rng.normal(size=(60, 1, 2)) + 1j * rng.normal(size=(60, 1, 2)))
+    (part,) = data.partitions
+    data = dataclasses.replace(data, partitions=(dataclasses.replace(part, vis=error),))
+    flux = '{ prior = "log-uniform", low = 1e-6, high = 10, unit = "Jy" }'
+    text = point("s", '"0 arcsec"', '"0 arcsec"', flux) + FIXED_NOISE
+    likelihood = biro.Likelihood(data, sky(text, tmp_path))
+    grid = np.logspace(-6, 1, 20001)
+    height = likelihood.log_likelihood(grid[:, None])
+    weight = np.exp(height - height.max())
+    exact, cumulated = float(np.log(weight.mean()) + height.max()), np.cumsum(weight) / weight.sum()
+    ends = np.interp([0.025, 0.5, 0.975], cumulated, np.log(grid))
+    for seed in range(3):
+        found = sample(likelihood, "none", seed=seed, progress=False)
+        assert found.log_evidence_err < 0.1
+        assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
+        row = found.summary()["s.I"]
+        got = np.interp(np.log([row.low_95, row.median, row.high_95]), np.log(grid), cumulated)
+        # Probabilities up to the quantiles: four sigma of the effective draws.
+        p = np.array([0.025, 0.5, 0.975])
+        assert (np.abs(got - p) < 4.0 * np.sqrt(p * (1.0 - p) / found.effective[0]) + 0.01).all(), (got, ends)
+
+
+def test_a_mode_that_a_constraint_cuts_counts() -> None:
+    """Half of the first peak is allowed, and of the second what lies above 0.5 sigma: no maximum is there."""
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.295]], [0.0, 0.0])
+    likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
+    found = sample(likelihood, "none", seed=2, progress=False)
+    part = special.ndtr(-0.5) / (special.ndtr(-0.5) + 0.5)
+    share = found.weight[found["x"] > 0.0].sum()
+    assert abs(share - part) < 4.0 * np.sqrt(part * (1.0 - part) / found.effective[0])
+
+
+def test_particles_are_draws_of_the_posterior() -> None:
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0], sigma=0.05)
+    target, exact = Target(likelihood), np.log(2.0 * np.pi * 0.05**2 * (1.0 + np.exp(-1.0)) / 16.0)
+    off, share = [], []
+    for seed in range(8):
+        unit = cover(2, 1024, np.random.default_rng(seed))
+        found = temper(target, unit, target.log_likelihood_of_unit(unit), seed, 10**6)
+        assert found.complete
+        off.append(found.log_evidence - exact)
+        share.append(np.mean(found.theta[:, 0] > 0.0))
+    # Each of some ten steps has weights that are worth half of 512 particles, and modes drift as much.
+    assert np.std(off) < 0.3
+    assert abs(np.mean(off)) < 4.0 * 0.3 / np.sqrt(8)
+    assert abs(np.mean(share) - 1.0 / (1.0 + np.e)) < 4.0 * 0.15 / np.sqrt(8)
+
+
+def test_starts_cover_the_prior() -> None:
+    """Draws about the higher of two broad peaks are all better than any about the lower."""
+    likelihood = two_peaks([[-1.0, 0.0], [1.0, 0.0]], [3.0, 0.0], sigma=0.5)
+    for seed in range(5):
+        starts = starting_points(Ascent(likelihood), 16, np.random.default_rng(seed))
+        assert (starts[:, 0] > 0.3).any()
+        assert (
+            likelihood.log_posterior(starts).max() > likelihood.log_posterior(np.array([[-1.0, 0.0]])) - 0.1
+        )
+
+
+def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without tempering and more rounds, a mode that a single climb has found could have been missed."""
+    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    monkeypatch.setattr(exploration, "_ROUNDS", 0)
+    likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
+    found = biro.maximise(likelihood, seed=1, starts=1)
+    assert found.missed_mass == 1.0
+    found = dataclasses.replace(found, missed_mass=0.12)
+    text = str(found)
+    assert text.startswith("MODES ARE MISSING: an estimated 12 %")
+    assert "--sampler dynesty" in text
+    assert found.cells()[1][3].endswith("?")
+    assert "?" in next(line for line in found.notes() if line.startswith("log-evidence"))
+    assert found.to_dict()["missed_mass"] == 0.12
+    posterior = sample(two_peaks([[-1.2, 0.3]], [0.0]), "none", seed=1, progress=False)
+    assert "MISSING" not in str(posterior.summary())
+    table = dataclasses.replace(
+        posterior, diagnostics={**posterior.diagnostics, "missed_mass": 0.12}
+    ).summary()
+    assert str(table).startswith("MODES ARE MISSING: an estimated 12 %")
+    assert table.cells()[1][4].endswith("?")
+    assert table.to_dict()["missed_mass"] == 0.12
+    assert "?" in table.evidence_lines()[0]
+
+
+def test_a_normal_posterior_carries_no_warning() -> None:
+    """One peak, of a noise that is fitted or not: nothing is missed, and nothing is said."""
+    for seed in range(5):
+        found = biro.maximise(two_peaks([[0.3, -0.4]], [0.0], sigma=0.1), seed=seed)
+        assert (found.missed_mass, found.warnings(), found.is_doubtful) == (0.0, [], False)
+
+
+def test_a_maximum_that_is_not_normal_is_said() -> None:
+    """A narrow peak on a wide one with most of the probability: its curvature is that of the first."""
+
+    def value_and_slope(theta):
+        peak = 1.0 - 0.5 * (theta**2).sum(axis=1) / 0.1**2
+        floor = -0.5 * (theta**2).sum(axis=1)
+        value = np.logaddexp(peak, floor)
+        part = np.exp(peak - value)[:, None]
+        return value, -theta * (part / 0.1**2 + (1.0 - part))
+
+    likelihood = Analytic([Flat(-6, 6, "x"), Flat(-6, 6, "y")], value_and_slope)
+    text = str(biro.maximise(likelihood, seed=1))
+    assert text.startswith("THE POSTERIOR IS NOT NORMAL: it is ")
+    found = sample(likelihood, "none", seed=1, progress=False)
+    exact = np.log(2.0 * np.pi * (1.0 + np.e * 0.1**2) / 144.0)
+    assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
+    assert found.log_evidence_err < 0.1
+
+
+def test_an_end_beyond_a_constraint_costs_no_other() -> None:
+    """The density rises to the end of the prior, and is 0 there, as of equal axes by a rounding."""
+
+    class Open(SmoothGaussian):
+        def log_likelihood(self, theta):
+            return np.where(theta[:, 0] < 1.0, super().log_likelihood(theta), -np.inf)
+
+        def log_posterior_and_gradient(self, theta):
+            value, slope = super().log_posterior_and_gradient(theta)
+            out = ~(theta[:, 0] < 1.0)
+            return np.where(out, -np.inf, value), np.where(out[:, None], np.nan, slope)
+
+    likelihood = Open([Flat(0, 1, "a"), Flat(-1, 1, "b")], [5.0, 0.2], np.eye(2) * 0.1)
+    found = biro.maximise(likelihood, seed=1, starts=64)
+    assert found["a"] == pytest.approx(1.0, abs=1e-3)
+    assert found["b"] == pytest.approx(0.2, abs=1e-3)
+
+
+@pytest.mark.parametrize("sampler", ["emcee", "nuts", "none"])
+def test_an_interrupted_run_without_a_folder_saves_nothing(sampler: str) -> None:
+    likelihood, n_call = two_peaks([[-1.2, 0.3]], [0.0]), 0
+    inner = likelihood.log_posterior_and_gradient
+
+    def interrupted(theta):
+        nonlocal n_call
+        n_call += 1
+        if n_call == 3:
+            signal.raise_signal(signal.SIGINT)
+        return inner(theta)
+
+    likelihood.log_posterior_and_gradient = interrupted
+    with pytest.raises(RunInterrupted, match="nothing was saved, because there is no run directory"):
+        sample(likelihood, sampler, seed=1, progress=False)
+
+
+def test_emcee_begins_in_all_fringes(tmp_path: Path) -> None:
+    data = one_baseline([1760.0, 1750.0], 2.0, 0.6, seed=3)
+    likelihood, east, height = on_a_line(tmp_path, data, 3.0)
+    weight = np.exp(height - height.max())
+    mean = weight @ east / weight.sum()
+    sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
+    found = sample(likelihood, "emcee", seed=1, progress=False, n_tau=25.0, tau_change=0.2)
+    assert abs(found["s.east"].mean() - mean) < 4.0 * sd / np.sqrt(found.effective[0])
+    assert found["s.east"].std() == pytest.approx(sd, rel=0.2)  # some hundred effective draws
