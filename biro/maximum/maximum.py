@@ -81,6 +81,8 @@ class Maximum(Tabular):
     seed : int
     fits : tuple of PartitionFit
         How well each partition is fitted.
+    doubts : tuple of str
+        What a maximum is biased in, where the likelihood knows.
     """
 
     columns: tuple[Column, ...]
@@ -102,6 +104,7 @@ class Maximum(Tabular):
     n_gradient: int
     seed: int
     fits: tuple[PartitionFit, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -270,7 +273,7 @@ class Maximum(Tabular):
             for column, side in zip(self.columns, self.laplace.side, strict=True)
             if side and column.name.startswith("noise.factor")
         ]
-        lines += fit_warnings(self.fits)
+        lines += [*fit_warnings(self.fits), *self.doubts]
         lines += [exchange_warning(names) for names in self.exchangeable]
         if len(self.modes) > 1:
             lines.append(modes_warning(len(self.modes)) + "; the errors below are those of the first alone")
@@ -357,7 +360,8 @@ def _maximise(
     first = starting_points(ascent, starts, np.random.default_rng(seed))
     climbs = Climbs(ascent, target.columns, first) if many is None else SegmentClimb(ascent, many, first)
     n_search = 0
-    if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree:
+    is_searched = getattr(likelihood, "offers_starts", False)  # when it looked for these
+    if np.ndim(starts) == 0 and target.n_param <= SEARCHABLE and climbs.disagree and not is_searched:
         log.info(
             "only %d of %d starts reached the highest maximum: differential evolution searches the prior",
             climbs.found.n_agree,
@@ -391,6 +395,7 @@ def _maximise(
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=fits_at(likelihood, theta),
+        doubts=tuple(getattr(likelihood, "doubts_of_maximum", list)()),
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)
     if maximum.unidentified:
