@@ -22,18 +22,20 @@ from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.compress import Cells
 from biro.likelihood.density import Array
 from biro.likelihood.engines import EngineOptions, PartitionEngines
+from biro.likelihood.gain_starts import gain_starts, without_gains
 from biro.likelihood.hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
+from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
-from biro.models import ModelError, SkyModel
+from biro.maximum.degeneracies import FLUX_SCALE
+from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 log = logging.getLogger(__name__)
+_BIAS = 0.3
+"""Of the flux scale at a maximum, in its errors, from which on it is said."""
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 
@@ -252,7 +256,7 @@ class Likelihood(Residuals, Closing):
         if self._inner is None:
             return self
         full = copy.copy(self)
-        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver", "_without_cells"):
+        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver", "_without_cells", "_closures"):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         model = self._at_samples(self.full_model)
@@ -388,6 +392,30 @@ class Likelihood(Residuals, Closing):
         moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
         return moved
 
+    def start_points(self, seed: int) -> Array:
+        """Where the climb to the maximum begins beside gains, (n_start, n_param); none where there are no gains.
+
+        At the maximum of the closures of the same data and sky (`biro.likelihood.gain_starts`).
+        """
+        if self._closures is None:
+            return np.empty((0, self.n_param))
+        return gain_starts(self, self._closures, seed)
+
+    @property
+    def offers_starts(self) -> bool:
+        """Whether `start_points` has any: the search of the whole prior is that of closures then."""
+        return self._closures is not None
+
+    @cached_property
+    def _closures(self) -> Likelihood | None:
+        """The likelihood of the closures of the same data and sky, beside gains that theta lacks."""
+        return without_gains(self) if self.gains in INNER_GAINS and self.n_param else None
+
+    def of_closures(self, sky: SkyModel) -> Likelihood:
+        """The likelihood of the closures of the same data, for a sky without gains."""
+        options = self._options.keywords()
+        return Likelihood(self.described, sky, **options, gains="closures", average="none")
+
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
 
@@ -445,6 +473,29 @@ class Likelihood(Residuals, Closing):
             return undetermined(self.full, beside=[*self.parameter_names, *marginal])
         is_open = self.model.has_fitted_gains or self.gains == "closures"
         return undetermined(self) if is_open else ""
+
+    def doubts_of_maximum(self) -> list[str]:
+        """What the maximum of the posterior is biased in, though samples of it are not.
+
+        The density per unit of a log-normal amplitude has its maximum at exp(-sd^2), that per unit of its
+        logarithm, at 1. Where data leave the flux scale to n such amplitudes, they are all low together, and
+        fluxes high by sd sqrt(n) of their errors.
+        """
+        priors = [
+            p.prior for p in self.parameters if p.name.startswith("gain") and ".amplitude" in p.name
+        ]
+        sd = np.array([prior.sd for prior in priors if isinstance(prior, LogNormal)])
+        if not sd.size or FLUX_SCALE not in self.undetermined:
+            return []
+        information = float(np.sum(sd**-2.0))
+        sigma, part = sd.size / np.sqrt(information), 2.0 * sd.size / information
+        if sigma < _BIAS:
+            return []
+        return [
+            f"The flux scale of this maximum is {np.expm1(part):.1%} too high, {sigma:.1f} times its error: "
+            f"the densities of {sd.size} log-normal amplitudes of gains have their maxima below their medians. "
+            'Take the mean of samples, or gains="marginalise"'
+        ]
 
     @cached_property
     def lone_gains(self) -> str:

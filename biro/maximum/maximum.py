@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -409,11 +410,13 @@ def _maximise(
         climbs = SegmentClimb(ascent, many, first)
     else:
         climbs = Climbs(ascent, target.columns, first)
-        if np.ndim(starts) == 0:
+        # A likelihood that offers starts looked for them in the whole prior.
+        if np.ndim(starts) == 0 and not getattr(likelihood, "offers_starts", False):
             explored = explore(target, ascent, climbs, len(first), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
+    doubts: Sequence[str] = getattr(likelihood, "doubts_of_maximum", list)()
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(
         columns=target.columns,
@@ -437,7 +440,7 @@ def _maximise(
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=diagnosis.fits,
-        remarks=diagnosis.warnings,
+        remarks=(*diagnosis.warnings, *doubts),
         error_factor=diagnosis.error_factor,
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)

@@ -12,6 +12,8 @@ from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood, n_data_of, solves_gains
 
 Array = NDArray[np.float64]
+N_BESIDE = 2
+"""Draws of the prior beside points that a likelihood offers, as one with gains does."""
 N_SCREEN, N_SOLVED = 64, 4
 """Points of the prior for each start, and where gains are solved for beside each point."""
 
@@ -35,7 +37,9 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
         if starts < 1:
             raise InputError(f"starts must be at least 1, got {starts}")
-        return _covering(likelihood, int(starts), rng)
+        offered = _offered(likelihood, rng)
+        n_draw = min(int(starts), N_BESIDE) if len(offered) else int(starts)
+        return np.concatenate([offered, _covering(likelihood, n_draw, rng)])
     theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
     if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
         raise InputError(
@@ -45,6 +49,16 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     if outside.any():
         raise InputError(_outside(likelihood, theta[int(np.argmax(outside))]))
     return theta
+
+
+def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> Array:
+    """Points (n_point, n_param) at which a likelihood expects its maximum, with fitted noise factors."""
+    nothing = np.empty((0, likelihood.n_param))
+    theta: Array = getattr(likelihood, "start_points", lambda seed: nothing)(int(rng.integers(2**31)))
+    if not len(theta):
+        return nothing
+    theta = with_best_noise(likelihood, theta)
+    return theta[np.isfinite(likelihood.log_posterior(theta))]
 
 
 def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:

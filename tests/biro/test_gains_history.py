@@ -38,12 +38,16 @@ SKIES = {
     "noise terms": a_sky(WIDE, TERMS),
     "fluxes": two(TURNING, noise=DECADES),
 }
-CASES = [
-    *((name, gains) for name in ("gains", "steps", "noise terms", "fluxes") for gains in ("marginalise", "solve")),
-    ("spread", "marginalise"),
-    ("gains", "sample"),
-    ("noise terms", "sample"),
-    ("gains", "closures"),
+# Of a high signal, and of one at which phases of single integrations are known to a radian.
+CASES: list[tuple[str, Gains, float]] = [
+    ("gains", "marginalise", 0.02),
+    ("gains", "solve", 1.0),
+    ("steps", "solve", 0.02),
+    ("noise terms", "marginalise", 1.0),
+    ("spread", "marginalise", 0.02),
+    ("fluxes", "solve", 0.02),
+    ("gains", "sample", 0.02),
+    ("gains", "closures", 0.02),
 ]
 
 
@@ -65,21 +69,19 @@ def batches(likelihood: biro.Likelihood, n: int) -> np.ndarray:
     return likelihood.prior_transform(unit)
 
 
-# Of a high signal, and of one at which phases of single integrations are known to a radian.
-@pytest.mark.parametrize("noise", [0.02, 1.0])
-@pytest.mark.parametrize(("name", "gains"), CASES)
+@pytest.mark.parametrize(("name", "gains", "noise"), CASES)
 def test_calls_before_do_not_change_a_value(name: str, gains: Gains, noise: float) -> None:
-    """ln L after 100 calls in batches, 100 gradients and the information, and of a new object."""
+    """ln L after 60 calls in a batch, 60 gradients and the information, and of a new object."""
     sky = SKIES[name]
     data, sky = data_of(sky, noise), replace(sky, gain=None) if gains == "closures" else sky
     used = biro.Likelihood(data, sky, backend="cpu", gains=gains)
-    theta = batches(used, 100)
+    theta = batches(used, 60)
     values = [used.log_likelihood(theta)]
     for i in np.random.default_rng(2).permutation(len(theta)):
         used.log_likelihood_and_gradient(theta[i])
     used.fisher(theta[0])
     values.append(used.log_likelihood(theta))
-    for i in (0, 5, 37, 99):
+    for i in (5, 37, 59):
         new = float(np.squeeze(biro.Likelihood(data, sky, backend="cpu", gains=gains).log_likelihood(theta[i])))
         for value in values:
             # Searches that end at the same maximum leave 1e-11 of ln L, or 1e-8 where ln L is small; without

@@ -9,7 +9,7 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.models import Gain, Leakage, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
+from biro.models import Feeds, Gain, Leakage, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
 from tests.biro.test_fitted_gains import small
 
 FREE_PHASES = PerSegment(Uniform(-180, 180, "deg"), per="integration")
@@ -90,6 +90,7 @@ def test_closures_beside_leakages_leave_the_phase_between_feeds_open() -> None:
         ],
         noise=Noise(factor=1.0),
         leakage=Leakage(d_r=free, d_l=free),
+        feeds=Feeds(mount="equatorial"),
     )  # fmt: skip
     for fixed in (True, False):
         sources = [sky.sources[0], sky.sources[1]]
