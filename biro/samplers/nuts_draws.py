@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from biro.errors import RunError
 from biro.files.atomic import write_atomic
-from biro.samplers.whitened import Frame
+from biro.samplers.coordinates.whitened import Frame
 
 log = logging.getLogger(__name__)
 

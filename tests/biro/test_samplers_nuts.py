@@ -23,9 +23,9 @@ from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.chains import unwound
+from biro.samplers.coordinates.walls import Walls
+from biro.samplers.coordinates.whitened import Frame, Whitened
 from biro.samplers.gate import ClosedError, Gate
-from biro.samplers.walls import Walls
-from biro.samplers.whitened import Frame, Whitened
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}

@@ -14,9 +14,9 @@ from biro.maximum.ascent import width_of_priors
 from biro.maximum.laplace import Laplace
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
-from biro.samplers.open_angles import OF_TURN, open_angles
-from biro.samplers.straight import Forms, Straight
-from biro.samplers.walls import Walls, regression, walls_of
+from biro.samplers.coordinates.open_angles import OF_TURN, open_angles
+from biro.samplers.coordinates.straight import Forms, Straight
+from biro.samplers.coordinates.walls import Walls, regression, walls_of
 from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
 
 Array = NDArray[np.float64]
@@ -87,13 +87,12 @@ class Frame(NamedTuple):
 class Whitened:
     """The posterior in coordinates in which it is about a standard normal distribution.
 
-    theta = change(middle + factor z), with coordinates w in which it has no bends (`biro.samplers.straight`),
-    the middle at the maximum of the density of w or near it (`about`), and factor factor^T the covariance
+    theta = change(middle + factor z), with coordinates w in which it has no bends (`straight`), the
+    middle at the maximum of the density of w or near it (`about`), and factor factor^T the covariance
     there, as its curvature says, or the Fisher information where that is better known. What neither
     determines keeps the scale of its prior.
 
-    Angles that turn together without an effect would do so for ever (`biro.samplers.open_angles`). The
-    density is multiplied by a window about one of them,
+    Angles that turn together without an effect would do so for ever (`open_angles`). The density is multiplied by a window about one of them,
 
         g(w) = 1/(1 + exp(-(w + pi)/h)) - 1/(1 + exp(-(w - pi)/h)),
 

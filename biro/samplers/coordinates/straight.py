@@ -25,7 +25,7 @@ from biro.maximum.ascent import width_of_priors
 from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.prior import LogNormal, LogUniform
-from biro.samplers.walls import ROOM
+from biro.samplers.coordinates.walls import ROOM
 from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
