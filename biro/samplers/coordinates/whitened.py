@@ -92,7 +92,8 @@ class Whitened:
     there, as its curvature says, or the Fisher information where that is better known. What neither
     determines keeps the scale of its prior.
 
-    Angles that turn together without an effect would do so for ever (`open_angles`). The density is multiplied by a window about one of them,
+    Angles that turn together without an effect would do so for ever (`open_angles`). The density is
+    multiplied by a window about one of them,
 
         g(w) = 1/(1 + exp(-(w + pi)/h)) - 1/(1 + exp(-(w - pi)/h)),
 
