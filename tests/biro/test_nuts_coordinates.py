@@ -159,7 +159,7 @@ def with_normal_amplitudes(eht: dict[str, np.ndarray], per: str = "scan") -> Sky
 def test_the_exercise_is_normal_in_these_coordinates(
     eht: dict[str, np.ndarray], observation: biro.Observation
 ) -> None:
-    """ln p(z) is ln p(0) - z^2 / 2 to a few tenths; in y alone it is off by thousands in 179 dimensions."""
+    """ln p(z) is ln p(0) - z^2 / 2 to a few tenths; in y alone it is off by hundreds, of 179 dimensions."""
     likelihood = biro.Likelihood(observation, with_normal_amplitudes(eht), backend="cpu")
     laplace = biro.maximise(likelihood, seed=1, starts=true_theta(eht, likelihood)[None]).laplace
     density = Whitened.about(likelihood, laplace)
