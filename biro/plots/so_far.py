@@ -97,10 +97,10 @@ def _samples(
         case NestedOptions():
             return _nested(folder, record, target, options, provenance)
         case NutsOptions():
+            from biro.samplers.coordinates.whitened import Whitened
             from biro.samplers.nuts import NutsRun
             from biro.samplers.nuts_draws import FILE as DRAWS
             from biro.samplers.nuts_draws import DrawsFile
-            from biro.samplers.whitened import Whitened
             from biro.target.protocol import differentiable
 
             saved = DrawsFile(folder / DRAWS, record["run_id"]).read(options.n_chain, target.n_param)

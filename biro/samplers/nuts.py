@@ -29,11 +29,11 @@ from biro.samplers.chains import (
     weights_of_modes,
 )
 from biro.samplers.context import RunContext
+from biro.samplers.coordinates.whitened import Whitened
 from biro.samplers.gate import Gate
 from biro.samplers.normal_approximation import MaximumFile
 from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.options import NutsOptions
-from biro.samplers.whitened import Whitened
 from biro.target.checked import Target
 from biro.target.protocol import differentiable
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from biro.errors import RunError
 from biro.files.atomic import write_atomic
-from biro.samplers.whitened import Frame
+from biro.samplers.coordinates.whitened import Frame
 
 log = logging.getLogger(__name__)
 
@@ -263,8 +263,8 @@ class DrawsFile:
     def save(self, frame: Frame, draws: Draws) -> None:
         """Write them. A full disk is reported once and tried again."""
         begun, data = time.monotonic(), io.BytesIO()
-        arrays: dict[str, Any] = draws.so_far()._asdict()  # arrays and numbers
-        np.savez(data, **arrays, **frame.arrays(), run_id=self._run_id)
+        arrays: dict[str, Any] = {**draws.so_far()._asdict(), **frame.arrays()}  # arrays and numbers
+        np.savez(data, **arrays, run_id=self._run_id)
         try:
             write_atomic(self._path, data.getbuffer())
         except OSError as error:

@@ -13,7 +13,7 @@ from biro.errors import RunError
 from biro.maximum.segments import precision
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.models import Noise, PointSource, SkyModel, Uniform
-from biro.samplers.whitened import Frame, Whitened
+from biro.samplers.coordinates.whitened import Frame, Whitened
 from tests.biro.test_fitted_gains import drifting, simulated, small
 
 NOISE = 0.02

@@ -1,4 +1,4 @@
-"""The coordinates of NUTS: changes and their inverses, closed forms with walls and turns, gains beside a sky."""
+"""The coordinates of NUTS: changes and inverses, closed forms with walls and turns, gains beside a sky."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from scipy import stats
 import biro
 from biro.models import Gain, Leakage, LogNormal, Normal, PerSegment, SkyModel
 from biro.models.bound.prior.unconstrained import Unconstrained
-from biro.samplers.open_angles import open_angles
-from biro.samplers.straight import HANDS, LINE, LOG, POLAR, UNBOUNDED, Straight
-from biro.samplers.walls import Walls, walls_of
-from biro.samplers.whitened import Whitened
+from biro.samplers.coordinates.open_angles import open_angles
+from biro.samplers.coordinates.straight import HANDS, LINE, LOG, POLAR, UNBOUNDED, Straight
+from biro.samplers.coordinates.walls import Walls, walls_of
+from biro.samplers.coordinates.whitened import Whitened
 from tests.biro.test_antenna_terms import eht, free_sky, observation
 from tests.biro.test_fitted_gains import TURN, true_theta
 
@@ -63,7 +63,7 @@ def test_walls_are_where_a_parameter_or_one_that_follows_it_ends() -> None:
     precision = np.outer(both, both) / 1e-6 + np.outer(third, third) / 1e-4 + np.diag([0.1, 0.1, 0.0])
     middle, low, high = np.array([0.5, 0.5, 0.5]), np.array([0.0, -1.0, 0.0]), np.array([1.0, 0.8, 1.0])
     walls, moved = walls_of(precision, middle, low, high)
-    assert walls.index.tolist() == [1]  # whose limit is the nearest
+    assert walls.which.tolist() == [1]  # whose limit is the nearest
     # Its own limit; and three sigmas of a, 0.003, behind where a ends.
     assert (walls.low[0], walls.high[0]) == pytest.approx((-0.003, 0.8), abs=1e-4)
     np.testing.assert_array_equal(moved, middle)
@@ -74,7 +74,7 @@ def test_walls_are_where_a_parameter_or_one_that_follows_it_ends() -> None:
     # Differences in steps h: h^2, and roundings / h.
     np.testing.assert_allclose((by[0].away - by[1].away) / 2e-5, np.exp(here.log_slope), rtol=1e-7, atol=1e-9)
     np.testing.assert_allclose((by[0].log_slope - by[1].log_slope) / 2e-5, here.bend, rtol=1e-7, atol=1e-9)
-    assert not Walls.none().index.size
+    assert not Walls.none().which.size
 
 
 def test_a_ridge_between_limits_has_its_closed_form() -> None:
@@ -159,7 +159,7 @@ def with_normal_amplitudes(eht: dict[str, np.ndarray], per: str = "scan") -> Sky
 def test_the_exercise_is_normal_in_these_coordinates(
     eht: dict[str, np.ndarray], observation: biro.Observation
 ) -> None:
-    """ln p(z) is ln p(0) - z^2 / 2 to a few tenths; in y alone it is off by thousands in 179 dimensions."""
+    """ln p(z) is ln p(0) - z^2 / 2 to a few tenths; in y alone it is off by hundreds, of 179 dimensions."""
     likelihood = biro.Likelihood(observation, with_normal_amplitudes(eht), backend="cpu")
     laplace = biro.maximise(likelihood, seed=1, starts=true_theta(eht, likelihood)[None]).laplace
     density = Whitened.about(likelihood, laplace)

@@ -23,9 +23,9 @@ from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.chains import unwound
+from biro.samplers.coordinates.walls import Walls
+from biro.samplers.coordinates.whitened import Frame, Whitened
 from biro.samplers.gate import ClosedError, Gate
-from biro.samplers.walls import Walls
-from biro.samplers.whitened import Frame, Whitened
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -210,7 +210,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
 
 class Walled(SmoothGaussian):
-    """Two dimensions, normal, and nothing beyond 1.5 standard deviations of the first: trajectories end there."""
+    """Two dimensions, normal, and nothing beyond 1.5 standard deviations of the first."""
 
     def __init__(self) -> None:
         super().__init__([Flat(-50, 50, "a"), Flat(-50, 50, "b")], [0.0, 0.0], np.eye(2))
@@ -229,7 +229,7 @@ class Walled(SmoothGaussian):
 def test_what_is_said_of_a_run_is_of_all_its_processes(
     tmp_path: Path, traces: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trajectories that ended outside and energies as nutpie's own traces have them; gradients as the likelihood counts them."""
+    """What ended outside and energies as nutpie's own traces have them; gradients as counted."""
     options: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 50, "n_draw": 400}
     # The climb from the best draw asks for gradients as well.
     monkeypatch.setattr("biro.samplers.sampling.with_peak", lambda target, posterior: posterior)

@@ -21,7 +21,7 @@ Index = NDArray[np.int64]
 ROOM = 7.0
 """Sigmas between a parameter and each limit of its prior, from which on no draw comes near the limit."""
 _MARGIN = 3.0
-"""Sigmas of a parameter that follows another, by which walls of the latter lie behind limits of the former."""
+"""Sigmas of one that follows, by which the walls lie behind its limits."""
 _MOST = 30
 """Walled parameters."""
 _WIDEST = 1.5
@@ -43,12 +43,12 @@ class Walls(NamedTuple):
 
     Attributes
     ----------
-    index : int64 (n_walled,)
+    which : int64 (n_walled,)
     low, high, stretch : float64 (n_walled,)
         The walls, of w, and s.
     """
 
-    index: Index
+    which: Index
     low: Array
     high: Array
     stretch: Array
@@ -59,7 +59,7 @@ class Walls(NamedTuple):
 
     def moved(self, z: Array, middle: Array) -> Moved:
         """w_a - middle_a of z_a (n, n_walled), with its derivatives."""
-        width, centre = self.high - self.low, middle[self.index]
+        width, centre = self.high - self.low, middle[self.which]
         q = special.logit((centre - self.low) / width) + self.stretch * z
         log_slope = np.log(width * self.stretch) + special.log_expit(q) + special.log_expit(-q)
         bend = self.stretch * (1.0 - 2.0 * special.expit(q))
@@ -67,7 +67,7 @@ class Walls(NamedTuple):
 
     def back(self, away: Array, middle: Array) -> Array:
         """z_a of w_a - middle_a: the inverse of `moved`."""
-        width, centre = self.high - self.low, middle[self.index]
+        width, centre = self.high - self.low, middle[self.which]
         parts = [(x - self.low) / width for x in (centre + away, centre)]
         return np.asarray((special.logit(parts[0]) - special.logit(parts[1])) / self.stretch)
 
@@ -123,7 +123,7 @@ def _reached(
 ) -> tuple[Array, Array]:
     """The walls: limits of the parameters themselves, or of others that follow them closely.
 
-    Others reach their own limits up to `_MARGIN` sigmas later: what is cut off beyond is 4e-4 of a sigma wide.
+    Others reach their own limits up to `_MARGIN` sigmas later; what is cut off beyond is 4e-4 sigma wide.
     """
     low, high = limits[0][index].copy(), limits[1][index].copy()
     others = np.flatnonzero(np.isfinite(limits[0]) & ~np.isin(np.arange(middle.size), index))

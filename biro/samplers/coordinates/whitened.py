@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,9 @@ from biro.maximum.ascent import width_of_priors
 from biro.maximum.laplace import Laplace
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
-from biro.samplers.open_angles import OF_TURN, open_angles
-from biro.samplers.straight import Forms, Straight
-from biro.samplers.walls import Walls, regression, walls_of
+from biro.samplers.coordinates.open_angles import OF_TURN, open_angles
+from biro.samplers.coordinates.straight import Forms, Straight
+from biro.samplers.coordinates.walls import Walls, regression, walls_of
 from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
 
 Array = NDArray[np.float64]
@@ -37,7 +37,7 @@ _STEP = 1e-3
 _CENTRED = 3
 """Steps of Newton's method from the maximum of the density of theta to that of w."""
 _MOST_DENSE = 1500
-"""Parameters up to which a precision by segments is looked at as a whole for walls and open angles: some 5 s."""
+"""Parameters up to which a precision by segments is looked at as a whole: some 5 s."""
 _SOFT = 0.3
 """Radians over which a window about an angle that is open ends."""
 
@@ -65,12 +65,12 @@ class Frame(NamedTuple):
     open: Index
     walls: Walls
 
-    def arrays(self) -> dict[str, Array | Index]:
+    def arrays(self) -> dict[str, Any]:
         """All of it as arrays by name, for a file."""
         return {**self._asdict(), "walls": np.array(self.walls)}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, NDArray[np.generic]]) -> Frame:
+    def of(cls, arrays: Mapping[str, Any]) -> Frame:
         """A frame of `arrays`.
 
         Raises
@@ -80,19 +80,20 @@ class Frame(NamedTuple):
         """
         index, *numbers = np.asarray(arrays["walls"], np.float64)
         walls = Walls(index.astype(np.int64), *numbers)
-        return cls(**{name: arrays[name] for name in cls._fields} | {"walls": walls})
+        middle, factor, form, partner, free = (np.asarray(arrays[name]) for name in cls._fields[:-1])
+        return cls(middle, factor, form, partner, free, walls)
 
 
 class Whitened:
     """The posterior in coordinates in which it is about a standard normal distribution.
 
-    theta = change(middle + factor z), with coordinates w in which it has no bends (`biro.samplers.straight`),
-    the middle at the maximum of the density of w or near it (`about`), and factor factor^T the covariance
+    theta = change(middle + factor z), with coordinates w in which it has no bends (`straight`), the
+    middle at the maximum of the density of w or near it (`about`), and factor factor^T the covariance
     there, as its curvature says, or the Fisher information where that is better known. What neither
     determines keeps the scale of its prior.
 
-    Angles that turn together without an effect would do so for ever (`biro.samplers.open_angles`). The density
-    is multiplied by a window about one of them,
+    Angles that turn together without an effect would do so for ever (`open_angles`). The density is
+    multiplied by a window about one of them,
 
         g(w) = 1/(1 + exp(-(w + pi)/h)) - 1/(1 + exp(-(w - pi)/h)),
 
@@ -132,7 +133,7 @@ class Whitened:
         forms = np.zeros(theta.size, np.int64), np.full(theta.size, -1)
         precision = _Precision(likelihood, laplace, theta) if isinstance(laplace, Laplace) else None
         if straight:
-            of = Forms(likelihood, theta, precision.sigma if precision else _sigma_of(laplace))
+            of = Forms(likelihood, theta, _sigma_of(laplace, precision))
             forms = of.form, of.partner
         change = Straight(likelihood, *forms)
         frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, np.zeros(0, np.int64), Walls.none())
@@ -153,12 +154,12 @@ class Whitened:
         away = np.array([self._change.of_theta(row) for row in theta]) - self.frame.middle
         found = self._root.whiten(away.T).T
         walls = self.frame.walls
-        found[:, : walls.index.size] = walls.back(away[:, walls.index], self.frame.middle)
+        found[:, : walls.which.size] = walls.back(away[:, walls.which], self.frame.middle)
         return found
 
     def value_and_gradient(self, z: Array) -> Array:
         """Log density of z and its derivatives, (n, 1 + n_param); -inf where there is none."""
-        frame, walled = self.frame, slice(self.frame.walls.index.size)
+        frame, walled = self.frame, slice(self.frame.walls.which.size)
         w = self._w(z)
         change = self._change.at(w)
         theta = np.clip(self._likelihood.model.wrap(change.theta), self._low, self._high)
@@ -174,7 +175,7 @@ class Whitened:
 
     def _w(self, z: Array) -> Array:
         walls, away = self.frame.walls, z.copy()
-        away[:, : walls.index.size] = walls.moved(z[:, : walls.index.size], self.frame.middle).away
+        away[:, : walls.which.size] = walls.moved(z[:, : walls.which.size], self.frame.middle).away
         return self.frame.middle + _by_row(self._root.draw, away)
 
     def _centred(self) -> Whitened:
@@ -215,19 +216,19 @@ def _with_axes(frame: Frame, precision: Array, change: Straight, *, always: bool
     """
     walls, middle = walls_of(precision, frame.middle, *change.limits)
     inner = np.ones(middle.size, bool)
-    inner[walls.index] = False
+    inner[walls.which] = False
     within = precision[np.ix_(inner, inner)].copy()
     values, vectors, scale = _modes(within)
     free = open_angles(values, vectors.T / scale, change.is_angle[inner])
     frame = frame._replace(middle=middle, open=np.flatnonzero(inner)[free], walls=walls)
-    if not (always or walls.index.size or free.size):
+    if not (always or walls.which.size or free.size):
         return frame
     if free.size:
         within[free, free] += OF_TURN
         values, vectors, scale = _modes(within)
     factor = np.zeros(precision.shape)
-    factor[:, : walls.index.size] = regression(precision, walls.index)[0]
-    factor[inner, walls.index.size :] = vectors / np.sqrt(values) / scale[:, None]
+    factor[:, : walls.which.size] = regression(precision, walls.which)[0]
+    factor[inner, walls.which.size :] = vectors / np.sqrt(values) / scale[:, None]
     return frame._replace(factor=factor)
 
 
@@ -301,8 +302,13 @@ def _with_information(
     return np.asarray(found * np.outer(scale, scale))
 
 
-def _sigma_of(laplace: SegmentLaplace) -> Callable[[Array], float]:
-    return lambda along: float(np.sqrt(along @ laplace.precision.solve(along[:, None])[:, 0]))
+def _sigma_of(laplace: Laplace | SegmentLaplace, precision: _Precision | None) -> Callable[[Array], float]:
+    """One standard deviation of theta along a direction (n_param,)."""
+    if precision is not None:
+        return precision.sigma
+    root = laplace.precision if isinstance(laplace, SegmentLaplace) else None
+    assert root is not None, "Laplace has a `_Precision`"
+    return lambda along: float(np.sqrt(along @ root.solve(along[:, None])[:, 0]))
 
 
 class _Dense:

@@ -7,8 +7,8 @@ bounds they are arcs, which no linear change of coordinates makes round. Here th
 
     LINE    x = scale w                            a parameter far from the limits of its prior
     LOG     x = exp(w)                             an amplitude of a gain, a flux density beside amplitudes
-    POLAR   a + ib = exp(w_a + i w_b)              Q + iU and leakages of circular feeds, U + iV of linear ones
-    HANDS   a + b = exp(w_a), a - b = exp(w_b)     I + V and I - V, or I + Q and I - Q: what each feed receives
+    POLAR   a + ib = exp(w_a + i w_b)              Q + iU, U + iV of linear feeds; a leakage
+    HANDS   a + b = exp(w_a), a - b = exp(w_b)     I + V and I - V, what feeds receive; or I +- Q
 
 All other parameters keep the coordinates y of `biro.models.bound.prior.unconstrained`.
 """
@@ -25,7 +25,7 @@ from biro.maximum.ascent import width_of_priors
 from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.prior import LogNormal, LogUniform
-from biro.samplers.walls import ROOM
+from biro.samplers.coordinates.walls import ROOM
 from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
