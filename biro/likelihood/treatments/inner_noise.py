@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.noise.seen_sky import SeenSky
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.likelihood.treatments.seen_sky import SeenSky
 from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.maximum.differences import falls
 from biro.models import BoundModel

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.noise.noise_fisher import NoiseFisher
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.noise_fisher import NoiseFisher
 from biro.likelihood.treatments.varied_noise import VariedNoise, weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -48,7 +48,8 @@ class VisibilitiesWithNoiseTerms:
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
         law = "Student-t" if model.model.noise.distribution == "student-t" else "Gaussian"
         self.noise = f"{law} noise that differs among baselines"
-        self.identity: list[str] = []
+        # Until version 0.2 it followed the data: other values of the same model.
+        self.identity = ["systematic of the model"] if self._terms.follows_model else []
         self.lines = self._varied.lines
 
     def chi2(self, batch: ThetaBatch) -> Array:
