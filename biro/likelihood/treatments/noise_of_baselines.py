@@ -125,7 +125,7 @@ class NoiseOfBaselines:
             residual[rows] = difference * (hold * inverse / variance)
             if self._follows:
                 residual[rows] -= 2.0 * parts[1, rows] * inverse * by_variance * flat[rows]
-        by_number, by_factor = self._pulled(by_row, numbers, factor)
+        by_number, by_factor = self.pulled(by_row, numbers, factor)
         return Slopes(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
 
     def log_norm(self, model: Model, numbers: Array, factor: float) -> float:
@@ -153,7 +153,7 @@ class NoiseOfBaselines:
             by_row[rows] = _moments(by_variance, inverse, power)
             if by_vis is not None and flat is not None:
                 by_vis[rows] = 2.0 * parts[1, rows] * inverse * by_variance * flat[rows]
-        by_number, by_factor = self._pulled(by_row, numbers, factor)
+        by_number, by_factor = self.pulled(by_row, numbers, factor)
         return by_number, by_factor, None if by_vis is None else by_vis.reshape(self._shape)
 
     def weight(self, model: Model, numbers: Array, factor: float) -> Array:
@@ -264,8 +264,8 @@ class NoiseOfBaselines:
         ]
         return [*columns, (of_factor, 1, 2.0 * factor * fraction**2)] if self._factor_of_all else columns
 
-    def _pulled(self, by_row: Array, numbers: Array, factor: float) -> tuple[Array, float]:
-        """Derivatives with respect to the numbers and to s, from those to the parts of rows (n_row, 3)."""
+    def pulled(self, by_row: Array, numbers: Array, factor: float) -> tuple[Array, float]:
+        """Derivatives by the numbers and by s, from those by s^2 s_p s_q, f^2 and a^2 of rows (n_row, 3)."""
         found = np.zeros(self._n_number + 1)
         for place, kind, slope in self._columns(numbers, factor):
             found += np.bincount(place, by_row[:, kind] * slope, minlength=len(found))
