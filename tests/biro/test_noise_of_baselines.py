@@ -143,7 +143,9 @@ def test_students_t_has_the_variance_of_each_visibility(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", [ANTENNAS + ADDITIVE, WITH_SYSTEMATIC, "[noise]\nsystematic = 0.5\n", STUDENT]
 )
-def test_fisher_information_is_the_mean_of_squared_slopes(tmp_path: Path, text: str) -> None:
+def test_fisher_information_is_the_mean_of_squared_slopes(
+    tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Over data that are drawn with the noise of one theta: E (d ln L) (d ln L)^T."""
     model = sky(ONE_SOURCE + text, tmp_path)
     likelihood = biro.Likelihood(observation(), model)
@@ -170,3 +172,6 @@ def test_fisher_information_is_the_mean_of_squared_slopes(tmp_path: Path, text: 
     np.testing.assert_allclose(found, found.T, rtol=1e-12)
     change = rng.standard_normal(likelihood.n_param)
     np.testing.assert_allclose(likelihood.fisher_product(theta, change), found @ change, rtol=1e-10)
+    # Of large data the matrix is made of products.
+    monkeypatch.setattr("biro.likelihood.noise.noise_fisher._MOST_BYTES", 0)
+    np.testing.assert_allclose(likelihood.fisher(theta), found, rtol=1e-9, atol=1e-9 * np.abs(found).max())

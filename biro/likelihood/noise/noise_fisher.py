@@ -33,6 +33,8 @@ from biro.models.bound.theta_batch import ThetaBatch
 Array = NDArray[np.float64]
 _BYTES = 256 << 20
 """Of changes of visibilities that are made at a time."""
+_MOST_BYTES = 1 << 30
+"""Of n of all parameters: above it, products with single changes make the matrix, which takes longer."""
 
 
 class NoiseFisher(Fisher):
@@ -88,8 +90,12 @@ class NoiseFisher(Fisher):
 
     def matrix(self) -> Array:
         """F, float64 (n_param, n_param)."""
+        one = np.eye(self._model.n_param)
+        if 8 * len(one) * max(vis.size for vis in self._vis) > _MOST_BYTES:
+            by_product = np.array([self.product(each[None]) for each in one])
+            return np.asarray(0.5 * (by_product + by_product.T))
         found = super().matrix()
-        for i, each in self._relative(np.eye(self._model.n_param)):
+        for i, each in self._relative(one):
             found += self._products(i, each, self._of_dof[i], 0.5 * self._n_data[i])
         return found
 

@@ -100,7 +100,10 @@ class VisibilitiesWithNoiseTerms:
         vis = self._predicted(batch)
         stated = [part.weight for part in self._observation.partitions]
         sums = WeightedSums(self._engines, stated, self.weights(batch, vis))
-        return NoiseFisher(self._model, self._engines, sums, self.n_data, batch, self._varied, vis)
+        shared = self._model, self._engines, sums, self.n_data, batch
+        if self._terms.follows_model:
+            return NoiseFisher(*shared, self._varied, vis)
+        return Fisher(*shared, self._varied.information(batch, None))
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the weights that their noise has, but for the noise factor of the partition."""
