@@ -196,9 +196,11 @@ def with_systematic(observation: Observation, fraction: float, vis: Iterable[Vis
     fraction : float
         As 0.02.
     vis : iterable of complex (n_row, n_chan, n_corr), Jy
-        V of each partition: what the model expects of the data, never the data themselves, of which those
-        that noise made smaller would count more.
+        V of each partition: what the model expects of the data. Of the data themselves, those that noise made
+        smaller would count more; they are for closures, whose gains are not known.
     """
+    if fraction == 0.0:
+        return observation
     parts = []
     for part, model in zip(observation.partitions, vis, strict=True):
         power = np.abs(model).astype(np.float64) ** 2

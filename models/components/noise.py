@@ -134,10 +134,10 @@ class Noise:
 
     def _check_distribution(self) -> None:
         if self.distribution == "student-t":
-            if self.has_terms:
+            if self.of_antennas or self.additive is not None or self.edges:
                 raise ModelError(
                     'distribution = "student-t" is for one factor of all baselines: leave out '
-                    'per = "antenna", systematic, additive and edges'
+                    'per = "antenna", additive and edges'
                 )
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))

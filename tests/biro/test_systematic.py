@@ -124,6 +124,21 @@ def test_beside_unknown_gains_fluxes_are_unbiased() -> None:
     assert np.mean(np.square(found)) == pytest.approx(1.0, abs=4.0 * np.sqrt(2.0 / 12))
 
 
+def test_beside_gains_the_density_is_normalised() -> None:
+    """The mean of its ratio to the exact density, over data of the latter, with gains that are known."""
+    gain, noise = Gain(amplitude=LogNormal(1e-6)), Noise(factor=1.0, systematic=0.1)
+    ratios = []
+    for seed in range(120):
+        data = drawn(np.random.default_rng([9, seed]), 0.1)
+        exact = biro.Likelihood(data, one_point(noise)).log_likelihood([1.0])
+        beside = biro.Likelihood(data, one_point(noise, gain), gains="marginalise").log_likelihood([1.0])
+        ratios.append(np.exp(beside - exact))
+    error = np.std(ratios) / np.sqrt(len(ratios))
+    # Unless 2 f^2 were taken off for each of 15 baselines, it would be exp(0.3) = 1.35.
+    assert error < 0.1
+    assert np.mean(ratios) == pytest.approx(1.0, abs=3.0 * error)
+
+
 @pytest.mark.parametrize("gains", ["marginalise", "solve"])
 def test_beside_gains_without_a_scale_the_fraction_is_found(gains: Gains) -> None:
     """Of amplitudes about 30, which log-uniform priors do not know, in 2 x 900 numbers and more."""

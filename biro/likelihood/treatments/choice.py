@@ -82,7 +82,9 @@ def treatment_of(
             return FluxesBesideGains(observation, model, engines, full, of_sky, integrate=integrate)
         return InnerGains(observation, model, engines, full, integrate=integrate)
     if gains == "closures":
-        of_closures = Closures if model.noise_terms is None else ClosuresWithNoiseTerms
+        # A fixed fraction of all amplitudes is in the covariance of closures once and for all.
+        is_stated = model.noise_terms is None or model.model.noise.fixed_fraction > 0.0
+        of_closures = Closures if is_stated else ClosuresWithNoiseTerms
         return of_closures(observation, model, engines)
     kind = Visibilities if model.noise_terms is None else VisibilitiesWithNoiseTerms
     return kind(observation, model, engines)

@@ -19,6 +19,7 @@ from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.observation.weighting import with_systematic
 from rime_kernels import Gradient, Rime, Sources
 
 Array = NDArray[np.float64]
@@ -43,7 +44,8 @@ class Closures(OfChiSquared):
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         refuse_model(model)
-        self._closures = ClosureSums.of(observation, engines)
+        self._fraction = model.model.noise.fixed_fraction
+        self._closures = ClosureSums.of(observation, engines, self._fraction)
         super().__init__(observation, model, engines, self._closures, self._closures.normalisation())
         self.lines, self.identity = self._closures.tally.lines(), [repr(SNR_LIMIT)]
 
@@ -52,7 +54,16 @@ class Closures(OfChiSquared):
 
         Visibilities that no closures are made of have no weight then.
         """
-        return self._closures.corrected(self._observation, vis)
+        data = [part.vis for part in self._observation.partitions]
+        return self._closures.corrected(with_systematic(self._observation, self._fraction, data), vis)
+
+    def weights(
+        self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
+    ) -> Sequence[NDArray[np.floating]]:
+        """As they were stated, with a systematic error of the data or, if given, of `vis`."""
+        data = [part.vis for part in self._observation.partitions] if vis is None else vis
+        weighted = with_systematic(self._observation, self._fraction, data)
+        return [part.weight for part in weighted.partitions]
 
 
 def refuse_model(model: BoundModel) -> None:
@@ -93,8 +104,10 @@ class ClosureSums:
         self.closures, self.tally = closures, tally
 
     @classmethod
-    def of(cls, observation: Observation, engines: PartitionEngines) -> ClosureSums:
+    def of(cls, observation: Observation, engines: PartitionEngines, fraction: float = 0.0) -> ClosureSums:
         """The closures of an observation with the noise that its weights state.
+
+        And with a systematic error that is so large a fraction of each amplitude, in quadrature.
 
         Raises
         ------
@@ -102,6 +115,9 @@ class ClosureSums:
             There are no closures.
         """
         closures = [PartitionClosures.of(part) for part in observation.partitions]
+        if fraction > 0.0:
+            pairs = [(each, each.sets.legs) for each in closures]
+            closures = [each.with_noise(legs.variance + fraction**2, legs.thermal) for each, legs in pairs]
         tally = Tally.of(observation, closures)
         tally.refuse_none()
         return cls(engines, observation.partitions, closures, tally)

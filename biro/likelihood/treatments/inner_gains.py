@@ -102,6 +102,8 @@ class InnerGains:
         self.law = inner_noise(observation, model, engines)
         self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
+        if model.model.noise.follows_model:
+            self.identity.append("systematic of the model")  # until version 0.2 of the data
         self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
 
     def chi2(self, batch: ThetaBatch) -> Array:

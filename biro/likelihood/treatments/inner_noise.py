@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 
 from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.noise.seen_sky import SeenSky
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.likelihood.treatments.seen_sky import SeenSky
 from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.maximum.differences import falls
 from biro.models import BoundModel
@@ -134,6 +134,9 @@ class NoiseOfTheta:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
         self._engines, follows = engines, self._varied.terms.follows_model
         self._seen = SeenSky(observation.partitions) if follows else None
+        n = range(len(observation.partitions))
+        # Derivatives by f^2 of rows of what normalises the density.
+        self._lost = [] if self._seen is None else [-2.0 * self._seen.shares(i) for i in n]
         self._last: tuple[bytes, Visibilities] | None = None  # theta, and the visibilities there
         self.stated = [part.weight for part in observation.partitions]
         self.lines, self.is_parameter = self._varied.lines, self._varied.is_parameter
@@ -160,7 +163,10 @@ class NoiseOfTheta:
             one = batch.rows(np.array([b]))
             numbers, vis = self._varied.terms(one.theta)[0], self._followed(one)
             for i, noise in enumerate(self._varied.each):
-                found[b] += noise.log_norm(None if vis is None else vis[i], numbers, one.noise_factor[0, i])
+                factor = one.noise_factor[0, i]
+                found[b] += noise.log_norm(None if vis is None else vis[i], numbers, factor)
+                if self._lost:
+                    found[b] += self._lost[i] @ noise.fraction2(numbers, factor)
         return np.asarray(found)
 
     def slopes(self, batch: ThetaBatch, best: BestGains, slopes: Slopes) -> Array:
@@ -183,6 +189,12 @@ class NoiseOfTheta:
             model = None if vis is None else vis[i]
             found, by_factor[0, i], of_vis = noise.noise_slopes(one, model, numbers, factor[i])
             by_number += found
+            if self._lost:
+                by_row = np.zeros((len(self._lost[i]), 3))
+                by_row[:, 1] = self._lost[i]
+                found, of_factor = noise.pulled(by_row, numbers, factor[i])
+                by_number += found
+                by_factor[0, i] += of_factor
             if of_vis is not None:
                 by_vis.append(of_vis)
         slopes = self._varied.pull_back(by_number, by_factor)[0]

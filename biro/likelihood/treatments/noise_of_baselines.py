@@ -43,12 +43,15 @@ class Slopes:
     by_number : float64 (n_number,)
     by_factor : float
         With respect to s.
+    by_dof : float
+        With respect to the degrees of freedom of Student's t; 0 of Gaussian noise.
     """
 
     value: float
     residual: NDArray[np.complex128]
     by_number: Array
     by_factor: float
+    by_dof: float
 
 
 class NoiseOfBaselines:
@@ -75,37 +78,55 @@ class NoiseOfBaselines:
         self._blocks = [slice(k, k + step) for k in range(0, part.n_row, step)]
 
     @property
+    def used(self) -> NDArray[np.bool_]:
+        """Which visibilities count, (n_row, n_chan n_corr)."""
+        return np.asarray(self._weight > 0)
+
+    @property
     def links(self) -> tuple[Index, Index]:
         """Where the factors of the two antennas of each usable row stand among the numbers."""
         used = (self._weight > 0).any(axis=1)
         return self._first[used], self._second[used]
 
-    def log_likelihood(self, model: NDArray[np.complexfloating], numbers: Array, factor: float) -> float:
-        """ln L of model visibilities (n_row, n_chan, n_corr), for the numbers (n_number,) and s."""
+    def log_likelihood(
+        self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
+    ) -> float:
+        """ln L of model visibilities (n_row, n_chan, n_corr), for the numbers (n_number,) and s.
+
+        With degrees of freedom nu, -(nu/2 + 1) ln(1 + |D - V|^2 / (nu v)) stands for -|D - V|^2 / (2 v).
+        """
         parts, flat, total = self._parts(numbers, factor), model.reshape(self._data.shape), 0.0
         for rows in self._blocks:
             used, _, _, variance = self._variance(rows, parts, flat)
             power = np.where(used, squared(flat[rows] - self._data[rows]), 0.0)
-            total -= float(np.sum(0.5 * power / variance + np.log(variance)) + _LOG_2PI * used.sum())
+            density = _log_density(power / variance, dof) - np.log(variance)
+            total += float(np.sum(density) - _LOG_2PI * used.sum())
         return total
 
-    def slopes(self, model: NDArray[np.complexfloating], numbers: Array, factor: float) -> Slopes:
+    def slopes(
+        self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
+    ) -> Slopes:
         """The same with its derivatives."""
-        parts, flat, total = self._parts(numbers, factor), model.reshape(self._data.shape), 0.0
+        parts, flat = self._parts(numbers, factor), model.reshape(self._data.shape)
+        total = by_dof = 0.0
         by_row = np.empty((len(flat), 3))
         residual = np.empty(self._data.shape, np.complex128)
         for rows in self._blocks:
             used, inverse, power, variance = self._variance(rows, parts, flat)
             difference = np.where(used, flat[rows] - self._data[rows], 0.0)
-            half = 0.5 * squared(difference) / variance
-            total -= float(np.sum(half + np.log(variance)) + _LOG_2PI * used.sum())
-            by_variance = np.where(used, (half - 1.0) / variance, 0.0)
+            ratio = squared(difference) / variance
+            total += float(np.sum(_log_density(ratio, dof) - np.log(variance)) - _LOG_2PI * used.sum())
+            hold: Array | float = 1.0  # what a residual counts for
+            if dof is not None:
+                hold = (dof + 2.0) / (dof + ratio)
+                by_dof += 0.5 * float(np.sum(hold * ratio / dof - np.log1p(ratio / dof)))
+            by_variance = np.where(used, (0.5 * hold * ratio - 1.0) / variance, 0.0)
             by_row[rows] = _moments(by_variance, inverse, power)
-            residual[rows] = difference * (inverse / variance)
+            residual[rows] = difference * (hold * inverse / variance)
             if self._follows:
                 residual[rows] -= 2.0 * parts[1, rows] * inverse * by_variance * flat[rows]
-        by_number, by_factor = self._pulled(by_row, numbers, factor)
-        return Slopes(total, residual.reshape(self._shape), by_number, by_factor)
+        by_number, by_factor = self.pulled(by_row, numbers, factor)
+        return Slopes(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
 
     def log_norm(self, model: Model, numbers: Array, factor: float) -> float:
         """-sum ln v - N ln(2 pi): ln L of data without residuals."""
@@ -132,7 +153,7 @@ class NoiseOfBaselines:
             by_row[rows] = _moments(by_variance, inverse, power)
             if by_vis is not None and flat is not None:
                 by_vis[rows] = 2.0 * parts[1, rows] * inverse * by_variance * flat[rows]
-        by_number, by_factor = self._pulled(by_row, numbers, factor)
+        by_number, by_factor = self.pulled(by_row, numbers, factor)
         return by_number, by_factor, None if by_vis is None else by_vis.reshape(self._shape)
 
     def weight(self, model: Model, numbers: Array, factor: float) -> Array:
@@ -243,8 +264,8 @@ class NoiseOfBaselines:
         ]
         return [*columns, (of_factor, 1, 2.0 * factor * fraction**2)] if self._factor_of_all else columns
 
-    def _pulled(self, by_row: Array, numbers: Array, factor: float) -> tuple[Array, float]:
-        """Derivatives with respect to the numbers and to s, from those to the parts of rows (n_row, 3)."""
+    def pulled(self, by_row: Array, numbers: Array, factor: float) -> tuple[Array, float]:
+        """Derivatives by the numbers and by s, from those by s^2 s_p s_q, f^2 and a^2 of rows (n_row, 3)."""
         found = np.zeros(self._n_number + 1)
         for place, kind, slope in self._columns(numbers, factor):
             found += np.bincount(place, by_row[:, kind] * slope, minlength=len(found))
@@ -252,6 +273,11 @@ class NoiseOfBaselines:
 
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
+
+
+def _log_density(ratio: Array, dof: float | None) -> Array:
+    """ln of the density of |D - V|^2 / v over that at the centre: Gaussian, or Student's t."""
+    return -0.5 * ratio if dof is None else -(1.0 + 0.5 * dof) * np.log1p(ratio / dof)
 
 
 def squared(vis: NDArray[np.complexfloating]) -> Array:

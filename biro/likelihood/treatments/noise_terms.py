@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.noise.noise_fisher import NoiseFisher
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.noise_fisher import NoiseFisher
 from biro.likelihood.treatments.varied_noise import VariedNoise, weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
@@ -46,8 +46,10 @@ class VisibilitiesWithNoiseTerms:
         self._terms, self._noise = self._varied.terms, self._varied.each
         normalisation = Normalisation.of_visibilities(observation.partitions)
         self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
-        self.noise = "Gaussian noise that differs among baselines"
-        self.identity: list[str] = []
+        law = "Student-t" if model.model.noise.distribution == "student-t" else "Gaussian"
+        self.noise = f"{law} noise that differs among baselines"
+        # Until version 0.2 it followed the data: other values of the same model.
+        self.identity = ["systematic of the model"] if self._terms.follows_model else []
         self.lines = self._varied.lines
 
     def chi2(self, batch: ThetaBatch) -> Array:
@@ -66,13 +68,14 @@ class VisibilitiesWithNoiseTerms:
         numbers, found = self._terms(batch.theta), np.full((len(batch), len(self._noise)), np.nan)
         for i, b, sources in self._each(batch):
             vis = self._engines.rimes[i].predict(sources)[0]
-            found[b, i] = self._noise[i].log_likelihood(vis, numbers[b], batch.noise_factor[b, i])
+            factor = batch.noise_factor[b, i]
+            found[b, i] = self._noise[i].log_likelihood(vis, numbers[b], factor, _dof(batch, b, i))
         return np.asarray(found.sum(axis=1))
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
         """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
         numbers, by_number = self._terms(batch.theta), np.zeros((len(batch), self._terms.n_number))
-        value, by_factor = np.zeros(len(batch)), np.zeros((len(batch), len(self._noise)))
+        value, (by_factor, by_dof) = np.zeros(len(batch)), np.zeros((2, len(batch), len(self._noise)))
         gradients, of_model = [], list(batch.sources())
         for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
             rime, parts = self._engines.rimes[i], []
@@ -83,21 +86,24 @@ class VisibilitiesWithNoiseTerms:
                     value[b] = np.nan
                     continue
                 factor = batch.noise_factor[b, i]
-                slopes = self._noise[i].slopes(rime.predict(one)[0], numbers[b], factor)
+                slopes = self._noise[i].slopes(rime.predict(one)[0], numbers[b], factor, _dof(batch, b, i))
                 parts.append(rime.adjoint(one, slopes.residual[None]))
                 value[b] += slopes.value
                 by_number[b] += slopes.by_number
-                by_factor[b, i] = slopes.by_factor
+                by_factor[b, i], by_dof[b, i] = slopes.by_factor, slopes.by_dof
             joined = Gradient.joined(parts)
             gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
-        return value, self._varied.pull_back(by_number, by_factor) - batch.pull_back(gradients)
+        return value, self._varied.pull_back(by_number, by_factor, by_dof) - batch.pull_back(gradients)
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
         vis = self._predicted(batch)
         stated = [part.weight for part in self._observation.partitions]
         sums = WeightedSums(self._engines, stated, self.weights(batch, vis))
-        return NoiseFisher(self._model, self._engines, sums, self.n_data, batch, self._varied, vis)
+        shared = self._model, self._engines, sums, self.n_data, batch
+        if self._terms.follows_model:
+            return NoiseFisher(*shared, self._varied, vis)
+        return Fisher(*shared, self._varied.information(batch, None))
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data with the weights that their noise has, but for the noise factor of the partition."""
@@ -124,6 +130,11 @@ class VisibilitiesWithNoiseTerms:
             for i, sources in enumerate(self._engines.sources(batch))
             for b in np.flatnonzero(~sources.impossible()).tolist()
         ]
+
+
+def _dof(batch: ThetaBatch, b: int, i: int) -> float | None:
+    """Degrees of freedom of Student's t in partition i; None where noise is Gaussian."""
+    return None if batch.noise_dof is None else float(batch.noise_dof[b, i])
 
 
 class WeightedSums:

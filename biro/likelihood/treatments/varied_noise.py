@@ -69,9 +69,9 @@ class VariedNoise:
         parts = tuple(replace(part, weight=weight) for part, weight in pairs)
         return replace(self._observation, partitions=parts)
 
-    def pull_back(self, by_number: Array, by_factor: Array) -> Array:
-        """Derivatives by theta (n_batch, n_param), from those by the numbers and the noise factors."""
-        return np.asarray(self.terms.pull_back(by_number) + self._model.pull_back_noise(by_factor))
+    def pull_back(self, by_number: Array, by_factor: Array, by_dof: Array | None = None) -> Array:
+        """Derivatives by theta (n_batch, n_param), from those by numbers, factors, degrees of freedom."""
+        return np.asarray(self.terms.pull_back(by_number) + self._model.pull_back_noise(by_factor, by_dof))
 
     def information(self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None) -> Array:
         """The information on the noise for a batch of one, float64 (n_param, n_param); `vis` as above."""

@@ -8,7 +8,8 @@ is. For |g|^2 stands what the data have of the power of the sky, on each baselin
 over all times, channels and correlations; or over all data of a partition, where baselines have too few. So
 variances do not determine the flux scale, which gains would take up. With n visibilities in a sum, v depends
 on each of them by 1/n: fluxes are 2 f^2 / n too small. |D|^2 has the noise in it: v is too large, by parts in
-2 f^2.
+2 f^2. As A^2 depends on the data, the density would not be a normalised one: its integral over the data is
+exp(2 f^2) for each A, to first order, whatever sky and thermal noise are. This is taken off (`shares`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ class SeenSky:
     def __call__(self, vis: Visibilities) -> list[NDArray[np.complexfloating]]:
         """A V of each partition, (n_row, n_chan, n_corr), Jy."""
         return [self._of_rows(i, self._ratio(i, one)) * one for i, one in enumerate(vis)]
+
+    def shares(self, i: int) -> Array:
+        """What part each row is of the usable data of an A, float64 (n_row,), of partition i."""
+        used = np.count_nonzero(self._weights[i] > 0, axis=(1, 2)).astype(np.float64)
+        total = np.bincount(self._baselines[i], used)[self._baselines[i]]
+        return np.asarray(np.divide(used, total, out=np.zeros_like(used), where=total > 0.0))
 
     def pull_back(self, vis: Visibilities, slopes: Visibilities) -> list[NDArray[np.complex128]]:
         """Derivatives by V, from those by A V of what depends on |A V| alone; both over the weights w."""

@@ -5,7 +5,13 @@ n those of ln v by the parameters, through the noise and through V of the model 
 
     F = Re(J^H J) / v + n n^T
 
-(Kay 1993, section 3.9: of two real numbers of one variance). So the noise and the sky do mix.
+(Kay 1993, section 3.9: of two real numbers of one variance). So the noise and the sky do mix. Of Student's t
+with nu degrees of freedom, d being the derivatives of nu, it is
+
+    F = (nu + 2) / (nu + 4) Re(J^H J) / v + nu / (nu + 4) n n^T - 2 / ((nu + 2) (nu + 4)) (n d^T + d n^T)
+        + 8 / (nu^2 (nu + 2) (nu + 4)) d d^T
+
+as of a scale s (`biro.likelihood.normalisation.student_information`), ln v being 2 ln s.
 """
 
 from __future__ import annotations
@@ -27,6 +33,8 @@ from biro.models.bound.theta_batch import ThetaBatch
 Array = NDArray[np.float64]
 _BYTES = 256 << 20
 """Of changes of visibilities that are made at a time."""
+_MOST_BYTES = 1 << 30
+"""Of n of all parameters: above it, products with single changes make the matrix, which takes longer."""
 
 
 class NoiseFisher(Fisher):
@@ -59,30 +67,56 @@ class NoiseFisher(Fisher):
         super().__init__(model, engines, sums, n_data, batch, np.zeros((model.n_param,) * 2))
         self._engines, self._varied, self._vis = engines, varied, vis
         self._numbers, self._slopes = varied.terms(batch.theta)[0], varied.slopes()
+        zero = np.zeros((len(vis),) * 2)
+        self._of_dof = model.pull_back_noise(zero, np.eye(len(vis)))  # d of each partition
+        self._by = [self._of_sample(i) for i in range(len(vis))]
+
+    def _of_sample(self, i: int) -> tuple[float, float, float]:
+        """Information of a sample on ln v, on ln v with nu, and on nu."""
+        if self._batch.noise_dof is None:
+            return 1.0, 0.0, 0.0
+        nu = float(self._batch.noise_dof[0, i])
+        both = (nu + 2.0) * (nu + 4.0)
+        return nu / (nu + 4.0), -2.0 / both, 8.0 / (nu**2 * both)
+
+    def _products(self, i: int, each: Array, of_dof: Array, n: float) -> Array:
+        """Sums of what is beside Re(J^H J) / v over n samples, (n_change, n_change)."""
+        of_variance, mixed, of_nu = self._by[i]
+        flat = each.reshape(len(each), -1)
+        cross = mixed * np.outer(flat.sum(axis=1), of_dof)
+        return np.asarray(
+            of_variance * (flat @ flat.T) + cross + cross.T + n * of_nu * np.outer(of_dof, of_dof)
+        )
 
     def matrix(self) -> Array:
         """F, float64 (n_param, n_param)."""
+        one = np.eye(self._model.n_param)
+        if 8 * len(one) * max(vis.size for vis in self._vis) > _MOST_BYTES:
+            by_product = np.array([self.product(each[None]) for each in one])
+            return np.asarray(0.5 * (by_product + by_product.T))
         found = super().matrix()
-        for _, each in self._relative(np.eye(self._model.n_param)):
-            flat = each.reshape(len(each), -1)
-            found += flat @ flat.T
+        for i, each in self._relative(one):
+            found += self._products(i, each, self._of_dof[i], 0.5 * self._n_data[i])
         return found
 
     def product(self, change: Array) -> Array:
         """F v, float64 (n_param,), for a change v of theta, float64 (1, n_param)."""
-        by_number, by_factor = np.zeros((1, self._numbers.size)), np.zeros((1, len(self._vis)))
+        by_number, (by_factor, by_dof) = np.zeros((1, self._numbers.size)), np.zeros((2, 1, len(self._vis)))
         seeds = [np.zeros((1, *vis.shape), np.complex128) for vis in self._vis]
         for i, each in self._relative(change):
             noise, factor = self._varied.each[i], self._batch.noise_factor[0, i]
             at = self._vis[i], self._numbers, factor
-            inverse = noise.weight(*at)
-            # Of these h, -sum h / v - sum ln v has n^T (n v) for its derivatives.
-            half = np.divide(1.0 + each[0], inverse, out=np.zeros_like(inverse), where=inverse > 0.0)
+            inverse, (of_variance, mixed, of_nu) = noise.weight(*at), self._by[i]
+            moved = float(self._of_dof[i] @ change[0])
+            by_dof[0, i] = mixed * each.sum() + 0.5 * self._n_data[i] * of_nu * moved
+            # Of these h, -sum h / v - sum ln v has n (n^T v) for its derivatives.
+            total = 1.0 + of_variance * each[0] + mixed * moved
+            half = np.divide(total, inverse, out=np.zeros_like(inverse), where=inverse > 0.0)
             found, by_factor[0, i], by_vis = noise.noise_slopes(half, *at)
             by_number += found
             if by_vis is not None:
                 seeds[i][0] = by_vis
-        by_noise = self._varied.pull_back(by_number, by_factor)[0]
+        by_noise = self._varied.pull_back(by_number, by_factor, by_dof)[0]
         by_sky = self._batch.pull_back(self._engines.adjoint(self._batch, seeds))[0]
         return np.asarray(super().product(change) + by_noise + by_sky)
 
@@ -93,8 +127,9 @@ class NoiseFisher(Fisher):
         for i, each in self._relative(space.changes):
             segments = space.segment_of_time[i][self._engines.rimes[i].rows.time_index]
             for one in np.unique(segments):
-                flat = each[:, segments == one].reshape(len(each), -1)
-                part = flat @ flat.T
+                own = segments == one
+                n = float(np.count_nonzero(self._varied.each[i].used[own]))
+                part = self._products(i, each[:, own], space.changes @ self._of_dof[i], n)
                 found.corner[...] += part[m:, m:]
                 if one != NONE:
                     part[:m] *= there[one, :, None]

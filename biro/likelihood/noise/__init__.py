@@ -1,0 +1,1 @@
+"""Noise whose variance follows the model: its information, and what it is a fraction of."""
