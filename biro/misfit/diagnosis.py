@@ -17,7 +17,7 @@ from biro.misfit.finding import Finding
 from biro.misfit.lines import HANDS, OF_RESIDUALS, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
-from biro.misfit.residual_data import ResidualData
+from biro.misfit.residual_data import ResidualData, without_tails
 from biro.misfit.suspicion import suspicion
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
@@ -205,8 +205,15 @@ def _findings(
     if key == last:
         return list(known)
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
-    found = find_causes(used, names, has_outliers=any(fit.has_tails for fit in fits))
+    has_tails = any(fit.has_tails for fit in fits)
+    if has_tails:
+        dof = likelihood.noise_dof(theta)  # type: ignore[attr-defined]
+        of_used = [float(nu) for nu, fit in zip(dof, fits, strict=True) if fit.n_vis]
+        used = [without_tails(each, nu) for each, nu in zip(used, of_used, strict=True)]
+    found = find_causes(used, names, has_outliers=has_tails)
     found = [each for each in found if each.significance > CERTAIN]
+    if has_tails:  # such noise has places that scatter more
+        found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
     _FOUND[likelihood] = key, tuple(found)
     return found
 
