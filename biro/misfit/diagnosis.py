@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
+from biro.misfit.data_faults import fault_lines
 from biro.misfit.finding import Finding
-from biro.misfit.lines import HANDS, OF_RESIDUALS, certainty, lines_of
+from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, OF_RESIDUALS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
 from biro.misfit.residual_data import ResidualData, without_tails
@@ -111,8 +112,16 @@ def diagnose(
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits, remarks)
     factor = _total(shown, data, fits, findings, remarks, theta, sd)
-    lines = lines_of(fits, findings, remarks, factor, is_conflict=bool(conflicts))
-    return Diagnosis(tuple(fits), (*conflicts, *lines), tuple(findings), factor)
+    faults = fault_lines(data)
+    lines = lines_of(fits, findings, remarks, factor, otherwise=_otherwise(faults, conflicts))
+    return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
+
+
+def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:
+    """What to say of a misfit whose cause no test of the residuals found."""
+    if faults:
+        return OF_FAULTS
+    return OF_PRIORS if conflicts else UNKNOWN_CAUSE
 
 
 def fits_of(likelihood: object, theta: Array) -> tuple[PartitionFit, ...]:
