@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.misfit.whiteness import clip
+from biro.observation.noise import sigma_of
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.unequal_noise import unequal_noise
 
@@ -35,7 +37,9 @@ class HandResiduals:
     n : (int, int)
         Visibilities of each hand.
     scatter : (float, float)
-        Rms of the real and of the imaginary part of each hand.
+        Rms of the real and of the imaginary part of each hand, outliers clipped.
+    fourth : (float, float)
+        <|r|^4> / <|r|^2>^2 of each hand: 2 of normal noise, more where there are outliers.
     """
 
     names: tuple[str, str]
@@ -43,6 +47,7 @@ class HandResiduals:
     correlation: float
     n: tuple[int, int]
     scatter: tuple[float, float]
+    fourth: tuple[float, float] = (2.0, 2.0)
 
     @property
     def is_correlated(self) -> bool:
@@ -52,10 +57,10 @@ class HandResiduals:
 
     @property
     def is_unequal(self) -> bool:
-        """Beyond chance: ln of the ratio of two scatters has the variance 1 / (4 n1) + 1 / (4 n2)."""
+        """Beyond chance: ln of a scatter has the variance (fourth - 1) / (4 n)."""
         if not all(self.n) or not all(self.scatter):
             return False
-        error = math.sqrt(sum(1.0 / (4.0 * n) for n in self.n))
+        error = math.sqrt(sum((m - 1.0) / (4.0 * n) for m, n in zip(self.fourth, self.n, strict=True)))
         return abs(math.log(self.scatter[0] / self.scatter[1])) > max(math.log(SCATTER), SIGNIFICANCE * error)
 
     def remark(self) -> str:
@@ -110,7 +115,7 @@ def hand_residuals(
         if not np.array_equal(model[..., first], model[..., second]):
             return []
         names = (part.corr_type[first], part.corr_type[second])
-        sums[names] = sums.get(names, np.zeros(8)) + _sums(part, model, pair, float(s))
+        sums[names] = sums.get(names, np.zeros(10)) + _sums(part, model, pair, float(s))
     return [_hands(names, total) for names, total in sums.items()]
 
 
@@ -137,21 +142,27 @@ def residual_remarks(
 def _sums(
     part: Partition, model: NDArray[np.complexfloating], pair: Sequence[int], factor: float
 ) -> NDArray[np.float64]:
-    """Where both hands count: number, r1 r2*, |r1|^2, |r2|^2; of each hand: |r1|^2, |r2|^2 and numbers."""
+    """Where both hands count: number, r1 r2*, |r1|^2, |r2|^2; of each hand: |r|^2, |r|^4 and numbers."""
     weight = part.weight[..., pair].astype(np.float64)
-    scaled = (part.vis[..., pair] - model[..., pair]) * (np.sqrt(weight) / factor)
-    counts, square = weight > 0, np.abs(scaled) ** 2
+    scaled = ((part.vis[..., pair] - model[..., pair]) * (np.sqrt(weight) / factor)).astype(np.complex128)
+    counts = weight > 0
+    for k in (0, 1):
+        scaled[..., k] = clip(scaled[..., k], sigma_of(scaled[..., k][counts[..., k]]))
+    square = np.abs(scaled) ** 2
     both = counts.all(axis=-1)
     product = (scaled[..., 0] * scaled[..., 1].conj()).real
     each = [square[..., k][counts[..., k]].sum() for k in (0, 1)]
+    fourth = [(square[..., k][counts[..., k]] ** 2).sum() for k in (0, 1)]
     numbers = [np.count_nonzero(counts[..., k]) for k in (0, 1)]
     shared = [square[..., k][both].sum() for k in (0, 1)]
-    return np.array([np.count_nonzero(both), product[both].sum(), *shared, *each, *numbers], np.float64)
+    return np.array(
+        [np.count_nonzero(both), product[both].sum(), *shared, *each, *fourth, *numbers], np.float64
+    )
 
 
 def _hands(names: tuple[str, str], total: NDArray[np.float64]) -> HandResiduals:
     n_both, product, *squares = total.tolist()
-    shared, each, numbers = squares[:2], squares[2:4], squares[4:]
+    shared, each, fourth, numbers = squares[:2], squares[2:4], squares[4:6], squares[6:]
     scale = math.sqrt(shared[0] * shared[1])
     scatter = [math.sqrt(square / (2.0 * n)) if n else 0.0 for square, n in zip(each, numbers, strict=True)]
     return HandResiduals(
@@ -160,4 +171,10 @@ def _hands(names: tuple[str, str], total: NDArray[np.float64]) -> HandResiduals:
         product / scale if scale else 0.0,
         (int(numbers[0]), int(numbers[1])),
         (scatter[0], scatter[1]),
+        (_fourth(each[0], fourth[0], numbers[0]), _fourth(each[1], fourth[1], numbers[1])),
     )
+
+
+def _fourth(square: float, fourth: float, n: float) -> float:
+    """<|r|^4> / <|r|^2>^2 from sums over n residuals; that of normal noise, of none."""
+    return fourth * n / square**2 if square > 0.0 else 2.0

@@ -13,11 +13,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
+from biro.misfit.data_faults import fault_lines
 from biro.misfit.finding import Finding
-from biro.misfit.lines import HANDS, OF_RESIDUALS, certainty, lines_of
+from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, OF_RESIDUALS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
-from biro.misfit.residual_data import ResidualData
+from biro.misfit.residual_data import ResidualData, without_tails
 from biro.misfit.suspicion import suspicion
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
@@ -111,8 +112,16 @@ def diagnose(
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits, remarks)
     factor = _total(shown, data, fits, findings, remarks, theta, sd)
-    lines = lines_of(fits, findings, remarks, factor, is_conflict=bool(conflicts))
-    return Diagnosis(tuple(fits), (*conflicts, *lines), tuple(findings), factor)
+    faults = fault_lines(data)
+    lines = lines_of(fits, findings, remarks, factor, otherwise=_otherwise(faults, conflicts))
+    return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
+
+
+def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:
+    """What to say of a misfit whose cause no test of the residuals found."""
+    if faults:
+        return OF_FAULTS
+    return OF_PRIORS if conflicts else UNKNOWN_CAUSE
 
 
 def fits_of(likelihood: object, theta: Array) -> tuple[PartitionFit, ...]:
@@ -205,8 +214,15 @@ def _findings(
     if key == last:
         return list(known)
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
-    found = find_causes(used, names, has_outliers=any(fit.has_tails for fit in fits))
+    has_tails = any(fit.has_tails for fit in fits)
+    if has_tails:
+        dof = likelihood.noise_dof(theta)  # type: ignore[attr-defined]
+        of_used = [float(nu) for nu, fit in zip(dof, fits, strict=True) if fit.n_vis]
+        used = [without_tails(each, nu) for each, nu in zip(used, of_used, strict=True)]
+    found = find_causes(used, names, has_outliers=has_tails)
     found = [each for each in found if each.significance > CERTAIN]
+    if has_tails:  # such noise has places that scatter more
+        found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
     _FOUND[likelihood] = key, tuple(found)
     return found
 

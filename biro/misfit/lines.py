@@ -27,6 +27,7 @@ UNKNOWN_CAUSE = (
     "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
     "baseline"
 )
+OF_FAULTS = "The faults of the data above may be the cause: mend them first"
 OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
 _SAID = "times too small"
 """In each line that states by how much errors are too small for one cause."""
@@ -34,7 +35,7 @@ HANDS, UNEQUAL = "residuals of ", "noise "
 """What lines about two hands, and about unequal noise, begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
-_OF_KIND = {"correlated": HANDS, "noise": UNEQUAL}
+_OF_KIND = {"correlated": HANDS, "coherent": HANDS, "noise": UNEQUAL}
 """Lines that a finding of this kind takes the place of."""
 OF_RESIDUALS = (HANDS, UNEQUAL)
 """A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
@@ -46,7 +47,7 @@ def lines_of(
     remarks: Sequence[str],
     factor: float = 1.0,
     *,
-    is_conflict: bool = False,
+    otherwise: str = UNKNOWN_CAUSE,
 ) -> list[str]:
     """All lines about a fit, the gravest first.
 
@@ -59,11 +60,10 @@ def lines_of(
         Of the likelihood, on gains, hands and unequal noise.
     factor : float
         By how much errors are too small in all.
-    is_conflict : bool
-        Whether a prior contradicts the data, which may be the cause of a misfit.
+    otherwise : str
+        What is said of a misfit whose cause was not found.
     """
     opposite = [line for line in remarks if line.startswith(HANDS) and _OPPOSITE in line]
-    otherwise = OF_PRIORS if is_conflict else UNKNOWN_CAUSE
     if opposite:
         otherwise = opposite[0][0].upper() + opposite[0][1:]
     kinds = {each.kind.split()[0] for each in findings}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,3 +37,21 @@ class ResidualData:
         """
         part = self.partition
         return np.asarray((part.vis - self.model) * np.sqrt(part.weight, dtype=np.float64), np.complex128)
+
+
+def without_tails(data: ResidualData, dof: float) -> ResidualData:
+    """Residuals of Student's t with the weights that a normal distribution would give the same slope with.
+
+    ln p = -(nu + 2)/2 ln(1 + |r|^2 / (nu s^2)) of a complex residual r has the slope of
+    -u |r|^2 / (2 s^2) with u = (nu + 2) / (nu + |r|^2 / s^2): the weights of expectation maximisation.
+
+    Parameters
+    ----------
+    data : ResidualData
+    dof : float
+        nu.
+    """
+    ratio = np.abs(data.scaled / data.factor) ** 2
+    weight = data.partition.weight * ((dof + 2.0) / (dof + ratio))
+    part = replace(data.partition, weight=weight.astype(data.partition.weight.dtype))
+    return ResidualData(part, data.model, data.factor)

@@ -361,7 +361,8 @@ def test_the_ring_of_m87(m87):
     assert best["ring.beta_re[0]"] < -0.2
     assert abs(best["ring.beta_im[0]"]) < 0.1
     assert 1.0 < best.reduced_chi2[0] < 1.5
-    assert "chi2/N 1.4" in str(best)
+    assert "chi2/dof 1.4" in str(best)
+    assert str(best).startswith("THE MODEL DOES NOT FIT (M87/spw0): ")  # 1016 numbers: 9 sigma
     assert "of 1024 closures" in str(best)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -183,6 +185,18 @@ def test_limits_of_priors() -> None:
     assert not any("CUT OFF" in line for line in table.warnings())
     if table["a.fwhm"].at_end:
         assert any("CUT OFF: a.fwhm is most probable at the lower limit" in line for line in table.notes())
+
+
+def test_what_is_no_data_is_named_first() -> None:
+    obs = observe(white(np.random.default_rng(13)))
+    (part,) = obs.partitions
+    uvw, vis = part.uvw.copy(), part.vis.copy()
+    uvw[::10], vis[5, 0, 0] = 0.0, 0.0
+    spoiled = replace(obs, partitions=(replace(part, uvw=uvw, vis=vis),))
+    first, second, *_ = biro.maximise(likelihood(spoiled), seed=1).warnings()
+    # 40 times of 28 baselines.
+    assert first.startswith("ROWS WITHOUT UVW: uvw is 0 in 112 of 1120 rows of different antennas")
+    assert second.startswith("ZERO VISIBILITIES: 1 of 8960 visibilities that count are exactly 0")
 
 
 def test_sound_fits_carry_no_line() -> None:
