@@ -10,7 +10,6 @@ from scipy.special import betaincc, betaln, log_ndtr
 
 from biro.misfit.causes.samples import Samples
 
-
 FAMILIES = {
     "gains": ("antenna gain", "gain drift", "bandpass"),
     "source": ("missing source", "missing extended source", "source of the model", "size of the model"),
