@@ -186,6 +186,8 @@ def duplicated(samples: Samples) -> float:
     product = np.bincount(slot, (a * b.conj()).real, n_time)
     square = np.bincount(slot, 0.5 * (np.abs(a) ** 2 + np.abs(b) ** 2), n_time)
     known = np.flatnonzero(np.bincount(slot, minlength=n_time) >= 4)
+    if not len(known):
+        return 0.0
     rho = product[known] / np.maximum(square[known], 1e-300)
     alike = rho > ALIKE
     if not 0.1 < alike.mean() < 0.85:
