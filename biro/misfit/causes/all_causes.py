@@ -162,19 +162,20 @@ def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[F
     for step in steps:
         shares.append(min(1.0 - sum(shares), max(0.0, step.drop / whole)))
     axes = [step for step in steps if step.candidate.kind in AXES]
-    of_others = sum(shares)
+    of_others = float(sum(shares))
     rest = max(0.0, 1.0 - of_others) if is_excess else 1.0
+    mostly = is_excess and of_others > MOSTLY
     found = []
     for share, step in zip(shares, steps, strict=True):
         each = step.candidate
         noise = each.inflation > 1.0
-        if noise and (len(axes) > 1 and step in axes or is_excess and of_others > MOSTLY):
+        if noise and (mostly or (len(axes) > 1 and step in axes)):
             continue
         if not noise and share < LEAST_SHARE:
             continue
         factor = float(np.sqrt(max(each.inflation, 1.0)))
         found.append(Finding(each.kind, step.significance, rest if noise else share, *step.texts, factor))
-    if len(axes) > 1 and not (is_excess and of_others > MOSTLY):
+    if len(axes) > 1 and not mostly:
         found.append(_coherent(axes))
     return sorted(found, key=lambda each: -each.explained)
 
@@ -187,8 +188,8 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
         COHERENT,
         max(step.significance for step in axes),
         0.0,
-        f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise is "
-        f"correlated; errors are about {factor:.2g} times too small.",
+        f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise "
+        f"is correlated; errors are about {factor:.2g} times too small.",
         "Look at the residual image and at the residuals of each antenna (`biro.plots.antenna_residuals`).",
         factor,
     )

@@ -58,7 +58,7 @@ def _linear(
         len(templates),
         log_p,
         after,
-        partial(texts, samples, coefficients),  # type: ignore[arg-type]
+        partial(texts, samples, coefficients),
     )
 
 
@@ -113,7 +113,8 @@ def place_text(east: float, north: float) -> str:
     from biro.formatting import angle_text
 
     words = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
-    return f"{angle_text(float(np.hypot(east, north)))} {words[round(np.arctan2(east, north) / (np.pi / 4)) % 8]}"
+    word = words[round(np.arctan2(east, north) / (np.pi / 4)) % 8]
+    return f"{angle_text(float(np.hypot(east, north)))} {word}"
 
 
 def _in_time(samples: Samples) -> Iterator[Candidate]:
@@ -142,7 +143,7 @@ def _corr_texts(samples: Samples, factor: Array) -> tuple[str, str]:
     listed = " and ".join(f"{samples.corr_names[k]} {100 * factor[k]:+.2g} %" for k in known)
     return (
         f"The correlations differ from the model: {listed}.",
-        'Fit the ratio of the gains of the feeds ([gain] with feeds = "ratio"), or the polarisation of the source.',
+        'Fit the ratio of the gains of the feeds ([gain] with feeds = "ratio"), or the polarisation.',
     )
 
 
@@ -156,11 +157,12 @@ def _cells(samples: Samples, kind: str, cell: Index, texts: Callable[[Array], tu
 
 def factors_of_cells(samples: Samples, template: Complex, cell: Index) -> tuple[Array, Solved, int]:
     """Real factors of a template in each cell, the least squares that gave them, and the cells with data."""
-    weight = np.bincount(cell, np.abs(template) ** 2)
-    sums = [
-        np.bincount(cell, (template.conj() * each).real) for each in (samples.residual, *samples.tangents)
+    weight: Array = np.bincount(cell, np.abs(template) ** 2).astype(np.float64)
+    sums: list[Array] = [
+        np.bincount(cell, (template.conj() * each).real).astype(np.float64)
+        for each in (samples.residual, *samples.tangents)
     ]
-    cross = np.array(sums[1:]).reshape(-1, len(weight)).T[:, None, :]
+    cross = np.array(sums[1:], np.float64).reshape(-1, len(weight)).T[:, None, :]
     solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
     return solved.terms[0][:, 0], solved, int(np.count_nonzero(weight))
 
@@ -182,7 +184,8 @@ def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tu
     return (
         f"The flux changes with time: it is {100 * factor[low]:+.2g} % off the model at {when[0]} and "
         f"{100 * factor[high]:+.2g} % at {when[1]}.",
-        "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in [gain].",
+        "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in "
+        "[gain].",
     )
 
 

@@ -81,7 +81,7 @@ class Correlation:
 
 
 def partial_correlations(rho: Array) -> list[float]:
-    """Partial autocorrelations by the recursion of Levinson and Durbin; they end where rho is no covariance."""
+    """Partial autocorrelations by Levinson and Durbin; they end where rho is no covariance."""
     found: list[float] = []
     phi = np.zeros(0)
     for k in range(len(rho)):
@@ -186,6 +186,8 @@ def duplicated(samples: Samples) -> float:
     product = np.bincount(slot, (a * b.conj()).real, n_time)
     square = np.bincount(slot, 0.5 * (np.abs(a) ** 2 + np.abs(b) ** 2), n_time)
     known = np.flatnonzero(np.bincount(slot, minlength=n_time) >= 4)
+    if not len(known):
+        return 0.0
     rho = product[known] / np.maximum(square[known], 1e-300)
     alike = rho > ALIKE
     if not 0.1 < alike.mean() < 0.85:
@@ -207,7 +209,11 @@ def correlation_candidates(samples: Samples, known: tuple[str, ...] = ()) -> Ite
         found = in_time(samples)
         share = duplicated(samples) if len(found.rho) else 0.0
         kind = DUPLICATES if share else TIME
-        text = partial(_duplicate_texts, share) if share else partial(_time_texts, samples, found)
+        text = (
+            partial(_duplicate_texts, share, found.inflation)
+            if share
+            else partial(_time_texts, samples, found)
+        )
         if len(found.rho) and found.rho[0] > 0:
             yield Candidate(kind, 0.0, found.gain, 1, found.log_p, after, text, found.inflation)
     if CHANNEL not in known:
@@ -235,14 +241,15 @@ def _time_texts(samples: Samples, found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals are correlated in time ({found.rho[0]:.2f} between neighbouring times, "
         f"{spacing(samples.parts):.3g} s apart), {_factor(found.inflation)}.",
-        "Average the data in time, over longer than the residuals stay alike, or multiply the errors by that factor.",
+        "Average the data over longer than the residuals stay alike, or multiply the errors by that factor.",
     )
 
 
 def _channel_texts(found: Correlation) -> tuple[str, str]:
     hanning = "" if not _is_hanning(found) else ", as after Hanning smoothing"
     return (
-        f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}), {_factor(found.inflation)}.",
+        f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}), "
+        f"{_factor(found.inflation)}.",
         "Average the channels, or multiply the errors by that factor.",
     )
 
@@ -251,7 +258,7 @@ def _is_hanning(found: Correlation) -> bool:
     """Whether lags 1 and 2 have the correlations 2/3 and 1/6 of weights 1/4, 1/2, 1/4."""
     if len(found.rho) < 2:
         return False
-    return abs(found.rho[0] - 2 / 3) < 0.07 and abs(found.rho[1] - 1 / 6) < 0.07
+    return bool(abs(found.rho[0] - 2 / 3) < 0.07 and abs(found.rho[1] - 1 / 6) < 0.07)
 
 
 def _hands_texts(rho: float, names: tuple[str, str]) -> tuple[str, str]:
@@ -261,8 +268,9 @@ def _hands_texts(rho: float, names: tuple[str, str]) -> tuple[str, str]:
     )
 
 
-def _duplicate_texts(share: float) -> tuple[str, str]:
+def _duplicate_texts(share: float, inflation: float) -> tuple[str, str]:
     return (
-        f"Rows are stored more than once: {100 * share:.0f} % of the pairs of neighbouring times have the same noise.",
-        "Leave out the copies, or multiply the errors by the factor.",
+        f"Rows are stored more than once: {100 * share:.0f} % of the pairs of neighbouring times have the "
+        f"same noise, {_factor(inflation)}.",
+        "Leave out the copies, or multiply the errors by that factor.",
     )

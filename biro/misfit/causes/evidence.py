@@ -10,7 +10,8 @@ from scipy.special import betaincc, betaln, log_ndtr
 
 from biro.misfit.causes.samples import Samples
 
-
+MOST_TERMS = 0.25
+"""Terms for each number that they are fitted to; of more, nothing is concluded."""
 FAMILIES = {
     "gains": ("antenna gain", "gain drift", "bandpass"),
     "source": ("missing source", "missing extended source", "source of the model", "size of the model"),
@@ -96,7 +97,7 @@ def linear(
         How many such terms were tried.
     """
     rest = n_real - n_term
-    if drop <= 0.0 or square <= 0.0 or rest < 1:
+    if drop <= 0.0 or square <= 0.0 or n_term > MOST_TERMS * n_real:
         return 0.0, 0.0
     part = min(drop / square, 1.0 - 1e-12)
     a, b = 0.5 * n_term, 0.5 * rest

@@ -145,7 +145,9 @@ def gain_candidates(samples: Samples) -> Iterator[Candidate]:
 def _all_antennas(
     samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
 ) -> Iterator[Candidate]:
-    present = [int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum()) for block in normal.blocks]
+    present = [
+        int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum()) for block in normal.blocks
+    ]
     for wanted in PARTS:
         drop = normal.solved(ends.tolist(), wanted).drop
         # One amplitude is the flux of the model, and one phase of each cell is free.

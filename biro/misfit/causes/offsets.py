@@ -15,6 +15,8 @@ from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_besi
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
 
+MOST_SHARE = {"baseline": 0.15, "offset": 0.3}
+"""Part of the groups that may stand out: what most have in common has another cause."""
 MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
@@ -29,8 +31,12 @@ def offset_candidates(samples: Samples) -> Iterator[Candidate]:
     if len(samples.corr_names) > 1:
         yield from _groups(samples, "baseline", by_corr, samples.model)
     if n_chan > 1:
-        yield from _groups(samples, "offset", samples.baseline * n_chan + samples.channel, samples.root + 0j)
-    yield from _groups(samples, "offset", by_corr * n_chan + samples.channel, samples.root + 0j)
+        yield from _groups(
+            samples, "offset", samples.baseline * n_chan + samples.channel, samples.root.astype(np.complex128)
+        )
+    yield from _groups(
+        samples, "offset", by_corr * n_chan + samples.channel, samples.root.astype(np.complex128)
+    )
 
 
 def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Iterator[Candidate]:
@@ -53,6 +59,8 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     if solved is None:
         return
     n = int(np.count_nonzero(chosen))
+    if n > max(1.0, MOST_SHARE[kind] * len(drops)):
+        return
     gain, log_p = linear(samples.square, solved.drop, 2 * n, samples.n_real)
     choices = log_choices(len(drops), n)
     factor = np.zeros(len(drops), np.complex128)
@@ -79,11 +87,12 @@ def _solved(samples: Samples, block: Block, chosen: Mask) -> Solved | None:
 
 def _block(samples: Samples, place: Index, template: Complex) -> Block:
     """Real and imaginary part of a factor of each group."""
-    power = np.bincount(place, np.abs(template) ** 2)
-    sums = []
+    power: Array = np.bincount(place, np.abs(template) ** 2).astype(np.float64)
+    sums: list[Array] = []
     for values in (samples.residual, *samples.tangents):
         product = template.conj() * values
-        sums.append(np.stack([np.bincount(place, product.real), np.bincount(place, product.imag)], axis=1))
+        pair = [np.bincount(place, product.real), np.bincount(place, product.imag)]
+        sums.append(np.stack(pair, axis=1).astype(np.float64))
     cross = np.stack(sums[1:], axis=-1) if len(sums) > 1 else np.zeros((len(power), 2, 0))
     return Block(power[:, None, None] * np.eye(2), sums[0], cross)
 
@@ -95,7 +104,7 @@ def standing_out(drops: Array, n_term: int, variance: float, n_real: int) -> Mas
     now = left / np.maximum(n_real - n_term * np.arange(1, len(drops) + 1), 1)
     needed = n_term * np.log(n_real) + 2.0 * np.log(max(len(drops), 2)) + 4.0
     # Variance as it is without those that explain most, where these are few.
-    level = float(now[min(len(now) - 1, max(0, np.count_nonzero(drops > needed * variance)))])
+    level = float(now[min(len(now) - 1, int(np.count_nonzero(drops > needed * variance)))])
     return np.asarray(drops > needed * min(variance, level))
 
 
@@ -117,12 +126,12 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
         at = int(np.argmax(place == group))
         gain = 1.0 + factor[group]
         texts.append(
-            f"{_ends(samples, at)} (amplitude {100 * (abs(gain) - 1):+.2g} %, phase {np.degrees(np.angle(gain)):+.2g} deg)"
+            f"{_ends(samples, at)} (amplitude {100 * (abs(gain) - 1):+.2g} %, "
+            f"phase {np.degrees(np.angle(gain)):+.2g} deg)"
         )
-    several = len(order) > 1
+    word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
     return (
-        f"{'Baselines' if several else 'Baseline'} {first_few(texts)} {'have' if several else 'has'} an error "
-        "that no gains of antennas explain.",
+        f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
         "Flag the baseline, or correct it.",
     )
 

@@ -44,7 +44,9 @@ def places_of(samples: Samples) -> list[Places]:
     found = []
     for field in sorted({part.phase_centre for part in samples.parts}):
         own = samples.only(samples.is_of(field) & samples.is_parallel)
-        work, sources, fluxes = replace(own, residual=own.model), [], []
+        work = replace(own, residual=own.model)
+        sources: list[Source] = []
+        fluxes: list[float] = []
         while len(sources) < MOST_PLACES and work.n and work.residual.any():
             peak = highest(work)
             if peak is None:
@@ -137,7 +139,8 @@ def _kept(own: Samples, source: Source) -> Array:
         here = own.part == i
         if here.any():
             smearing = smearing_of(part)
-            du, dv, dw = rates(*part.uvw[own.row[here]].T, smearing.declination, smearing.pole_angle)
+            u1, v1, w1 = part.uvw[own.row[here]].T
+            du, dv, dw = rates(u1, v1, w1, smearing.declination, smearing.pole_angle)
             speed = du * source.east + dv * source.north + dw * n_minus_1
             turns[here] = speed * own.freq[here] / SPEED_OF_LIGHT * own.interval[here]
     return np.asarray(np.sinc(in_band) * np.sinc(turns))
@@ -159,7 +162,8 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
     times = [to_utc(float(own.times[min(i * length + length // 2, last)])) for i in (low, high)]
     place = place_text(source.east, source.north)
     return (
-        f"The source {place} of the phase centre varies: {factor[low]:+.2g} Jy against the model at {times[0]}, "
+        f"The source {place} of the phase centre varies: {factor[low]:+.2g} Jy against the model at "
+        f"{times[0]}, "
         f"{factor[high]:+.2g} Jy at {times[1]}.",
         "Give it a light curve (`times` in [[source]]).",
     )

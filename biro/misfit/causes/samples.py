@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +77,9 @@ class Samples:
                 column.append(values)
         whole = [np.concatenate(column) for column in columns]
         kinds = (np.complex128, np.complex128, np.float64, np.int64, np.int64, np.int64, np.int64)
-        arrays = [values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)]
+        arrays: list[NDArray[Any]] = [
+            values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)
+        ]
         return cls(tuple(each.partition for each in data), tuple(names), *arrays)
 
     @property
@@ -274,7 +277,7 @@ class Samples:
 
 
 def _orthonormal(columns: Complex) -> Array:
-    """Orthonormal combinations of columns as real vectors, float64 (n_kept, 2 n): real parts, then imaginary."""
+    """Orthonormal combinations of columns, float64 (n_kept, 2 n): real parts, then imaginary ones."""
     stacked = np.concatenate([columns.real, columns.imag], axis=1)
     size = np.sqrt(np.einsum("kn,kn->k", stacked, stacked))
     stacked = stacked[size > 0] / size[size > 0, None]

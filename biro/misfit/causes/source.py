@@ -9,6 +9,7 @@ from functools import partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import fft
 
 from biro.formatting import ANGLES, FLUXES, unit_for
@@ -17,13 +18,13 @@ from biro.misfit.causes.brightness import fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Mask, Samples
 
-N_PIXEL = 512
+N_PIXEL = 384
 PER_FRINGE = 3.0
 """Pixels in a fringe of the longest baseline of an image."""
 COARSER = 4.0
 """Each image has that many times the field of the one before, and as many times shorter baselines."""
 MOST_PLANES = 24
-PHASE = 0.3
+PHASE = 0.4
 """Turns that w may put onto a phase within one plane."""
 MIN_SAMPLES = 24
 BEAM = 0.4
@@ -32,7 +33,7 @@ N_PEAK = 3
 MOST_THIN = 1 << 14
 """Visibilities that places are refined with, before all are."""
 QUANTILES = (0.1, 0.25, 0.5)
-"""Of the lengths of baselines q: Gaussians are looked for that these see as half as wide as a fringe, 0.5 / q."""
+"""Of the lengths of baselines q: Gaussians are looked for that are half a fringe wide there, 0.5 / q."""
 EARTH = 7.2921150e-5
 """Rate at which baselines turn, rad/s."""
 GAUSS = math.pi**2 / (4.0 * math.log(2.0))
@@ -247,40 +248,44 @@ def _image(
 ) -> tuple[list[tuple[float, float, float]], float]:
     """Decrease of chi2 by a source at each pixel, from FFTs of planes of w; the highest few.
 
-    A visibility is put into the next cell of the uv grid; the image is divided by what that takes of it.
+    A visibility is put into the next cell of the uv grid; the image is divided by what that takes of it. With
+    w = a u + b v + w', the pixels are those of l + a (n - 1) and m + b (n - 1), and planes are of w'.
     """
     u, v, w = own.uvw[:, used]
-    value = (own.root * taper)[used] * own.residual[used]
-    power = float(np.sum((own.root * taper)[used] ** 2))
+    slope = np.linalg.lstsq(np.stack([u, v], axis=1), w, rcond=1e-6)[0]
+    w = w - slope[0] * u - slope[1] * v
+    weight = (own.root * taper)[used]
+    value, power = weight * own.residual[used], float(np.sum(weight**2))
     n = N_PIXEL
     while n > 64 and (n // 2) * 0.5 * cell >= half:
         n //= 2
-    step = 1.0 / (n * cell)
-    ul, vl = np.rint(u / step).astype(np.int64), np.rint(v / step).astype(np.int64)
-    bend = abs(_n_minus_1(min(half, 1.0), 0.0))
-    span = float(np.ptp(w)) * bend / PHASE
-    if span > MOST_PLANES:
-        half *= math.sqrt(MOST_PLANES / span)
-        bend = abs(_n_minus_1(min(half, 1.0), 0.0))
-        span = float(np.ptp(w)) * bend / PHASE
-    n_plane = max(1, math.ceil(span))
-    plane = np.minimum(
-        ((w - w.min()) / max(float(np.ptp(w)), 1e-300) * n_plane).astype(np.int64), n_plane - 1
-    )
+    span = max(float(np.ptp(w)), 1e-300)
+    half = min(half, math.sqrt(2.0 * MOST_PLANES * PHASE / span))  # where n - 1 is about half^2 / 2
+    n_plane = min(MOST_PLANES, max(1, math.ceil(span * abs(_n_minus_1(min(half, 1.0), 0.0)) / PHASE)))
+    plane = np.minimum(((w - w.min()) / span * n_plane).astype(np.int64), n_plane - 1)
     axis = fft.fftshift(np.fft.fftfreq(n)) * n * cell
     square = axis[:, None] ** 2 + axis[None, :] ** 2
     n_minus_1 = -square / (1.0 + np.sqrt(np.maximum(1.0 - square, 0.0)))
-    total = np.zeros((n, n))
+    place = (np.rint(v * n * cell).astype(np.int64) % n) * n + np.rint(u * n * cell).astype(np.int64) % n
+    screen = _turned(n_minus_1 * (w.min() + 0.5 * span / n_plane))
+    step = _turned(n_minus_1 * span / n_plane)
+    total = np.zeros((n, n), np.float32)
     for k in range(n_plane):
         here = plane == k
-        if not here.any():
-            continue
-        key = (vl[here] % n) * n + ul[here] % n
+        key = place[here]
         grid = np.bincount(key, value[here].real, n * n) + 1j * np.bincount(key, value[here].imag, n * n)
-        image = fft.fftshift(fft.fft2(grid.reshape(n, n).astype(np.complex64)))
-        mean_w = float(w[here].mean())
-        total += (image * np.exp(-2j * np.pi * mean_w * n_minus_1)).real
-    return _highest(total, axis, square, power, half, n)
+        total += (fft.fftshift(fft.fft2(grid.reshape(n, n).astype(np.complex64))) * screen).real
+        screen = screen * step
+    peaks, places = _highest(total.astype(np.float64), axis, square, power, half, n)
+    return [
+        (height, east - slope[0] * bend, north - slope[1] * bend)
+        for height, east, north in peaks
+        for bend in [_n_minus_1(east, north)]
+    ], places
+
+
+def _turned(turns: Array) -> NDArray[np.complex64]:
+    return np.asarray(np.exp(-2j * np.pi * turns), np.complex64)
 
 
 def _highest(
@@ -305,7 +310,7 @@ def _beside(own: Samples, source: Source) -> Solved:
 
 
 def moved(samples: Samples, own: Samples, chosen: Mask, tangent: Array, change: Complex) -> Samples:
-    """All samples, with those that are chosen changed along their tangents and less a part of the residuals."""
+    """All samples, those that are chosen changed along their tangents and less a part of the residuals."""
     left = own.changed(tangent).less(change)
     model, residual = samples.model.copy(), samples.residual.copy()
     model[chosen], residual[chosen] = left.model, left.residual

@@ -62,7 +62,8 @@ def _of_labels(
 ) -> Iterator[Candidate]:
     if n_label < 2:
         return
-    total, count = np.bincount(label, power, n_label), np.bincount(label, minlength=n_label)
+    total: Array = np.bincount(label, power, n_label).astype(np.float64)
+    count = np.bincount(label, minlength=n_label)
     gain = _gain(total, count, power.sum(), samples.n)
     best = int(np.argmax(gain))
     yield from _best(samples, power, kind, [label == best], text, [best], n_label)
