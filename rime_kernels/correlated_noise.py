@@ -241,13 +241,14 @@ def unwhiten(white: Complex, begin: Index, first: Index, rows: Array, middle: Co
 def square_slopes(
     x: Complex, white: Complex, middle: Complex, begin: Index, first: Index, slopes: Array, found: Array
 ) -> None:
-    """Derivatives of x^H R^-1 x of each sequence by rho and h, (n_sequence, 2): 2 Re v^H (B' x - L' z).
+    """Derivatives of x^H R^-1 x of each sequence, (n_sequence, n): 2 Re v^H (B' x - L' z).
 
-    v = L^-T z is `middle` of `unwhiten`.
+    By rho, or by rho and h: as many as there are `slopes` (n, n_place, 4). v = L^-T z is `middle` of
+    `unwhiten`.
     """
     for sequence in prange(first.size):
         start, shift = begin[sequence], first[sequence] - begin[sequence]
-        for d in range(2):
+        for d in range(slopes.shape[0]):
             total = 0.0
             for k in range(start, begin[sequence + 1]):
                 change = slopes[d, k + shift, 1] * white[k]
