@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.partition import Partition
-from rime_kernels.correlated_noise import (
-    Factors,
-    Patterns,
-    Sequences,
-    colour,
-    factors,
-    information,
-    square_slopes,
-    unwhiten,
-    whiten,
-)
+from rime_kernels.correlated_noise.covariance import Factors, Patterns, factors, information
+from rime_kernels.correlated_noise.sums import Sequences, colour, square_slopes, unwhiten, whiten
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
