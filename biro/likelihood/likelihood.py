@@ -452,7 +452,8 @@ class Likelihood(Residuals, Closing):
             return (of_few if self._inner else of_few.full).remarks(theta)
         data, models = self.independent(theta).partitions, self.predict(theta)
         of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
-        return [text for text in (self.undetermined, self.lone_gains, *of_data) if text]
+        of_noise = self.doubts(theta) if self.model.noise_correlation is not None else []
+        return [text for text in (*of_noise, self.undetermined, self.lone_gains, *of_data) if text]
 
     def of_few(self) -> Likelihood:
         """The likelihood of some times and channels: about a million visibilities at most."""

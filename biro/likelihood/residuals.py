@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.likelihood.correlated_noise.visibilities import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.treatments.correlated_noise import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear

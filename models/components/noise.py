@@ -27,7 +27,7 @@ CORRELATIONS = ("time", "chan")
 LOWEST, HIGHEST = 1e-3, 1e3
 """Ends of the prior of a noise factor that no entry gives, where nothing is known of the data."""
 _DOF = LogUniform(1.0, 1000.0)
-_OF_CHANNELS: dict[str, QuantityLike] = {"rho": 0.0, "smoothing": Uniform(0.0, 0.5)}
+_OF_CHANNELS: dict[str, QuantityLike] = {"rho": 0.0, "smoothing": Uniform(0.0, 1.0 / 3.0)}
 
 
 @strict
@@ -70,8 +70,8 @@ class Noise:
         neighbouring channels before these were smoothed. By default a uniform prior over 0 .. 1 for "time",
         0 for "chan".
     smoothing : number from -0.5 to 0.5, optional
-        h of channels that were smoothed with the weights (h, 1 - 2h, h): 0.25 is Hanning smoothing. By
-        default a uniform prior over 0 .. 0.5; for "chan" alone.
+        h of channels that were smoothed with the weights (h, 1 - 2h, h): 0.25 is Hanning smoothing, 1/3 the
+        mean of three. By default a uniform prior over 0 .. 1/3; for "chan" alone.
     """
 
     label: ClassVar[str] = "noise"

@@ -365,6 +365,7 @@ def test_correlation_that_is_left_is_said(tmp_path: Path) -> None:
     noise = in_time(rng, 0.7, 8).swapaxes(0, 2)  # channels for times
     wrong = regular(noise, GAUSSIAN, CHAN, tmp_path)
     (line,) = wrong.doubts(truth(wrong, smoothing=0.3))
+    assert line in wrong.remarks(truth(wrong, smoothing=0.3))
     assert "noise model is wrong" in line
     assert "fit rho" in line
     right = regular(noise, GAUSSIAN, BOTH, tmp_path)

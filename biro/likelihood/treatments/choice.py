@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from biro.errors import InputError
 from biro.formatting import first_few
+from biro.likelihood.correlated_noise.visibilities import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import Inner
 from biro.likelihood.treatments.closures import Closures
 from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
-from biro.likelihood.treatments.correlated_noise import VisibilitiesWithCorrelatedNoise
 from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
 from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.linear import Linear

@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.likelihood.correlated_noise.sequences import NoiseSequences, median_spacing
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.closures import possible
-from biro.likelihood.treatments.noise_sequences import NoiseSequences, median_spacing
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.models.quantities.parameter import Fixed
 from biro.observation.observation import Observation
 from rime_kernels import Gradient, Sources
-from rime_kernels.correlated_noise import Factors
+from rime_kernels.correlated_noise.covariance import Factors
 
 Array = NDArray[np.float64]
 _LAGS = (1, 2, 3, 4)
@@ -34,8 +34,8 @@ class VisibilitiesWithCorrelatedNoise:
         ln L = -x^H R^-1 x / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s - ln det R
 
     of complex samples whose real and imaginary parts have this covariance each
-    (`rime_kernels.correlated_noise` has R). Model visibilities come from the engines, on any backend; the
-    sums over them are taken here.
+    (`rime_kernels.correlated_noise.covariance` has R). Model visibilities come from the engines, on any
+    backend; the sums over them are taken here.
 
     Parameters
     ----------

@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.partition import Partition
-from rime_kernels.correlated_noise import (
-    Factors,
-    Patterns,
-    Sequences,
-    colour,
-    factors,
-    information,
-    square_slopes,
-    unwhiten,
-    whiten,
-)
+from rime_kernels.correlated_noise.covariance import Factors, Patterns, factors, information
+from rime_kernels.correlated_noise.sums import Sequences, colour, square_slopes, unwhiten, whiten
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
@@ -74,6 +65,7 @@ class NoiseSequences:
         order = np.lexsort((place, key))
         self._sample, key, place = used[order], key[order], place[order]
         starts = np.flatnonzero(np.diff(key, prepend=-1)) if key.size else np.zeros(0, np.int64)
+        self._root_of_sample = self._root.ravel()[self._sample]
         begin = np.append(starts, key.size).astype(np.int64)
         gaps = np.diff(place, prepend=0.0)
         gaps = np.round(gaps / _JITTER) * _JITTER
@@ -101,9 +93,10 @@ class NoiseSequences:
     def squares(self, residual: NDArray[np.complexfloating], of: Factors) -> Squares:
         """x^H R^-1 x with its derivatives."""
         (begin, _, first), (x, white) = self._sequences, self._white(residual, of)
-        middle, y, by_number = np.empty_like(x), np.empty_like(x), np.empty((len(first), 2))
+        middle, y, by_number = np.empty_like(x), np.empty_like(x), np.zeros((len(first), 2))
         unwhiten(white, begin, first, of.rows, middle, y)
-        square_slopes(x, white, middle, begin, first, of.slopes, by_number)
+        n = 2 if self._smoothed else 1
+        square_slopes(x, white, middle, begin, first, of.slopes[:n], by_number)
         weighted = self._scattered(y) * self._root
         return Squares(float(np.vdot(white, white).real), weighted, by_number.sum(axis=0))
 
@@ -157,8 +150,7 @@ class NoiseSequences:
     def _white(self, residual: NDArray[np.complexfloating], of: Factors) -> tuple[Complex, Complex]:
         """x and L^-1 B x of all samples in the order of sequences."""
         begin, _, first = self._sequences
-        x = residual.ravel()[self._sample] * self._root.ravel()[self._sample]
-        x = np.ascontiguousarray(x, np.complex128)
+        x = np.asarray(residual.ravel()[self._sample] * self._root_of_sample, np.complex128)
         white = np.empty_like(x)
         whiten(x, begin, first, of.rows, white)
         return x, white

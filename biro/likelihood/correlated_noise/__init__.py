@@ -1,0 +1,1 @@
+"""Visibilities whose noise is correlated between neighbouring times or channels."""

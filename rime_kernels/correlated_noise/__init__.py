@@ -1,0 +1,1 @@
+"""Noise that is correlated between neighbouring samples: its covariance, and sums over such samples."""
