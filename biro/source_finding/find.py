@@ -50,8 +50,8 @@ def find_sources(
     errors of gains are no structure. A change is kept if it raises 2 ln L by more than n ln 2N for its n
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
-    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses last
-    and with ellipses at once, unless the first leaves noise alone.
+    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
+    and with ellipses last, unless the first leaves thermal noise alone.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
     error, once a source was found.
@@ -123,8 +123,8 @@ def find_sources(
 
 
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
-    """Search without and with ellipses at first, and keep the better model; why the search ended."""
-    for ellipses in (False, True):
+    """Search with and without ellipses at first, and keep the better model; why the search ended."""
+    for ellipses in (True, False):
         search.begin(ellipses=ellipses)
         reason = ""
         while not reason:

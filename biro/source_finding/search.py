@@ -247,7 +247,7 @@ class Search:
         return False
 
     def is_clean(self, thermal: float) -> bool:
-        """Whether a model leaves nothing but thermal noise, of so many times the stated one."""
+        """Whether a model leaves nothing but thermal noise, which is so many times the stated one."""
         return bool(self.reduced_chi2 < 1.05 * thermal**2 + 4.0 / np.sqrt(max(1, self.data.n_vis)))
 
     def at_peak(self, kind: Kind) -> FoundSource | None:
