@@ -11,7 +11,7 @@ from biro.likelihood.likelihood import Likelihood
 from biro.maximum.partition_fit import fit_warnings, fits_at
 from biro.models import Noise, SkyModel
 from biro.observation.observation import Observation
-from biro.observation.stokes import PSEUDO_I, form_stokes
+from biro.observation.partition import PARALLEL_HANDS, Partition
 
 
 def misfit_lines(
@@ -22,7 +22,7 @@ def misfit_lines(
     Parameters
     ----------
     observation : Observation
-        Stokes I of it is compared with the model.
+        Its parallel hands are compared with the model.
     sky : SkyModel
         With priors around what was found.
     start : dict
@@ -30,8 +30,16 @@ def misfit_lines(
     noise_factor : float
         Rms of the residuals over the stated noise.
     """
-    partitions, formed = form_stokes(observation.partitions, PSEUDO_I)
-    stokes_i = replace(observation, partitions=tuple(partitions), formed=formed)
-    likelihood = Likelihood(stokes_i, replace(sky, noise=Noise(factor=noise_factor)))
+    hands = replace(observation, partitions=tuple(map(_parallel, observation.partitions)))
+    likelihood = Likelihood(hands, replace(sky, noise=Noise(factor=noise_factor)))
     theta = np.array([start[name] for name in likelihood.parameter_names])
     return tuple(fit_warnings(fits_at(likelihood, theta)))
+
+
+def _parallel(part: Partition) -> Partition:
+    """A partition without its cross hands, in which an unpolarised sky has nothing."""
+    index = [i for i, name in enumerate(part.corr_type) if name in (*PARALLEL_HANDS, "I")]
+    if len(index) == len(part.corr_type):
+        return part
+    names = tuple(part.corr_type[i] for i in index)
+    return replace(part, vis=part.vis[:, :, index], weight=part.weight[:, :, index], corr_type=names)
