@@ -16,9 +16,8 @@ from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 from biro.source_finding.beam_factors import SeenThrough, seen_through
 from biro.source_finding.changes import Change, Changes, simpler
-from biro.source_finding.coherence import Coherence
 from biro.source_finding.component import Component, Kind, n_param
-from biro.source_finding.evidence import Evidence, Judged
+from biro.source_finding.evidence import Coherence, Evidence, Judged
 from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
