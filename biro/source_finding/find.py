@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -13,17 +13,19 @@ import numpy as np
 
 from biro.errors import InputError
 from biro.images.imager import ImagingOptions
+from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
-from biro.models import SkyModel
+from biro.misfit.diagnosis import diagnose
+from biro.models import Noise, SkyModel
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
+from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.progress import Bar, bar
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.smearing import Choice
 from biro.source_finding.beam_factors import seen_through
 from biro.source_finding.found_sources import FoundSources
-from biro.source_finding.misfit_lines import misfit_lines
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
 from biro.source_finding.source_fit import Stopped
@@ -50,8 +52,8 @@ def find_sources(
     errors of gains are no structure. A change is kept if it raises 2 ln L by more than n ln 2N for its n
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
-    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses last
-    and with ellipses at once, unless the first leaves noise alone.
+    residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
+    and with ellipses last, unless the first leaves thermal noise alone.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
     error, once a source was found.
@@ -119,12 +121,16 @@ def find_sources(
     if search is None or not search.components:
         raise InputError(f"no source found: {reason}")
     found = replace(_result(observation, search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
-    return found if stopped else replace(found, misfit=_misfit(observation, found))
+    return (
+        found
+        if stopped
+        else replace(found, misfit=misfit_lines(observation, found.sky, found.start, found.noise_factor))
+    )
 
 
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
-    """Search without and with ellipses at first, and keep the better model; why the search ended."""
-    for ellipses in (False, True):
+    """Search with and without ellipses at first, and keep the better model; why the search ended."""
+    for ellipses in (True, False):
         search.begin(ellipses=ellipses)
         reason = ""
         while not reason:
@@ -147,10 +153,6 @@ def _circles(search: Search, number: int, shown: Bar) -> str:
             return "; no further circle lowers chi2"
         _tell(search, shown)
     return ""
-
-
-def _misfit(observation: Observation, found: FoundSources) -> tuple[str, ...]:
-    return misfit_lines(observation, found.sky, found.start, found.noise_factor)
 
 
 def _tell(search: Search, shown: Bar) -> None:
@@ -190,3 +192,35 @@ def _smearing_lines(choices: Sequence[Choice]) -> tuple[str, ...]:
         alike = [choice for choice in choices if choice.mode == mode]
         lines.append(f"{alike[0]}" + (f" (in the first of {len(alike)} partitions)" if alike[1:] else ""))
     return tuple(lines)
+
+
+def misfit_lines(
+    observation: Observation, sky: SkyModel, start: Mapping[str, float], noise_factor: float
+) -> tuple[str, ...]:
+    """What is wrong with weights or model; nothing where both are right.
+
+    Parameters
+    ----------
+    observation : Observation
+        Its parallel hands are compared with the model.
+    sky : SkyModel
+        With priors around what was found.
+    start : dict
+        The values found, by name.
+    noise_factor : float
+        Rms of the residuals over the stated noise.
+    """
+    hands = replace(observation, partitions=tuple(map(_parallel, observation.partitions)))
+    likelihood = Likelihood(hands, replace(sky, noise=Noise(factor=noise_factor)))
+    theta = np.array([start[name] for name in likelihood.parameter_names])
+    unknown = np.full(theta.shape, np.nan)
+    return diagnose(likelihood, theta, unknown, unknown, ()).warnings
+
+
+def _parallel(part: Partition) -> Partition:
+    """A partition without its cross hands, in which an unpolarised sky has nothing."""
+    index = [i for i, name in enumerate(part.corr_type) if name in (*PARALLEL_HANDS, "I")]
+    if len(index) == len(part.corr_type):
+        return part
+    names = tuple(part.corr_type[i] for i in index)
+    return replace(part, vis=part.vis[:, :, index], weight=part.weight[:, :, index], corr_type=names)

@@ -16,9 +16,8 @@ from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 from biro.source_finding.beam_factors import SeenThrough, seen_through
 from biro.source_finding.changes import Change, Changes, simpler
-from biro.source_finding.coherence import Coherence
 from biro.source_finding.component import Component, Kind, n_param
-from biro.source_finding.evidence import Evidence, Judged
+from biro.source_finding.evidence import Coherence, Evidence, Judged
 from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
@@ -247,7 +246,7 @@ class Search:
         return False
 
     def is_clean(self, thermal: float) -> bool:
-        """Whether a model leaves nothing but thermal noise, of so many times the stated one."""
+        """Whether a model leaves nothing but thermal noise, which is so many times the stated one."""
         return bool(self.reduced_chi2 < 1.05 * thermal**2 + 4.0 / np.sqrt(max(1, self.data.n_vis)))
 
     def at_peak(self, kind: Kind) -> FoundSource | None:

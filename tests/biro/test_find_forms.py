@@ -12,8 +12,8 @@ import biro
 from biro.models import GaussianSource, PointSource, SkyModel
 from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
-from biro.source_finding.coherence import Coherence
 from biro.source_finding.component import Component
+from biro.source_finding.evidence import Coherence
 from biro.source_finding.source_fit import SourceFit
 from biro.source_finding.visibility_data import VisibilityData
 
