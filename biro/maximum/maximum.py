@@ -69,7 +69,8 @@ class Maximum(Tabular):
         What another step would add to the log-posterior.
     converged : bool
     n_start, n_end, n_agree : int
-        Starts; climbs that went on to the end; how many of these ended at this place.
+        Starts, with those that the search of the prior added; climbs that did not end far below the highest;
+        how many of these ended at this place.
     n_search : int
         Searches of the prior, made where the climbs ended in different places; a climb began where each
         ended.

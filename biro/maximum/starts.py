@@ -115,7 +115,7 @@ def _best_apart(unit: Array, value: Array, wraps: NDArray[np.bool_], n: int) -> 
 
     places = np.mod(unit, 1.0)
     tree = KDTree(places, boxsize=np.where(wraps, 1.0, 0.0))
-    n_near, free, chosen = max(1, len(unit) // (2 * n)), np.ones(len(unit), bool), list[int]()
+    n_near, free, chosen = max(1, len(unit) // n), np.ones(len(unit), bool), list[int]()
     for i in np.argsort(-value, kind="stable"):
         if free[i]:
             chosen.append(int(i))

@@ -154,7 +154,7 @@ def test_particles_are_draws_of_the_posterior() -> None:
 
 def test_starts_cover_the_prior() -> None:
     """Draws about the higher of two broad peaks are all better than any about the lower."""
-    likelihood = two_peaks([[-1.0, 0.0], [1.0, 0.0]], [3.0, 0.0], sigma=0.5)
+    likelihood = two_peaks([[-1.0, 0.0], [1.0, 0.0]], [2.0, 0.0], sigma=0.5)
     for seed in range(5):
         starts = starting_points(Ascent(likelihood), 16, np.random.default_rng(seed))
         assert (starts[:, 0] > 0.3).any()

@@ -535,7 +535,7 @@ def test_given_starts_are_used_and_seeds_repeat(tmp_path: Path) -> None:
     assert first.best_fit.tolist() == second.best_fit.tolist()
     # Each is at rest to a thousandth of its error: what is left of ln p is below 1e-6.
     np.testing.assert_allclose(given.best_fit, first.best_fit, atol=2e-3 * first.error.min())
-    assert first.n_start == 16
+    assert first.n_start >= 16  # the search of the prior adds more
 
 
 def test_fringes_are_searched_where_starts_disagree(tmp_path: Path) -> None:
