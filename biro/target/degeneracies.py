@@ -34,7 +34,7 @@ def degeneracy(names: Sequence[str], *, closures: bool = False) -> str:
     if not (gains or leakages or closures):
         return ""
     if sky & set(_FLUXES):
-        return BETWEEN_AMPLITUDE if gains == {"ratio_amplitude"} else FLUX_SCALE
+        return BETWEEN_AMPLITUDE if "ratio_amplitude" in gains else FLUX_SCALE
     if sky & {"Q", "U"}:
         return BETWEEN_PHASE
     if "V" in sky:
