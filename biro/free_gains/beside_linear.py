@@ -226,7 +226,6 @@ class GainsBesideLinear:
             found = [self._alternated(one) for one in found if one.gains.converged] or found
         return min(found, key=lambda one: one.value if np.isfinite(one.value) else np.inf)
 
-
     def _alternated(self, one: JointBest) -> JointBest:
         """The gains that are best beside the linear parameters that are best beside the gains of a start."""
         self.free.work.has_factor[:] = False  # that of another start, whose sky may be far brighter

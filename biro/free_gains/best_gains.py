@@ -151,8 +151,7 @@ class FreeGains:
         self.work.has_factor[:] = False
         self._priors = priors
         before = self._anchor_priors
-        pairs = ((priors.weight, before.weight), (priors.keep, before.keep))
-        pairs = (*pairs, (priors.link_weight, before.link_weight))
+        pairs = zip(priors[:3], before[:3], strict=True)
         is_far = any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs)
         if is_far:
             self._anchor.room[:] = 0.0
@@ -198,7 +197,7 @@ class FreeGains:
         Of a process the first one.
         """
         layout, own = self.layout, self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
-        found = layout.groups.circle == np.arange(layout.n)
+        found = np.asarray(layout.groups.circle == np.arange(layout.n), np.bool_)
         found[layout.place[own]] = True
         found[layout.groups.later] = False
         return found
@@ -257,7 +256,7 @@ class BestGains:
         self._climb(np.full(self.free.layout.n_group, WARM if warm else COLD, np.int8))
 
     def near(self, anchor: Anchor) -> NDArray[np.int8]:
-        """Where the search of each group begins, (n_group,): at an anchor of similar data, or from the data."""
+        """Where the search of each group begins, (n_group,): at an anchor, or from the data."""
         start = np.empty(self.free.layout.n_group, np.int8)
         with CALL_LOCK:
             near(self.free.layout.cells, self.groups, self.sums, anchor, self.free.work, start)

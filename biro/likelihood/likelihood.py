@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.errors import BiroError, InputError
+from biro.free_gains.starts import gain_starts
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.compress import Cells
 from biro.likelihood.density import Array
 from biro.likelihood.engines import EngineOptions, PartitionEngines
-from biro.likelihood.gain_starts import gain_starts, without_gains
 from biro.likelihood.hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
@@ -34,7 +34,6 @@ from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
-from biro.maximum.degeneracies import FLUX_SCALE
 from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
@@ -42,6 +41,7 @@ from biro.observation.observation import Observation
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode
+from biro.target.degeneracies import FLUX_SCALE
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
@@ -256,7 +256,14 @@ class Likelihood(Residuals, Closing):
         if self._inner is None:
             return self
         full = copy.copy(self)
-        for cached in ("undetermined", "lone_gains", "segments", "_gain_solver", "_without_cells", "_closures"):
+        for cached in (
+            "undetermined",
+            "lone_gains",
+            "segments",
+            "_gain_solver",
+            "_without_cells",
+            "_closures",
+        ):
             full.__dict__.pop(cached, None)
         full.gains = "sample" if self.gains in INNER_GAINS else self.gains
         model = self._at_samples(self.full_model)
@@ -335,7 +342,8 @@ class Likelihood(Residuals, Closing):
             if batch is not None and gains is self._gain_solver:
                 batch = gains.batch_of(batch.theta)
             taken = gains.n_inner(batch)
-        return np.maximum(n_data - taken - n_shared * n_data / max(n_data.sum(), 1.0), 0.0)
+        shared = n_shared * n_data / max(float(n_data.sum()), 1.0)
+        return np.asarray(np.maximum(n_data - taken - shared, 0.0))
 
     @property
     def cells(self) -> list[Cells]:
@@ -393,9 +401,9 @@ class Likelihood(Residuals, Closing):
         return moved
 
     def start_points(self, seed: int) -> Array:
-        """Where the climb to the maximum begins beside gains, (n_start, n_param); none where there are no gains.
+        """Where the climb to the maximum begins beside gains, (n_start, n_param), if there are any.
 
-        At the maximum of the closures of the same data and sky (`biro.likelihood.gain_starts`).
+        At the maximum of the closures of the same data and sky (`biro.free_gains.starts`).
         """
         if self._closures is None:
             return np.empty((0, self.n_param))
@@ -409,12 +417,14 @@ class Likelihood(Residuals, Closing):
     @cached_property
     def _closures(self) -> Likelihood | None:
         """The likelihood of the closures of the same data and sky, beside gains that theta lacks."""
-        return without_gains(self) if self.gains in INNER_GAINS and self.n_param else None
-
-    def of_closures(self, sky: SkyModel) -> Likelihood:
-        """The likelihood of the closures of the same data, for a sky without gains."""
+        if self.gains not in INNER_GAINS or not self.n_param:
+            return None
         options = self._options.keywords()
-        return Likelihood(self.described, sky, **options, gains="closures", average="none")
+        try:
+            return Likelihood(self.described, replace(self._sky, gain=None), **options, gains="closures")
+        except BiroError as error:
+            log.info("gains: the climb does not begin at the maximum of closures: %s", error)
+            return None
 
     def plan(self, n_batch: int = 1) -> str:
         """How a call with so many parameter vectors is worked out, a line for each partition.
@@ -482,9 +492,7 @@ class Likelihood(Residuals, Closing):
         logarithm, at 1. Where data leave the flux scale to n such amplitudes, they are all low together, and
         fluxes high by sd sqrt(n) of their errors.
         """
-        priors = [
-            p.prior for p in self.parameters if p.name.startswith("gain") and ".amplitude" in p.name
-        ]
+        priors = [p.prior for p in self.parameters if p.name.startswith("gain") and ".amplitude" in p.name]
         sd = np.array([prior.sd for prior in priors if isinstance(prior, LogNormal)])
         if not sd.size or FLUX_SCALE not in self.undetermined:
             return []
@@ -494,7 +502,7 @@ class Likelihood(Residuals, Closing):
             return []
         return [
             f"The flux scale of this maximum is {np.expm1(part):.1%} too high, {sigma:.1f} times its error: "
-            f"the densities of {sd.size} log-normal amplitudes of gains have their maxima below their medians. "
+            f"the densities of {sd.size} log-normal amplitudes of gains are highest below their medians. "
             'Take the mean of samples, or gains="marginalise"'
         ]
 

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import first_few
-from biro.maximum.degeneracies import degeneracy
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
+from biro.target.degeneracies import degeneracy
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -75,10 +75,10 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
         found = _with_any(found, np.isin(names, beside))
     if not len(found):
         return ""
-    closures = getattr(likelihood, "gains", "") == "closures"
+    named = _named(found, names, closures=getattr(likelihood, "gains", "") == "closures")
     return (
-        f"The data do not fix {first_few(_named(found, names, closures=closures), '; ')}; only the priors do. To "
-        "pin one down, fix or tie one of its parameters (a flux density, an amplitude or a phase of one "
+        f"The data do not fix {first_few(named, '; ')}; only the priors do. "
+        "To pin one down, fix or tie one of its parameters (a flux density, an amplitude or a phase of one "
         "antenna), or give it a narrow prior"
     )
 

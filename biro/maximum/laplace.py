@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.formatting import MOST_LISTED
-from biro.maximum.degeneracies import degeneracy
 from biro.maximum.stationary_point import StationaryPoint
+from biro.target.degeneracies import degeneracy
 from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]

@@ -16,6 +16,7 @@ import numpy as np
 from biro.errors import BackendError, InputError
 from biro.misfit.diagnosis import diagnose
 from biro.models.components.antenna_terms.gain import is_of_prior
+from biro.posterior.gain_integral import with_integral
 from biro.posterior.posterior import Posterior
 from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
@@ -26,7 +27,6 @@ from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.run.record import read_record, versions
 from biro.samplers.context import RunContext
-from biro.samplers.gain_integral import with_integral
 from biro.samplers.options import (
     EXACT,
     EnsembleOptions,

@@ -90,8 +90,8 @@ class Sums(NamedTuple):
 class Anchor(NamedTuple):
     """Maxima from which searches begin, and the sums of cells whose maxima they are.
 
-    Only a search that begins without any earlier maximum makes one, so that a search leads to the maximum that
-    such a search would find, whatever was searched for before.
+    Only a search that begins without any earlier maximum makes one, so that a search leads to the maximum
+    that such a search would find, whatever was searched for before.
 
     Attributes
     ----------
@@ -111,7 +111,8 @@ class Anchor(NamedTuple):
     @classmethod
     def of(cls, n: int, n_cell: int, n_group: int) -> Anchor:
         """Without any maximum, of so many coordinates, cells and groups."""
-        return cls(np.zeros(n), *np.zeros((3, n_cell)), np.zeros(n_group))
+        power, real, imag = np.zeros((3, n_cell))
+        return cls(np.zeros(n), power, real, imag, np.zeros(n_group))
 
 
 class Work(NamedTuple):

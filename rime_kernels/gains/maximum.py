@@ -28,11 +28,11 @@ SLOW = 0.05
 FAR = 4.0
 """Where the first step should gain more than half of this times the coordinates, both starts are tried."""
 ROUNDING = 1e-24
-"""The search ends as well where a step gains less than this of f: roundings of slopes gain (1e-16)^2 of it."""
+"""The search ends as well where a step gains less than this of f: roundings of slopes gain 1e-32 of it."""
 ENOUGH = 1e-12
 """What the last step may gain, of f, where `_MOST` steps did not end the search."""
 COLD, ANCHORED, WARM = 0, 1, 2
-"""Where a search begins: from the data; at x; or at x, and from the better of both where x is far."""
+"""Where a search begins: from the data; at x; or at x, but where x is far from the better of both."""
 ROOM, LITTLE_ROOM = 0.3, 0.01
 """By how much sums may differ from those of an anchor, which was close to its start, or was not."""
 CLOSE_START = 0.8
@@ -145,7 +145,7 @@ def _climb(
         else:
             work.has_factor[g] = False
         is_new = False
-    # Where noise is so small that priors are roundings beside data, steps along what priors alone know are poor.
+    # Where noise is so small that priors are roundings beside data, steps along what these know are poor.
     return _MOST if gain < ENOUGH * abs(value) else -1
 
 
@@ -208,18 +208,18 @@ def _is_near(cells: Cells, groups: Groups, sums: Sums, g: int, anchor: Anchor, w
         for e in range(cells.first[c], cells.first[c + 1]):
             moved[cells.coordinate[e]] += off
             whole[cells.coordinate[e]] += of_all
+    n_far = 0
     for i in range(first, end):
-        if not moved[i] <= anchor.room[g] * whole[i]:
-            return False
-    return True
+        n_far += not moved[i] <= anchor.room[g] * whole[i]
+    return n_far == 0
 
 
 @loop
 def near(cells: Cells, groups: Groups, sums: Sums, anchor: Anchor, work: Work, start: Starts) -> None:
     """Fill where the search of each group begins (n_group,): `ANCHORED`, or `COLD`.
 
-    With the sums P and t of cells, those of the anchor P' and t', and q the ratio of sum P to sum P', a search
-    begins at the anchor if for each coordinate, over its cells,
+    With the sums P and t of cells, those of the anchor P' and t', and q the ratio of sum P to sum P', a
+    search begins at the anchor if for each coordinate, over its cells,
 
         sum |t / sqrt(q) - t'| + |P / q - P'| / 2  <=  room * sum |t'| + P' / 2    and    1/2 < q < 2
 
@@ -233,7 +233,7 @@ def near(cells: Cells, groups: Groups, sums: Sums, anchor: Anchor, work: Work, s
 def _make_anchor(
     cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, cold: Array, found: bool, anchor: Anchor
 ) -> None:
-    """Make an anchor of the maximum x of a group, if one was `found` from where its search began, `cold`."""
+    """Make an anchor of the maximum x of a group, if one was `found` from its start `cold`."""
     for i in range(groups.first[g], groups.first[g + 1]):
         anchor.x[i] = x[i]
     longest = 0.0
@@ -264,7 +264,7 @@ def make_anchors(
     done: Array,
     anchor: Anchor,
 ) -> None:
-    """Make anchors of the maxima x (n,) of searches that have begun `cold`; the rest is that of `climb_all`."""
+    """Make anchors of the maxima x (n,) of searches that began `cold`; the rest is as in `climb_all`."""
     for g in prange(len(groups.first) - 1):
         if start[g] == COLD:
             _make_anchor(cells, groups, sums, g, x, cold, done[g] >= 0.0, anchor)

@@ -14,7 +14,11 @@ from tests.biro.test_fitted_gains import TURN, drifting, simulated, small
 SKY = replace(
     drifting(),
     noise=Noise(factor=1.0),
-    gain=Gain(amplitude=PerSegment(LogNormal(0.1), per="scan"), phase=PerSegment(TURN, per="integration"), feeds="common"),
+    gain=Gain(
+        amplitude=PerSegment(LogNormal(0.1), per="scan"),
+        phase=PerSegment(TURN, per="integration"),
+        feeds="common",
+    ),
 )  # fmt: skip
 
 

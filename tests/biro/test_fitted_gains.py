@@ -106,7 +106,7 @@ def test_the_exercise_names_what_is_undetermined(
     assert "in common" not in with_reference
     for kind, members in (
         ("the common phase between the feeds (", "gain.ratio_phase[*] with g.Q, g.U, p.Q, p.U"),
-        ("the common amplitude between the feeds (", "gain.ratio_amplitude[*] with "),
+        ("the common amplitude between the feeds (", "gain.ratio_amplitude[*]"),
         ("the overall flux scale (", "gain.amplitude[*] with g.I, g.Q, g.U, g.V, p.I, p.Q, p.U, p.V"),
     ):
         assert kind in with_reference

@@ -16,13 +16,14 @@ SKY = SkyModel(
     [
         PointSource("a", east="0 arcsec", north="0 arcsec", I=Uniform("0.1 Jy", "10 Jy")),
         GaussianSource(
-            "b", east=Uniform(5, 25, "arcsec"), north=Uniform(-10, 10, "arcsec"), I=Uniform("0.1 Jy", "10 Jy"),
-            fwhm="2 arcsec",
+            "b", east=Uniform(5, 25, "arcsec"), north=Uniform(-10, 10, "arcsec"),
+            I=Uniform("0.1 Jy", "10 Jy"), fwhm="2 arcsec",
         ),
     ],
     noise=Noise(factor=1.0),
     gain=Gain(
-        amplitude=PerSegment(LogNormal(SD), per="scan"), phase=PerSegment(TURN, per="integration"), feeds="common"
+        amplitude=PerSegment(LogNormal(SD), per="scan"), phase=PerSegment(TURN, per="integration"),
+        feeds="common",
     ),
 )  # fmt: skip
 
@@ -30,7 +31,9 @@ SKY = SkyModel(
 @pytest.fixture(scope="module")
 def data() -> biro.Observation:
     full = biro.Likelihood(small(), SKY, backend="cpu")
-    return simulated(full, full.prior_transform(np.random.default_rng(2).uniform(0.3, 0.7, full.n_param)), 0.02, 4)
+    return simulated(
+        full, full.prior_transform(np.random.default_rng(2).uniform(0.3, 0.7, full.n_param)), 0.02, 4
+    )
 
 
 def test_the_climb_begins_at_the_maximum_of_closures(data: biro.Observation) -> None:
@@ -40,12 +43,13 @@ def test_the_climb_begins_at_the_maximum_of_closures(data: biro.Observation) -> 
     found = biro.maximise(likelihood, seed=1)
     is_place = np.array([name in ("b.east", "b.north") for name in found.names])
     assert (np.abs(offered - found.best_fit) / found.error)[:, is_place].max() < 5.0
-    assert (found.n_start <= len(offered) + 2) and found.n_search == 0
+    assert found.n_start <= len(offered) + 2
+    assert found.n_search == 0
     assert np.abs(offered - found.best_fit)[:, ~is_place].min() < 5.0 * found.error[~is_place].max()
 
 
 def test_a_maximum_of_log_normal_amplitudes_says_that_its_flux_scale_is_high(data: biro.Observation) -> None:
-    """Ten amplitudes of sd 0.2: flux times exp(2 sd^2), sd sqrt(10) = 0.63 of its error, above the integral's."""
+    """Ten amplitudes of sd 0.2: flux times exp(2 sd^2), which is sd sqrt(10) = 0.63 of its error."""
     sampled = biro.Likelihood(data, SKY, backend="cpu")
     (line,) = sampled.doubts_of_maximum()
     assert line.startswith("The flux scale of this maximum is 8.3% too high, 0.6 times its error: ")

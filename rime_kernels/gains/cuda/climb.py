@@ -102,7 +102,7 @@ def make_direction(shape: Shape) -> Compiled:
 
 @functools.cache
 def make_near(shape: Shape) -> Compiled:
-    """Function that says whether sums are close to those of an anchor, as `rime_kernels.gains.maximum.near`."""
+    """Function that says whether sums are close to those of an anchor (`rime_kernels.gains.maximum`)."""
     n_thread, wait, block_sum = shape.n_thread, meet(), make_block_sum(shape.n_thread)
 
     @device.inline

@@ -7,30 +7,53 @@ scale open, which is taken from the amplitudes of the data.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import BiroError
 from biro.maximum.maximum import maximise
-
-if TYPE_CHECKING:
-    from biro.likelihood.likelihood import Likelihood
+from biro.observation.observation import Observation
+from biro.target.protocol import DifferentiableLikelihood
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 _FLUXES = ("I", "Q", "U", "V")
 
 
-def gain_starts(likelihood: Likelihood, closures: Likelihood, seed: int) -> Array:
-    """Vectors of the parameters of a likelihood with gains, (n_start, n_param), one for each mode of closures.
+class Predicting(DifferentiableLikelihood, Protocol):
+    """A likelihood that predicts visibilities."""
+
+    @property
+    def observation(self) -> Observation:
+        """The data."""
+
+    def predict(self, theta: Array) -> Sequence[NDArray[np.complexfloating]]:
+        """Visibilities of one theta (n_param,), of each partition."""
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without warnings of a search whose result is only a start: closures leave the flux scale open."""
+    search = logging.getLogger("biro.maximum.maximum")
+    level = search.level
+    search.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        search.setLevel(level)
+
+
+def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed: int) -> Array:
+    """Parameters of a likelihood with gains, (n_start, n_param), at the modes of closures.
 
     Parameters
     ----------
-    likelihood : Likelihood
-    closures : Likelihood
+    likelihood : DifferentiableLikelihood
+    closures : Predicting
         Of the closures of the same data and sky.
     seed : int
         Of the search.
@@ -41,7 +64,8 @@ def gain_starts(likelihood: Likelihood, closures: Likelihood, seed: int) -> Arra
         None at all where closures cannot be searched.
     """
     try:
-        found = maximise(closures, seed=seed, watch=lambda best: None)
+        with _quiet():
+            found = maximise(closures, seed=seed, watch=lambda best: None)
     except BiroError as error:
         log.info("gains: the climb does not begin at the maximum of closures: %s", error)
         return np.empty((0, likelihood.n_param))
@@ -57,10 +81,10 @@ def gain_starts(likelihood: Likelihood, closures: Likelihood, seed: int) -> Arra
     log.info("gains: the climb begins at %d modes of closures (%s)", len(found.modes), found.agreement)
     wrapped = likelihood.model.wrap(np.array(starts))
     inside = wrapped[np.isfinite(likelihood.log_prior(wrapped))]
-    return np.unique(likelihood.with_best_gains(inside), axis=0) if len(inside) else inside
+    return np.unique(inside, axis=0)
 
 
-def _with_fluxes_of_data(likelihood: Likelihood, closures: Likelihood, theta: Array) -> Array:
+def _with_fluxes_of_data(likelihood: DifferentiableLikelihood, closures: Predicting, theta: Array) -> Array:
     """theta with all flux densities times one factor: the rms amplitude of the model is that of the data."""
     own = {name: i for i, name in enumerate(likelihood.parameter_names)}
     sky = np.array([theta[own[name]] if name in own else np.nan for name in closures.parameter_names])
@@ -79,13 +103,3 @@ def _with_fluxes_of_data(likelihood: Likelihood, closures: Likelihood, theta: Ar
     low, high = likelihood.model.box
     moved[is_flux] = np.clip(theta * np.sqrt(data / model), low, high)[is_flux]
     return moved
-
-
-def without_gains(likelihood: Likelihood) -> Likelihood | None:
-    """The likelihood of the closures of the same data and sky; None where closures are not for these."""
-    sky = replace(likelihood.sky, gain=None)
-    try:
-        return likelihood.of_closures(sky)
-    except BiroError as error:
-        log.info("gains: the climb does not begin at the maximum of closures: %s", error)
-        return None

@@ -34,9 +34,9 @@ def with_integral(posterior: Posterior, likelihood: object) -> Posterior:
 
         ln Z = ln Z' + ln <exp c(theta)>
 
-    over the posterior of theta with the evidence Z' that was sampled. Errors of c, and its scatter from sample
-    to sample, are added to that of ln Z in quadrature. Where too few draws count to know c, ln Z' stays as it
-    is and all of c is taken for an error.
+    over the posterior of theta, with the evidence Z' that was sampled. Errors of c, and its scatter from
+    sample to sample, are added to that of ln Z in quadrature. Where too few draws count to know c, ln Z'
+    stays as it is and all of c is taken for an error.
     """
     if posterior.log_evidence is None or not isinstance(likelihood, WithIntegral):
         return posterior

@@ -1,8 +1,8 @@
 """What unknown gains leave open, in words: the same words for every treatment of gains (physics: section 6).
 
-A common phase of all antennas changes no visibility; a common amplitude of all gains makes up for the flux
-densities of all sources; a phase between the two feeds turns Q + iU of all sources (and leakages); an amplitude
-between the feeds mixes I and V; phases that are linear in the antennas' coordinates move the sky.
+A common phase of all antennas changes no visibility; a common amplitude of all gains makes up for the
+flux densities of all sources; a phase between the two feeds turns Q + iU of all sources (and leakages); an
+amplitude between the feeds mixes I and V; phases that are linear in the antennas' coordinates move the sky.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def degeneracy(names: Sequence[str], *, closures: bool = False) -> str:
     if not (gains or leakages or closures):
         return ""
     if sky & set(_FLUXES):
-        return BETWEEN_AMPLITUDE if gains == {"ratio_amplitude"} else FLUX_SCALE
+        return BETWEEN_AMPLITUDE if "ratio_amplitude" in gains else FLUX_SCALE
     if sky & {"Q", "U"}:
         return BETWEEN_PHASE
     if "V" in sky:
