@@ -129,6 +129,11 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
         "arcmin north-east",
     ),
     "far": (lambda rng: MODEL + 3.0 * point(-1800.0, 0.0) + noise(rng), "missing source", " arcmin west"),
+    "fluxes": (
+        lambda rng: MODEL + 0.15 * point(-150.0, 210.0) - 0.1 * point(15.0, -10.0) + noise(rng),
+        "source of the model",
+        "mJy",
+    ),
     "extended": (
         lambda rng: MODEL + point(0.0, 120.0, 200.0) + noise(rng),
         "missing extended source",

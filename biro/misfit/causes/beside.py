@@ -10,6 +10,8 @@ import numpy as np
 from biro.misfit.causes.samples import Array, Complex, Samples
 
 TINY = 1e-9
+DEGENERATE = 1e-2
+"""Part of a tangent that terms must leave free: less is the tangent itself, in other words."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,7 @@ def solve_beside(blocks: Sequence[Block], part: Array) -> Solved:
         inverses.append(inverse)
         sides.append(side)
         errors.append(np.sqrt(np.maximum(np.einsum("gii->gi", inverse), 0.0)))
-    back = np.linalg.lstsq(inner, right, rcond=1e-6)[0]
+    back = np.linalg.lstsq(inner, right, rcond=DEGENERATE)[0]
     terms, tangent, drop = [], part.copy(), 0.0
     for block, inverse, side in zip(blocks, inverses, sides, strict=True):
         found = np.einsum("gst,gt->gs", inverse, side + block.cross @ back)

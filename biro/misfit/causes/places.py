@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from biro.formatting import FLUXES, first_few, unit_for
 from biro.misfit.causes.beside import Block, Solved, one_template, solve_beside
 from biro.misfit.causes.brightness import factors_of_cells, place_text
 from biro.misfit.causes.evidence import Candidate, linear
@@ -70,8 +71,40 @@ def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Can
         if not own.n or not each.sources:
             continue
         yield from _smeared(samples, own, chosen, each)
+        if len(each.sources) > 1:
+            yield _fluxes(samples, own, chosen, each.sources, 1)
         for source in each.sources if len(each.sources) > 1 else ():
+            yield _fluxes(samples, own, chosen, [source], len(each.sources))
             yield from _of_source(samples, own, chosen, source, len(each.sources))
+
+
+def _fluxes(
+    samples: Samples, own: Samples, chosen: Mask, sources: Sequence[Source], n_place: int
+) -> Candidate:
+    """Other fluxes of some sources of the model, as of a beam that is wrong."""
+    templates = np.array([template(own, source) for source in sources])
+    blocks = [one_template(own, t) for t in templates]
+    matrix = (templates.conj() @ templates.T).real[None]
+    side, cross = (np.concatenate([getattr(each, k) for each in blocks], axis=1) for k in ("side", "cross"))
+    solved = solve_beside([Block(matrix, side, cross)], own.tangent_part)
+    fluxes = solved.terms[0][0]
+    texts = partial(_flux_texts, sources, fluxes)
+    return _candidate(
+        samples, own, chosen, "source of the model", solved, len(sources), n_place, fluxes @ templates, texts
+    )
+
+
+def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
+    unit = unit_for(fluxes, FLUXES)
+    listed = first_few(
+        f"{flux / unit.size:+.3g} {unit.name} {place_text(source.east, source.north)}"
+        for source, flux in zip(sources, fluxes, strict=True)
+    )
+    verb = "sources of the model are" if len(sources) > 1 else "source of the model is"
+    return (
+        f"The {verb} off: {listed} of the phase centre.",
+        "Free their fluxes; check the beam (`[beam]`) and smearing (`--smearing`).",
+    )
 
 
 def _of_source(samples: Samples, own: Samples, chosen: Mask, source: Source, n: int) -> Iterator[Candidate]:
