@@ -160,7 +160,7 @@ class FoundSources(Tabular):
         if self.gain_error > 0.0:
             percent = f"{100.0 * self.gain_error:.2g} %"
             lines.append(
-                f"errors of the antenna gains of {percent} explain a part of it: without them the rms would be "
+                f"antenna gain errors of {percent} explain a part of it: without them the rms would be "
                 f"{self.without_gains:.4g} times the stated noise"
             )
         if self.coherence > NOTABLE:
