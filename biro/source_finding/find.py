@@ -182,6 +182,7 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         search.coherence,
         _smearing_lines(search.data.smearing),
         search.gain_error,
+        search.without_gains,
     )
 
 

@@ -84,6 +84,8 @@ class FoundSources(Tabular):
         Whether the sources were fitted as averages over integrations and channels, and why.
     gain_error : float
         Rms of the relative errors of the antennas' gains that the residuals show; 0 for none.
+    without_gains : float
+        Noise factor of the residuals without these errors; NaN where it was not measured.
     thermal : float
         Thermal noise over what the weights say, from differences of neighbouring times of Stokes I; NaN where
         there are none.
@@ -104,6 +106,7 @@ class FoundSources(Tabular):
     coherence: float = 1.0
     smearing: tuple[str, ...] = ()
     gain_error: float = 0.0
+    without_gains: float = float("nan")
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
     stopped: str = ""
@@ -156,7 +159,10 @@ class FoundSources(Tabular):
         lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
         if self.gain_error > 0.0:
             percent = f"{100.0 * self.gain_error:.2g} %"
-            lines.append(f"antenna gains that are wrong by {percent} would leave such residuals")
+            lines.append(
+                f"antenna gain errors of {percent} explain a part of it: without them the rms would be "
+                f"{self.without_gains:.4g} times the stated noise"
+            )
         if self.coherence > NOTABLE:
             lines.append(
                 f"the errors are {np.sqrt(self.coherence):.2g} times those of independent residuals, because "

@@ -140,6 +140,11 @@ class Search:
         self.residual = self._blank
         self._take(Fit((), self.data.chi2([chunk.vis for chunk in self.data.chunks]), np.zeros((0, 0))))
 
+    @property
+    def without_gains(self) -> float:
+        """Rms of the residuals that errors of gains do not explain, in units of the stated noise."""
+        return self._path[-1].explained.noise
+
     def step(self, threshold: float | None, max_sources: int) -> str:
         """Add the component that the data need most, or let one have a shape.
 
