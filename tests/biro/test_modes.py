@@ -194,7 +194,7 @@ def test_smoothed_weights_are_those_of_arviz(dof: float) -> None:
 
 
 def test_weights_on_a_plateau_have_no_tail() -> None:
-    """Uniform weights from 0.75 to 1 are bounded: nothing larger is missing, however their ends are shaped."""
+    """Weights from 0.75 to 1 are bounded: nothing larger is missing, however their ends are shaped."""
     for seed in range(20):
         weight = 1.0 - 0.25 * np.random.default_rng(seed).random(1000) ** 3
         found = smoothed(np.log(weight))

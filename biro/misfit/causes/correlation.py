@@ -241,7 +241,7 @@ def _time_texts(samples: Samples, found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals are correlated in time ({found.rho[0]:.2f} between neighbouring times, "
         f"{spacing(samples.parts):.3g} s apart), {_factor(found.inflation)}.",
-        "Average the data over longer than the residuals stay alike, or multiply the errors by that factor.",
+        'Fit it ([noise] with correlation = "time"), or average the data over longer than that.',
     )
 
 
@@ -250,7 +250,7 @@ def _channel_texts(found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}), "
         f"{_factor(found.inflation)}.",
-        "Average the channels, or multiply the errors by that factor.",
+        'Fit it ([noise] with correlation = "chan"), or average the channels.',
     )
 
 
