@@ -281,7 +281,10 @@ def noise_entry(text: str) -> str:
     return f"{_HEAD}{GAUSSIAN}\n[noise]\n{text}\n"
 
 
-_POINT = Plan(signal=lambda where, rng: 2.0 * where.source(30.0, -20.0), truth={**TRUTH, "g.fwhm": 0.0})
+_POINT = Plan(
+    signal=lambda where, rng: 2.0 * where.source(30.0, -20.0),
+    truth={name: value for name, value in TRUTH.items() if name != "g.fwhm"},  # which is at its limit
+)
 KINDS = (
     Kind("sound", "noise and sky as the model has them", "right", "", USUAL),
     Kind("sound, Stokes I", "one correlation", "right", "", STOKES_I),
@@ -292,9 +295,11 @@ KINDS = (
     Kind("six visibilities", "one flux, one time", "right", "", few),
     Kind("no size", "a point, fitted as a Gaussian: its size is at the limit of the prior", "right", "",
          _POINT),
-    Kind("three fringes", "one baseline, three modes in the prior", "right", "", fringes),
+    Kind("three fringes", "one baseline, three modes in the prior", "says it",
+         "all modes are found and weighed", fringes),
     Kind("upper limit", "an undetected source with a log-uniform flux", "right", "", upper_limit),
-    Kind("gains integrated over", "10 % and 20 deg, priors as drawn", "right", "",
+    Kind("gains integrated over", "10 % and 20 deg, priors as drawn", "says it",
+         "errors are right; the flux scale is named as known by priors alone",
          partial(with_gains, "marginalise")),
     Kind("systematic noise", "10 % of each visibility, declared", "right", "",
          replace(USUAL, model=noise_entry("factor = 1\nsystematic = 0.1"), disturb=partial(systematic, 0.1))),
@@ -302,7 +307,7 @@ KINDS = (
          replace(USUAL, model=noise_entry('correlation = "time"'), errors=partial(correlated, 0.9))),
     Kind("Hanning, fitted", 'channels smoothed; correlation = "chan"', "right", "",
          replace(USUAL, model=noise_entry('correlation = "chan"'), errors=hanning)),
-    Kind("weights in other units", "noise ten times the stated one", "right",
+    Kind("weights in other units", "noise ten times the stated one", "says it",
          "the noise factor is fitted", replace(USUAL, stated=SIGMA / 10.0)),
     Kind("outliers, Student's t", "1 % are 100 sigma off", "right", "the noise has tails",
          replace(USUAL, model=noise_entry('distribution = "student-t"'), disturb=partial(outliers, 0.01))),

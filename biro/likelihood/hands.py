@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from biro.misfit.whiteness import clip
 from biro.observation.noise import sigma_of
@@ -57,11 +58,19 @@ class HandResiduals:
 
     @property
     def is_unequal(self) -> bool:
-        """Beyond chance: ln of a scatter has the variance (fourth - 1) / (4 n)."""
+        """Beyond chance, for noise with tails and for few data alike.
+
+        ln of a scatter has the variance (fourth - 1) / (4 n); the squared ratio of two, of normal noise, has
+        the F distribution of 2 n1 and 2 n2 degrees of freedom, which matters for few data.
+        """
         if not all(self.n) or not all(self.scatter):
             return False
+        ratio = self.scatter[0] / self.scatter[1]
         error = math.sqrt(sum((m - 1.0) / (4.0 * n) for m, n in zip(self.fourth, self.n, strict=True)))
-        return abs(math.log(self.scatter[0] / self.scatter[1])) > max(math.log(SCATTER), SIGNIFICANCE * error)
+        n1, n2 = (2.0 * n for n in self.n)
+        chance = min(special.fdtr(n1, n2, ratio**2), special.fdtrc(n1, n2, ratio**2))
+        is_large = abs(math.log(ratio)) > max(math.log(SCATTER), SIGNIFICANCE * error)
+        return bool(is_large and chance < special.ndtr(-SIGNIFICANCE))
 
     def remark(self) -> str:
         """What is wrong with the errors of a fit to both hands, and what to do; "" where nothing is."""

@@ -27,7 +27,7 @@ _REMEDY = {
     "none": "more could be gained than counts; give other starts, or sample",
     "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
 }
-POOR = 0.3
+POOR = 0.1
 """Overlap of a normal distribution with the posterior below which its intervals mislead."""
 LEAST_SHOWN = 0.005
 """Part of the evidence in unexplored modes that is worth a word."""

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.modes import COUNTS
 from biro.maximum.proposal import Proposal
 from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, period_of
+from biro.maximum.tempering.particles import Particles
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
 from biro.progress import bar
@@ -31,6 +33,8 @@ Array = NDArray[np.float64]
 
 FILE = "maximum.json"
 _BATCH = 256
+_N_ADAPT, _GOOD, _N_KEPT = 3, 0.3, 512
+"""Mixtures adapted to draws of the one before, efficiency from which none is, and draws that it is from."""
 _MAX_DRAWS = 200
 """Times as many draws as are wanted, at most: most of them may lie outside the prior."""
 
@@ -72,6 +76,8 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             f"only {len(draws.theta)} of {draws.n_drawn} draws about the maximum lie within the prior: "
             "sample it instead"
         )
+    if maximum.particles is None:
+        draws = _adapted(target, maximum, draws, options.n_sample, provenance.seed)
     log_weight = draws.log_posterior - draws.log_density
     covered = draws.missed_mass is not None and draws.missed_mass <= COUNTS and len(draws.log_ratio) > 0
     weights = smoothed(log_weight)
@@ -124,6 +130,36 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             "covered": float(covered),
         },
     )
+
+
+def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) -> Draws:
+    """Draws of a mixture that also covers what a first one left out; the first where that is good enough.
+
+    The weighted draws of the first mixture take the place of particles of a tempered run (adaptive importance
+    sampling: Cappe et al. 2004, J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
+    """
+    for attempt in range(1, _N_ADAPT + 1):
+        weights = smoothed(draws.log_posterior - draws.log_density)
+        weight = np.exp(weights.log_weight - weights.log_weight.max())
+        n_effective = weight.sum() ** 2 / (weight**2).sum()
+        if weights.k <= TRUSTED and n_effective > _GOOD * len(weight):
+            break
+        rng = np.random.default_rng([seed, 9, attempt])
+        n_kept = min(np.count_nonzero(weight > 0.0), _N_KEPT)
+        kept = rng.choice(len(weight), n_kept, replace=False, p=weight / weight.sum())
+        particles = Particles(
+            theta=target.wrapped(draws.theta[kept]),
+            log_likelihood=(draws.log_posterior - draws.log_prior)[kept],
+            log_evidence=float(np.log(weight.sum() / draws.n_drawn) + weights.log_weight.max()),
+            temperature=1.0,
+            early=np.empty((0, target.n_param)),
+            n_call=0,
+        )
+        again = draws_within(target, replace(maximum, particles=particles), n, seed + attempt)
+        if len(again.theta) < n:
+            break
+        draws = again._replace(missed_mass=maximum.missed_mass, log_ratio=np.empty(0))
+    return draws
 
 
 def _missed(mass: float | None) -> dict[str, float]:
