@@ -176,9 +176,10 @@ class Maximum(Tabular):
 
     @property
     def _widest(self) -> tuple[str, float] | None:
-        """The parameter whose draws by tempering scatter least as its error says, and by what factor.
+        """The parameter whose draws by tempering scatter most beyond its error, and by what factor.
 
-        None where all are within a factor of `_NORMAL`, or there are several modes.
+        None where all are below `_NORMAL`, or there are several modes. An error that is too large, as at a
+        limit of a prior, misleads nobody into trusting the value too much.
         """
         if self.particles is None or len(self.modes) > 1 or self.laplace.is_singular:
             return None
@@ -188,8 +189,8 @@ class Maximum(Tabular):
         one_sided = np.quantile(np.abs(away), ONE_SIGMA, axis=0)
         width = np.where(self.laplace.side == 0, 0.5 * (high - low), one_sided)
         ratio = width / np.maximum(self.error, 1e-300)
-        i = int(np.argmax(np.abs(np.log(np.maximum(ratio, 1e-300)))))
-        return None if 1.0 / _NORMAL < ratio[i] < _NORMAL else (self.names[i], float(ratio[i]))
+        i = int(np.argmax(ratio))
+        return None if ratio[i] < _NORMAL else (self.names[i], float(ratio[i]))
 
     @property
     def unidentified(self) -> list[str]:

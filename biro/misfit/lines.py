@@ -35,7 +35,7 @@ HANDS, UNEQUAL = "residuals of ", "noise "
 """What lines about two hands, and about unequal noise, begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
-_OF_KIND = {"correlated": HANDS, "coherent": HANDS, "noise": UNEQUAL}
+_OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL)}
 """Lines that a finding of this kind takes the place of."""
 OF_RESIDUALS = (HANDS, UNEQUAL)
 """A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
@@ -73,7 +73,7 @@ def lines_of(
     else:
         is_unequal = "noise" in kinds or any(line.startswith(UNEQUAL) for line in remarks)
         lines = [*_noise_lines(fits, is_unequal), *_finding_lines(findings)]
-        replaced = tuple(line for kind, line in _OF_KIND.items() if kind in kinds)
+        replaced = tuple(line for kind, several in _OF_KIND.items() if kind in kinds for line in several)
     lines += [line for line in remarks if not line.startswith(replaced)]
     total = _total_line(factor, lines)
     return [*lines[:1], *total, *lines[1:]]

@@ -104,7 +104,8 @@ def edge_conflicts(
         beyond = np.repeat(theta[None], _N_STEP + 1, axis=0)
         beyond[1:, i] += side * first * 2.0 ** np.arange(_N_STEP)
         try:
-            height = np.nan_to_num(log_likelihood(beyond), nan=-np.inf)
+            with np.errstate(all="ignore"):  # a formula may have no value beyond the limit
+                height = np.nan_to_num(log_likelihood(beyond), nan=-np.inf)
         except (BiroError, ValueError, ArithmeticError):  # nothing there that could be computed
             continue
         falls = np.flatnonzero(~(height[1:] > height[:-1]))

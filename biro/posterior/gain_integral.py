@@ -27,7 +27,7 @@ class WithIntegral(Protocol):
         """ln of the integral less its approximation, its error, and the share of draws that count."""
 
 
-def with_integral(posterior: Posterior, likelihood: object) -> Posterior:
+def with_integral(posterior: Posterior, likelihood: object, outer: Array | None = None) -> Posterior:
     """The posterior with an evidence that the integral over gains was corrected in.
 
     With c(theta) the error of Laplace's approximation in ln L, measured by importance sampling of the gains,
@@ -37,16 +37,22 @@ def with_integral(posterior: Posterior, likelihood: object) -> Posterior:
     over the posterior of theta, with the evidence Z' that was sampled. Errors of c, and its scatter from
     sample to sample, are added to that of ln Z in quadrature. Where too few draws count to know c, ln Z'
     stays as it is and all of c is taken for an error.
+
+    Parameters
+    ----------
+    posterior : Posterior
+    likelihood : Likelihood
+        Or anything else: without `WithIntegral` the posterior stays as it is.
+    outer : float64 (n, n_outer), optional
+        Where c is measured, where the posterior has other parameters than the likelihood; else at samples.
     """
     if posterior.log_evidence is None or not isinstance(likelihood, WithIntegral):
         return posterior
     rng = np.random.default_rng([posterior.provenance.seed, _STREAM])
-    theta = posterior.samples
-    if theta.shape[1]:
-        theta = theta[rng.choice(len(theta), _N_PLACE, p=posterior.weight / posterior.weight.sum())]
-    else:
-        theta = theta[:1]
-    found = [one for one in map(likelihood.integral_correction, theta) if one is not None]
+    if outer is None:
+        weight = posterior.weight / posterior.weight.sum()
+        outer = posterior.samples[rng.choice(len(posterior.samples), _N_PLACE, p=weight)]
+    found = [one for one in map(likelihood.integral_correction, outer) if one is not None]
     if not found:
         return posterior
     value, error, share = np.array(found).T

@@ -145,7 +145,7 @@ def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) 
         if weights.k <= TRUSTED and n_effective > _GOOD * len(weight):
             break
         rng = np.random.default_rng([seed, 9, attempt])
-        n_kept = min(np.count_nonzero(weight > 0.0), _N_KEPT)
+        n_kept = min(int(np.count_nonzero(weight > 0.0)), _N_KEPT)
         kept = rng.choice(len(weight), n_kept, replace=False, p=weight / weight.sum())
         particles = Particles(
             theta=target.wrapped(draws.theta[kept]),

@@ -255,14 +255,7 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
     if isinstance(options, ExactOptions):
         assert integrates(likelihood)
         posterior = exact(likelihood, options.n_sample, context.provenance)
-        nothing = replace(posterior, samples=np.zeros((1, 0)))
-        diagnosed = with_integral(nothing, likelihood)
-        posterior = replace(
-            posterior,
-            log_evidence=diagnosed.log_evidence,
-            log_evidence_err=diagnosed.log_evidence_err,
-            diagnostics=diagnosed.diagnostics,
-        )
+        posterior = with_integral(posterior, likelihood, np.zeros((1, 0)))
         doubts = likelihood.doubts(np.zeros(0))
     else:
         posterior = with_peak(target, _run_sampler(target, options, context))

@@ -68,7 +68,6 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert float(text.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.05)
     assert "errors are about 1.2" in text
     assert "--stokes I" in text
-    assert 'where gains of the feeds differ, fit these ([gain] with feeds = "ratio")' in text
     # 2000 of Stokes I have the variance (1 + rho) sigma^2 / 2 each; a fit to both hands lacks the rho.
     # Errors come from a finite sample of draws: to some per cent.
     assert error == pytest.approx(SIGMA / np.sqrt(2 * 2000), rel=0.1)
@@ -76,7 +75,6 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("biro.likelihood.likelihood.N_RESIDUALS", 1000)
     (few,), _ = warnings_of(obs, tmp_path)
     assert float(few.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.15)
-    assert few != text
     parts, _ = form_stokes(obs.partitions, "I")
     found, error = warnings_of(replace(obs, partitions=tuple(parts)), tmp_path)
     assert found == []
@@ -87,7 +85,7 @@ def test_hands_of_unequal_scatter(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     first, second = complex_noise(rng, 2000), 1.5 * complex_noise(rng, 2000)
     (text,), _ = warnings_of(observed(first, second), tmp_path)
-    assert "scatter unequally" in text
+    assert "Residuals of LL scatter 1.5 times as much as others" in text
     assert "correlated" not in text
     # With weights that say so, it is as it should be.
     weight = np.array([1.0, 1.5**-2])[None, None] * SIGMA**-2
@@ -101,7 +99,8 @@ def test_polarised_sky(tmp_path: Path) -> None:
     polarised = observed(first + 0.5, second - 0.5)
     first, *rest = warnings_of(polarised, tmp_path)[0]
     assert first.startswith("THE MODEL DOES NOT FIT")
-    assert "Residuals of RR and LL are correlated (-0." in first
+    assert "RR +" in first
+    assert "or the polarisation" in first
     assert all(line.startswith("ERRORS ARE TOO SMALL") for line in rest)
     circular = 'V = { prior = "uniform", low = -2, high = 2, unit = "Jy" }\n'
     assert warnings_of(polarised, tmp_path, circular)[0] == []

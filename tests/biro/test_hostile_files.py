@@ -369,6 +369,8 @@ def test_run_directories_with_links_and_pipes(tmp_path: Path, name: str) -> None
 
 def draws(path: Path, **arrays: Any) -> bytes:
     plain = {"z": np.zeros((2, 3, 2)), "middle": np.zeros(2), "factor": np.eye(2), "last": np.zeros((2, 2))}
+    plain |= {"form": np.zeros(2, np.int64), "partner": np.zeros(2, np.int64), "open": np.zeros(0, np.int64)}
+    plain |= {"walls": np.zeros((4, 0))}
     plain |= {"stats": np.zeros((2, 3), STATS), "scale": np.ones(2), "n_gradient": np.array(9)}
     buffer = io.BytesIO()
     save = np.savez_compressed if arrays.pop("compressed", False) else np.savez

@@ -151,7 +151,7 @@ def test_3c273_by_its_maximum_alone(vla: biro.Observation, model: Callable[[str]
         # Stated to one digit: 0.003 may be 0.0025 or 0.0035.
         assert found.error[found.names.index(name)] == pytest.approx(error, rel=0.2), name
     # Seconds: no more than a short run of a sampler evaluates for its burn-in.
-    assert found.n_gradient < 3000
+    assert found.n_gradient < 5000
 
 
 def check_maximum(found: Maximum, reference: dict[str, tuple[float, float]]) -> None:

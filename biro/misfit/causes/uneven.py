@@ -73,7 +73,7 @@ def _gain(total: Array, count: Index, square: float, n: int) -> Array:
     """ln L that a noise of its own gains for each group, by the likelihood ratio; 0 where it has less."""
     count, rest = np.maximum(count, 1), np.maximum(n - count, 1)
     own, other, whole = total / count, np.maximum(square - total, 1e-300) / rest, square / n
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):  # of residuals that are exactly 0
         gain = n * np.log(whole) - count * np.log(own) - rest * np.log(other)
     return np.asarray(
         np.where((own > CONTRAST**2 * other) & (count >= MIN_SIZE) & (rest >= MIN_SIZE), gain, 0.0)
