@@ -106,7 +106,7 @@ class _Anchor(NamedTuple):
 
     @classmethod
     def at(cls, best: JointBest) -> _Anchor:
-        """That of a maximum."""
+        """The anchor of a maximum."""
         room = np.full(best.of.free.layout.n_group, _ROOM)
         return cls(best.z, Anchor(best.gains.x, *best.gains.sums, room), best.sky.responses, best._weight)
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 _BIAS = 0.3
-"""Of the flux scale at a maximum, in its errors, from which on it is said."""
+"""Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
 
 

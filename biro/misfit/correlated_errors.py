@@ -31,7 +31,7 @@ Models = Sequence[NDArray[np.complexfloating]]
 MOST_PARAMETERS = 40
 """With more, no derivatives are taken: two predictions for each."""
 STEP = 0.3
-"""Of the derivatives, in sigmas: visibilities are straight over so much, and change by more than rounding."""
+"""Step of derivatives, in sigmas: visibilities are straight over it, and change by more than rounding."""
 SURE = 2.0
 """Standard deviations of the correlation at a lag, below which it and those at longer lags count as 0."""
 LONGEST = 64

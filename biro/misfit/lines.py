@@ -110,7 +110,7 @@ def _misfit_lines(
 
 
 def _verdict(causes: Sequence[Finding]) -> str:
-    """That of the first cause where all are of the noise, else that the model does not fit."""
+    """The verdict of the first cause where all are of the noise, else that the model does not fit."""
     kinds = {"correlated": CORRELATED, "duplicated": CORRELATED, "noise": NOISE, "bad": OUTLIERS}
     found = [kinds.get(each.kind.split()[0], MISFIT) for each in causes]
     return found[0] if found and MISFIT not in found else MISFIT

@@ -32,7 +32,7 @@ Complex = NDArray[np.complex128]
 CLIP = 5.0
 """Robust sigmas to which residuals are clipped: a few outliers must not decide what all others show."""
 LEAST = 1e-4
-"""Of the mean square of residuals, the smallest part that the thermal noise is taken to be."""
+"""Smallest part of the mean square of residuals that the thermal noise is taken to be."""
 BY_TIME, BY_CHANNEL = "neighbouring times", "neighbouring channels"
 
 

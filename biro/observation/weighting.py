@@ -188,7 +188,7 @@ def _of_all_baselines(part: Partition, corr: str) -> float:
 
 
 def with_systematic(observation: Observation, fraction: float, vis: Iterable[Vis]) -> Observation:
-    """The same data, with sigma^2 -> sigma^2 + (fraction |V|)^2 of each visibility in the weights.
+    """The observation with sigma^2 -> sigma^2 + (fraction |V|)^2 of each visibility in the weights.
 
     Parameters
     ----------

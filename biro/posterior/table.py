@@ -114,9 +114,14 @@ class PosteriorTable(Tabular):
     @property
     def evidence_is_trusted(self) -> bool:
         """Whether no diagnostic of the run says that the evidence may be off by more than its error."""
-        of = self.diagnostics
-        known = of.get("converged", 1.0) != 0.0 and of.get("pareto_k", -math.inf) <= TRUSTED
-        return known and not self.is_doubtful
+        converged = self.diagnostics.get("converged", 1.0) != 0.0
+        return converged and not self._few_weights and not self.is_doubtful
+
+    @property
+    def _few_weights(self) -> bool:
+        """Whether a few draws of "none" have most of the weight, and no tempered run has covered the rest."""
+        has_tail = self.diagnostics.get("pareto_k", -math.inf) > TRUSTED
+        return has_tail and not self.diagnostics.get("covered")
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text, numbers rounded to what their uncertainty supports.
@@ -193,7 +198,7 @@ class PosteriorTable(Tabular):
     def _about_weights(self) -> list[str]:
         """Whether the weights of the draws of "none" are worth anything."""
         k, overlap = self.diagnostics.get("pareto_k", -math.inf), self.diagnostics.get("overlap", 1.0)
-        if k > TRUSTED and not self.diagnostics.get("covered"):
+        if self._few_weights:
             return [
                 "DO NOT TRUST INTERVALS AND EVIDENCE: the posterior is so far from normal that "
                 f"a few draws have most of the weight (k = {k:.2f}, trusted below {TRUSTED}); use a sampler"

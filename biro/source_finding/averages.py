@@ -44,7 +44,7 @@ class Averages:
 
     @classmethod
     def of(cls, smearing: Smearing, rows: Rows, index: NDArray[np.int64]) -> Averages:
-        """Those of some rows of a partition, whose numbers there are `index`; (n_row, n_chan, 3)."""
+        """Averages of some rows of a partition, whose numbers there are `index`; (n_row, n_chan, 3)."""
         seconds = smearing.interval[index][:, None]
         delay = rows.uvw[index] / SPEED_OF_LIGHT
         once = _rates(delay, smearing)
@@ -53,12 +53,12 @@ class Averages:
         return cls(delay[:, None, :] * width, (seconds * once)[:, None, :] * freq, twice[:, None, :] * freq)
 
     def at(self, used: NDArray[np.bool_]) -> Averages:
-        """Those of some visibilities, (n_used, 3)."""
+        """Averages of some visibilities, (n_used, 3)."""
         return Averages(self.over_channel[used], self.over_time[used], self.bend[used])
 
     @classmethod
     def joined(cls, some: Sequence[Averages]) -> Averages:
-        """Those of several lists of visibilities, one after the other."""
+        """Averages of several lists of visibilities, one after the other."""
         names = ("over_channel", "over_time", "bend")
         return cls(*(np.concatenate([getattr(each, name) for each in some]) for name in names))
 

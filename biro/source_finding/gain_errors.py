@@ -101,7 +101,7 @@ class GainErrors:
         self._intervals = list(_intervals(part, time, MAX_WORK // self._n**3))
 
     def __call__(self, residual: Sequence[Vis], model: Sequence[Vis]) -> Explained:
-        """Of data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
+        """Residuals data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
         z, v = np.concatenate(residual) * self._root, np.concatenate(model) * self._root
         slope, power = z * v.conj() * self._is_other, (v.real**2 + v.imag**2) * self._is_other
         chi2 = float(np.vdot(z, z).real)

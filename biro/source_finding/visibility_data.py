@@ -160,7 +160,7 @@ class Block:
 
     @property
     def freq(self) -> Array:
-        """Of each visibility, Hz."""
+        """Frequency of each visibility, Hz."""
         return np.broadcast_to(self.part.chan_freq, self.used.shape)[self.used]
 
 
@@ -218,7 +218,7 @@ class Chunk:
         )
 
     def smeared(self, smearing: Sequence[Smearing | None]) -> Chunk:
-        """The same, with models as averages in those partitions for which there is a smearing."""
+        """The data, with models as averages in those partitions for which there is a smearing."""
         given = [smearing[block.i_part] for block in self.blocks]
         if not any(given):
             return replace(self, averages=None)
@@ -237,7 +237,7 @@ class Chunk:
 
     @property
     def length(self) -> Array:
-        """Of the baselines, without w, in wavelengths."""
+        """Lengths of the baselines, without w, in wavelengths."""
         return np.asarray(np.hypot(self.uvw[0], self.uvw[1]))
 
     def factors(self, component: Component) -> list[Averages | BeamFactors]:

@@ -207,7 +207,7 @@ def test_what_was_done_to_the_data_is_named_first(name: str) -> None:
 
 
 def test_a_model_that_is_not_smeared() -> None:
-    """Of a source 40 arcmin away, averages over 14 MHz take up to a fifth."""
+    """Averages of a source 40 arcmin away over 14 MHz take up to a fifth."""
     l = 2400.0 * ARCSEC
     u = UVW[:, 0][:, None, None]
     left = np.sinc(u * l / SPEED_OF_LIGHT * 14e6) * np.ones(SHAPE)
@@ -241,7 +241,7 @@ def test_two_causes_are_both_named() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_white_noise_has_no_cause(seed: int) -> None:
-    """Of any level, with unequal weights, flags and few data."""
+    """Noise of any level, with unequal weights, flags and few data, gives no finding."""
     rng = np.random.default_rng([3, seed])
     n_row = N_BASELINE * int(rng.choice([1, 3, N_TIME]))
     n_chan, n_corr = int(rng.integers(1, N_CHAN + 1)), int(rng.integers(1, 3))
@@ -286,7 +286,7 @@ def test_outliers_of_a_students_t_are_no_misfit() -> None:
 
 
 def test_inflation_of_hanning_noise() -> None:
-    """Of weights 1/4, 1/2, 1/4 neighbours have correlations 2/3 and 1/6: 1 + 2 (3/4 2/3 + 2/4 1/6) = 13/6."""
+    """Weights 1/4, 1/2, 1/4 give correlations 2/3 and 1/6: 1 + 2 (3/4 2/3 + 2/4 1/6) = 13/6."""
     rng = np.random.default_rng(5)
     wide = noise(rng, (SHAPE[0], N_CHAN + 2, 2))
     smooth = (0.25 * wide[:, :-2] + 0.5 * wide[:, 1:-1] + 0.25 * wide[:, 2:]) / math.sqrt(0.375)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from test_likelihood import ONE_SOURCE, sky
+from test_noise_of_baselines import check_gradient
 
 import biro
 from biro.errors import InputError, ModelError
@@ -110,22 +111,13 @@ def test_its_gradient(tmp_path: Path, text: str) -> None:
     place = '{ prior = "uniform", low = -60, high = 60, unit = "arcsec" }'
     likelihood = biro.Likelihood(data(), sky(ONE_SOURCE.replace('"0 arcsec"', place) + text, tmp_path))
     theta = likelihood.prior_transform(np.random.default_rng(2).uniform(0.3, 0.7, (2, likelihood.n_param)))
-    value, gradient = likelihood.log_likelihood_and_gradient(theta)
-    np.testing.assert_allclose(value, likelihood.log_likelihood(theta), rtol=1e-13)
-    scale = 1.0 / np.sqrt(np.diag(likelihood.fisher(theta[0])))
-    for i, axis in enumerate(np.diag(1e-3 * scale)):
-        rise = [
-            likelihood.log_likelihood(theta + k * axis) - likelihood.log_likelihood(theta - k * axis)
-            for k in (1, 2, 3)
-        ]
-        expected = (0.75 * rise[0] - 0.15 * rise[1] + rise[2] / 60.0) / 1e-3
-        # Per sigma: rounding of a value of some hundred to ten thousand, 1e-13 of it, over 1e-3 sigma.
-        np.testing.assert_allclose(gradient[:, i] * scale[i], expected, rtol=1e-6, atol=1e-6)
+    # Per sigma: rounding of a value of some hundred to ten thousand, 1e-13 of it, over 1e-3 sigma.
+    check_gradient(likelihood, theta, tolerance=1e-6)
 
 
 @KINDS
 def test_the_fisher_information_is_that_of_the_dense_covariance(tmp_path: Path, text: str) -> None:
-    """Of a complex normal vector: Re J^H C^-1 J and tr(C^-1 C_a C^-1 C_b) (Kay 1993, section 3.9)."""
+    """Fisher matrix of a normal vector: Re J^H C^-1 J and tr(C^-1 C_a C^-1 C_b) (Kay 1993, section 3.9)."""
     likelihood = biro.Likelihood(data(), sky(ONE_SOURCE + text, tmp_path))
     theta = np.array([1.5, 0.3, 1.4, 0.35, 0.2][: likelihood.n_param])
     if text == CHAN:

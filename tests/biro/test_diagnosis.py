@@ -200,7 +200,7 @@ def test_what_is_no_data_is_named_first() -> None:
 
 
 def test_sound_fits_carry_no_line() -> None:
-    """Of 24 fits of sound data of many sizes; with 5 sigma of each test one line in a thousand fits."""
+    """24 fits of sound data of many sizes: with 5 sigma of each test, one line in a thousand fits."""
     lines = []
     for seed in range(24):
         rng = np.random.default_rng([12, seed])

@@ -24,7 +24,7 @@ SKY = replace(
 
 @pytest.mark.parametrize("noise", [0.02, 0.5])
 def test_chi2_is_the_degrees_of_freedom_on_average(noise: float) -> None:
-    """Of 40 data sets with gains drawn from their priors; also where data know amplitudes hardly better."""
+    """Mean chi2 of 40 data sets, gains drawn from priors; also where data know amplitudes hardly better."""
     full = biro.Likelihood(small(noise=noise), SKY, backend="cpu")
     rng, chi2, dof = np.random.default_rng(1), [], []
     for k in range(40):

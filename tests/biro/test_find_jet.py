@@ -183,7 +183,7 @@ def test_an_ellipse_that_hides_two_components_is_split(jet):
 
 
 def test_averages_are_of_uvw_that_turn_alone():
-    """Of 9000 visibilities 4000 would do; but uvw that jump from one time to the next are not averaged."""
+    """4000 of 9000 visibilities would do; but uvw that jump from one time to the next are not averaged."""
     random = observe(n_row=9000, w=0.1, freq=np.array([1e8]))
     assert averaged(random, 1e-4) is random
 

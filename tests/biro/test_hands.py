@@ -71,10 +71,15 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     # 2000 of Stokes I have the variance (1 + rho) sigma^2 / 2 each; a fit to both hands lacks the rho.
     # Errors come from a finite sample of draws: to some per cent.
     assert error == pytest.approx(SIGMA / np.sqrt(2 * 2000), rel=0.1)
-    # Of large data some times are looked at.
+    # What the likelihood itself says of the hands; of large data some times are looked at.
+    likelihood = biro.Likelihood(obs, biro.read_model(tmp_path / "sky.toml"))
+    best = biro.maximise(likelihood, seed=1).best_fit
+    (whole,) = likelihood.remarks(best)
+    assert 'where gains of the feeds differ, fit these ([gain] with feeds = "ratio")' in whole
     monkeypatch.setattr("biro.likelihood.likelihood.N_RESIDUALS", 1000)
-    (few,), _ = warnings_of(obs, tmp_path)
+    (few,) = likelihood.remarks(best)
     assert float(few.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.15)
+    assert few != whole
     parts, _ = form_stokes(obs.partitions, "I")
     found, error = warnings_of(replace(obs, partitions=tuple(parts)), tmp_path)
     assert found == []

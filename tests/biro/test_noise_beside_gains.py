@@ -33,7 +33,7 @@ PLAIN = replace(TERMS, systematic=None)
 def test_the_integral_over_one_amplitude_is_that_of_quadrature(
     factor: float, systematic: float, additive: float
 ) -> None:
-    """Of a density that is normalised over the data: exact up to 1/(8 SNR^2), noises being 0.01 to 0.04.
+    """The density is normalised over the data: exact up to 1/(8 SNR^2), noises being 0.01 to 0.04.
 
     Of one visibility alone, the amplitude of the sky with its gain is that of the data, and the integral over
     these is exp(2 f^2), which is taken off.

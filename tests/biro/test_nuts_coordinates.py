@@ -26,7 +26,7 @@ QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 200}
 
 
 def independent(posterior: biro.Posterior, name: str) -> np.ndarray:
-    """As many draws of a parameter as are worth independent ones, float64 (n,)."""
+    """Draws of a parameter, as many as are worth independent ones, float64 (n,)."""
     draws = posterior[name]
     effective = posterior.effective[list(posterior.names).index(name)]
     return np.asarray(draws[:: int(np.ceil(len(draws) / effective))])
@@ -78,7 +78,7 @@ def test_walls_are_where_a_parameter_or_one_that_follows_it_ends() -> None:
 
 
 def test_a_ridge_between_limits_has_its_closed_form() -> None:
-    """As a position beside phases: x is uniform where both x and 30 - x + y are allowed, y normal."""
+    """A position beside phases: x is uniform where x and 30 - x + y are allowed, y is normal."""
     both, third = np.array([1.0, 1.0, 0.0]), np.array([3.0, 0.0, 1.0])
     precision = np.outer(both, both) / 1e-6 + np.outer(third, third) / 1e-4 + np.diag([1e-9, 1e-9, 1e-9])
     priors = [Flat(0, 1, "a"), Flat(-1, 0.8, "b"), Flat(-9, 9, "c")]

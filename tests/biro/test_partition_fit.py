@@ -67,7 +67,7 @@ def observe(
 
 
 def fit(observation: biro.Observation, noise: str = "", flux: float = 1.0) -> tuple[PartitionFit, list[str]]:
-    """Of the core alone, with the best noise factor if none is given; and the lines above a table."""
+    """Fit of the core alone, with the best noise factor if none is given; and the lines above a table."""
     likelihood = biro.Likelihood(observation, from_toml(CORE + noise), backend="cpu")
     factor = float(
         np.sqrt(likelihood.chi2([flux] + [1.0] * (likelihood.n_param - 1))[0] / likelihood.n_vis[0] / 2)
@@ -157,7 +157,7 @@ def test_a_single_time_cannot_tell() -> None:
 
 
 def test_few_visibilities_have_few_degrees_of_freedom() -> None:
-    """Of five sound visibilities, which the parameters fit too well, nothing is said."""
+    """Five sound visibilities, which the parameters fit too well, give no warning."""
     rng = np.random.default_rng(9)
     for seed in range(10):
         chi2 = float(rng.chisquare(3))  # ten real numbers, seven parameters

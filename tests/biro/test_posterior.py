@@ -276,6 +276,11 @@ def test_a_comparison_shows_the_warnings_of_its_runs_and_decides_nothing_from_th
         assert table["bad"].verdict == "not decided"
         assert "-120.00?" in str(table)
         assert "-100.00?" not in str(table)
+    # A tail that a tempered run has covered is not warned of, and decides nothing either.
+    covered = posterior(
+        log_evidence=-120.0, log_evidence_err=0.1, diagnostics={"pareto_k": 0.9, "covered": 1.0}
+    )
+    assert compare({"good": good, "bad": covered})["bad"].verdict == "very strong"
     noted = replace(bad, remarks=("errors are 1.4 times too small",))
     assert "bad: errors are 1.4 times too small" in compare({"good": good, "bad": noted}).warnings()
 

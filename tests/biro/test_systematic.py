@@ -141,7 +141,7 @@ def test_beside_gains_the_density_is_normalised() -> None:
 
 @pytest.mark.parametrize("gains", ["marginalise", "solve"])
 def test_beside_gains_without_a_scale_the_fraction_is_found(gains: Gains) -> None:
-    """Of amplitudes about 30, which log-uniform priors do not know, in 2 x 900 numbers and more."""
+    """Amplitudes about 30, which log-uniform priors do not know, in 2 x 900 numbers and more."""
     rng = np.random.default_rng(11)
     scales = 30.0 * np.exp(0.5 * rng.standard_normal(6) + 2j * np.pi * rng.random(6))
     gain = Gain(amplitude=LogUniform(0.1, 1e3), phase=Uniform(-180, 180, "deg"))

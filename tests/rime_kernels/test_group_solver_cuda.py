@@ -81,7 +81,7 @@ class Case:
         return GroupSolver(self.cells, self.groups, is_phase & returns)
 
     def anchor(self, x: np.ndarray | None = None) -> Anchor:
-        """That of the sums of the sky, at the truth or elsewhere."""
+        """The anchor of the sums of the sky, at the truth or elsewhere."""
         return Anchor(self.x if x is None else x, *self.sums(), np.full(2, ROOM))
 
     def by_host(self, sums: Sums, groups: Groups | None = None) -> tuple[np.ndarray, float, list[np.ndarray]]:

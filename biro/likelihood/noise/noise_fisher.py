@@ -32,9 +32,9 @@ from biro.models.bound.theta_batch import ThetaBatch
 
 Array = NDArray[np.float64]
 _BYTES = 256 << 20
-"""Of changes of visibilities that are made at a time."""
+"""Number of changes of visibilities that are made at a time."""
 _MOST_BYTES = 1 << 30
-"""Of n of all parameters: above it, products with single changes make the matrix, which takes longer."""
+"""Most parameters n: above it, products with single changes make the matrix, which takes longer."""
 
 
 class NoiseFisher(Fisher):

@@ -60,7 +60,7 @@ class Closures(OfChiSquared):
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """As they were stated, with a systematic error of the data or, if given, of `vis`."""
+        """Stated weights, with a systematic error of the data or, if given, of `vis`."""
         data = [part.vis for part in self._observation.partitions] if vis is None else vis
         weighted = with_systematic(self._observation, self._fraction, data)
         return [part.weight for part in weighted.partitions]

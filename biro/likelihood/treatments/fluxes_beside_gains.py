@@ -175,7 +175,7 @@ class FluxesBesideGains:
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """See `InnerTreatment`."""
+        """Correction of the integral, as `InnerTreatment` describes it."""
         at = self._at(batch, 0) if self._integrate else None
         return None if at is None else joint_correction(at.best)
 

@@ -248,7 +248,7 @@ class InnerGains:
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """See `InnerTreatment`."""
+        """Correction of the integral, as `InnerTreatment` describes it."""
         (best,) = self._bests(batch)
         is_there = self._integrate and best is not None and best.converged
         return correction(best) if is_there and best is not None else None

@@ -243,7 +243,7 @@ class NoiseOfBaselines:
     def _variance(
         self, rows: slice, parts: Array, flat: Model
     ) -> tuple[NDArray[np.bool_], Array, Array, Array]:
-        """Of some rows: which visibilities count, 1/w, |V|^2, and v, which is 1 for those that do not."""
+        """Which visibilities of some rows count, their 1/w, |V|^2, and v, which is 1 for the others."""
         weight = self._weight[rows].astype(np.float64)
         used = weight > 0
         inverse = np.divide(1.0, weight, out=np.zeros_like(weight), where=used)

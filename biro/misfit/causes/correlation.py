@@ -31,7 +31,7 @@ GAP = 1.5
 
 @dataclass(frozen=True)
 class Correlation:
-    """Of residuals at lag 1, 2, ...
+    """Correlation of residuals at lag 1, 2, ...
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ def partial_correlations(rho: Array) -> list[float]:
 
 
 def in_time(samples: Samples) -> Correlation:
-    """Of neighbouring times of a baseline, channel and correlation."""
+    """Correlation of neighbouring times of a baseline, channel and correlation."""
     size = max((len(part.times) for part in samples.parts), default=0)
     local = np.zeros(samples.n, np.int64)
     for i, part in enumerate(samples.parts):
@@ -107,7 +107,7 @@ def in_time(samples: Samples) -> Correlation:
 
 
 def in_frequency(samples: Samples) -> Correlation:
-    """Of neighbouring channels of a row and correlation."""
+    """Correlation of neighbouring channels of a row and correlation."""
     size = max((part.n_chan for part in samples.parts), default=0)
     series = _row_series(samples) * len(samples.corr_names) + samples.correlation
     return _correlation(samples, series, samples.chan, size, 0.0)

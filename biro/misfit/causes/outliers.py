@@ -13,7 +13,7 @@ from biro.misfit.causes.offsets import log_choices
 from biro.misfit.causes.samples import Index, Mask, Samples
 
 MOST_SHARE = 0.2
-"""Of the visibilities; what so many have in common is no outlier."""
+"""Largest part of the visibilities; what so many have in common is no outlier."""
 MEDIAN_POWER = 2.0 * np.log(2.0)
 """Median of |r|^2 for real and imaginary parts of variance 1 (chi2 with two degrees of freedom)."""
 MOST_LISTED = 3

@@ -176,7 +176,7 @@ class Samples:
 
     @cached_property
     def time(self) -> Array:
-        """Of each sample, s."""
+        """Integration time of each sample, s."""
         return self._of_rows("time").astype(np.float64)
 
     @cached_property
@@ -191,7 +191,7 @@ class Samples:
 
     @cached_property
     def freq(self) -> Array:
-        """Of each sample, Hz."""
+        """Channel width of each sample, Hz."""
         return self._of_channels("chan_freq")
 
     @cached_property
@@ -259,7 +259,7 @@ class Samples:
         return np.asarray(np.array([part.phase_centre == field for part in self.parts])[self.part])
 
     def position(self, place: int) -> tuple[str, str, str, str]:
-        """Of one sample: antennas, the time in UTC, the channel with its frequency, the correlation."""
+        """Antennas, time in UTC, channel with its frequency, and correlation of one sample."""
         from biro.formatting import frequency_text
         from biro.observation.selection import to_utc
 

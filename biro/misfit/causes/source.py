@@ -33,7 +33,7 @@ N_PEAK = 3
 MOST_THIN = 1 << 14
 """Visibilities that places are refined with, before all are."""
 QUANTILES = (0.1, 0.25, 0.5)
-"""Of the lengths of baselines q: Gaussians are looked for that are half a fringe wide there, 0.5 / q."""
+"""Quantiles q of the baseline lengths: Gaussians of half a fringe there, 0.5 / q, are looked for."""
 EARTH = 7.2921150e-5
 """Rate at which baselines turn, rad/s."""
 GAUSS = math.pi**2 / (4.0 * math.log(2.0))
@@ -53,7 +53,7 @@ class Known(Protocol):
 
     @property
     def fluxes(self) -> tuple[float, ...]:
-        """Of these, Jy."""
+        """Flux density, Jy."""
 
 
 @dataclass(frozen=True)

@@ -222,7 +222,7 @@ class Forms:
             self.form[i] = LOG if is_log and low[i] >= 0.0 and (low[i] > 0.0 or self._free[i]) else LINE
 
     def _take_logarithms(self, likelihood: DifferentiableLikelihood) -> None:
-        """Those of what gains multiply, where it is clearly not 0."""
+        """Forms of what gains multiply, where it is clearly not 0."""
         hands, cross = _stokes(likelihood)
         for name in [name for name in self._names if name.endswith(".I")]:
             source = name.removesuffix("I")

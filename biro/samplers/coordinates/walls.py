@@ -25,7 +25,7 @@ _MARGIN = 3.0
 _MOST = 30
 """Walled parameters."""
 _WIDEST = 1.5
-"""Of s: a density as flat as its prior has the curvature of z with about this."""
+"""Value of s: a density as flat as its prior has the curvature of z with about this."""
 _INSIDE = 1e-3
 """Part of the distance between walls by which the middle lies inside."""
 

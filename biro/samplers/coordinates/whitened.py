@@ -24,7 +24,7 @@ Index = NDArray[np.int64]
 _AT_END = 0.25
 """Sigmas from an end of its prior within which a parameter counts as at that end."""
 _SHARES: Array = np.append(0.5 ** np.arange(8), 0.0)
-"""Of a shift, tried one after the other."""
+"""Sizes of a shift, tried one after the other."""
 _FLOOR = 1e-4
 """Precision that coordinates have at least; it adds up in combinations of many, and must not count there."""
 _WEAK = 1e-3
@@ -33,7 +33,7 @@ _WEAK = 1e-3
 Differences of gradients leave 1e-6 in them; what gains leave open has 1e-4 and less.
 """
 _STEP = 1e-3
-"""Of differences of the slopes of priors, in units of w."""
+"""Step of differences of the slopes of priors, in units of w."""
 _CENTRED = 3
 """Steps of Newton's method from the maximum of the density of theta to that of w."""
 _MOST_DENSE = 1500
