@@ -21,8 +21,9 @@ from biro.held import Elsewhere
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
-from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typical_interval
+from biro.observation.partition import BYTES_AS_READ, Convention, Partition
 from biro.observation.selection import Selection
+from biro.observation.slots import spacing_of_baselines
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
 from biro.ranks.ranks import Ranks
@@ -304,8 +305,8 @@ class Assembly:
         some = replace(part, rows=part.rows[rows], inside=part.inside[rows])
         read = self.data.visibilities(some)
         self._leave_out(some, read)
-        times = np.unique(self.index.columns.time[part.rows])
-        samples = samples_of(self.index, some, read.vis, read.weight > 0)._replace(times=times)
+        samples = samples_of(self.index, some, read.vis, read.weight > 0)
+        samples = samples._replace(**of_all_baselines(self.index, part))
         return find_interference(samples, read_strategy(strategy))
 
     def applied(
@@ -329,11 +330,11 @@ class Assembly:
         rows = part.rows
         uvw = np.nan_to_num(columns.uvw[rows], nan=0.0, posinf=0.0, neginf=0.0)
         time = columns.time[rows]
-        times, time_index = np.unique(time, return_inverse=True)
+        slot_time = index.slot_time(rows)
         spw = index.metadata["spws"][part.spw_id]
         field = index.metadata["fields"][part.field_id]
         corr_type = index.corr_type(part.data_desc_id)
-        interval, row_interval = _interval(columns.interval[rows], times), _row_interval(columns, rows)
+        interval, row_interval = _interval(columns, rows), _row_interval(columns, rows)
         nothing = Elsewhere((len(rows), len(part.chan), len(part.corr)), np.dtype(np.complex64))
         lasts = np.full(len(rows), interval) if row_interval is None else row_interval
         return Partition(
@@ -347,7 +348,8 @@ class Assembly:
             antenna1=columns.antenna1[rows],
             antenna2=columns.antenna2[rows],
             time=time,
-            time_index=time_index.astype(np.int32),
+            time_index=np.unique(slot_time, return_inverse=True)[1].reshape(-1).astype(np.int32),
+            slot_time=None if index.slots.time is None else slot_time,
             chan_freq=np.array(spw["chan_freq"])[part.chan],
             chan_width=np.abs(np.array(spw["chan_width"])[part.chan]),
             freq_frame=spw["frame"],
@@ -439,7 +441,7 @@ def samples_of(
         usable,
         columns.antenna1[part.rows],
         columns.antenna2[part.rows],
-        columns.time[part.rows],
+        index.slot_time(part.rows),
         np.nan_to_num(columns.uvw[part.rows]),
         np.array(spw["chan_freq"])[part.chan],
         np.abs(np.array(spw["chan_width"])[part.chan]),
@@ -447,10 +449,20 @@ def samples_of(
     )
 
 
-def _interval(interval: NDArray[np.float64], times: NDArray[np.float64]) -> float:
-    """INTERVAL where it fits the spacing of the times (some sets hold rubbish), else that spacing, s."""
-    spacing = typical_interval(times)
-    stated = float(np.median(interval)) if interval.size else 0.0
+def of_all_baselines(index: RowIndex, part: PartitionRows) -> dict[str, Any]:
+    """Distinct times and their spacing, for `Samples` of some baselines of a partition."""
+    columns, time = index.columns, index.slot_time(part.rows)
+    spacing = spacing_of_baselines(time, columns.antenna1[part.rows], columns.antenna2[part.rows])
+    return {"times": np.unique(time), "spacing": spacing}
+
+
+def _interval(columns: IndexColumns, rows: NDArray[np.int64]) -> float:
+    """INTERVAL where it fits the spacing of the times of a baseline (some hold rubbish), else that, s."""
+    stated = float(np.median(columns.interval[rows])) if rows.size else 0.0
+    between = np.diff(np.unique(columns.time[rows]))
+    if stated > 0.0 and (between >= 0.99 * stated).all():
+        return stated
+    spacing = spacing_of_baselines(columns.time[rows], columns.antenna1[rows], columns.antenna2[rows])
     return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
 
 

@@ -25,6 +25,7 @@ from biro.observation.selection import (
     select_scans,
     select_times,
 )
+from biro.observation.slots import RowSlots, width_of_slots
 
 
 def unique_names(names: list[str]) -> list[str]:
@@ -180,11 +181,23 @@ class RowIndex:
         return sum(int(n) * int(np.prod(self.cell_shape(i))) for i, n in enumerate(rows))
 
     @cached_property
+    def slots(self) -> RowSlots:
+        """The time slot of each row of the set; where no time is odd, what is far from all is its own."""
+        columns = self.columns
+        time = np.where(is_time(columns.time), columns.time, 0.0)
+        rows = time, columns.antenna1, columns.antenna2, columns.data_desc_id
+        return RowSlots.of(time, width_of_slots(columns.interval, *rows))
+
+    def slot_time(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Time of the slots of some rows, s."""
+        return self.columns.time[rows] if self.slots.time is None else self.slots.time[rows]
+
+    @cached_property
     def _scans_disagree(self) -> bool:
         """Whether rows of one time have several scan numbers, as those of subarrays may."""
         number = self.columns.scan_number
-        times, slot = np.unique(self.columns.time, return_inverse=True)
-        of_time = np.empty(len(times), number.dtype)
+        slot = self.slots.number
+        of_time = np.empty(int(slot.max()) + 1, number.dtype)
         of_time[slot] = number
         return bool((of_time[slot] != number).any())
 
@@ -194,7 +207,7 @@ class RowIndex:
 
         Where each time has a number of its own, as in some sets of the WSRT, it counts integrations.
         """
-        n_scan, n_time = (len(np.unique(each)) for each in (self.columns.scan_number, self.columns.time))
+        n_scan, n_time = len(np.unique(self.columns.scan_number)), int(self.slots.number.max()) + 1
         return 1 < n_scan < n_time and not self._scans_disagree
 
     def scan_notes(self) -> Iterator[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.flagging.strategy import Strategy
-from biro.observation.partition import typical_interval
+from biro.observation.slots import spacing_of_baselines
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import HostCPU
 from rime_kernels.engine.local_shards import Worker
@@ -46,6 +46,7 @@ class Samples(NamedTuple):
         What is not left out for other causes.
     antenna1, antenna2 : int32 (n_row,)
     time : float64 (n_row,), s
+        Of the time slots.
     uvw : float64 (n_row, 3), m
     chan_freq, chan_width : float64 (n_chan,), Hz
     model : as vis, or None
@@ -54,6 +55,8 @@ class Samples(NamedTuple):
         Noises of integrations are compared where these are alike; None where all are.
     times : float64 (n_time,), s, or None
         Distinct times of the partition, where these are the rows of some of its baselines.
+    spacing : float, s, or None
+        Median step between times of a baseline of the partition, where these are some of its baselines.
     """
 
     vis: NDArray[np.complexfloating]
@@ -67,11 +70,19 @@ class Samples(NamedTuple):
     model: NDArray[np.complexfloating] | None = None
     exposure: NDArray[np.float64] | None = None
     times: NDArray[np.float64] | None = None
+    spacing: float | None = None
 
     @property
     def all_times(self) -> NDArray[np.float64]:
         """Distinct times of the partition."""
         return np.unique(self.time) if self.times is None else self.times
+
+    @property
+    def spacing_of_times(self) -> float:
+        """Median step between times of a baseline of the partition, s."""
+        if self.spacing is not None:
+            return self.spacing
+        return spacing_of_baselines(self.time, self.antenna1, self.antenna2)
 
 
 @dataclass(frozen=True)
@@ -216,7 +227,7 @@ def _waterfalls(samples: Samples, n_pad: int, n_part: int) -> Iterator[NDArray[n
     first = np.minimum(samples.antenna1, samples.antenna2).astype(np.int64)
     baseline = first * n_antenna + np.maximum(samples.antenna1, samples.antenna2)
     order = np.lexsort((samples.time, baseline))
-    interval = typical_interval(samples.all_times)
+    interval = samples.spacing_of_times
     is_gap = np.diff(samples.time[order]) > GAP * interval
     parts = np.split(order, np.flatnonzero(np.diff(baseline[order])) + 1) if len(order) else []
     gaps = np.split(np.append(False, is_gap), np.cumsum([len(part) for part in parts])[:-1])

@@ -12,7 +12,16 @@ from typing import TypedDict, Unpack, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, Described, Request, Treatment, Visibilities, assemble, samples_of
+from biro.data_set.assembly import (
+    Assembly,
+    Described,
+    Request,
+    Treatment,
+    Visibilities,
+    assemble,
+    of_all_baselines,
+    samples_of,
+)
 from biro.data_set.index import PartitionRows
 from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
@@ -159,10 +168,10 @@ def _looked_at(
     """
     if models is None:
         for part in data.index.select(selection):
-            times = np.unique(data.index.columns.time[part.rows])
+            whole = of_all_baselines(data.index, part)
             for i, group in enumerate(_groups(data, part)):
                 # In no variable, which would keep it while the next one is read.
-                yield group, _samples(data, group, data.visibilities(group))._replace(times=times), i > 0
+                yield group, _samples(data, group, data.visibilities(group))._replace(**whole), i > 0
         return
     parts, samples = [], []
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.formatting import in_unit
 from biro.held import Elsewhere, Vis, Weight
-from biro.observation.partition import Partition, typical_interval
+from biro.observation.partition import Partition
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
 from rime_kernels.engine.shards import shards_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -190,18 +190,19 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     groups = _Groups.of(part, seconds)
     first, order, starts = groups.first, groups.order, groups.starts
     longest = _longest_bin(part, groups.bins)
-    each = part.interval or typical_interval(part.times)
+    each = part.interval or part.spacing
     lasts = np.full(part.n_row, each) if part.row_interval is None else part.row_interval
     spans = _spans(part, lasts, order, starts)
     averaged = _with_means(part, groups)
     averaged = replace(
         averaged,
         time=groups.time,
+        slot_time=None,
         time_index=groups.time_index,
         antenna1=part.antenna1[first],
         antenna2=part.antenna2[first],
         row_id=part.row_id[first],
-        interval=longest,
+        interval=float(spans.max()),
         row_interval=None if np.ptp(spans) <= 1e-3 * spans.max() else spans,
         exposure=None if part.exposure is None else _spans(part, part.exposure, order, starts),
         scan_number=None if part.scan_number is None else part.scan_number[first],
@@ -349,7 +350,7 @@ def _mean_uvw(weight: Weight, runs: _Runs) -> NDArray[np.float64]:
 def _longest_bin(part: Partition, bins: NDArray[np.int64]) -> float:
     """Longest time from the begin of a bin's first integration to the end of its last, s."""
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    spacing = part.interval or typical_interval(part.times)
+    spacing = part.interval or part.spacing
     return float((np.maximum.reduceat(part.times, starts) - part.times[starts]).max()) + spacing
 
 

@@ -15,12 +15,8 @@ from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
 from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
-from biro.observation.partition import (
-    Convention,
-    Partition,
-    check_correlations,
-    typical_interval,
-)
+from biro.observation.partition import Convention, Partition, check_correlations
+from biro.observation.slots import RowSlots, spacing_of_baselines, width_of_slots
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 
@@ -40,7 +36,7 @@ class ArrayMetadata:
     dish_diameter : float64 (n_antenna,) or float, m
     telescope, field, spw, freq_frame, source : str
     interval : float, s
-        Integration time of a row; default: the median spacing of the times.
+        Integration time of a row; default: the median spacing of the times of a baseline.
     autocorrelations : bool
         Keep rows whose two antennas are the same.
     convention : "casa" or "fourier"
@@ -127,7 +123,9 @@ def check_arrays(
     if not counts["usable"]:
         raise InputError(f"0 of {counts['total']} visibilities usable: {describe_causes(counts)}")
     keep = np.ones(len(vis), bool) if metadata.autocorrelations else ~autocorrelation
-    times, time_index = np.unique(rows.time[keep], return_inverse=True)
+    columns = rows.time[keep], rows.antenna1[keep], rows.antenna2[keep]
+    interval = spacing_of_baselines(*columns) if metadata.interval is None else float(metadata.interval)
+    slots = RowSlots.of(columns[0], width_of_slots(np.full(len(columns[0]), interval), *columns))
     partition = Partition(
         field=metadata.field,
         spw=metadata.spw,
@@ -139,7 +137,8 @@ def check_arrays(
         antenna1=rows.antenna1[keep],
         antenna2=rows.antenna2[keep],
         time=rows.time[keep],
-        time_index=time_index.astype(np.int32),
+        time_index=slots.number,
+        slot_time=slots.time,
         chan_freq=chan_freq,
         chan_width=chan_width,
         freq_frame=metadata.freq_frame,
@@ -148,7 +147,7 @@ def check_arrays(
         weight=weight[keep],
         row_id=np.flatnonzero(keep).astype(np.int64),
         n_antenna=len(names),
-        interval=typical_interval(times) if metadata.interval is None else float(metadata.interval),
+        interval=interval,
         weight_origin="given",
         feeds=_feeds(len(names), metadata),
         guessed=tuple(name for name in ("interval", "chan_width") if getattr(metadata, name) is None),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
+from biro.observation.partition import PARALLEL_HANDS, Partition
 
 MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""
@@ -171,7 +171,7 @@ def neighbours(part: Partition, rows: NDArray[np.int64], n: int = 2) -> list[NDA
     """
     order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
     gap = np.diff(part.time[order])
-    spacing = typical_interval(part.times)
+    spacing = part.spacing
     near = (gap > 0) & (gap <= 1.5 * min(spacing, 5 * (part.interval or spacing)))
     for antenna in (part.antenna1, part.antenna2):
         near &= np.diff(antenna[order]) == 0

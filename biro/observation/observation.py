@@ -39,6 +39,7 @@ _NOT_IN_DIGEST = (
     "row_interval",
     "exposure",
     "scan_number",
+    "slot_time",
     "guessed",
     "held",
 )
@@ -148,6 +149,7 @@ class Observation:
                 used=part.used_antennas,
                 longest=longest_of_rows(part),
                 interval=part.interval,
+                shortest=part.shortest_interval,
                 weights=part.antenna_weight,
                 scan=part.scan_of_time,
                 set_name=part.set_name,
@@ -323,7 +325,7 @@ class Observation:
             convention="fourier" is given.
         antenna1, antenna2 : int (n_row,)
         time : float64 (n_row,), s
-            MJD, UTC. Equal times make one time slot.
+            MJD, UTC. Times within a tenth of an integration are one time slot.
         chan_freq : float64 (n_chan,), Hz
         corr_type : sequence of str
             One of "XX", "XY", "YX", "YY", "RR", "RL", "LR", "LL", "I", "Q", "U", "V" per correlation.

@@ -14,6 +14,7 @@ from biro.errors import InputError
 from biro.feeds.feeds import Feeds
 from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
+from biro.observation.slots import spacing_of_baselines
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice
 from rime_kernels.engine.shards import shards_of
@@ -29,6 +30,18 @@ KNOWN_CORRELATIONS = (*STOKES_NAMES, "RR", "RL", "LR", "LL", "XX", "XY", "YX", "
 """Correlations that physics: section 3 defines."""
 PARALLEL_HANDS = ("RR", "LL", "XX", "YY")
 """Correlations of equal receptors, whose mean is Stokes I of an unpolarised sky."""
+OF_ROWS = (
+    "uvw",
+    "antenna1",
+    "antenna2",
+    "time",
+    "row_id",
+    "row_interval",
+    "exposure",
+    "scan_number",
+    "slot_time",
+)
+"""What a partition has of each row, beside visibilities, weights and the number of its time slot."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +61,7 @@ class Partition:
     time : float64 (n_row,), s
         MJD, TIME column (mid-point), on the time scale that the observation names.
     time_index : int32 (n_row,)
-        Index of each row's time among the sorted distinct times.
+        Time slot of each row: index among `times`.
     chan_freq, chan_width : float64 (n_chan,), Hz
     freq_frame : str
         "TOPO", "LSRK", ...
@@ -86,6 +99,9 @@ class Partition:
         How much of its integration time each row was integrated for, where that is less in some rows.
     scan_number : int32 (n_row,) or None
         SCAN_NUMBER of each row, one for each time; None where the set does not tell scans apart.
+    slot_time : float64 (n_row,), s, or None
+        Time of the slot of each row, which may differ from `time` by a small part of an integration
+        (`rime_kernels.arrays.time_slots`); None where each is the row's own.
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     held : Held or None
@@ -125,6 +141,7 @@ class Partition:
     exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
     scan_number: NDArray[np.int32] | None = None
+    slot_time: NDArray[np.float64] | None = None
     held: Held | None = None
 
     def __post_init__(self) -> None:
@@ -255,9 +272,8 @@ class Partition:
 
         Times are numbered among those of these rows.
         """
-        by_row = ("uvw", "antenna1", "antenna2", "time", "row_id", "row_interval", "exposure", "scan_number")
-        taken = {name: getattr(self, name)[rows] for name in by_row if getattr(self, name) is not None}
-        number = np.unique(self.time[rows], return_inverse=True)[1].astype(np.int32)
+        taken = {name: getattr(self, name)[rows] for name in OF_ROWS if getattr(self, name) is not None}
+        number = np.unique(self.time_index[rows], return_inverse=True)[1].astype(np.int32)
         return taken | {"time_index": number}
 
     def some(self, rows: NDArray[np.int64], channels: slice) -> Partition:
@@ -311,10 +327,25 @@ class Partition:
 
     @cached_property
     def times(self) -> NDArray[np.float64]:
-        """Sorted distinct times, float64 (n_time,), s; `time_index` points into them."""
-        times = np.unique(self.time)
+        """Time of each slot, float64 (n_time,), s, ascending; `time_index` points into them."""
+        times = np.unique(self.time_of_slots)
         times.flags.writeable = False
         return times
+
+    @property
+    def time_of_slots(self) -> NDArray[np.float64]:
+        """Time of the slot of each row, float64 (n_row,), s."""
+        return self.time if self.slot_time is None else self.slot_time
+
+    @cached_property
+    def spacing(self) -> float:
+        """Median step from one time of a baseline to its next, s; 0 where each has a single time."""
+        return spacing_of_baselines(self.time_of_slots, self.antenna1, self.antenna2)
+
+    @property
+    def shortest_interval(self) -> float:
+        """The shortest integration time of a row, s; 0 where it is not known."""
+        return float(self.row_intervals.min(initial=np.inf)) if self.n_row else 0.0
 
     @cached_property
     def scan_of_time(self) -> NDArray[np.int32] | None:
@@ -438,11 +469,6 @@ def _merged(group: Sequence[Partition]) -> Partition:
         corr_id=stored[order],
         hands="",
     )
-
-
-def typical_interval(times: NDArray[np.float64]) -> float:
-    """Median spacing of sorted distinct times, s; 0 for a single one."""
-    return float(np.median(np.diff(times))) if len(times) > 1 else 0.0
 
 
 def check_correlations(corr_type: Sequence[str], name: str) -> None:

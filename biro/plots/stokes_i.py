@@ -11,7 +11,7 @@ from scipy.constants import c
 
 from biro.errors import InputError
 from biro.observation.noise import measure_noise
-from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
+from biro.observation.partition import PARALLEL_HANDS, Partition
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
@@ -100,11 +100,11 @@ def stokes_i(likelihood: Likelihood, theta: Array) -> list[StokesI]:
                 weight=total / factor**2,
                 thermal=_thermal(part, factor),
                 distance=_distance(part),
-                time=part.time,
+                time=part.time_of_slots,
                 antenna1=part.antenna1,
                 antenna2=part.antenna2,
                 freq=float(part.chan_freq.mean()),
-                interval=part.interval or typical_interval(part.times),
+                interval=part.interval or part.spacing,
             )
         )
     if not found:

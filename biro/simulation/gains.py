@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biro.errors import InputError
+from biro.models.bound.antenna_terms.segments import blocks_of
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
 
@@ -52,11 +53,9 @@ class GainScatter:
         """Gains at all times of an observation; the same for the same seed, times and antennas."""
         rng = np.random.default_rng(None if seed is None else [seed, STREAM])
         times = np.unique(np.concatenate([part.times for part in observation.partitions]))
-        since = times - times[0]
         block = np.zeros(times.size, np.int64)
         if self.interval is not None:
-            # Times that rounding puts just before the end of an interval belong to the next.
-            block = np.floor(since / self.interval + 1e-9).astype(np.int64)
+            block = blocks_of(times, self.interval, observation.partition_views)
         _, block = np.unique(block, return_inverse=True)
         shape = (int(block.max()) + 1, observation.n_antenna, 1, 2)
         gain = np.exp(

@@ -9,7 +9,7 @@ import numpy as np
 from biro.observation.averaging import average_channels, average_time
 from biro.observation.noise import neighbours
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition, typical_interval
+from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 TURNS = 0.15
@@ -48,7 +48,7 @@ def averaged(observation: Observation, radius: float) -> Observation:
 
 def _averaged(part: Partition, radius: float, most: float) -> Partition:
     """A partition with at most so many times fewer visibilities."""
-    spacing = typical_interval(part.times)
+    spacing = part.spacing
     number = min(_channels_together(part, radius), max(1, int(most)))
     if number > 1:
         part, most = average_channels(part, number), most / number

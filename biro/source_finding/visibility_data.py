@@ -214,7 +214,7 @@ class Chunk:
             join(lambda block: block.of_rows(block.part.antenna1), np.int64),
             join(lambda block: block.of_rows(block.part.antenna2), np.int64),
             join(lambda block: np.full(block.vis.size, block.i_part), np.int64),
-            join(lambda block: block.of_rows(block.part.time), np.float64),
+            join(lambda block: block.of_rows(block.part.time_of_slots), np.float64),
         )
 
     def smeared(self, smearing: Sequence[Smearing | None]) -> Chunk:

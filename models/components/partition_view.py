@@ -66,6 +66,8 @@ class PartitionView:
         Longest projected baseline at the highest frequency, in wavelengths; 0 where it is not known.
     interval : float, s
         Integration time; 0 where it is not known.
+    shortest : float, s
+        The shortest integration time of a row; 0 where it is not known.
     weights : function or None
         Gives the sum of the weights of each antenna at each time, float64 (n_time, n_antenna); None: all 1.
     scan : int32 (n_time,) or None
@@ -86,6 +88,7 @@ class PartitionView:
     used: NDArray[np.bool_] | None = None
     longest: float = 0.0
     interval: float = 0.0
+    shortest: float = 0.0
     weights: Callable[[], NDArray[np.float64]] | None = None
     scan: NDArray[np.int32] | None = None
     set_name: str = ""

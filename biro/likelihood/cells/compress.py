@@ -35,8 +35,6 @@ LEAST_SHARE = 0.1
 """Of the mean weight of the nodes of a cell: where one has less, they share it in another way."""
 BLOCK_VISIBILITIES = 1 << 22
 """Visibilities that are multiplied at a time."""
-OF_ROWS = ("uvw", "antenna1", "antenna2", "time", "row_id", "row_interval", "exposure", "scan_number")
-"""What a partition has of each row, beside visibilities and weights."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,12 +198,9 @@ def compress(part: Partition, cells: Cells, near: NDArray[np.complexfloating]) -
     b, at_nodes = cells.collect(weight * residual), _weights(cells, weight)
     mean = np.divide(b, at_nodes, out=np.zeros_like(b), where=at_nodes > 0)
     left_out = np.sum(weight * np.abs(residual) ** 2) - np.sum(at_nodes * np.abs(mean) ** 2)
-    of_rows = {name: getattr(part, name) for name in OF_ROWS}
-    of_rows = {name: values[rows] for name, values in of_rows.items() if values is not None}
     stands = replace(
         part,
-        **of_rows,
-        time_index=np.unique(of_rows["time"], return_inverse=True)[1].astype(np.int32),
+        **part.row_arrays(rows),
         vis=np.where(at_nodes > 0, near[rows][:, channels] + mean, 0.0),
         weight=at_nodes,
         chan_freq=part.chan_freq[channels],

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.partition import Partition
+from biro.observation.slots import steps_of_baselines
 from rime_kernels.correlated_noise.covariance import Factors, Patterns, factors, information
 from rime_kernels.correlated_noise.sums import Sequences, colour, square_slopes, unwhiten, whiten
 
@@ -164,12 +165,7 @@ class NoiseSequences:
 
 def median_spacing(partitions: Sequence[Partition]) -> float:
     """Median spacing of the times of a baseline, in seconds; 1 where there are none."""
-    gaps = []
-    for part in partitions:
-        pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
-        order = np.lexsort((part.time, pair))
-        step, same = np.diff(part.time[order]), np.diff(pair[order]) == 0
-        gaps.append(step[same & (step > 0.0)])
+    gaps = [steps_of_baselines(part.time_of_slots, part.antenna1, part.antenna2) for part in partitions]
     found = np.concatenate(gaps)
     return float(np.median(found)) if found.size else 1.0
 

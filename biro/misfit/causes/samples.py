@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.misfit.residual_data import ResidualData
-from biro.observation.partition import PARALLEL_HANDS, Partition, typical_interval
+from biro.observation.partition import PARALLEL_HANDS, Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
@@ -176,8 +176,8 @@ class Samples:
 
     @cached_property
     def time(self) -> Array:
-        """Integration time of each sample, s."""
-        return self._of_rows("time").astype(np.float64)
+        """Time slot of each sample, s."""
+        return self._of_rows("time_of_slots").astype(np.float64)
 
     @cached_property
     def times(self) -> Array:
@@ -309,5 +309,5 @@ def _kept(part: Partition, too_many: float, size: Array) -> NDArray[np.bool_]:
 
 def spacing(parts: Sequence[Partition]) -> float:
     """Typical time between neighbouring times, s; 0 of a single time."""
-    steps = [typical_interval(part.times) for part in parts if len(part.times) > 1]
+    steps = [part.spacing for part in parts if part.spacing]
     return float(np.median(steps)) if steps else 0.0

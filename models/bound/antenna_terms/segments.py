@@ -10,11 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.components.partition_view import PartitionView
+from rime_kernels.arrays.time_slots import slot_width, time_slots
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 GAP_INTERVALS, GAP_LEAST = 3.0, 60.0
 """A scan ends at a gap longer than so many integrations, and than so many seconds."""
+TOGETHER = 0.4
+"""Integrations that overlap by more than 1 - 0.4 are solved together; two of one baseline never do."""
 _WORDS = {"track": "", "scan": "scan", "integration": "time"}
 
 
@@ -51,9 +54,10 @@ def cut(time: str | float, partitions: Sequence[PartitionView]) -> Segments:
     Parameters
     ----------
     time : "track", "scan", "integration", or a length in s
-        Lengths count from the first time of all. A scan ends where the scan number of the data changes; where
-        some partitions have no such numbers, it ends where all partitions pause for longer than three
-        integrations and a minute, and where the field changes.
+        Integrations that overlap by more than 60 % are one. Lengths count from the first time of all. A scan
+        ends where the scan number of the data changes; where some partitions have no such numbers, it ends
+        where all partitions pause for longer than three integrations and a minute, and where the field
+        changes.
     partitions : sequence of PartitionView
     """
     number = None
@@ -62,14 +66,14 @@ def cut(time: str | float, partitions: Sequence[PartitionView]) -> Segments:
     if time == "track":
         segment = np.zeros(times.size, np.int64)
     elif time == "integration":
-        segment = np.arange(times.size)
+        segment = _integrations(times, partitions)
     elif time == "scan":
         if numbers_scans(partitions):
             segment, number = _numbered_scans(times, inverse, partitions)
         else:
             segment = _scans_by_pauses(times, inverse, partitions)
     else:
-        _, segment = np.unique(np.floor((times - times[0]) / float(time) + 1e-9), return_inverse=True)
+        _, segment = np.unique(blocks_of(times, float(time), partitions), return_inverse=True)
         segment = segment.reshape(-1)
     n_segment = int(segment[-1]) + 1
     first, last = np.full(n_segment, np.inf), np.full(n_segment, -np.inf)
@@ -78,6 +82,21 @@ def cut(time: str | float, partitions: Sequence[PartitionView]) -> Segments:
     ends = np.cumsum([view.time.size for view in partitions])[:-1]
     of_time = [segment[part].astype(np.int64) for part in np.split(inverse, ends)]
     return Segments(of_time, 0.5 * (first + last), _WORDS.get(str(time), "segment"), number)
+
+
+def blocks_of(times: Array, length: float, partitions: Sequence[PartitionView]) -> Index:
+    """Blocks of a length, s, from the first of ascending times; rounding moves no time into another block."""
+    slack = min(slot_width(min(view.shortest for view in partitions)), 0.1 * length)
+    return np.asarray(np.floor((times - times[0] + slack) / length), np.int64)
+
+
+def _integrations(times: Array, partitions: Sequence[PartitionView]) -> Index:
+    """The integration of each of the distinct times of all partitions.
+
+    Integrations of baselines, windows or subarrays that begin within `TOGETHER` of the shortest one are one.
+    """
+    shortest = min(view.shortest for view in partitions)
+    return time_slots(times, max(TOGETHER * shortest, slot_width(shortest)))[1]
 
 
 def numbers_scans(partitions: Sequence[PartitionView]) -> bool:
