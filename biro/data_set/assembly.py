@@ -23,11 +23,11 @@ from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition
 from biro.observation.selection import Selection
-from biro.observation.slots import spacing_of_baselines
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
+from rime_kernels.arrays.time_slots import spacing_of_baselines
 
 
 @dataclass(frozen=True)

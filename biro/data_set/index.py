@@ -25,7 +25,7 @@ from biro.observation.selection import (
     select_scans,
     select_times,
 )
-from biro.observation.slots import RowSlots, width_of_slots
+from rime_kernels.arrays.time_slots import RowSlots, width_of_slots
 
 
 def unique_names(names: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.flagging.strategy import Strategy
-from biro.observation.slots import spacing_of_baselines
+from rime_kernels.arrays.time_slots import spacing_of_baselines
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import HostCPU
 from rime_kernels.engine.local_shards import Worker

@@ -16,7 +16,7 @@ from biro.formatting import check_names
 from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import Convention, Partition, check_correlations
-from biro.observation.slots import RowSlots, spacing_of_baselines, width_of_slots
+from rime_kernels.arrays.time_slots import RowSlots, spacing_of_baselines, width_of_slots
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
 

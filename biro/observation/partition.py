@@ -14,9 +14,9 @@ from biro.errors import InputError
 from biro.feeds.feeds import Feeds
 from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
-from biro.observation.slots import spacing_of_baselines
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice
+from rime_kernels.arrays.time_slots import spacing_of_baselines
 from rime_kernels.engine.shards import shards_of
 from rime_kernels.physics.brightness import stokes_to_corr
 

@@ -110,7 +110,7 @@ def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
 
     kept = ~is_second | (at % 12 == 0)
     whole, second = find_interference(some(kept), STRATEGY), some(kept & is_second)
-    among_others = second._replace(times=np.unique(samples.time[kept]))
+    among_others = second._replace(times=np.unique(samples.time[kept]), spacing=INTERVAL)
     by_itself = find_interference(among_others, STRATEGY)
     assert np.array_equal(by_itself.code, whole.code[is_second[kept]])
     reach = _reach(STRATEGY)
@@ -213,7 +213,8 @@ def test_some_baselines_are_judged_as_beside_all() -> None:
     all_of_them = Samples(*(x[kept] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
     some = Samples(*(x[kept & is_second] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
     expected = find_interference(all_of_them, strategy).code[is_second[kept]]
-    found = find_interference(some._replace(times=np.unique(samples.time)), strategy).code
+    among_others = some._replace(times=np.unique(samples.time), spacing=INTERVAL)
+    found = find_interference(among_others, strategy).code
     assert np.array_equal(found, expected)
     assert found.any()
     assert not np.array_equal(find_interference(some, strategy).code, expected)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.observation.partition import Partition
-from biro.observation.slots import steps_of_baselines
+from rime_kernels.arrays.time_slots import steps_of_baselines
 from rime_kernels.correlated_noise.covariance import Factors, Patterns, factors, information
 from rime_kernels.correlated_noise.sums import Sequences, colour, square_slopes, unwhiten, whiten
 
