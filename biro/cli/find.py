@@ -76,6 +76,8 @@ def find(
     refuse_existing([output], overwrite)
     instrument = None if beam is None else _instrument(beam)
     observation = read(obs, **reading)
+    for line in observation.reading_lines:
+        say(line)
     result = find_sources(
         observation,
         threshold=threshold,

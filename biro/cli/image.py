@@ -123,6 +123,8 @@ def image(
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
     began = time.perf_counter()
     observation = read(obs, **reading, comm=comm, cache=cache)
+    for line in observation.reading_lines:
+        say(line)
     n_vis = sum(part.n_row * part.n_chan for part in observation.partitions)
     stages.add("reading", time.perf_counter() - began, n_vis)
     vis = None

@@ -125,6 +125,8 @@ def solve(
     else:
         observation = read(obs, **reading)
         known, values, frame = _model(observation, sky, gaussian_frame)
+    for line in observation.reading_lines:
+        say(line)
     solved = solve_gains(
         observation,
         known,

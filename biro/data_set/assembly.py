@@ -134,13 +134,22 @@ class DataSet(Protocol):
     index : RowIndex
     column : str
         What the visibilities are called.
+    is_blank : bool
+        Whether no visibility of the set differs from 0.
+    other_columns : sequence of str
+        What else could be read.
     """
 
     index: RowIndex
     column: str
 
-    def notes(self) -> Iterator[str]:
-        """What is odd about the set, apart from its fields and uvw."""
+    @property
+    def is_blank(self) -> bool: ...
+    @property
+    def other_columns(self) -> Sequence[str]: ...
+
+    def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
+        """What is odd about the set, or about these rows of it, apart from its fields and uvw."""
         ...
 
     def visibilities(self, part: PartitionRows) -> Visibilities:
@@ -196,7 +205,7 @@ class Assembly:
         selected = index.select(self.request.selection)
         notes = [
             *self._field_notes(selected),
-            *self.data.notes(),
+            *self.data.notes(selected),
             *index.uvw_notes(selected),
             *index.scan_notes(),
         ]
@@ -211,8 +220,11 @@ class Assembly:
         counts["total"] = index.n_visibilities
         if not treatment.allow_unusable:
             if not counts["usable"]:
+                others = ", ".join(self.data.other_columns)
                 raise DataError(
-                    f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
+                    f"{index.source}: 0 of {counts['total']} visibilities of {self.data.column} usable: "
+                    f"{describe_causes(counts)}"
+                    + (f" (--column, column= reads another: {others})" if others else "")
                 )
             partitions = [part for part in partitions if part.n_usable]
         else:
@@ -393,7 +405,26 @@ class Assembly:
         ]
         if read.flag is not None:
             excluded.append(("FLAG", read.flag))
+        if not self.request.treatment.allow_unusable:
+            excluded += self._unmeasured(part, read, excluded)
         apply_flags(read.vis, read.weight, excluded, self.counts)
+
+    def _unmeasured(
+        self, part: PartitionRows, read: Visibilities, excluded: Sequence[tuple[str, NDArray[np.bool_]]]
+    ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
+        """What looks like data and is none (physics: section 7)."""
+        without_uvw = self.index.without_uvw[part.rows]
+        if without_uvw.any():
+            yield "UVW is zero", without_uvw[:, None, None]
+        copies = self.index.first_copy
+        if copies is not None:
+            usable = np.isfinite(read.vis) & np.isfinite(read.weight) & (read.weight > 0)
+            for _, mask in excluded:
+                usable &= ~mask
+            yield "repeated row", repeated(part.rows, copies, read.vis, usable)
+        zero = read.vis == 0
+        if zero.any() and not self.data.is_blank:
+            yield "exactly zero", zero
 
     def _flag(
         self,
@@ -429,6 +460,38 @@ class Assembly:
         yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
             f"; {lone} visibilities among too few others to be judged" if lone else ""
         )
+
+
+def repeated(
+    rows: NDArray[np.int64],
+    first_copy: NDArray[np.int64],
+    vis: NDArray[np.complexfloating],
+    usable: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """Which visibilities repeat those of another row, bool (n_row, n_chan, n_corr).
+
+    A row repeats another one where all visibilities that are usable in both are equal; the first that is
+    usable counts.
+
+    Parameters
+    ----------
+    rows : int64 (n_row,), ascending
+    first_copy : int64 (n_row of the set,)
+        As `RowIndex.first_copy`.
+    vis, usable : (n_row, n_chan, n_corr)
+    """
+    found = np.zeros(vis.shape, bool)
+    later = np.flatnonzero(first_copy[rows] != rows)
+    kept: dict[int, list[int]] = {}
+    for row in later.tolist():
+        first = int(np.searchsorted(rows, first_copy[rows[row]]))
+        before = kept.setdefault(first, [first])
+        for other in before:
+            both = usable[row] & usable[other]
+            if both.any() and (vis[row] == vis[other])[both].all():
+                found[row] |= both
+        before.append(row)
+    return found
 
 
 def samples_of(

@@ -188,6 +188,34 @@ class RowIndex:
         rows = time, columns.antenna1, columns.antenna2, columns.data_desc_id
         return RowSlots.of(time, width_of_slots(columns.interval, *rows))
 
+    @cached_property
+    def first_copy(self) -> NDArray[np.int64] | None:
+        """The first row with the antennas, time, UVW, field and data description of each row.
+
+        Each row's own number where there is none before it; None where that holds for all rows.
+        """
+        columns, number = self.columns, self.slots.number.astype(np.int64)
+        key = number * len(self.antenna_names) + columns.antenna1
+        key = key * len(self.antenna_names) + columns.antenna2
+        order = np.argsort(key, kind="stable")
+        alike = np.diff(key[order]) == 0
+        if not alike.any():
+            return None
+        of_rows = columns.field_id, columns.data_desc_id, columns.time, columns.uvw
+        several = np.zeros(self.n_row, bool)
+        several[order[1:][alike]] = several[order[:-1][alike]] = True
+        rows, first = np.flatnonzero(several), np.arange(self.n_row)
+        values = np.column_stack([key[rows], *(each[rows] for each in of_rows)])
+        _, begin, group = np.unique(values, axis=0, return_index=True, return_inverse=True)
+        first[rows] = rows[begin][group.reshape(-1)]
+        return first if (first != np.arange(self.n_row)).any() else None
+
+    @cached_property
+    def without_uvw(self) -> NDArray[np.bool_]:
+        """Rows of two different antennas whose UVW is 0."""
+        columns = self.columns
+        return np.asarray((columns.antenna1 != columns.antenna2) & ~columns.uvw.any(axis=1))
+
     def slot_time(self, rows: NDArray[np.int64]) -> NDArray[np.float64]:
         """Time of the slots of some rows, s."""
         return self.columns.time[rows] if self.slots.time is None else self.slots.time[rows]
@@ -340,7 +368,14 @@ class RowIndex:
         if zero and zero == np.count_nonzero(cross):
             raise self._fail("UVW is zero in every row; fill it in first (CASA: fixvis, calcuvw)")
         if zero:
-            yield f"UVW is zero in {zero} rows of two different antennas"
+            yield f"UVW is zero in {zero} rows of two different antennas: they are left out"
+        if self.first_copy is not None:
+            n_copy = int(np.count_nonzero(self.first_copy[rows] != rows))
+            if n_copy:
+                yield (
+                    f"{n_copy} rows repeat the antennas, time and UVW of another row: visibilities that are "
+                    "equal count once, others count as measurements of their own"
+                )
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
         distance = np.linalg.norm(positions[second] - positions[first], axis=1)
         off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)

@@ -143,6 +143,7 @@ def lines_before(likelihood: Likelihood) -> list[str]:
     """What a user should know of data and model before a fit begins."""
     observation, sky, model = likelihood.observation, likelihood.sky, likelihood.model
     lines = [
+        *observation.reading_lines,
         *observation.instrument_lines(sky),
         *likelihood.gains_lines,
         *likelihood.average_lines,

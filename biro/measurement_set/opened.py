@@ -6,8 +6,8 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import cast
+from functools import cached_property
+from typing import NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from biro.errors import MeasurementSetError
 from biro.measurement_set.metadata import Columns
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
+from biro.models.quantities.strict import did_you_mean
 from biro.progress import bar
 
+CORRECTED = "CORRECTED_DATA"
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
 """In the order in which they are looked for."""
 _Cells = tuple[NDArray[np.generic], NDArray[np.bool_]]
@@ -57,10 +59,10 @@ def opened_columns(
     """
     with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
         columns = cast(Columns, child.call("open", path=str(child.path)))
-        names = [_visibility_column(child.path, columns, name) for name in wanted]
+        chosen = [_visibility_column(child, columns, name) for name in wanted]
         index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
-        kept: dict[tuple[str, int, int], _Cells] | None = {} if len(names) > 1 else None
-        yield [OpenedColumn(child, index, columns, name, table.weight_column, kept) for name in names]
+        kept: dict[tuple[str, int, int], _Cells] | None = {} if len(chosen) > 1 else None
+        yield [OpenedColumn(child, index, columns, name, table.weight_column, kept) for name in chosen]
 
 
 def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
@@ -87,20 +89,39 @@ def _index_columns(child: MeasurementSetProcess) -> IndexColumns:
     )
 
 
-def _visibility_column(path: Path, columns: Columns, wanted: str | None) -> str:
-    """The column to read; a column of which a run wrote only a part is refused."""
-    visibility = columns["visibility"]
-    column = wanted or ("CORRECTED_DATA" if "CORRECTED_DATA" in visibility else "DATA")
+class _Chosen(NamedTuple):
+    """A column of visibilities, and a note about its choice; empty where there is nothing to say."""
+
+    name: str
+    note: str = ""
+
+
+def _visibility_column(child: MeasurementSetProcess, columns: Columns, wanted: str | None) -> _Chosen:
+    """The column to read; a column of which a run wrote only a part is refused.
+
+    Without one that is wanted, it is CORRECTED_DATA, unless that has no visibility but 0, as it is made by
+    programs that fill it later.
+    """
+    visibility, path, note = columns["visibility"], child.path, ""
+    column = wanted or (CORRECTED if CORRECTED in visibility else "DATA")
     if column not in visibility:
         raise MeasurementSetError(
-            f"{path}: no visibility column {column}; there are {', '.join(visibility) or 'none at all'}"
+            f"{path}: no visibility column {column}{did_you_mean(column, visibility)}; there are "
+            f"{', '.join(visibility) or 'none at all'}"
         )
+    if wanted is None and column == CORRECTED and "DATA" in visibility and not _has_signal(child, column):
+        column, note = "DATA", f"{CORRECTED} is empty or 0 in every row: DATA is read in its place"
     if column in columns["incomplete"]:
         raise MeasurementSetError(
             f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again "
             "(biro predict --column), or read another (column=, --column)"
         )
-    return column
+    return _Chosen(column, note)
+
+
+def _has_signal(child: MeasurementSetProcess, column: str) -> bool:
+    """Whether a visibility of a column differs from 0."""
+    return bool(child.call("find_signal", column=column)["found"])
 
 
 class OpenedColumn:
@@ -111,7 +132,7 @@ class OpenedColumn:
         child: MeasurementSetProcess,
         index: RowIndex,
         columns: Columns,
-        column: str,
+        chosen: _Chosen,
         weight_column: str | None,
         kept: dict[tuple[str, int, int], _Cells] | None,
     ) -> None:
@@ -119,12 +140,27 @@ class OpenedColumn:
         self.index = index
         self.columns = columns["columns"]
         self.is_half_flagged = columns["half_flagged"]
-        self.column = column
+        self.column, self.note = chosen
+        self.visibility_columns = columns["visibility"]
         self.weight_column = weight_column
         self.kept = kept
+        self.weights_of: dict[tuple[int, int], tuple[Sequence[str], list[str]]] = {}
 
-    def notes(self) -> Iterator[str]:
-        """What is odd about flags."""
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether no visibility of the column differs from 0."""
+        return not _has_signal(self.child, self.column)
+
+    @property
+    def other_columns(self) -> Sequence[str]:
+        """Visibility columns that could be read in place of this one."""
+        return [name for name in self.visibility_columns if name != self.column]
+
+    def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
+        """What is odd about the choice of columns, and about flags."""
+        if self.note:
+            yield self.note
+        yield from dict.fromkeys(note for part in parts for note in self._weights_of(part)[1])
         if "FLAG" not in self.columns:
             yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
         if self.is_half_flagged:
@@ -157,9 +193,7 @@ class OpenedColumn:
         """
         real: type[np.floating] = np.float32 if vis_type == np.complex64 else np.float64
         names = self._weight_columns()
-        for name in names:
-            if name not in self.columns:
-                continue
+        for name in self._weights_of(part)[0]:
             values, undefined = self._common(name, part)
             if undefined.all() and len(part.rows):
                 continue
@@ -176,6 +210,35 @@ class OpenedColumn:
         raise MeasurementSetError(
             f"{self.index.source}: no weights: none of {', '.join(names)} has a value in the rows selected"
         )
+
+    def _weights_of(self, part: PartitionRows) -> tuple[Sequence[str], list[str]]:
+        """Columns of weights in the order in which they are tried for a partition, and notes about it.
+
+        A column without a value in some rows, or without a weight above 0, comes after one that has them.
+        """
+        names = [name for name in self._weight_columns() if name in self.columns]
+        key = part.field_id, part.data_desc_id
+        if len(names) < 2:
+            return names, []
+        if key not in self.weights_of:
+            self.weights_of[key] = self._ordered_weights(names, *key)
+        return self.weights_of[key]
+
+    def _ordered_weights(
+        self, names: list[str], field: int, description: int
+    ) -> tuple[Sequence[str], list[str]]:
+        lacking: list[str] = []
+        rows = {"field": field, "description": description}
+        for i, name in enumerate(names):
+            there = self.child.call("weights_there", column=name, data=self.column, **rows)
+            if there["positive"] and not there["undefined"]:
+                note = f"{', '.join(lacking)}: {name} is used in its place"
+                return [name, *names[:i], *names[i + 1 :]], [note] if lacking else []
+            undefined = there["undefined"]
+            what = f"has no value in {undefined} of {there['rows']} rows" if undefined else "is 0 in all rows"
+            place = f"field {self.index.field_names[field]}, data description {description}"
+            lacking.append(f"{name} {what} of {place}")
+        return names, []
 
     def _weight_columns(self) -> tuple[str, ...]:
         """Columns in which weights are looked for: the one that was asked for, or all."""

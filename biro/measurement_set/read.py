@@ -53,16 +53,21 @@ def read_ms(
     centres become ICRS (J2000 is taken as ICRS). A visibility that does not count gets weight 0 and is
     counted under the first cause that holds, in the order of `biro.observation.flags.CAUSES`.
 
+    Visibilities that are exactly 0, rows of two different antennas whose UVW is 0, and rows that repeat
+    another one are not data: they are left out under causes of their own (not with `allow_unusable`). Where
+    nothing in the column differs from 0, as in a simulation of an empty sky, its zeros are data.
+
     Weights (physics: section 7) come from WEIGHT_SPECTRUM, else WEIGHT, else 1/SIGMA_SPECTRUM^2, else
-    1/SIGMA^2: for each partition the first of these columns with a value in any of its rows. Rows without
-    a value in that column are not used ("no data"); no other column is mixed in.
+    1/SIGMA^2: for each partition the first of these columns with a value in all rows that have data, and a
+    weight above 0; a note says where that is not the first. Where there is none, rows without a value are
+    not used ("no data"); no other column is mixed in.
 
     Parameters
     ----------
     path : path of the Measurement Set, or several
         Several are read with the same arguments and joined, see `biro.join`.
     column : str, optional
-        Default: CORRECTED_DATA where there is one, else DATA.
+        Default: CORRECTED_DATA where there is one with a visibility other than 0, else DATA.
     weight_column : str, optional
         WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM or SIGMA; default: the first with values, in this order.
     fields, spws : str, int, or several of them, optional

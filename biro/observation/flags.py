@@ -17,12 +17,19 @@ CAUSES = (
     "non-finite weight",
     "negative weight",
     "zero weight",
+    "UVW is zero",
+    "repeated row",
+    "exactly zero",
     "interference",
 )
 """Why a visibility is left out. Where several causes hold, it is counted under the first of this order.
 
-Interference is looked for among what no other cause leaves out.
+"UVW is zero" is of rows of two different antennas, "repeated row" of a row that equals another one, "exactly
+zero" of visibilities that a correlator has not measured (physics: section 7). Interference is looked for
+among what no other cause leaves out.
 """
+UNMEASURED = ("UVW is zero", "repeated row", "exactly zero")
+"""Causes that no flag and no weight of the data shows."""
 BLOCK_VISIBILITIES = 1 << 22
 """Visibilities worked on at a time, so that the masks stay small beside the visibilities of a large set."""
 

@@ -169,6 +169,7 @@ def neighbours(part: Partition, rows: NDArray[np.int64], n: int = 2) -> list[NDA
         Among which they are looked for.
     n : int
     """
+    rows = rows[part.row_weight[rows] > 0]  # copies of rows that count lie between these and the next time
     order = rows[np.lexsort((part.time[rows], part.antenna2[rows], part.antenna1[rows]))]
     gap = np.diff(part.time[order])
     spacing = part.spacing

@@ -21,6 +21,7 @@ from biro.formatting import html_text
 from biro.models import SkyModel
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
+from biro.observation.flags import UNMEASURED
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.labels import field_names, unique_labels, window_names
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition, merge_hands, split_hands
@@ -178,6 +179,19 @@ class Observation:
             used = (name for view in self.partition_views for name in view.used_antennas)
             found = ionosphere.applied(sky.ionosphere, tuple(dict.fromkeys(used)))
         return f"ionosphere: {found}" if found else ""
+
+    @property
+    def reading_lines(self) -> list[str]:
+        """What a user should know of how the data were read: notes, and what is left out without a flag."""
+        left = {cause: self.counts[cause] for cause in UNMEASURED if self.counts.get(cause)}
+        lines = [f"data: {note}" for note in self.notes]
+        if left:
+            part = 100 * sum(left.values()) / self.counts["total"]
+            causes = ", ".join(f"{n} {cause}" for cause, n in left.items())
+            lines.append(
+                f"data: {part:.2g} % of the visibilities are no measurements and are left out ({causes})"
+            )
+        return lines
 
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
         """The same observation with angles of feeds that take the place of those of the mounts.

@@ -95,6 +95,14 @@ class Groups:
                 shown.update(len(values))
         return vis, weight
 
+    def has_signal(self) -> bool:
+        """Whether any visibility differs from 0."""
+        for start in range(0, self.header.n_group, self.block):
+            groups = np.arange(start, min(start + self.block, self.header.n_group))
+            if self._scaled(groups)[..., :2].any():
+                return True
+        return False
+
     def _scaled(self, groups: NDArray[np.int64]) -> NDArray[np.float64]:
         """Numbers of some groups, float64 (n_row, n_if, n_chan, n_corr, 3)."""
         header = self.header

@@ -6,8 +6,9 @@ import io
 import itertools
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
@@ -125,6 +126,7 @@ class _UVFITS:
     """What a file holds, apart from its visibilities, which are read partition by partition."""
 
     column = "DATA"
+    other_columns = ()
 
     def __init__(self, file: Path | io.BytesIO, hdus: HDUList, source: str) -> None:
         first = hdus[0].header
@@ -175,7 +177,12 @@ class _UVFITS:
             "receptor_angles": [list(antennas.receptor_angles) for _ in every],
         }
 
-    def notes(self) -> Iterator[str]:
+    @cached_property
+    def is_blank(self) -> bool:
+        """Whether no visibility differs from 0."""
+        return not self.groups.has_signal()
+
+    def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What is odd about times and frequencies."""
         if self.antennas.time_system is None:
             yield "the file does not say its time system (TIMESYS in AIPS AN); its times are taken as UTC"

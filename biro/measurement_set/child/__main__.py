@@ -17,6 +17,7 @@ from biro.measurement_set.child.gains import GainReader
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.write import Writer
 
+READS = "open", "metadata", "index", "read", "find_signal", "weights_there"
 Operation = Callable[..., None]
 """Its arguments are those of the message that asks for it."""
 
@@ -24,7 +25,7 @@ Operation = Callable[..., None]
 def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
     """Every operation by the name that messages give it."""
     reader = Reader(parent)
-    yield from ((name, getattr(reader, name)) for name in ("open", "metadata", "index", "read"))
+    yield from ((name, getattr(reader, name)) for name in READS)
     yield "components", ComponentReader(parent).components
     yield "gains", GainReader(parent).gains
     writer = Writer(parent)

@@ -31,6 +31,8 @@ CHUNK_BYTES = 32 << 20
 """Bytes of a column that are read and sent at a time."""
 QUERY_ROWS = 1 << 22
 """Rows that one query is about: it takes some seconds, well within the time limit."""
+SIGNAL_ROWS = 1 << 16
+"""Rows in which a visibility that differs from 0 is looked for at a time."""
 INDEX_COLUMNS = {
     "ANTENNA1": np.int32,
     "ANTENNA2": np.int32,
@@ -170,6 +172,34 @@ class Reader:
             undefined = read_cells(rows, column, (start, n_row), missing, values)
             self.parent.send({"start": start, "undefined": undefined.tolist()}, _pick(values, chan, corr))
         self.parent.send({"end": True})
+
+    def find_signal(self, column: str) -> None:
+        """Answer whether any visibility of a column differs from 0; cells without a value do not."""
+        number = self.main.nrows()
+        for start in range(0, number, SIGNAL_ROWS):
+            self._report(column)
+            block = self.main.selectrows(np.arange(start, min(start + SIGNAL_ROWS, number)))
+            if block.query(f"isdefined({column}) && any({column} != 0)", limit=1).nrows():
+                self.parent.send({"found": True})
+                return
+        self.parent.send({"found": False})
+
+    def weights_there(self, column: str, data: str, field: int, description: int) -> None:
+        """Answer how a column of weights is filled in the rows of a field and a data description.
+
+        "undefined" is the number of rows that have data and no weight, "positive" whether any weight is
+        above 0.
+        """
+        self._report(column)
+        rows = self.main.query(f"FIELD_ID == {field} && DATA_DESC_ID == {description}")
+        undefined = positive = 0
+        if rows.nrows():
+            self._report(column)
+            undefined = rows.query(f"!isdefined({column}) && isdefined({data})").nrows()
+            self._report(column)
+            condition = f"isdefined({column}) && any({column} > 0)"
+            positive = rows.query(condition, limit=1).nrows()
+        self.parent.send({"rows": rows.nrows(), "undefined": undefined, "positive": bool(positive)})
 
     def _undefined(self, rows: CasaTable, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """`undefined_rows` in blocks, each reported: a large set has hundreds of them."""
