@@ -41,6 +41,10 @@ class SolvedGains:
         The antenna that phases are relative to, wherever it has data enough.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each partition, the rotation of the feeds between which the gains act (`biro.calibration.frame`).
+    fits : bool
+        Whether nothing shows that the sky with these gains does not fit (`biro.calibration.solution_fit`).
+    remarks : tuple of str
+        What else is to be said.
     """
 
     observation: Observation
@@ -49,6 +53,8 @@ class SolvedGains:
     settings: dict[str, JsonValue]
     reference: str
     turns: tuple[Complex | None, ...]
+    fits: bool = True
+    remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return in_words(self)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.calibration.frame import to_feeds, turns_of, weight_in_feeds
+from biro.calibration.solution_fit import judged, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.data_set.models_of_rows import all_gathered
@@ -63,6 +64,9 @@ def solve_gains(
     number, `[noise] systematic = f`, makes 1/w + (f |g_p V_pq g_q^*|)^2 of 1/w, with gains that were solved
     for without it.
 
+    Where a sky does not state whether linear feeds that turn on the sky turn in the data, too, gains are
+    solved for both ways, and those are taken that fit; `SolvedGains.remarks` says so.
+
     Parameters
     ----------
     observation : Observation
@@ -114,15 +118,51 @@ def solve_gains(
     >>> gains = solve_gains(observation, sky, interval=60.0)  # doctest: +SKIP
     >>> gains.save("gains.npz")  # doctest: +SKIP
     """
+    whole = observation.whole("gains that are solved for")
+    options: dict[str, Any] = {
+        "interval": interval,
+        "chan_blocks": chan_blocks,
+        "mode": mode,
+        "feeds": feeds,
+        "cross_hands": cross_hands,
+        "reference": reference,
+        "min_baselines": min_baselines,
+        "snr_limit": snr_limit,
+        "values": values,
+        "backend": backend,
+        "gaussian_frame": gaussian_frame,
+    }
+    solved = _solved(whole, sky, **options)
+    if isinstance(sky, SkyModel):
+        solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
+    return judged(solved)
+
+
+def _solved(
+    observation: Observation,
+    sky: SkyModel | Observation,
+    *,
+    interval: str | float,
+    chan_blocks: int,
+    mode: Mode,
+    feeds: Literal["separate", "common"],
+    cross_hands: Literal["auto", "on", "off"],
+    reference: str,
+    min_baselines: int,
+    snr_limit: float,
+    values: Mapping[str, float] | None,
+    backend: Backend,
+    gaussian_frame: GaussianFrame,
+) -> SolvedGains:
+    """Gains for one state of the feeds; see `solve_gains`."""
     options = SolveOptions(mode, min_baselines)
     if not snr_limit >= 0.0:
         raise InputError(f"snr_limit must be 0 or more, got {snr_limit}")
-    observation = observation.whole("gains that are solved for")
     fraction = sky.noise.fixed_fraction if isinstance(sky, SkyModel) else 0.0
     if isinstance(sky, SkyModel) and fraction > 0.0:
         # A fraction of what the model and the gains expect: gains are solved for twice.
         sky = replace(sky, noise=replace(sky.noise, systematic=None))
-        rough = solve_gains(
+        rough = _solved(
             observation,
             sky,
             interval=interval,
@@ -132,6 +172,7 @@ def solve_gains(
             cross_hands=cross_hands,
             reference=reference,
             min_baselines=min_baselines,
+            snr_limit=3.0,
             values=values,
             backend=backend,
             gaussian_frame=gaussian_frame,

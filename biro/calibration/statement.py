@@ -45,6 +45,16 @@ class Solved(Protocol):
         ...
 
     @property
+    def fits(self) -> bool:
+        """Whether the sky with these gains fits."""
+        ...
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else is to be said."""
+        ...
+
+    @property
     def n_uncorrected(self) -> int:
         """Visibilities that a gain is lacking for."""
         ...
@@ -115,7 +125,7 @@ def in_words(solved: Solved) -> str:
         for reason in WORDS
         if total[reason]
     ]
-    lines += list(_stand_ins(solved))
+    lines += [*_stand_ins(solved), *solved.remarks]
     return "\n".join(lines)
 
 
@@ -165,5 +175,6 @@ def as_dict(solved: Solved) -> dict[str, JsonValue]:
         "n_solved": total[Reason.SOLVED],
         "flagged": {reason.name.lower(): total[reason] for reason in WORDS},
         "n_uncorrected": solved.n_uncorrected,
+        "fits": solved.fits,
         "remarks": in_words(solved).split("\n")[3:],
     }

@@ -14,10 +14,12 @@ import typer
 
 P = ParamSpec("P")
 
+MISFIT = 4
+"""Exit code where gains were solved for that do not fit."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, with a message "
-    "of one line; 3 the result is there, but not all could be written; 130 interrupted (the same command "
-    "resumes a fit)."
+    "of one line; 3 the result is there, but not all could be written; 4 gains of `solve` "
+    "are there, but do not fit the data; 130 interrupted (the same command resumes a fit)."
 )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from biro.cli.guard import guard, print_json, say
+from biro.cli.guard import MISFIT, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -153,6 +153,8 @@ def solve(
         typer.echo(str(solved))
     names = ", ".join(map(str, written))
     say(f'written: {names}; [gain] table = "{written[0]}" in a model applies them')
+    if not solved.fits:
+        raise typer.Exit(MISFIT)
 
 
 def _check_output(output: Path, overwrite: bool) -> None:
