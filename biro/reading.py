@@ -129,9 +129,31 @@ def _is_fits(place: Path, time_limit: object) -> bool:
     for begin, what in OTHERS.items():
         if start.startswith(begin):
             raise DataError(f"{place}: {what}")
+    if is_text(start):
+        raise DataError(
+            f"{place}: text, as of a sky model, expected data: the data come first, then the model"
+        )
     raise DataError(
         f"{place}: a file, but neither UVFITS nor a Measurement Set, which is a folder (unpack an archive)"
     )
+
+
+def check_is_data(place: Path) -> None:
+    """Refuse a file that is no data set.
+
+    Raises
+    ------
+    DataError
+    """
+    _is_fits(place, TIME_LIMIT)
+
+
+def is_text(start: bytes) -> bool:
+    """Whether the first bytes of a file are those of a text."""
+    try:
+        return bool(start.strip()) and all(c.isprintable() or c.isspace() for c in start.decode("ascii"))
+    except UnicodeDecodeError:
+        return False
 
 
 def _start(place: Path) -> bytes | None:

@@ -63,9 +63,9 @@ def judged(solved: SolvedGains) -> SolvedGains:
     if not ratio > MISFIT:
         return solved
     text = (
-        f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the noise, which "
-        "differences of neighbouring times measure. The sky lacks sources, leakage or a rotation of the feeds, "
-        "or the gains change within a solution interval: add what is missing, or shorten --interval"
+        f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the noise (of "
+        "differences between neighbouring times). The sky lacks sources, leakage or a rotation of the feeds, "
+        "or the gains change within a solution interval. Add what is missing, or shorten --interval"
     )
     return replace(solved, fits=False, remarks=(*solved.remarks, text))
 

@@ -174,6 +174,9 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
 
     if out is None:
         if not is_folder and obs.is_file():
+            from biro.reading import check_is_data
+
+            check_is_data(obs)
             raise InputError(
                 f"{obs}: a file, which has no columns as a Measurement Set has: give --out FILE.npz, or "
                 "--out FILE.uvfits for a copy with other visibilities"

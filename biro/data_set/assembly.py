@@ -10,8 +10,11 @@ from typing import Any, NamedTuple, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
+from biro.data_set.index import PartitionRows, RowIndex
+from biro.data_set.intervals import exposure_of, interval_of, of_all_baselines, row_interval_of
 from biro.data_set.options import DataOptions, SetOptions
+from biro.data_set.orientation import sign_notes
+from biro.data_set.repeated import repeated
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
 from biro.flagging.find import Found, Samples, causes_text, find_interference
@@ -27,7 +30,6 @@ from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
-from rime_kernels.arrays.time_slots import spacing_of_baselines
 
 
 @dataclass(frozen=True)
@@ -207,6 +209,7 @@ class Assembly:
             *self._field_notes(selected),
             *self.data.notes(selected),
             *index.uvw_notes(selected),
+            *sign_notes(index, selected, treatment.convention),
             *index.scan_notes(),
         ]
         described = self.described(selected)
@@ -346,7 +349,7 @@ class Assembly:
         spw = index.metadata["spws"][part.spw_id]
         field = index.metadata["fields"][part.field_id]
         corr_type = index.corr_type(part.data_desc_id)
-        interval, row_interval = _interval(columns, rows), _row_interval(columns, rows)
+        interval, row_interval = interval_of(columns, rows), row_interval_of(columns, rows)
         nothing = Elsewhere((len(rows), len(part.chan), len(part.corr)), np.dtype(np.complex64))
         lasts = np.full(len(rows), interval) if row_interval is None else row_interval
         return Partition(
@@ -376,7 +379,7 @@ class Assembly:
             frame=field["frame"],
             feeds=self._feeds(part.spw_id),
             row_interval=row_interval,
-            exposure=_exposure(columns, rows, lasts),
+            exposure=exposure_of(columns, rows, lasts),
             scan_number=columns.scan_number[rows] if index.numbers_scans else None,
         )
 
@@ -462,38 +465,6 @@ class Assembly:
         )
 
 
-def repeated(
-    rows: NDArray[np.int64],
-    first_copy: NDArray[np.int64],
-    vis: NDArray[np.complexfloating],
-    usable: NDArray[np.bool_],
-) -> NDArray[np.bool_]:
-    """Which visibilities repeat those of another row, bool (n_row, n_chan, n_corr).
-
-    A row repeats another one where all visibilities that are usable in both are equal; the first that is
-    usable counts.
-
-    Parameters
-    ----------
-    rows : int64 (n_row,), ascending
-    first_copy : int64 (n_row of the set,)
-        As `RowIndex.first_copy`.
-    vis, usable : (n_row, n_chan, n_corr)
-    """
-    found = np.zeros(vis.shape, bool)
-    later = np.flatnonzero(first_copy[rows] != rows)
-    kept: dict[int, list[int]] = {}
-    for row in later.tolist():
-        first = int(np.searchsorted(rows, first_copy[rows[row]]))
-        before = kept.setdefault(first, [first])
-        for other in before:
-            both = usable[row] & usable[other]
-            if both.any() and (vis[row] == vis[other])[both].all():
-                found[row] |= both
-        before.append(row)
-    return found
-
-
 def samples_of(
     index: RowIndex, part: PartitionRows, vis: NDArray[np.complexfloating], usable: NDArray[np.bool_]
 ) -> Samples:
@@ -510,54 +481,6 @@ def samples_of(
         np.abs(np.array(spw["chan_width"])[part.chan]),
         exposure=columns.exposure[part.rows],
     )
-
-
-def of_all_baselines(index: RowIndex, part: PartitionRows) -> dict[str, Any]:
-    """Distinct times and their spacing, for `Samples` of some baselines of a partition."""
-    columns, time = index.columns, index.slot_time(part.rows)
-    spacing = spacing_of_baselines(time, columns.antenna1[part.rows], columns.antenna2[part.rows])
-    return {"times": np.unique(time), "spacing": spacing}
-
-
-def _interval(columns: IndexColumns, rows: NDArray[np.int64]) -> float:
-    """INTERVAL where it fits the spacing of the times of a baseline (some hold rubbish), else that, s."""
-    stated = float(np.median(columns.interval[rows])) if rows.size else 0.0
-    between = np.diff(np.unique(columns.time[rows]))
-    if stated > 0.0 and (between >= 0.99 * stated).all():
-        return stated
-    spacing = spacing_of_baselines(columns.time[rows], columns.antenna1[rows], columns.antenna2[rows])
-    return stated if stated > 0 and (spacing == 0 or stated <= 1.01 * spacing) else spacing
-
-
-def _row_interval(columns: IndexColumns, rows: NDArray[np.int64]) -> NDArray[np.float64] | None:
-    """INTERVAL of each row where rows have their own (baseline-dependent averaging), else None.
-
-    Some sets hold rubbish: intervals are believed where those of a baseline do not overlap.
-    """
-    interval, time = columns.interval[rows], columns.time[rows]
-    if not interval.size or not (np.isfinite(interval) & (interval > 0.0)).all():
-        return None
-    if np.ptp(interval) <= 1e-3 * interval.max():
-        return None
-    order = np.lexsort((time, columns.antenna2[rows], columns.antenna1[rows]))
-    first, second = columns.antenna1[rows][order], columns.antenna2[rows][order]
-    same = (np.diff(first) == 0) & (np.diff(second) == 0)
-    sums = 0.5 * (interval[order][1:] + interval[order][:-1])
-    overlaps = np.diff(time[order])[same] < 0.99 * sums[same]
-    return None if np.mean(overlaps) > 0.01 else interval
-
-
-def _exposure(
-    columns: IndexColumns, rows: NDArray[np.int64], lasts: NDArray[np.float64]
-) -> NDArray[np.float64] | None:
-    """EXPOSURE of each row where it is shorter than INTERVAL by more than 1 %; None where none is.
-
-    Rows whose EXPOSURE is not above 0, or not below what they are believed to last, have the latter: some
-    sets hold rubbish.
-    """
-    exposure, interval = columns.exposure[rows], columns.interval[rows]
-    is_shorter = (exposure > 0.0) & (exposure < 0.99 * interval) & (exposure < 0.99 * lasts)
-    return np.where(is_shorter, exposure, lasts) if is_shorter.any() else None
 
 
 def _weight_origin(partitions: list[Partition]) -> str:

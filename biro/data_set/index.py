@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.metadata import Metadata
+from biro.data_set.nothing_selected import RowsOfSet, why_no_row, why_no_visibility
 from biro.data_set.plausible import is_baseline, is_frequency, is_time, is_width
 from biro.errors import DataError
 from biro.files.foreign_text import visible
@@ -267,21 +268,26 @@ class RowIndex:
             if part is not None:
                 parts.append(part)
         if not parts:
-            raise self._fail(f"no row is selected; the set has {self._contents()}")
+            raise self._fail(f"no row is selected: {self._why_nothing(selection, rows)}")
         return parts
 
     def _selected_rows(self, selection: Selection) -> NDArray[np.int64]:
         """Numbers of the rows that are selected; a range of baseline lengths is applied later."""
+        return np.flatnonzero(np.logical_and.reduce(list(self._masks(selection).values())))
+
+    def _masks(self, selection: Selection) -> dict[str, NDArray[np.bool_]]:
+        """Which rows each part of a selection takes, by name; lengths of baselines are looked at later."""
         columns = self.columns
         fields = select_names(selection.fields, [f["name"] for f in self.metadata["fields"]], "field")
-        mask = fields[columns.field_id]
         spws = select_names(selection.spws, [s["name"] for s in self.metadata["spws"]], "spectral window")
-        mask &= spws[[spw for spw, _ in self.descriptions]][columns.data_desc_id]
         antennas = select_names(selection.antennas, self.metadata["antenna_names"], "antenna")
-        mask &= antennas[columns.antenna1] & antennas[columns.antenna2]
-        mask &= select_scans(selection.scans, columns.scan_number)
-        mask &= select_times(selection.time_range, columns.time, self.metadata["utc_offset"])
-        return np.flatnonzero(mask)
+        return {
+            "fields": fields[columns.field_id],
+            "spectral windows": spws[[spw for spw, _ in self.descriptions]][columns.data_desc_id],
+            "antennas": antennas[columns.antenna1] & antennas[columns.antenna2],
+            "scans": select_scans(selection.scans, columns.scan_number),
+            "times": select_times(selection.time_range, columns.time, self.metadata["utc_offset"]),
+        }
 
     def _partition_rows(
         self, field_id: int, data_desc_id: int, rows: NDArray[np.int64], selection: Selection
@@ -341,6 +347,16 @@ class RowIndex:
                     f" (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz): put it right, or leave these out"
                     " (channels=, spws=, --channels, --spws)"
                 )
+
+    def _why_nothing(self, selection: Selection, rows: NDArray[np.int64]) -> str:
+        """Why nothing is selected; `rows` are left by all but correlations and the range of lengths."""
+        columns = self.columns
+        if rows.size:
+            of_rows = np.unique(columns.data_desc_id[rows])
+            names = sorted({name for i in of_rows for name in self.corr_type(int(i))})
+            return why_no_visibility(selection, columns.uvw[rows], names)
+        whole = RowsOfSet(columns.time, self.metadata["utc_offset"], self.antenna_names, self._contents())
+        return why_no_row(whole, self._masks(selection))
 
     def _contents(self) -> str:
         """What a selection can name, for an error."""

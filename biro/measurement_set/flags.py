@@ -19,10 +19,10 @@ from biro.data_set.assembly import (
     Treatment,
     Visibilities,
     assemble,
-    of_all_baselines,
     samples_of,
 )
 from biro.data_set.index import PartitionRows
+from biro.data_set.intervals import of_all_baselines
 from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
 from biro.flagging.find import BYTES, Samples, causes_text, find_interference

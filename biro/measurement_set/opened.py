@@ -228,9 +228,10 @@ class OpenedColumn:
         self, names: list[str], field: int, description: int
     ) -> tuple[Sequence[str], list[str]]:
         lacking: list[str] = []
-        rows = {"field": field, "description": description}
         for i, name in enumerate(names):
-            there = self.child.call("weights_there", column=name, data=self.column, **rows)
+            there = self.child.call(
+                "weights_there", column=name, data=self.column, field=field, description=description
+            )
             if there["positive"] and not there["undefined"]:
                 note = f"{', '.join(lacking)}: {name} is used in its place"
                 return [name, *names[:i], *names[i + 1 :]], [note] if lacking else []
@@ -248,7 +249,8 @@ class OpenedColumn:
         if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
             present = [name for name in WEIGHT_COLUMNS if name in self.columns]
             raise MeasurementSetError(
-                f"{self.index.source}: no weight column {wanted}; there are {', '.join(present)}"
+                f"{self.index.source}: no weight column {wanted}{did_you_mean(wanted, present)}; there are "
+                f"{', '.join(present)}"
             )
         return (wanted,)
 

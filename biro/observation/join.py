@@ -16,6 +16,7 @@ from biro.observation.averaging import Averaged
 from biro.observation.observation import Observation, hash_of_vis
 from biro.observation.partition import Partition
 from biro.observation.stokes import FormedStokes
+from rime_kernels.arrays.time_slots import slot_width, time_slots
 
 SAME_PLACE = 1.0
 """Antennas of one name are one antenna where their positions differ by less than this, m."""
@@ -52,11 +53,12 @@ def join(observations: Iterable[Observation]) -> Observation:
     names = set_names([observation.source for observation in given])
     antennas = _Antennas.of(given, names)
     is_one_scale = len({(one.time_scale, one.utc_offset) for one in given}) == 1
-    partitions = [
+    of_sets = [
         _of_set(part, name, index, 0.0 if is_one_scale else one.utc_offset, len(antennas.names))
         for one, name, index in zip(given, names, antennas.index, strict=True)
         for part in one.partitions
     ]
+    partitions = _in_common_slots(of_sets)
     _check_different(partitions)
     first, conventions = given[0], {one.convention for one in given}
     return Observation(
@@ -155,8 +157,26 @@ def _of_set(
         antenna2=index[part.antenna2],
         n_antenna=n_antenna,
         time=part.time + utc_offset if utc_offset else part.time,
+        slot_time=part.slot_time + utc_offset
+        if utc_offset and part.slot_time is not None
+        else part.slot_time,
         feeds=None if part.feeds is None else part.feeds.renumbered(index, n_antenna, utc_offset),
     )
+
+
+def _in_common_slots(parts: Sequence[Partition]) -> list[Partition]:
+    """The partitions with times that are one slot in several of them, which sets round differently."""
+    shortest = min((part.shortest_interval for part in parts), default=0.0)
+    all_times = np.concatenate([part.times for part in parts])
+    times, slot = time_slots(all_times, slot_width(shortest))
+    found = []
+    for part, own in zip(
+        parts, np.split(times[slot], np.cumsum([len(p.times) for p in parts])[:-1]), strict=True
+    ):
+        # Two times of one partition stay two.
+        is_other = not np.array_equal(own, part.times) and (np.diff(own) > 0.0).all()
+        found.append(replace(part, slot_time=own[part.time_index]) if is_other else part)
+    return found
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import DataError, InputError
+from biro.models.quantities.strict import did_you_mean
 from biro.observation.partition import STOKES_NAMES
 from biro.observation.stokes import parse_stokes
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -121,7 +122,7 @@ def _matches(item: str | int, names: Sequence[str], label: str) -> NDArray[np.bo
         if 0 <= number < len(names):
             return np.array([i == number for i in range(len(names))], bool)
     known = ", ".join(f"{i}={name!r}" for i, name in enumerate(names))
-    raise DataError(f"no {label} {item!r}; there are {known}")
+    raise DataError(f"no {label} {item!r}{did_you_mean(item, names)}; there are {known}")
 
 
 def _as_list(wanted: Items) -> list[str | int]:

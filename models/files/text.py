@@ -23,7 +23,10 @@ def read_text(path: str | Path) -> str:
     path = Path(path)
     try:
         if path.is_dir():
-            raise ModelError(f"{path}: is a folder, expected a sky model file")
+            what = "a folder, expected a sky model file"
+            if (path / "table.dat").exists():
+                what = "a Measurement Set, expected a sky model: the data come first, then the model"
+            raise ModelError(f"{path}: is {what}")
         if path.exists() and not path.is_file():
             raise ModelError(f"{path}: is a pipe or a device, expected a file")
         with path.open("rb") as file:

@@ -109,7 +109,7 @@ def width_of_slots(
     known = interval[np.isfinite(interval) & (interval > 0.0)]
     stated = float(np.quantile(known, SHORTEST)) if known.size else 0.0
     between = np.diff(np.unique(time))
-    if not (between <= max(slot_width(stated), ROUNDING)).any():
+    if stated and not (between <= max(slot_width(stated), ROUNDING)).any():
         return slot_width(stated)
     steps = steps_of_baselines(time, antenna1, antenna2, series)
     steps = steps[steps > min(ROUNDING, 0.5 * stated or ROUNDING)]
