@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
+from biro.data_set.metadata import Field
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
@@ -22,6 +23,7 @@ from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typical_interval
+from biro.observation.pointing import DishPointing
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
@@ -343,6 +345,7 @@ class Assembly:
             spw_id=part.spw_id,
             data_desc_id=part.data_desc_id,
             phase_centre=(field["direction"][0], field["direction"][1]),
+            pointing=_pointing(field),
             uvw=-uvw if treatment.convention == "fourier" else uvw,
             antenna1=columns.antenna1[rows],
             antenna2=columns.antenna2[rows],
@@ -427,6 +430,17 @@ class Assembly:
         yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
             f"; {lone} visibilities among too few others to be judged" if lone else ""
         )
+
+
+def _pointing(field: Field) -> DishPointing | None:
+    """Where the dishes pointed in a field."""
+    given = field["pointing"]
+    if given is None:
+        return None
+    ra, dec = given["centre"]
+    if not given["time"]:
+        return DishPointing((ra, dec), given["origin"])
+    return DishPointing((ra, dec), given["origin"], np.array(given["time"]), np.array(given["offset"]))
 
 
 def samples_of(

@@ -156,6 +156,7 @@ def _of_set(
         n_antenna=n_antenna,
         time=part.time + utc_offset if utc_offset else part.time,
         feeds=None if part.feeds is None else part.feeds.renumbered(index, n_antenna, utc_offset),
+        pointing=None if part.pointing is None else part.pointing.renumbered(index, n_antenna, utc_offset),
     )
 
 

@@ -24,6 +24,7 @@ from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.labels import field_names, unique_labels, window_names
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition, merge_hands, split_hands
+from biro.observation.pointing import beam_line
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
@@ -41,6 +42,7 @@ _NOT_IN_DIGEST = (
     "scan_number",
     "guessed",
     "held",
+    "pointing",
 )
 
 
@@ -151,6 +153,7 @@ class Observation:
                 weights=part.antenna_weight,
                 scan=part.scan_of_time,
                 set_name=part.set_name,
+                pointed=self._pointed(part),
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True
@@ -163,10 +166,12 @@ class Observation:
         return tuple(map(self._feed_angles, self.labels, self.partitions))
 
     def instrument_lines(self, sky: SkyModel) -> list[str]:
-        """What a model applies or assumes of feeds and gains, a line each."""
+        """What a model applies or assumes of the beam's centre, feeds and gains, a line each."""
         pairs = zip(self.partitions, self.feed_angles, strict=True)
         of_feeds = [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")]
-        return instrument_lines(of_feeds, self.column, sky)
+        parts = zip(field_names(self.partitions), self.partitions, strict=True)
+        beam = beam_line(sky, [(name, part.phase_centre, part.pointing) for name, part in parts])
+        return [line for line in (beam, *instrument_lines(of_feeds, self.column, sky)) if line]
 
     def ionosphere_line(self, sky: SkyModel) -> str:
         """What a model applies of the ionosphere, or could leave out; empty where nothing is worth a word."""
@@ -212,7 +217,13 @@ class Observation:
             self.antenna_names,
             self.antenna_positions,
             part.used_antennas,
+            None if part.pointing is None else part.pointing.centre,
         )
+
+    def _pointed(self, part: Partition) -> NDArray[np.float64] | None:
+        if part.pointing is None:
+            return None
+        return part.pointing.about(part.phase_centre, part.times, self.n_antenna)
 
     def whole(self, what: str) -> Observation:
         """The same with all visibilities in the memory of this process, which ranks may hold otherwise.
@@ -294,7 +305,7 @@ class Observation:
             summary,
             feeds="; ".join(line.removeprefix("feeds: ") for line in lines if line.startswith("feeds: ")),
             ionosphere=self.ionosphere_line(sky).removeprefix("ionosphere: "),
-            notes=(*summary.notes, *(line for line in lines if line.startswith("gains: "))),
+            notes=(*summary.notes, *(line for line in lines if line.startswith(("beam: ", "gains: ")))),
         )
 
     @classmethod

@@ -30,6 +30,7 @@ from biro.observation.averaging import Averaged, smearing_loss
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.pointing import per_field, pointing_text
 from biro.observation.selection import to_utc
 from biro.observation.stokes import FormedStokes
 from biro.observation.unequal_noise import unequal_noise
@@ -56,6 +57,7 @@ class PartitionSummary:
     n_row: int
     n_time: int
     n_usable: int
+    pointing: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Summary:
     ----------
     source, telescope, column, weight_origin : str
     partitions : tuple of PartitionSummary
-        phase_centre in rad (ICRS), chan_freq (lowest, highest) and chan_width in Hz.
+        phase_centre in rad (ICRS), chan_freq (lowest, highest) and chan_width in Hz; pointing says where the
+        dishes pointed.
     antennas : tuple of str
         Those with a row.
     n_baseline, n_time : int
@@ -297,6 +300,7 @@ def _summarise_partition(label: str, part: Partition) -> PartitionSummary:
         n_row=part.n_row,
         n_time=len(part.times),
         n_usable=part.n_usable,
+        pointing=pointing_text(part.pointing, part.phase_centre),
     )
 
 
@@ -323,6 +327,7 @@ def _lines(summary: Summary) -> list[str]:
         f"  scans         {s.scans}",
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
+        f"  pointing      dishes: {per_field((part.field, part.pointing) for part in s.partitions)}",
         *_count_lines(s.counts),
         f"  feeds         {s.feeds}",
         f"  smearing      {s.smearing}",

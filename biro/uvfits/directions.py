@@ -43,7 +43,14 @@ def make_field(
     elif equinox != 2000.0:
         problem = f"its phase centre has the equinox {equinox:g}; expected 2000 or 1950"
     place = [ra % (2 * math.pi) if problem is None else ra, dec]
-    return {"name": name, "direction": place, "frame": frame, "problem": problem, "note": note}
+    return {
+        "name": name,
+        "direction": place,
+        "frame": frame,
+        "problem": problem,
+        "note": note,
+        "pointing": None,
+    }
 
 
 def _from_b1950(ra: float, dec: float, epoch: str) -> tuple[float, float]:

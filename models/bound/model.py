@@ -421,6 +421,9 @@ class BoundModel:
         sha = hashlib.sha256(text.encode())
         for terms in self._instrument.terms:  # angles and gains, which the text does not have
             sha.update(repr(terms.key).encode())
+        for pointing in self._instrument.pointing:
+            if pointing.centre is not None:
+                sha.update(pointing.centre.tobytes())
         for beam in self._beams:
             for content in beam.content:
                 sha.update(content)

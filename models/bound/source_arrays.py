@@ -269,17 +269,24 @@ class BeamScale:
 
 
 class PointingErrors:
-    """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
+    """Where each antenna points at each time, rad (n_batch, n_time or 1, n_antenna, 2).
+
+    It is the centre of the beam, direction cosines about the phase centre, and the pointing error from there.
+    """
 
     def __init__(self, slots: PointingSlots, values: SIValues) -> None:
         self._coefficient, self._powers = Gathered(values, slots.table), slots.powers
+        self._centre = slots.centre
 
     def __call__(self, values: Array) -> Array:
+        return self._errors(values) if self._centre is None else self._errors(values) + self._centre
+
+    def _errors(self, values: Array) -> Array:
         return np.asarray(np.einsum("tp,bpax->btax", self._powers, self._coefficient(values)))
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """As the coefficients themselves."""
-        return self(changes)
+        return self._errors(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the coefficients of the polynomials."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.metadata import Metadata, SpectralWindow
+from biro.data_set.metadata import Field, Metadata, SpectralWindow
 from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.backup import restore_backup
@@ -24,7 +24,16 @@ from biro.measurement_set.child.casacore_table import (
     visibility_columns,
 )
 from biro.measurement_set.child.feeds import mounts, receptor_angles
+from biro.measurement_set.child.directions import Directions
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
+from biro.measurement_set.child.pointing import (
+    Observed,
+    PointingTable,
+    beam_widths,
+    is_station,
+    of_field,
+    of_table,
+)
 from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
 
 CHUNK_BYTES = 32 << 20
@@ -105,7 +114,7 @@ class Reader:
             "antenna_names": list(antenna.getcol("NAME")),
             "antenna_positions": positions.tolist(),
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
-            "fields": PhaseCentres(tables["FIELD"], time, scale, positions).fields(),
+            "fields": self._fields(tables, time, scale, positions),
             "spws": _spectral_windows(tables["SPECTRAL_WINDOW"]),
             "corr_types": _correlation_names(tables["POLARIZATION"]),
             "data_descriptions": [
@@ -120,6 +129,57 @@ class Reader:
             "receptor_angles": self._receptor_angles(antenna.nrows(), tables["SPECTRAL_WINDOW"].nrows()),
         }
         self.parent.send({**metadata})
+
+    def _fields(
+        self, tables: dict[str, CasaTable], time: float, scale: str, positions: NDArray[np.float64]
+    ) -> list[Field]:
+        """Phase centres, and where the dishes pointed."""
+        directions = Directions(tables["FIELD"], time, scale, positions)
+        fields = PhaseCentres(directions).fields()
+        if not self.main.nrows():
+            return fields
+        telescopes = tables["OBSERVATION"].getcol("TELESCOPE_NAME") if tables["OBSERVATION"].nrows() else []
+        telescope = next(iter(telescopes), "")
+        windows = tables["SPECTRAL_WINDOW"]
+        freq = [np.ravel(windows.getcell("CHAN_FREQ", i)) for i in range(windows.nrows())]
+        beams = beam_widths(np.asarray(tables["ANTENNA"].getcol("DISH_DIAMETER")), np.concatenate(freq))
+        table = None if is_station(telescope) else self._pointing_table(time, scale, positions)
+        of_row, times = self._column("FIELD_ID"), self._column("TIME").astype(np.float64)
+        antennas = [self._column(name) for name in ("ANTENNA1", "ANTENNA2")]
+        for i, field in enumerate(fields):
+            rows = np.flatnonzero((of_row == i) & is_time(times))
+            if field["problem"] or not rows.size:
+                continue
+            ra, dec = field["direction"]
+            found, note = of_field(directions, i, (ra, dec), telescope, float(np.median(times[rows])))
+            if table is not None and not directions.moves(i):
+                self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+                used = np.unique(np.concatenate([each[rows] for each in antennas]))
+                used = used[(used >= 0) & (used < len(positions))]
+                seen = Observed(np.unique(times[rows]), used, *beams)
+                better, why = of_table(table, seen, (found["centre"][0], found["centre"][1]), len(positions))
+                found, note = (
+                    (better, why) if better is not None else (found, "; ".join(filter(None, (note, why))))
+                )
+            field["pointing"] = found
+            field["note"] = "; ".join(filter(None, (field["note"], note))) or None
+        return fields
+
+    def _pointing_table(
+        self, time: float, scale: str, positions: NDArray[np.float64]
+    ) -> PointingTable | None:
+        """POINTING, where it has rows and can be read."""
+        if "POINTING" not in self.main.keywordnames():
+            return None
+        self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+        try:
+            table = open_subtable(self.main, "POINTING")
+            if not table.nrows():
+                return None
+            own = str(table.getcolkeywords("TIME").get("MEASINFO", {}).get("Ref", scale))
+            return PointingTable(table, positions, scale, utc_offset(time, own) - utc_offset(time, scale))
+        except RuntimeError:  # casacore's: a set without it is as good
+            return None
 
     def _receptor_angles(self, n_antenna: int, n_window: int) -> list[list[float | None]]:
         if "FEED" not in self.main.keywordnames():
