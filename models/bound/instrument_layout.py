@@ -13,7 +13,7 @@ from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, Te
 from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
-from biro.models.components.direction import radec_to_lm
+from biro.models.components.direction import basis
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
 from biro.models.components.partition_view import PartitionView, Samples
@@ -182,15 +182,17 @@ def beam_centre(model: SkyDescription, view: PartitionView) -> Array | None:
     if model.beam is None or model.beam.centre == "phase":
         return None
     if model.beam.centre == "pointing":
-        return view.pointed
-    try:
-        lm = radec_to_lm(*model.beam.centre, view.phase_centre)
-    except ModelError:
+        found = view.pointed
+    else:
+        turned = basis(view.phase_centre) @ basis(model.beam.centre)[2]
+        lm = turned[:2] if turned[2] > 0.0 else np.full(2, np.nan)
+        found = np.tile(lm, (1, len(view.antenna_names), 1))
+    if found is not None and np.isnan(found).any():
         raise ModelError(
             f"beam: its centre is 90 deg or more from the phase centre of partition {view.label!r}; give one "
-            'near the field, or centre = "pointing"'
-        ) from None
-    return np.tile(lm, (1, len(view.antenna_names), 1))
+            'near the field in the model, [beam] centre = "phase" or a direction'
+        )
+    return found
 
 
 def _pointing(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from casacore.measures import measures
-from numpy.typing import NDArray
 
 from biro.data_set.metadata import Field, turned_axes
 from biro.data_set.plausible import is_direction

@@ -1,4 +1,4 @@
-"""Where the dishes pointed in each field of a set: POINTING where it is filled, else REFERENCE_DIR or DELAY_DIR."""
+"""Where the dishes pointed in each field: POINTING where it is filled in, else REFERENCE_DIR or DELAY_DIR."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class PointingTable:
         return Rows(self._time[own], own, self._half[own])
 
     def towards(self, antenna: int, numbers: NDArray[np.int64], times: Array) -> tuple[Array, bool]:
-        """Unit vectors (n, 3) of some rows, ICRS axes, and whether they are polynomials, taken at these times.
+        """Unit vectors (n, 3) of some rows, ICRS, and whether they are polynomials, taken at these times.
 
         They are NaN where nothing is filled in.
         """

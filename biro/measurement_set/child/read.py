@@ -23,8 +23,8 @@ from biro.measurement_set.child.casacore_table import (
     undefined_rows,
     visibility_columns,
 )
-from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.directions import Directions
+from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
 from biro.measurement_set.child.pointing import (
     Observed,
