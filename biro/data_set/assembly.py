@@ -15,6 +15,7 @@ from biro.data_set.metadata import Field
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
+from biro.feeds.pointing import DishPointing
 from biro.flagging.find import Found, Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
@@ -23,7 +24,6 @@ from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition, typical_interval
-from biro.observation.pointing import DishPointing
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting

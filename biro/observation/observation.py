@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError
 from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles, Feeds
+from biro.feeds.pointing import beam_line
 from biro.feeds.statement import instrument_lines
 from biro.files.memory import check_memory
 from biro.formatting import html_text
@@ -24,7 +25,6 @@ from biro.observation.averaging import Averaged
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.labels import field_names, unique_labels, window_names
 from biro.observation.partition import BYTES_AS_READ, Convention, Partition, merge_hands, split_hands
-from biro.observation.pointing import beam_line
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise

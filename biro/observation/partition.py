@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
+from biro.feeds.pointing import DishPointing
 from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
-from biro.observation.pointing import DishPointing
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles
+from biro.feeds.pointing import per_field, pointing_text
 from biro.feeds.statement import assumed
 from biro.files.json_value import JsonValue
 from biro.formatting import (
@@ -30,7 +31,6 @@ from biro.observation.averaging import Averaged, smearing_loss
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition
-from biro.observation.pointing import per_field, pointing_text
 from biro.observation.selection import to_utc
 from biro.observation.stokes import FormedStokes
 from biro.observation.unequal_noise import unequal_noise

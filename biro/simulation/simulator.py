@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.data_set.shares import shares_of
 from biro.errors import InputError
+from biro.feeds.pointing import DishPointing
 from biro.held import Elsewhere, Vis, Weight
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
-from biro.observation.pointing import DishPointing
 from biro.observation.selection import to_mjd_seconds
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks

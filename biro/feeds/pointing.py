@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from biro.formatting import angle_text, sexagesimal
 from biro.models.components.direction import Centre, basis
 from biro.models.sky import SkyModel
-from biro.observation.read_only import freeze_arrays, reduce_to_fields
 
 Array = NDArray[np.float64]
 SAME_PLACE = 1e-8
@@ -40,12 +39,6 @@ class DishPointing:
     origin: str
     time: Array | None = None
     offset: Array | None = None
-
-    def __post_init__(self) -> None:
-        freeze_arrays(self)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return reduce_to_fields(self)
 
     def at(self, times: Array) -> Array:
         """Offsets at some times (MJD, s), float64 (n_times or 1, n_antenna, 2), rad; those of the nearest
