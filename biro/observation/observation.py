@@ -169,9 +169,13 @@ class Observation:
         """What a model applies or assumes of the beam's centre, feeds and gains, a line each."""
         pairs = zip(self.partitions, self.feed_angles, strict=True)
         of_feeds = [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")]
+        lines = self.beam_line(sky), *instrument_lines(of_feeds, self.column, sky)
+        return [line for line in lines if line]
+
+    def beam_line(self, sky: SkyModel) -> str:
+        """Where the beam of a model is centred; empty for a model without one."""
         parts = zip(field_names(self.partitions), self.partitions, strict=True)
-        beam = beam_line(sky, [(name, part.phase_centre, part.pointing) for name, part in parts])
-        return [line for line in (beam, *instrument_lines(of_feeds, self.column, sky)) if line]
+        return beam_line(sky, [(name, part.phase_centre, part.pointing) for name, part in parts])
 
     def ionosphere_line(self, sky: SkyModel) -> str:
         """What a model applies of the ionosphere, or could leave out; empty where nothing is worth a word."""
