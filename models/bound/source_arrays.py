@@ -130,12 +130,27 @@ class Shares:
 
 
 class SpectralTerms:
-    """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
+    """Terms in the kernels' form (n_batch, n_source, 4, n_term).
 
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+    Parameters
+    ----------
+    layout : SourceLayout
+    values : SIValues
+    doppler : tuple of float, optional
+        Of each source, what the centre and the width of its line, the first two terms, are multiplied by.
+    """
+
+    def __init__(
+        self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
+    ) -> None:
         self._terms = Gathered(values, layout.terms)
-        self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
-        self._offset = layout.term_offset if layout.term_offset.any() else None
+        scale, offset = layout.term_scale, layout.term_offset
+        if doppler is not None:
+            by = np.ones(scale.shape)
+            by[..., :2] = np.array(doppler)[:, None, None]
+            scale, offset = scale * by, offset * by
+        self._scale = None if (scale == 1).all() else scale
+        self._offset = offset if offset.any() else None
 
     def __call__(self, values: Array) -> Array:
         terms = self._terms(values)

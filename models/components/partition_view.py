@@ -77,6 +77,9 @@ class PartitionView:
         Scan number of each time; None where the data do not number scans.
     set_name : str
         Name of the set, where several were joined; else empty.
+    doppler : function or None
+        Of a frame of velocities, "LSRK", ...: frequencies of the data over those in it, at the middle of the
+        times. None where that is not known.
     pointed : float64 (n_time or 1, n_antenna, 2) or None
         Where the dishes pointed: direction cosines (l, m) about the phase centre. None: at that.
     """
@@ -97,6 +100,7 @@ class PartitionView:
     scan: NDArray[np.int32] | None = None
     set_name: str = ""
     pointed: NDArray[np.float64] | None = None
+    doppler: Callable[[str], float] | None = None
 
     @property
     def antenna_weight(self) -> NDArray[np.float64]:
