@@ -15,7 +15,7 @@ from biro.models.sky import SkyModel
 Array = NDArray[np.float64]
 SAME_PLACE = 1e-8
 """Directions within this are one, rad: 2 mas, the rounding of files."""
-WIDE = 1e-3
+WIDE = 1e-4
 """Relative error of the width of a beam from which a statement has it."""
 
 

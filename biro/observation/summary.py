@@ -327,7 +327,7 @@ def _lines(summary: Summary) -> list[str]:
         f"  scans         {s.scans}",
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
-        f"  pointing      dishes: {per_field((part.field, part.pointing) for part in s.partitions)}",
+        f"  pointing      {per_field((part.field, part.pointing) for part in s.partitions)}",
         *_count_lines(s.counts),
         f"  feeds         {s.feeds}",
         f"  smearing      {s.smearing}",

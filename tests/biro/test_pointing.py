@@ -18,7 +18,7 @@ from uvfits_file import File
 import biro
 from biro.feeds.pointing import DishPointing
 from biro.measurement_set import create_ms, read_ms
-from biro.models import GaussianBeam, ModelError, PointSource, SkyModel
+from biro.models import FunctionBeam, GaussianBeam, ModelError, PointSource, SkyModel
 from biro.models.files.toml import from_toml
 from biro.simulation import predict
 from biro.simulation.simulator import Channels, Track, simulate
@@ -195,6 +195,31 @@ def test_images_find_and_simulations_have_the_same_centre(ms: Path, tmp_path: Pa
     (found,) = predict(observation, imaged)
     # The error of the gridder is 1e-5 of the flux.
     np.testing.assert_allclose(np.asarray(found)[:, 0, 0], voltage(SOURCE, FIELD) ** 2, rtol=3e-5)
+
+
+def test_a_beam_of_matrices_has_the_same_centre(ms: Path) -> None:
+    rephase(ms)
+
+    def matrices(x: Angles, y: Angles, freq: float) -> Angles:
+        e = np.exp(-2.0 * np.log(2.0) * (x**2 + y**2) * (freq / FREQ / FWHM) ** 2)
+        return e[..., None, None] * np.eye(2)
+
+    beam = FunctionBeam(function=matrices, extent="1 deg", turns=False)
+    found = biro.Likelihood(read_ms(ms), replace(sky(), beam=beam), smearing="off").predict(np.zeros(0))
+    # Splines of the beam are good to 1e-6.
+    np.testing.assert_allclose(np.abs(found[0][..., 0, 0]).ravel(), voltage(SOURCE, FIELD) ** 2, rtol=PLANE)
+
+
+def test_predict_says_what_it_smears_and_where_the_beam_is(ms: Path) -> None:
+    rephase(ms)
+    lines: list[str] = []
+    predict(read_ms(ms), sky(), smearing="on", say=lines.append)
+    assert [line.split(":")[0] for line in lines] == ["smearing on", "beam"]
+    observation = read_ms(ms)
+    two = replace(observation, partitions=observation.partitions * 2)
+    lines.clear()
+    predict(two, SkyModel([PointSource("a", east="0.2 deg", north="0 deg", I="1 Jy")]), say=lines.append)
+    assert len(lines) == 1
 
 
 def test_a_simulation_writes_where_its_dishes_pointed(tmp_path: Path) -> None:
