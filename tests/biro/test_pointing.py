@@ -216,7 +216,8 @@ def test_predict_says_what_it_smears_and_where_the_beam_is(ms: Path) -> None:
     predict(read_ms(ms), sky(), smearing="on", say=lines.append)
     assert [line.split(":")[0] for line in lines] == ["smearing on", "beam"]
     observation = read_ms(ms)
-    two = replace(observation, partitions=observation.partitions * 2)
+    other = replace(observation.partitions[0], spw="other", spw_id=1, data_desc_id=1)
+    two = replace(observation, partitions=(observation.partitions[0], other))
     lines.clear()
     predict(two, SkyModel([PointSource("a", east="0.2 deg", north="0 deg", I="1 Jy")]), say=lines.append)
     assert len(lines) == 1

@@ -71,7 +71,7 @@ class Directions:
     """
 
     def __init__(self, field: CasaTable, time: float, scale: str, positions: NDArray[np.float64]) -> None:
-        self.field = field
+        self.field, self.positions = field, positions
         self.dm = measures()
         self.dm.do_frame(self.dm.epoch(scale, f"{time / 86400:.12f}d"))
         known = positions[np.isfinite(positions).all(axis=1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,8 +30,8 @@ STATIONS = (
 SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
-SMALL = 1e-3
-"""Fraction of a beam; pointings that differ by less are one: 0.3 % of the power at its half."""
+SMALL = 1e-2
+"""Fraction of a beam; pointings that scatter by less about their mean are one: dishes point worse than that."""
 MOST_TIMES = {True: 256, False: 1024}
 """Times of a field that are looked up, where directions have to be converted and where not."""
 
@@ -85,6 +86,11 @@ class PointingTable:
         self._offset = offset
         self._frame = frame_of(table, "DIRECTION", 0)
         self._measures = measures()
+
+    @property
+    def n_antenna(self) -> int:
+        """Antennas of the set."""
+        return len(self._positions)
 
     @property
     def is_converted(self) -> bool:
@@ -197,15 +203,17 @@ def thinned(times: Array, most: int) -> Array:
 
 
 def of_table(
-    table: PointingTable, observed: Observed, reference: tuple[float, float], n_antenna: int
+    table: PointingTable, observed: Observed, reference: Sequence[float]
 ) -> tuple[Pointing | None, str | None]:
     """Where the dishes pointed by POINTING, or None, and what is odd about it.
 
     It holds for a field where it is filled in and lies within a beam of the reference direction.
     """
     times = thinned(observed.times, MOST_TIMES[table.is_converted])
-    field = axes(reference)[2]
-    found = sampled(table, observed, times, field)
+    try:
+        found = sampled(table, observed, times, axes((reference[0], reference[1]))[2])
+    except RuntimeError as error:  # casacore's: of a frame that it does not know, or a damaged table
+        return None, f"POINTING cannot be used ({error})"
     if not found.usable.any():
         return None, _why_not(found, observed.beam)
     mean = found.vector[found.usable].mean(axis=0)
@@ -224,7 +232,7 @@ def of_table(
         times, offset = times[:1], steady[None]
     if np.abs(offset).max() < tolerance:
         return _steady(centre, "POINTING"), note
-    whole = np.zeros((len(times), n_antenna, 2))
+    whole = np.zeros((len(times), table.n_antenna, 2))
     whole[:, observed.antennas] = offset
     return {
         "centre": list(centre), "origin": "POINTING", "time": times.tolist(), "offset": whole.tolist()

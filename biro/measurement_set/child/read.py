@@ -114,7 +114,7 @@ class Reader:
             "antenna_names": list(antenna.getcol("NAME")),
             "antenna_positions": positions.tolist(),
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
-            "fields": self._fields(tables, time, scale, positions),
+            "fields": self._fields(tables, times, scale, Directions(tables["FIELD"], time, scale, positions)),
             "spws": _spectral_windows(tables["SPECTRAL_WINDOW"]),
             "corr_types": _correlation_names(tables["POLARIZATION"]),
             "data_descriptions": [
@@ -131,39 +131,43 @@ class Reader:
         self.parent.send({**metadata})
 
     def _fields(
-        self, tables: dict[str, CasaTable], time: float, scale: str, positions: NDArray[np.float64]
+        self, tables: dict[str, CasaTable], times: NDArray[np.float64], scale: str, directions: Directions
     ) -> list[Field]:
         """Phase centres, and where the dishes pointed."""
-        directions = Directions(tables["FIELD"], time, scale, positions)
         fields = PhaseCentres(directions).fields()
-        if not self.main.nrows():
-            return fields
         telescopes = tables["OBSERVATION"].getcol("TELESCOPE_NAME") if tables["OBSERVATION"].nrows() else []
         telescope = next(iter(telescopes), "")
-        windows = tables["SPECTRAL_WINDOW"]
-        freq = [np.ravel(windows.getcell("CHAN_FREQ", i)) for i in range(windows.nrows())]
-        beams = beam_widths(np.asarray(tables["ANTENNA"].getcol("DISH_DIAMETER")), np.concatenate(freq))
-        table = None if is_station(telescope) else self._pointing_table(time, scale, positions)
-        of_row, times = self._column("FIELD_ID"), self._column("TIME").astype(np.float64)
-        antennas = [self._column(name) for name in ("ANTENNA1", "ANTENNA2")]
+        middle = float(np.median(times[is_time(times)])) if is_time(times).any() else 0.0
+        table = None if is_station(telescope) else self._pointing_table(middle, scale, directions.positions)
+        observed = {} if table is None else self._observed(tables, times)
         for i, field in enumerate(fields):
-            rows = np.flatnonzero((of_row == i) & is_time(times))
-            if field["problem"] or not rows.size:
+            if field["problem"]:
                 continue
             ra, dec = field["direction"]
-            found, note = of_field(directions, i, (ra, dec), telescope, float(np.median(times[rows])))
-            if table is not None and not directions.moves(i):
+            found, note = of_field(directions, i, (ra, dec), telescope, middle)
+            if table is not None and i in observed and not directions.moves(i):
                 self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
-                used = np.unique(np.concatenate([each[rows] for each in antennas]))
-                used = used[(used >= 0) & (used < len(positions))]
-                seen = Observed(np.unique(times[rows]), used, *beams)
-                better, why = of_table(table, seen, (found["centre"][0], found["centre"][1]), len(positions))
-                found, note = (
-                    (better, why) if better is not None else (found, "; ".join(filter(None, (note, why))))
-                )
+                better, why = of_table(table, observed[i], found["centre"])
+                found, note = better or found, why if better else "; ".join(filter(None, (note, why)))
             field["pointing"] = found
             field["note"] = "; ".join(filter(None, (field["note"], note))) or None
         return fields
+
+    def _observed(self, tables: dict[str, CasaTable], times: NDArray[np.float64]) -> dict[int, Observed]:
+        """When and with which antennas each field was observed."""
+        windows, antenna = tables["SPECTRAL_WINDOW"], tables["ANTENNA"]
+        freq = [np.ravel(windows.getcell("CHAN_FREQ", i)) for i in range(windows.nrows())]
+        beams = beam_widths(np.asarray(antenna.getcol("DISH_DIAMETER")), np.concatenate([*freq, np.zeros(0)]))
+        of_row = self._column("FIELD_ID")
+        pairs = np.stack([self._column("ANTENNA1"), self._column("ANTENNA2")]).astype(np.int64)
+        found = {}
+        for field in np.unique(of_row).tolist():
+            rows = np.flatnonzero((of_row == field) & is_time(times))
+            used = np.unique(pairs[:, rows])
+            used = used[(used >= 0) & (used < antenna.nrows())]
+            if rows.size and used.size:
+                found[field] = Observed(np.unique(times[rows]), used, *beams)
+        return found
 
     def _pointing_table(
         self, time: float, scale: str, positions: NDArray[np.float64]
