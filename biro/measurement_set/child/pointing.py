@@ -31,7 +31,7 @@ SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
 SMALL = 1e-2
-"""Fraction of a beam; pointings that scatter by less about their mean are one: dishes point worse than that."""
+"""Fraction of a beam; pointings that scatter by less about their mean are one: dishes point no better."""
 MOST_TIMES = {True: 256, False: 1024}
 """Times of a field that are looked up, where directions have to be converted and where not."""
 
