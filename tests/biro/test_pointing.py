@@ -413,6 +413,26 @@ def test_two_fields_of_a_mosaic_have_their_own_centres(ms: Path, tmp_path: Path)
         np.testing.assert_allclose(np.abs(np.asarray(found)[:, 0, 0]), expected, rtol=PLANE)
 
 
+def test_fields_of_one_set_have_the_pointing_of_their_own_times(ms: Path) -> None:
+    second = FIELD + np.deg2rad([0.0, 0.8])
+    with table(str(ms), readonly=False, ack=False) as main:
+        times, slot = np.unique(main.getcol("TIME"), return_inverse=True)
+        main.putcol("FIELD_ID", (slot >= 3).astype(np.int32))
+    with table(f"{ms}::FIELD", readonly=False, ack=False) as field:
+        field.addrows(1)
+        for name in ("PHASE_DIR", "REFERENCE_DIR", "DELAY_DIR"):
+            field.putcell(name, 1, second[None])
+        field.putcell("NAME", 1, "second")
+    north = np.deg2rad([0.0, 0.1])
+    directions = everywhere(FIELD + north)
+    directions[3:] = second - north
+    put_pointing(ms, directions, times=times)
+    for part, expected in zip(read_ms(ms).partitions, (FIELD + north, second - north), strict=True):
+        assert part.pointing is not None
+        assert part.pointing.origin == "POINTING"
+        np.testing.assert_allclose(part.pointing.centre, expected, atol=1e-12)
+
+
 def test_pointing_errors_are_relative_to_the_centre(ms: Path) -> None:
     rephase(ms)
     names = read_ms(ms).antenna_names
