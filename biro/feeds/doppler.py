@@ -66,7 +66,7 @@ def doppler_factors(
 def factors_between(
     time: Array, direction: tuple[float, float], position: Array, origin: str, target: str, what: str
 ) -> Array:
-    """As `doppler_factors`, for frames as data state them.
+    """Doppler factors as `doppler_factors` gives them, between frames as data state them.
 
     Raises
     ------

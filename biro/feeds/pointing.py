@@ -41,8 +41,10 @@ class DishPointing:
     offset: Array | None = None
 
     def at(self, times: Array) -> Array:
-        """Offsets at some times (MJD, s), float64 (n_times or 1, n_antenna, 2), rad; those of the nearest
-        beyond the first and the last."""
+        """Offsets at some times (MJD, s), float64 (n_times or 1, n_antenna, 2), rad.
+
+        Before the first and after the last time they are those of that.
+        """
         assert self.time is not None
         assert self.offset is not None
         if len(self.time) == 1:
@@ -68,7 +70,7 @@ class DishPointing:
         return np.ascontiguousarray(np.where(turned[..., 2:] > 0.0, turned[..., :2], np.nan))
 
     def renumbered(self, index: NDArray[np.int32], n_antenna: int, utc_offset: float) -> DishPointing:
-        """The same for antennas of other numbers, and times on another scale; others have no offset."""
+        """Pointing by other numbers of antennas and on another time scale; new antennas have no offset."""
         if self.offset is None or self.time is None:
             return self
         offset = np.zeros((len(self.time), n_antenna, 2))

@@ -108,7 +108,7 @@ def predict(
         Whether the model is averaged over integrations and channels, as data are. "auto" is on where the
         loss exceeds the noise; see `biro.smearing.choose`.
     say : function of a str
-        Is told what was chosen about smearing, and where the beam is centred.
+        Called with what was chosen about smearing, and where the beam is centred.
 
     Returns
     -------

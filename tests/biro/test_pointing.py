@@ -348,6 +348,7 @@ def test_a_polynomial_of_one_row_is_taken_at_the_times_of_the_data(ms: Path) -> 
     [
         ({"REFERENCE_DIR": np.zeros(2)}, "KAT-7", SOURCE, "DELAY_DIR"),
         ({"REFERENCE_DIR": np.zeros(2), "DELAY_DIR": np.full(2, np.nan)}, "KAT-7", FIELD, "PHASE_DIR"),
+        ({"REFERENCE_DIR": FIELD + 1.0}, "KAT-7", SOURCE, "DELAY_DIR"),
         ({}, "LOFAR", SOURCE, "DELAY_DIR"),
         ({}, "KAT-7", FIELD, "REFERENCE_DIR"),
     ],

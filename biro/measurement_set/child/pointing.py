@@ -27,6 +27,8 @@ STATIONS = (
     "OSKAR",
 )
 """Telescopes whose beams are formed towards DELAY_DIR."""
+FARTHEST = np.deg2rad(10.0)
+"""Farther from the phase centre no dish is taken to have pointed, rad; stations see the whole sky."""
 SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
@@ -273,19 +275,26 @@ def of_field(
 ) -> tuple[Pointing, str | None]:
     """Where the dishes pointed by FIELD, and what is odd about it.
 
-    REFERENCE_DIR is where dishes, DELAY_DIR where stations point. One that is not filled in leaves the other,
-    and then the phase centre. A field that moves is taken to be pointed at its phase centre.
+    REFERENCE_DIR is where dishes, DELAY_DIR where stations point. One that is not filled in, or of dishes far
+    from the phase centre, leaves the other, and then the phase centre. A field that moves is taken to be
+    pointed at its phase centre.
     """
     if directions.moves(row):
         return _steady(phase_centre, "the field moves"), None
     columns = ["REFERENCE_DIR", "DELAY_DIR"]
     if is_station(telescope):
         columns.reverse()
+    odd = []
     for column in columns:
         found, note = directions.near(column, row, phase_centre, middle)
-        if found is not None:
+        if found is None:
+            odd.append(note or f"{column} is not filled in")
+            continue
+        apart = float(np.arccos(np.clip(axes(found)[2] @ axes(phase_centre)[2], -1.0, 1.0)))
+        if apart < FARTHEST or is_station(telescope):
             return _steady(found, column), note
-    return _steady(phase_centre, "PHASE_DIR"), f"{' and '.join(columns)} are not filled in"
+        odd.append(f"{column} lies {np.degrees(apart):.3g} deg from the phase centre, and is not used")
+    return _steady(phase_centre, "PHASE_DIR"), "; ".join(odd)
 
 
 def is_station(telescope: str) -> bool:
