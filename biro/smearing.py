@@ -78,6 +78,14 @@ class Choice:
         return f"smearing {self.mode}: {self.reason}"
 
 
+def lines_of(choices: Sequence[Choice], labels: Sequence[str]) -> list[str]:
+    """What was chosen and why, a line for each partition, or one for all."""
+    lines = [str(choice) for choice in choices]
+    if len(set(lines)) == 1:
+        return lines[:1]
+    return [f"{label}: {line}" for label, line in zip(labels, lines, strict=True)]
+
+
 def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
     """The mode of each partition, from one for all or one for each.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -132,6 +132,7 @@ def predict(
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
         smearing=smearing.value,
+        say=_said(smearing),
     )
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
     exactness = f"accuracy {accuracy:g}" if sky is None else f"{chosen} precision"
@@ -140,6 +141,16 @@ def predict(
         return
     written = _write_column(obs, column or MODEL_COLUMN, observation, counting, mode, source_column, limit)
     say(written.format(exactness=exactness))
+
+
+def _said(smearing: Smearing) -> Callable[[str], None]:
+    """What says how a model was predicted, and how to predict it as other programs do."""
+
+    def said(line: str) -> None:
+        smears = smearing is Smearing.auto and line.startswith("smearing on")
+        say(f"{line}; --smearing off predicts without, as DP3, WSClean and CASA do" if smears else line)
+
+    return said
 
 
 def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None) -> Mode:

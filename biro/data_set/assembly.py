@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.intervals import exposure_of, interval_of, of_all_baselines, row_interval_of
+from biro.data_set.metadata import Field
 from biro.data_set.options import DataOptions, SetOptions
 from biro.data_set.orientation import sign_notes
 from biro.data_set.repeated import repeated
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
+from biro.feeds.pointing import DishPointing
 from biro.flagging.find import Found, Samples, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
@@ -359,6 +361,7 @@ class Assembly:
             spw_id=part.spw_id,
             data_desc_id=part.data_desc_id,
             phase_centre=(field["direction"][0], field["direction"][1]),
+            pointing=_pointing(field),
             uvw=-uvw if treatment.convention == "fourier" else uvw,
             antenna1=columns.antenna1[rows],
             antenna2=columns.antenna2[rows],
@@ -463,6 +466,17 @@ class Assembly:
         yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
             f"; {lone} visibilities among too few others to be judged" if lone else ""
         )
+
+
+def _pointing(field: Field) -> DishPointing | None:
+    """Where the dishes pointed in a field."""
+    given = field["pointing"]
+    if given is None:
+        return None
+    ra, dec = given["centre"]
+    if not given["time"]:
+        return DishPointing((ra, dec), given["origin"])
+    return DishPointing((ra, dec), given["origin"], np.array(given["time"]), np.array(given["offset"]))
 
 
 def samples_of(

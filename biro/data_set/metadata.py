@@ -9,14 +9,31 @@ import math
 from typing import TypedDict
 
 
+class Pointing(TypedDict):
+    """Where the dishes pointed, and what states it.
+
+    `offset` has direction cosines (time, antenna, 2) about the centre at the times `time`; both are empty
+    where all dishes point to the centre.
+    """
+
+    centre: list[float]
+    origin: str
+    time: list[float]
+    offset: list[list[list[float]]]
+
+
 class Field(TypedDict):
-    """A phase centre and its name; `problem` says why it cannot be used, `note` what is odd about it."""
+    """A phase centre and its name; `problem` says why it cannot be used, `note` what is odd about it.
+
+    `pointing` is None where nothing states where the dishes pointed.
+    """
 
     name: str
     direction: list[float]
     frame: str
     problem: str | None
     note: str | None
+    pointing: Pointing | None
 
 
 class SpectralWindow(TypedDict):

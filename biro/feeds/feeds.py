@@ -13,6 +13,7 @@ from biro.feeds.mounts import mount_angles
 from biro.feeds.parallactic import apparent_place
 from biro.formatting import first_few
 from biro.models.components.antenna_terms.feeds import MOUNTS, NASMYTH, mount_kind
+from biro.models.components.direction import north_bearing
 
 Array = NDArray[np.float64]
 SAME_TIME = 1e-3
@@ -128,6 +129,8 @@ class FeedAngles:
     positions : float64 (n_antenna, 3), m, ITRF
     used : bool (n_antenna,)
         Antennas that have a row; the angles of others are 0.
+    pointing_centre : (float, float), rad, or None
+        ICRS: where the dishes pointed. None: to the phase centre.
     """
 
     label: str
@@ -138,6 +141,7 @@ class FeedAngles:
     antenna_names: tuple[str, ...]
     positions: Array
     used: NDArray[np.bool_]
+    pointing_centre: tuple[float, float] | None = None
 
     def feed_angle(self, mounts: Mapping[str, str] | None = None, with_offset: Collection[str] = ()) -> Array:
         """Angle of each feed, north through east: that of the mount and that of the first receptor.
@@ -172,7 +176,9 @@ class FeedAngles:
             )
         return np.asarray(found + np.nan_to_num(receptor, nan=0.0))
 
-    def frame_angle(self, mounts: Mapping[str, str] | None = None) -> Array:
+    def frame_angle(
+        self, mounts: Mapping[str, str] | None = None, centre: tuple[float, float] | None = None
+    ) -> Array:
         """How far each dish is turned on the sky, north through east, without elevation and receptors.
 
         It is that of the mount, and of Nasmyth mounts the parallactic angle, as of alt-az ones.
@@ -181,6 +187,8 @@ class FeedAngles:
         ----------
         mounts : mapping of antenna name to mount, optional
             As of `feed_angle`.
+        centre : (float, float), rad, optional
+            ICRS: where the dish points. Default: `pointing_centre`.
 
         Returns
         -------
@@ -191,18 +199,25 @@ class FeedAngles:
         InputError
             A mount that is not known, or positions that are not known.
         """
-        return self._of_mounts(["alt-az" if kind in NASMYTH else kind for kind in self.kinds(mounts)])
+        kinds = ["alt-az" if kind in NASMYTH else kind for kind in self.kinds(mounts)]
+        return self._of_mounts(kinds, centre)
 
-    def _of_mounts(self, kinds: list[str]) -> Array:
-        """Angle by which the mounts turn, (n_time, n_antenna), rad; 0 of antennas without a row."""
+    def _of_mounts(self, kinds: list[str], centre: tuple[float, float] | None = None) -> Array:
+        """Angle by which the mounts turn, (n_time, n_antenna), rad; 0 of antennas without a row.
+
+        It is relative to the north where the dishes point, and that north is turned in the plane of l and m.
+        """
+        centre = centre or self.pointing_centre or self.phase_centre
         index = np.flatnonzero(self.used)
         self._refuse_unknown([(self.antenna_names[i], kinds[i]) for i in index])
         found = np.zeros((self.time.size, len(self.antenna_names)))
         turning = np.array([i for i in index if kinds[i] != "equatorial"], dtype=np.int64)
         if turning.size:
             time = self.time + self.utc_offset
-            place = apparent_place(time, self.phase_centre, self.positions[turning])
+            place = apparent_place(time, centre, self.positions[turning])
             found[:, turning] = mount_angles(place, [kinds[i] for i in turning])
+        if centre != self.phase_centre:
+            found[:, index] += north_bearing(centre, self.phase_centre)
         return found
 
     def kinds(self, mounts: Mapping[str, str] | None = None) -> list[str]:

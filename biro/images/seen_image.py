@@ -189,7 +189,8 @@ def _check_size(n_slot: int, n_antenna: int, n_byte: int) -> None:
     if size > MAX_ATERM_BYTES:
         raise InputError(
             f"beams of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of A-terms for an "
-            "image; average in time, or give pointing errors that are constant"
+            "image; average in time, give pointing errors that are constant, or centre beams that follow "
+            'POINTING at one direction, [beam] centre = "phase"'
         )
 
 

@@ -40,7 +40,7 @@ from biro.models.components.noise import SPLITS
 from biro.observation.observation import Observation
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
-from biro.smearing import Mode
+from biro.smearing import Mode, lines_of
 from biro.target.degeneracies import FLUX_SCALE
 from biro.target.protocol import InnerDraws
 from rime_kernels.device import Backend
@@ -376,10 +376,7 @@ class Likelihood(Residuals, Closing):
     @property
     def smearing_lines(self) -> list[str]:
         """What was chosen about smearing and why, a line for each partition, or one for all."""
-        lines = [str(choice) for choice in self._engines.smearing]
-        if len(set(lines)) == 1:
-            return lines[:1]
-        return [f"{label}: {line}" for label, line in zip(self.observation.labels, lines, strict=True)]
+        return lines_of(self._engines.smearing, self.observation.labels)
 
     @property
     def solves_gains(self) -> bool:

@@ -32,10 +32,11 @@ class Columns(TypedDict):
 
 
 class NewField(TypedDict):
-    """A row of FIELD of a new set."""
+    """A row of FIELD of a new set: PHASE_DIR, and `pointing` for REFERENCE_DIR and DELAY_DIR."""
 
     name: str
     direction: list[float]
+    pointing: list[float]
 
 
 class NewDescription(TypedDict):
@@ -71,7 +72,10 @@ class GainMetadata(TypedDict):
 
 
 class NewMetadata(TypedDict):
-    """What the subtables of a new set are to hold."""
+    """What the subtables of a new set are to hold.
+
+    `pointings` are rows of POINTING: antenna, time (s), how long it holds (s), right ascension, declination.
+    """
 
     antenna_names: list[str]
     antenna_positions: list[list[float]]
@@ -82,4 +86,5 @@ class NewMetadata(TypedDict):
     n_row: int
     time_range: list[float]
     fields: list[NewField]
+    pointings: list[list[float]]
     descriptions: list[NewDescription]

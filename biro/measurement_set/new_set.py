@@ -21,8 +21,9 @@ from biro.measurement_set.storage import existing_set
 from biro.measurement_set.temporary import clean_up, temporary_folders
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
+from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition
+from biro.observation.partition import Partition, typical_interval
 from biro.ranks.held import HeldByRanks
 from rime_kernels.engine.sharded import DataOf
 
@@ -272,10 +273,35 @@ def _metadata(observation: Observation) -> NewMetadata:
         "n_row": sum(part.n_row for part in parts),
         "time_range": [float(times.min()), float(times.max())],
         "fields": [
-            {"name": fields[i].field, "direction": list(fields[i].phase_centre)} for i in sorted(fields)
+            {
+                "name": fields[i].field,
+                "direction": list(fields[i].phase_centre),
+                "pointing": list(_pointing(fields[i])),
+            }
+            for i in sorted(fields)
         ],
+        "pointings": [row for i in sorted(fields) for row in _pointing_rows(fields[i], observation)],
         "descriptions": [_description(descriptions[i]) for i in sorted(descriptions)],
     }
+
+
+def _pointing(part: Partition) -> tuple[float, float]:
+    """Where the dishes of a partition pointed, ICRS, rad."""
+    return part.phase_centre if part.pointing is None else part.pointing.centre
+
+
+def _pointing_rows(part: Partition, observation: Observation) -> Iterator[list[float]]:
+    """Antenna, time, how long it holds, right ascension and declination, where antennas pointed apart."""
+    pointing = part.pointing
+    if pointing is None or pointing.offset is None or pointing.time is None:
+        return
+    times, holds = pointing.time, typical_interval(pointing.time)
+    if len(times) == 1:  # for the whole observation
+        times, holds = np.array([part.times.mean()]), 2.0 * float(np.ptp(part.times)) + 2.0 * part.interval
+    for time, offset in zip(times.tolist(), pointing.offset.tolist(), strict=True):
+        for antenna, (l, m) in enumerate(offset):
+            place = lm_to_radec(l, m, pointing.centre)
+            yield [antenna, time + observation.utc_offset, holds, *place]
 
 
 def _description(part: Partition) -> NewDescription:

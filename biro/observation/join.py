@@ -161,6 +161,7 @@ def _of_set(
         if utc_offset and part.slot_time is not None
         else part.slot_time,
         feeds=None if part.feeds is None else part.feeds.renumbered(index, n_antenna, utc_offset),
+        pointing=None if part.pointing is None else part.pointing.renumbered(index, n_antenna, utc_offset),
     )
 
 

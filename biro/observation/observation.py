@@ -6,7 +6,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.feeds import ionosphere
+from biro.feeds.doppler import factors_between, velocity_lines
 from biro.feeds.feeds import FeedAngles, Feeds
+from biro.feeds.pointing import beam_line
 from biro.feeds.statement import instrument_lines
 from biro.files.memory import check_memory
 from biro.formatting import html_text
@@ -32,6 +34,8 @@ from biro.observation.uv_extent import longest_of_rows
 
 log = logging.getLogger(__name__)
 
+_NOTED = ("beam: ", "velocities: ", "gains: ")
+"""Beginnings of the lines about a model that a summary has among its notes."""
 _NOT_IN_DIGEST = (
     "set_name",
     "corr_id",
@@ -43,6 +47,7 @@ _NOT_IN_DIGEST = (
     "slot_time",
     "guessed",
     "held",
+    "pointing",
 )
 
 
@@ -154,6 +159,8 @@ class Observation:
                 weights=part.antenna_weight,
                 scan=part.scan_of_time,
                 set_name=part.set_name,
+                pointed=self._pointed(part),
+                doppler=partial(self._doppler, part),
             )
             for label, field_name, window, part in zip(
                 self.labels, field_names(parts), window_names(parts), parts, strict=True
@@ -166,10 +173,17 @@ class Observation:
         return tuple(map(self._feed_angles, self.labels, self.partitions))
 
     def instrument_lines(self, sky: SkyModel) -> list[str]:
-        """What a model applies or assumes of feeds and gains, a line each."""
+        """What a model applies or assumes of the beam's centre, feeds and gains, a line each."""
         pairs = zip(self.partitions, self.feed_angles, strict=True)
         of_feeds = [each for part, each in pairs if not set(part.corr_type) <= set("IQUV")]
-        return instrument_lines(of_feeds, self.column, sky)
+        of_feeds_and_gains = instrument_lines(of_feeds, self.column, sky)
+        lines = self.beam_line(sky), *self.velocity_lines(sky), *of_feeds_and_gains
+        return [line for line in lines if line]
+
+    def beam_line(self, sky: SkyModel) -> str:
+        """Where the beam of a model is centred; empty for a model without one."""
+        parts = zip(field_names(self.partitions), self.partitions, strict=True)
+        return beam_line(sky, [(name, part.phase_centre, part.pointing) for name, part in parts])
 
     def ionosphere_line(self, sky: SkyModel) -> str:
         """What a model applies of the ionosphere, or could leave out; empty where nothing is worth a word."""
@@ -228,7 +242,54 @@ class Observation:
             self.antenna_names,
             self.antenna_positions,
             part.used_antennas,
+            None if part.pointing is None else part.pointing.centre,
         )
+
+    def doppler(
+        self, part: Partition, frame: str, times: NDArray[np.float64] | None = None
+    ) -> NDArray[np.float64]:
+        """Frequencies in a frame over those of a partition.
+
+        Parameters
+        ----------
+        part : Partition
+            The mean of its antennas' positions stands for the place of the array.
+        frame : "TOPO", "GEO", "BARY" or "LSRK"
+        times : float64 (n_time,), s, optional
+            Default: its `times`.
+
+        Returns
+        -------
+        float64 (n_time,)
+
+        Raises
+        ------
+        InputError
+            A frame whose velocity is not known, times before 1900 or after 2100, or unknown positions.
+        """
+        times = part.times if times is None else times
+        place = self.antenna_positions[part.used_antennas].mean(axis=0)
+        return factors_between(
+            times + self.utc_offset, part.phase_centre, place, part.freq_frame, frame, f"spw {part.spw}"
+        )
+
+    def _doppler(self, part: Partition, frame: str) -> float:
+        """Frequencies of a partition over those in a frame, at the middle of its times."""
+        return 1.0 / float(self.doppler(part, frame, part.times[[0, -1]].mean(keepdims=True))[0])
+
+    def velocity_lines(self, sky: SkyModel) -> list[str]:
+        """In which frame the velocities of lines are, and how much they drift, a line for each frame."""
+        own = ", ".join(dict.fromkeys(part.freq_frame or "not known" for part in self.partitions))
+
+        def drift(frame: str) -> float:
+            return max(float(np.ptp(self.doppler(part, frame))) for part in self.partitions)
+
+        return velocity_lines(sky, own, drift)
+
+    def _pointed(self, part: Partition) -> NDArray[np.float64] | None:
+        if part.pointing is None:
+            return None
+        return part.pointing.about(part.phase_centre, part.times, self.n_antenna)
 
     def whole(self, what: str) -> Observation:
         """The same with all visibilities in the memory of this process, which ranks may hold otherwise.
@@ -310,7 +371,10 @@ class Observation:
             summary,
             feeds="; ".join(line.removeprefix("feeds: ") for line in lines if line.startswith("feeds: ")),
             ionosphere=self.ionosphere_line(sky).removeprefix("ionosphere: "),
-            notes=(*summary.notes, *(line for line in lines if line.startswith("gains: "))),
+            notes=(
+                *summary.notes,
+                *(line for line in lines if line.startswith(("beam: ", "velocities: ", "gains: "))),
+            ),
         )
 
     @classmethod

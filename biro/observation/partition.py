@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
+from biro.feeds.pointing import DishPointing
 from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
@@ -104,6 +105,8 @@ class Partition:
         (`rime_kernels.arrays.time_slots`); None where each is the row's own.
     guessed : tuple of str
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
+    pointing : DishPointing or None
+        Where the dishes pointed; None where nothing states it: to the phase centre.
     held : Held or None
         What holds visibilities and weights, where these lie elsewhere; `vis` and `weight` have a shape and a
         type then, but no values.
@@ -143,6 +146,7 @@ class Partition:
     scan_number: NDArray[np.int32] | None = None
     slot_time: NDArray[np.float64] | None = None
     held: Held | None = None
+    pointing: DishPointing | None = None
 
     def __post_init__(self) -> None:
         if not self.n_antenna and self.antenna1.size:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biro.feeds import ionosphere
 from biro.feeds.feeds import FeedAngles
+from biro.feeds.pointing import per_field, pointing_text
 from biro.feeds.statement import assumed
 from biro.files.json_value import JsonValue
 from biro.formatting import (
@@ -56,6 +57,7 @@ class PartitionSummary:
     n_row: int
     n_time: int
     n_usable: int
+    pointing: str = ""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Summary:
     ----------
     source, telescope, column, weight_origin : str
     partitions : tuple of PartitionSummary
-        phase_centre in rad (ICRS), chan_freq (lowest, highest) and chan_width in Hz.
+        phase_centre in rad (ICRS), chan_freq (lowest, highest) and chan_width in Hz; pointing says where the
+        dishes pointed.
     antennas : tuple of str
         Those with a row.
     n_baseline, n_time : int
@@ -297,6 +300,7 @@ def _summarise_partition(label: str, part: Partition) -> PartitionSummary:
         n_row=part.n_row,
         n_time=len(part.times),
         n_usable=part.n_usable,
+        pointing=pointing_text(part.pointing, part.phase_centre),
     )
 
 
@@ -323,6 +327,7 @@ def _lines(summary: Summary) -> list[str]:
         f"  scans         {s.scans}",
         f"  column        {s.column}, weights from {s.weight_origin}",
         *_partition_lines(s.partitions),
+        f"  pointing      {per_field((part.field, part.pointing) for part in s.partitions)}",
         *_count_lines(s.counts),
         f"  feeds         {s.feeds}",
         f"  smearing      {s.smearing}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,7 +29,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.ranks.held import HeldByRanks, on_own_device
 from biro.ranks.room import check_disk
-from biro.smearing import Choice, Mode, Rings, choose, modes_of
+from biro.smearing import Choice, Mode, Rings, choose, lines_of, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
@@ -78,6 +78,7 @@ def predict(
     gaussian_frame: GaussianFrame = "tangent",
     memory_limit: int | str | None = None,
     smearing: Mode = "auto",
+    say: Callable[[str], None] = log.info,
 ) -> Iterator[Vis]:
     """Model visibilities of each partition, one after the other.
 
@@ -106,6 +107,8 @@ def predict(
     smearing : "auto", "on" or "off"
         Whether the model is averaged over integrations and channels, as data are. "auto" is on where the
         loss exceeds the noise; see `biro.smearing.choose`.
+    say : function of a str
+        Called with what was chosen about smearing, and where the beam is centred.
 
     Returns
     -------
@@ -137,6 +140,7 @@ def predict(
             choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
         ]
         _check_disk(observation, LARGEST)
+        _tell(say, observation, choices)
         return _predict_image(observation, image, None, choices, one_image)
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
@@ -158,6 +162,7 @@ def predict(
         )
         for i, part in enumerate(observation.partitions)
     ]
+    _tell(say, observation, choices, sky)
     # With an image, the two and their sum are there at a time.
     of_sky = np.dtype(PRECISIONS[sums.precision]).itemsize
     _check_disk(observation, of_sky if image is None else of_sky + 2 * LARGEST)
@@ -167,6 +172,24 @@ def predict(
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, choices, one_image)
     return _added_up(observation, components, images)
+
+
+def _tell(
+    say: Callable[[str], None],
+    observation: Observation,
+    choices: Sequence[Choice],
+    sky: SkyModel | None = None,
+) -> None:
+    """Say what was chosen about smearing, and where the beam of a model is centred."""
+    lines = lines_of(choices, observation.labels)
+    if len(lines) > 1:
+        smeared = [line for line, choice in zip(lines, choices, strict=True) if choice.smearing is not None]
+        mode = f"on in {len(smeared)} of {len(lines)} partitions" if smeared else "off in all partitions"
+        lines = [f"smearing {mode}; {(smeared or lines)[0]}"]
+    say(lines[0])
+    beam = "" if sky is None else observation.beam_line(sky)
+    if beam:
+        say(beam)
 
 
 def _check_disk(observation: Observation, n_byte: int) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.data_set.shares import shares_of
 from biro.errors import InputError
+from biro.feeds.pointing import DishPointing
 from biro.held import Elsewhere, Vis, Weight
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
@@ -147,7 +148,8 @@ def simulate(
 
     There is a row for every pair of antennas, antenna1 < antenna2, at every time, with uvw from
     `biro.simulation.uvw.earth_orientation`, so that the phase is that of physics, section 2. There is no
-    primary beam other than that of the model.
+    primary beam other than that of the model. Dishes point to the phase centre, or to the direction that the
+    model gives as the centre of its beam.
 
     Parameters
     ----------
@@ -215,7 +217,7 @@ def simulate(
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
     if gains is not None:
         sky = _with_gains(sky, gains.draw(blank, seed))
-    blank = _weighted(blank, times.integration, noise, channels, ranks)
+    blank = _weighted(_pointed(blank, sky), times.integration, noise, channels, ranks)
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
         blank = replace(blank, partitions=(part,))
@@ -223,6 +225,13 @@ def simulate(
         blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
     )
     return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
+
+
+def _pointed(blank: Observation, sky: SkyModel) -> Observation:
+    """With dishes that point to where the model centres its beam."""
+    part, centre = blank.partitions[0], None if sky.beam is None else sky.beam.centre
+    towards = part.phase_centre if centre is None or isinstance(centre, str) else centre
+    return replace(blank, partitions=(replace(part, pointing=DishPointing(towards, "simulated")),))
 
 
 def _weighted(

@@ -6,14 +6,23 @@ import math
 
 import numpy as np
 
-from biro.data_set.metadata import Field, turned_axes
+from biro.data_set.metadata import Field, Pointing, turned_axes
+from biro.data_set.plausible import is_direction
 
+FARTHEST = math.radians(5.0)
+"""Farther from the phase centre no dish is taken to have pointed, rad."""
 VLA_EPOCH = "J1979.9"
 """Epoch of the E-terms and of precession in B1950 positions of the VLA (casacore's B1950_VLA)."""
 
 
 def make_field(
-    name: str, direction: tuple[float, float], equinox: float, telescope: str, mjd: float
+    name: str,
+    direction: tuple[float, float],
+    equinox: float,
+    telescope: str,
+    mjd: float,
+    pointing: tuple[float, float] | None = None,
+    origin: str = "",
 ) -> Field:
     """A field of an observation.
 
@@ -27,6 +36,10 @@ def make_field(
     telescope : str
     mjd : float
         When it was observed, d.
+    pointing : (float, float), deg, optional
+        Where the dishes pointed, of the same equinox; zeros are not filled in.
+    origin : str
+        What states it.
     """
     ra, dec = math.radians(direction[0]), math.radians(direction[1])
     problem = note = None
@@ -43,7 +56,35 @@ def make_field(
     elif equinox != 2000.0:
         problem = f"its phase centre has the equinox {equinox:g}; expected 2000 or 1950"
     place = [ra % (2 * math.pi) if problem is None else ra, dec]
-    return {"name": name, "direction": place, "frame": frame, "problem": problem, "note": note}
+    found: Pointing | None = None
+    if problem is None and pointing is not None:
+        there = math.radians(pointing[0]), math.radians(pointing[1])
+        if is_direction(*there) and any(there):
+            there = there if frame == "J2000" else _from_b1950(*there, epoch)
+            found, odd = _pointing((place[0], place[1]), (there[0] % (2 * math.pi), there[1]), origin)
+            note = "; ".join(filter(None, (note, odd))) or None
+    return {
+        "name": name,
+        "direction": place,
+        "frame": frame,
+        "problem": problem,
+        "note": note,
+        "pointing": found,
+    }
+
+
+def _pointing(
+    phase_centre: tuple[float, float], there: tuple[float, float], origin: str
+) -> tuple[Pointing | None, str | None]:
+    """Where the dishes pointed, or None and why: a file has no diameters by which a beam would be known."""
+    (ra0, dec0), (ra, dec) = phase_centre, there
+    half = (
+        math.sin(0.5 * (dec - dec0)) ** 2 + math.cos(dec) * math.cos(dec0) * math.sin(0.5 * (ra - ra0)) ** 2
+    )
+    apart = 2.0 * math.asin(min(1.0, math.sqrt(half)))
+    if apart > FARTHEST:
+        return None, f"{origin} lies {math.degrees(apart):.3g} deg from the phase centre, and is not used"
+    return {"centre": list(there), "origin": origin, "time": [], "offset": []}, None
 
 
 def _from_b1950(ra: float, dec: float, epoch: str) -> tuple[float, float]:

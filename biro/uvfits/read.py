@@ -211,6 +211,8 @@ def _fields(header: Header, sources: Mapping[int, Source], telescope: str, mjd: 
                 source.equinox if source.equinox > 0 else equinox,
                 telescope,
                 mjd,
+                source.pointing,
+                "RAOBS, DECOBS",
             )
             for source in sources.values()
         ]
@@ -221,7 +223,19 @@ def _fields(header: Header, sources: Mapping[int, Source], telescope: str, mjd: 
     if not {"RA", "DEC"} <= direction.keys():
         raise DataError("no phase centre: the header has no axes RA and DEC, and there is no table AIPS SU")
     name = str(header.get("OBJECT", "")).strip()
-    return [make_field(name, (direction["RA"], direction["DEC"]), equinox, telescope, mjd)]
+    pointing = None
+    if "OBSRA" in header and "OBSDEC" in header:
+        pointing = _number(header["OBSRA"]), _number(header["OBSDEC"])
+    place = direction["RA"], direction["DEC"]
+    return [make_field(name, place, equinox, telescope, mjd, pointing, "OBSRA, OBSDEC")]
+
+
+def _number(value: object) -> float:
+    """A number of a header; NaN where it is text of another kind."""
+    try:
+        return float(str(value))
+    except ValueError:
+        return float("nan")
 
 
 def _equinox(header: Header) -> float:

@@ -68,13 +68,17 @@ class Window:
 
 @dataclass(frozen=True)
 class Source:
-    """A row of AIPS SU: name, right ascension and declination in deg, and the equinox of these."""
+    """A row of AIPS SU: name, right ascension and declination in deg, and the equinox of these.
+
+    `pointing` is where the dishes pointed, likewise; None where the table has no such columns.
+    """
 
     name: str
     ra: float
     dec: float
     equinox: float
     has_offset: bool
+    pointing: tuple[float, float] | None = None
 
 
 def find_tables(hdus: HDUList, name: str) -> list[BinTableHDU]:
@@ -237,5 +241,8 @@ def read_sources(tables: list[BinTableHDU]) -> Mapping[int, Source]:
                 float(value["DECEPO"]),
                 float(value["EPOCH"]),
                 bool(np.any(offset != 0)),
+                (float(row[names["RAOBS"]]), float(row[names["DECOBS"]]))
+                if {"RAOBS", "DECOBS"} <= names.keys()
+                else None,
             )
     return sources

@@ -69,8 +69,8 @@ class SourceGradient(Protocol):
     def faraday(self) -> Array | None: ...
 
 
-Key: TypeAlias = tuple[int, int, int, int, int]
-"""Which frame, pointing errors, matrices of antennas, beam and knots a partition has."""
+Key: TypeAlias = tuple[int, int, int, int, int, int]
+"""Which frame, pointing errors, matrices of antennas, beam, knots and Doppler factors a partition has."""
 
 
 class OfPartition(NamedTuple):
@@ -81,6 +81,7 @@ class OfPartition(NamedTuple):
     terms: TermSlots | None
     beam: PartitionBeam | None
     knots: KnotTable | None
+    doppler: tuple[float, ...] | None = None
 
 
 class Assembly:
@@ -117,7 +118,10 @@ class Assembly:
         self._stokes = [
             fold_constants(resolved, values, partial(Brightness, layout, knots=one)) for one in knots
         ]
-        self._terms = fold_constants(resolved, values, partial(SpectralTerms, layout))
+        dopplers = list(dict.fromkeys(each.doppler for each in partitions))
+        self._terms = [
+            fold_constants(resolved, values, partial(SpectralTerms, layout, doppler=one)) for one in dopplers
+        ]
         self._shape = fold_constants(resolved, values, partial(Shapes, layout))
         self._profile_kind = layout.profiles.kind if layout.profiles.kind.size else None
         self._profile = (
@@ -163,6 +167,7 @@ class Assembly:
                 terms.index(each.terms),
                 self._beams.index(each.beam),
                 knots.index(each.knots),
+                dopplers.index(each.doppler),
             )
             for each in partitions
         ]
@@ -196,7 +201,7 @@ class Assembly:
         They must not be written into."""
         lm = self._positions(values)
         stokes = [step(values) for step in self._stokes]
-        terms, shape = self._terms(values), self._shape(values)
+        terms, shape = [step(values) for step in self._terms], self._shape(values)
         scale = self._scale(values) if self._kind is not None else None
         profile = self._profile(values) if self._profile is not None else None
         template = self._template(values) if self._template is not None else None
@@ -211,7 +216,7 @@ class Assembly:
                     lm[key[0]],
                     stokes[key[4]],
                     self._ref_freq,
-                    terms,
+                    terms[key[5]],
                     self._log_spectrum,
                     shape,
                     self._beam(values, scale, key),
@@ -244,17 +249,18 @@ class Assembly:
 
         lm = self._positions.push_forward(values, changes)
         stokes = [step.push_forward(values, changes) for step in self._stokes]
-        terms, shape = (step.push_forward(values, changes) for step in (self._terms, self._shape))
+        terms = [step.push_forward(values, changes) for step in self._terms]
+        shape = self._shape.push_forward(values, changes)
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         profile = pushed(self._profile)
         faraday = pushed(self._faraday)
         shift = template[..., 1:] if template is not None and self._moves_template else None
         jones = [None if one is None else one.push_forward(values, changes) for one in self._antennas]
-        for (i_frame, i_pointing, i_terms, _, i_knots), _ in self._partitions:
+        for (i_frame, i_pointing, i_terms, _, i_knots, i_doppler), _ in self._partitions:
             yield Gradient(
                 lm[i_frame],
                 stokes[i_knots],
-                terms,
+                terms[i_doppler],
                 shape,
                 beam_scale=scale,
                 pointing=pushed(self._pointings[i_pointing]),
@@ -308,9 +314,9 @@ class Assembly:
 
     def _steps(self, key: Key, gradient: SourceGradient) -> Iterator[tuple[ArrayOfValues, Array]]:
         """Functions that made the arrays of a partition, and the derivatives to each array; no positions."""
-        _, i_pointing, i_terms, _, i_knots = key
+        _, i_pointing, i_terms, _, i_knots, i_doppler = key
         yield self._stokes[i_knots], gradient.stokes
-        yield self._terms, gradient.spectral_terms
+        yield self._terms[i_doppler], gradient.spectral_terms
         yield self._shape, gradient.shape
         if self._profile is not None and gradient.profile is not None:
             yield self._profile, gradient.profile
@@ -332,7 +338,7 @@ class Assembly:
     def _beam(self, values: Array, scale: Array | None, key: Key) -> Beam | JonesBeam | None:
         if self._kind is None or scale is None:
             return None
-        _, i_pointing, i_terms, i_beam, _ = key
+        _, i_pointing, i_terms, i_beam, *_ = key
         errors, turns, beam = self._pointings[i_pointing], self._turns[i_terms], self._beams[i_beam]
         pointing = errors(values) if errors is not None else None
         if beam is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, Te
 from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
 from biro.models.components.beam import AnyBeam
+from biro.models.components.direction import basis
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
 from biro.models.components.partition_view import PartitionView, Samples
@@ -34,7 +35,8 @@ class InstrumentLayout:
     scale : int
         Slot of the one number of the beam, where there is a beam.
     pointing : list of PointingSlots
-        Of each partition, or none at all; one object for partitions of the same antennas and times.
+        Of each partition, or none at all: where all beams are centred at the phase centre without errors.
+        One object for partitions of the same antennas and times.
     terms : list of TermSlots
         Rotation of feeds, leakage and gain of each partition, or none at all; likewise.
     gain_lines : list of str
@@ -70,7 +72,7 @@ class InstrumentLayout:
             key = model.beam.key
             self.scale = slots.add("beam", key, getattr(model.beam, key), model.beam.dimension)
             self.positive.append(self.scale)
-        self.pointing = _pointing(model, partitions, slots) if model.pointing is not None else []
+        self.pointing = _pointing(model, partitions, slots)
         terms = antenna_term_slots(model, partitions, slots, without_gains=without_gains)
         self.terms, self.gain_lines = terms
         noise = model.noise
@@ -98,9 +100,7 @@ class InstrumentLayout:
         terms: dict[tuple[object, ...], TermSlots] = {}
         each = map(TermSlots.taken, self.terms, samples)
         found.terms = [terms.setdefault(one.key, one) for one in each]
-        pointing: dict[tuple[bytes, bytes], PointingSlots] = {}
-        moved = map(PointingSlots.taken, self.pointing, (own.times for own in samples))
-        found.pointing = [pointing.setdefault(one.key, one) for one in moved]
+        found.pointing = _shared(map(PointingSlots.taken, self.pointing, (own.times for own in samples)))
         return found
 
     def steps(self, i_partition: int, view: PartitionView, nearest: bool) -> tuple[list[Index], list[Index]]:
@@ -144,24 +144,65 @@ class PointingSlots:
         Slots of the coefficients; 2 for east, north.
     powers : float64 (n_time or 1, n_power)
         Factors of the coefficients: powers of the times, which run from -1 to 1.
+    centre : float64 (n_time or 1, n_antenna, 2), rad, or None
+        Centres of the beams, direction cosines about the phase centre; as many times as in `powers`, or 1.
     """
 
     table: NDArray[np.int64]
     powers: Array
+    centre: Array | None = None
 
     @property
-    def key(self) -> tuple[bytes, bytes]:
+    def key(self) -> tuple[bytes, ...]:
         """Equal for the same pointing."""
-        return self.table.tobytes(), self.powers.tobytes()
+        centre = b"" if self.centre is None else self.centre.tobytes()
+        return self.table.tobytes(), self.powers.tobytes(), centre
 
     def taken(self, times: Index) -> PointingSlots:
         """The pointing at some of the times."""
-        return replace(self, powers=self.powers if len(self.powers) == 1 else self.powers[times])
+        powers, centre = self.powers, self.centre
+        return replace(
+            self,
+            powers=powers if len(powers) == 1 else powers[times],
+            centre=centre if centre is None or len(centre) == 1 else centre[times],
+        )
+
+
+def beam_centre(model: SkyDescription, view: PartitionView) -> Array | None:
+    """Where the beams of a partition are centred, direction cosines about its phase centre; None: at that.
+
+    The axes are (n_time or 1, n_antenna, 2). A beam is then seen in the tangent plane of the phase centre:
+    at a distance D from that it is too wide along the direction of the shift, by D^2 / 2 (rad).
+
+    Raises
+    ------
+    ModelError
+        A direction that is 90 deg or more from the phase centre.
+    """
+    if model.beam is None or model.beam.centre == "phase":
+        return None
+    if model.beam.centre == "pointing":
+        found = view.pointed
+    else:
+        turned = basis(view.phase_centre) @ basis(model.beam.centre)[2]
+        lm = turned[:2] if turned[2] > 0.0 else np.full(2, np.nan)
+        found = np.tile(lm, (1, len(view.antenna_names), 1))
+    if found is not None and np.isnan(found).any():
+        raise ModelError(
+            f"beam: its centre is 90 deg or more from the phase centre of partition {view.label!r}; give one "
+            'near the field in the model, [beam] centre = "phase" or a direction'
+        )
+    return found
 
 
 def _pointing(
     model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots
 ) -> list[PointingSlots]:
+    centres = [beam_centre(model, view) for view in partitions]
+    if model.pointing is None:
+        if all(centre is None for centre in centres):
+            return []
+        return _shared(map(_without_errors, partitions, centres))
     antennas = list(dict.fromkeys(name for partition in partitions for name in partition.antenna_names))
     unknown = sorted(model.pointing.named() - set(antennas))
     if unknown:
@@ -185,15 +226,32 @@ def _pointing(
     times = np.concatenate([partition.time for partition in partitions])
     middle, half = 0.5 * (times.min() + times.max()), 0.5 * (times.max() - times.min())
     n_power = 1 + max((power for terms in found.values() for _, power in terms), default=0)
-    made: dict[tuple[bytes, bytes], PointingSlots] = {}
     each = []
-    for partition in partitions:
+    for partition, centre in zip(partitions, centres, strict=True):
         table = np.zeros((n_power, len(partition.antenna_names), 2), dtype=np.int64)
         for i, name in enumerate(partition.antenna_names):
             for (axis, power), slot in found[name].items():
                 table[power, i, axis] = slot
         moment = (partition.time - middle) / half if half > 0 else 0 * partition.time
         powers = moment[:, None] ** np.arange(n_power) if n_power > 1 else np.ones((1, 1))
-        one = PointingSlots(table, powers)
-        each.append(made.setdefault(one.key, one))
-    return each
+        each.append(_as_long(PointingSlots(table, powers, centre)))
+    return _shared(each)
+
+
+def _shared(each: Iterable[PointingSlots]) -> list[PointingSlots]:
+    """One object for partitions that are alike."""
+    made: dict[tuple[bytes, ...], PointingSlots] = {}
+    return [made.setdefault(one.key, one) for one in each]
+
+
+def _without_errors(view: PartitionView, centre: Array | None) -> PointingSlots:
+    table = np.full((1, len(view.antenna_names), 2), ZERO, dtype=np.int64)
+    return _as_long(PointingSlots(table, np.ones((1, 1)), centre))
+
+
+def _as_long(slots: PointingSlots) -> PointingSlots:
+    """With powers of as many times as there are centres."""
+    n_time = 1 if slots.centre is None else len(slots.centre)
+    if n_time == 1 or len(slots.powers) > 1:
+        return slots
+    return replace(slots, powers=np.repeat(slots.powers, n_time, axis=0))

@@ -250,7 +250,9 @@ def _partition_beam(model: SkyDescription, beams: AntennaBeams, view: PartitionV
     if model.feeds is not None:
         mounts = model.feeds.mounts
         own = [name for name in view.antenna_names if model.feeds.offset_of(name) is not None]
-    angle = view.feeds.frame_angle(mounts) if view.feeds is not None and model.beam.turns else none
+    given = model.beam.centre
+    centre = None if given == "pointing" else view.phase_centre if given == "phase" else given
+    angle = view.feeds.frame_angle(mounts, centre) if view.feeds is not None and model.beam.turns else none
     feed_angle = view.feeds.feed_angle(mounts, own) if view.feeds is not None and rotates else none
     which = _short(beams.classes(view.antenna_names, view.time))
     used, place = np.unique(which, return_inverse=True)

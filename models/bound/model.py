@@ -114,6 +114,7 @@ class BoundModel:
         extents = [self._range.extent(partition) for partition in partitions]
         self._extent = [min(1.0, extent + by) for extent, by in zip(extents, moved, strict=True)]
         self._frames = [self._frame(partition) for partition in partitions]
+        self._doppler = [self._doppler_of(partition) for partition in partitions]
         self._start = min(float(partition.time.min()) for partition in partitions)
         self._assembly = self._assemble(range(len(partitions)))
         self._single = {0: self._assembly} if len(partitions) == 1 else {}  # of one partition each
@@ -421,6 +422,11 @@ class BoundModel:
         sha = hashlib.sha256(text.encode())
         for terms in self._instrument.terms:  # angles and gains, which the text does not have
             sha.update(repr(terms.key).encode())
+        if any(self._doppler):
+            sha.update(repr(self._doppler).encode())
+        for pointing in self._instrument.pointing:
+            if pointing.centre is not None:
+                sha.update(pointing.centre.tobytes())
         for beam in self._beams:
             for content in beam.content:
                 sha.update(content)
@@ -452,6 +458,7 @@ class BoundModel:
                 terms[i] if terms else None,
                 self._beams[i] if self._beams else None,
                 self._knots[i],
+                self._doppler[i],
             )
             for i in i_partitions
         ]
@@ -460,6 +467,19 @@ class BoundModel:
     def _frame(self, partition: PartitionView) -> Frame:
         time = float(partition.time.mean()) if self._layout.moving.size else None
         return Frame(partition.phase_centre, time)
+
+    def _doppler_of(self, partition: PartitionView) -> tuple[float, ...] | None:
+        """Frequencies of the data over those in the frame of each source's line; None where all are 1."""
+        frames = set(self._layout.frames) - {""}
+        if not frames:
+            return None
+        if partition.doppler is None:
+            raise ModelError(
+                "velocity_frame: nothing is known of the frame of the frequencies in partition "
+                f"{partition.label!r}; leave it out"
+            )
+        factor = {frame: partition.doppler(frame) for frame in frames} | {"": 1.0}
+        return tuple(factor[frame] for frame in self._layout.frames)
 
     def _check_reach(self) -> None:
         """Refuse sources that may leave the grid of a beam; its width and pointing are at their middle."""

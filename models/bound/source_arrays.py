@@ -130,12 +130,27 @@ class Shares:
 
 
 class SpectralTerms:
-    """Terms in the kernels' form (n_batch, n_source, 4, n_term)."""
+    """Terms in the kernels' form (n_batch, n_source, 4, n_term).
 
-    def __init__(self, layout: SourceLayout, values: SIValues) -> None:
+    Parameters
+    ----------
+    layout : SourceLayout
+    values : SIValues
+    doppler : tuple of float, optional
+        Of each source, what the centre and the width of its line, the first two terms, are multiplied by.
+    """
+
+    def __init__(
+        self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
+    ) -> None:
         self._terms = Gathered(values, layout.terms)
-        self._scale = None if (layout.term_scale == 1).all() else layout.term_scale
-        self._offset = layout.term_offset if layout.term_offset.any() else None
+        scale, offset = layout.term_scale, layout.term_offset
+        if doppler is not None:
+            by = np.ones(scale.shape)
+            by[..., :2] = np.array(doppler)[:, None, None]
+            scale, offset = scale * by, offset * by
+        self._scale = None if (scale == 1).all() else scale
+        self._offset = offset if offset.any() else None
 
     def __call__(self, values: Array) -> Array:
         terms = self._terms(values)
@@ -269,17 +284,24 @@ class BeamScale:
 
 
 class PointingErrors:
-    """Pointing error of each antenna and time, rad (n_batch, n_time or 1, n_antenna, 2)."""
+    """Where each antenna points at each time, rad (n_batch, n_time or 1, n_antenna, 2).
+
+    It is the centre of the beam, direction cosines about the phase centre, and the pointing error from there.
+    """
 
     def __init__(self, slots: PointingSlots, values: SIValues) -> None:
         self._coefficient, self._powers = Gathered(values, slots.table), slots.powers
+        self._centre = slots.centre
 
     def __call__(self, values: Array) -> Array:
+        return self._errors(values) if self._centre is None else self._errors(values) + self._centre
+
+    def _errors(self, values: Array) -> Array:
         return np.asarray(np.einsum("tp,bpax->btax", self._powers, self._coefficient(values)))
 
     def push_forward(self, values: Array, changes: Array) -> Array:
         """As the coefficients themselves."""
-        return self(changes)
+        return self._errors(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the coefficients of the polynomials."""

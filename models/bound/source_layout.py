@@ -69,6 +69,8 @@ class SourceLayout:
         What quantities of spectra must lie within.
     bands : dict of int to (float, float), Hz
         Frequencies at which the spectra of some sources are given.
+    frames : list of str
+        Frame of the velocities of each source's line; empty where that is the frame of the data.
     shape : int (n_gaussian + n_profile, 3)
         emaj, emin or ratio, pa; `by_ratio`, as long, tells which.
     blur : int (n_gaussian + n_profile,)
@@ -174,6 +176,7 @@ class SourceLayout:
         self.spectral_form = form if (form > form_codes.POWER_LAW).any() else None
         # A source that is made of several appears several times.
         self.bounds = list(dict.fromkeys(bounds for spectrum in spectra for bounds in spectrum.bounds))
+        self.frames = [spectrum.frame for spectrum in spectra]
         self.bands = {i: spectrum.band for i, spectrum in enumerate(spectra) if spectrum.band is not None}
         self.turned = np.array([spectrum.faraday is not None for spectrum in spectra], dtype=bool)
         self.faraday, _, self.faraday_offset = of_terms(

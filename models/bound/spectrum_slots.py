@@ -60,11 +60,14 @@ class SpectrumSlots:
     bounds : list of Bounds
     band : (float, float), Hz, or None
         Frequencies at which the spectrum is given.
+    frame : str
+        Of the velocities of a line, "LSRK", ...; empty where that is the frame of the data.
     """
 
     def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
         self._source, self._slots, self.bounds = source, slots, list[Bounds]()
         self.band: tuple[float, float] | None = None
+        self.frame = "" if source.line is None else str(source.line.get("velocity_frame", ""))
         if source.ref_freq is not None:
             ref_freq = si_value(source.ref_freq, units.FREQUENCY)
         self._ref_freq = ref_freq

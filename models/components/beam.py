@@ -8,6 +8,7 @@ from typing import ClassVar, TypeAlias
 
 import numpy as np
 
+from biro.models.components.direction import Centre, parse_direction
 from biro.models.components.source import si_value
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import (
@@ -25,6 +26,23 @@ from rime_kernels.arrays import BeamKind
 
 SPEED_OF_LIGHT = 299792458.0
 MAX_ORDER = 20
+CENTRES = ("pointing", "phase")
+
+
+def read_centre(beam: Entry) -> None:
+    """Read where a beam is centred: a word of `CENTRES`, or a direction, which is kept in rad (ICRS)."""
+    object.__setattr__(beam, "centre", read_entry("centre", _centre, beam.centre))
+
+
+def _centre(value: object) -> str | Centre:
+    if isinstance(value, str) and value in CENTRES:
+        return value
+    if isinstance(value, str) and not any(c.isdigit() for c in value):
+        raise ModelError(
+            f'expected "pointing", "phase" or a direction such as "05h00m00s -30d00m00s", '
+            f"found {short_repr(value)}{did_you_mean(value, CENTRES)}"
+        )
+    return parse_direction(value)
 
 
 @strict
@@ -34,6 +52,9 @@ class Cos3Beam:
     Parameters
     ----------
     coefficient : inverse frequency, default "65 1/GHz"
+    centre : "pointing", "phase" or a direction, default "pointing"
+        Where the beam is centred: where the dishes pointed, as the data state it; the phase centre of each
+        field; or a direction (ICRS).
     """
 
     label: ClassVar[str] = "beam"
@@ -41,8 +62,11 @@ class Cos3Beam:
     key: ClassVar[str] = "coefficient"
     dimension: ClassVar[Dimension] = PER_FREQUENCY
     coefficient: QuantityLike = "65 1/GHz"
+    _: KW_ONLY
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         object.__setattr__(
             self, "coefficient", read_entry("coefficient", quantity, self.coefficient, PER_FREQUENCY)
         )
@@ -65,6 +89,8 @@ class GaussianBeam:
     fwhm : angle
         Full width of the power beam at half maximum, at
     ref_freq : frequency
+    centre
+        As for `Cos3Beam`.
     """
 
     label: ClassVar[str] = "beam"
@@ -73,8 +99,11 @@ class GaussianBeam:
     dimension: ClassVar[Dimension] = ANGLE
     fwhm: QuantityLike
     ref_freq: QuantityLike
+    _: KW_ONLY
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         object.__setattr__(self, "fwhm", read_entry("fwhm", quantity, self.fwhm, ANGLE))
         ref_freq = read_entry("ref_freq", quantity, self.ref_freq, FREQUENCY)
         if not isinstance(ref_freq, Fixed) or not ref_freq.value > 0:
@@ -97,6 +126,8 @@ class AiryBeam:
     Parameters
     ----------
     diameter : length
+    centre
+        As for `Cos3Beam`.
     """
 
     label: ClassVar[str] = "beam"
@@ -104,8 +135,11 @@ class AiryBeam:
     key: ClassVar[str] = "diameter"
     dimension: ClassVar[Dimension] = LENGTH
     diameter: QuantityLike
+    _: KW_ONLY
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         object.__setattr__(self, "diameter", read_entry("diameter", quantity, self.diameter, LENGTH))
 
     def scale(self, value: np.ndarray) -> np.ndarray:
@@ -127,7 +161,7 @@ BEAMS: dict[str, type[AnyBeam]] = {
 
 @strict
 class Pointing:
-    """Pointing errors: where the beam of each antenna points, east and north of the phase centre.
+    """Pointing errors: where the beam of each antenna points, east and north of the beam's centre.
 
     A list is a polynomial in time, c0 + c1 t + c2 t^2 + ..., with t = -1 at the first and +1 at the last time
     of all the data (0 where there is one time only). A prior stands for one parameter per antenna.

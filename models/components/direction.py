@@ -27,6 +27,12 @@ def basis(centre: Centre) -> Array:
     )
 
 
+def north_bearing(direction: Centre, centre: Centre) -> float:
+    """Angle of the north at a direction in the tangent plane of a centre, from m through l, rad."""
+    east, north = basis(centre)[:2] @ basis(direction)[1]
+    return float(np.arctan2(east, north))
+
+
 def lm_to_radec(east: float, north: float, origin: Centre) -> tuple[float, float]:
     """Right ascension in [0, 2 pi) and declination, rad, of direction cosines about `origin`."""
     outward = np.sqrt(1 - east * east - north * north)

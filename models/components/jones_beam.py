@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from biro.models.components.antenna_terms.gain import FEEDS
-from biro.models.components.beam import BEAMS, AnyBeam, GaussianBeam
+from biro.models.components.beam import BEAMS, AnyBeam, GaussianBeam, read_centre
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.source import si_value
 from biro.models.errors import ModelError
@@ -79,6 +79,8 @@ class FitsBeam(GridBeam):
         What directions on the grid are multiplied by: 1.02 makes the beam 2 % wider.
     turns : bool, default True
         Whether the beam turns on the sky as the mounts of the antennas say.
+    centre : "pointing", "phase" or a direction, default "pointing"
+        As for `Cos3Beam`; it turns about its centre.
     """
 
     kind: ClassVar[str] = "fits"
@@ -86,9 +88,11 @@ class FitsBeam(GridBeam):
     file: Entry
     width: QuantityLike = 1.0
     turns: bool = True
+    centre: Entry = "pointing"
     antennas: Entry = None
 
     def __post_init__(self) -> None:
+        read_centre(self)
         what = "a path with $(corr) and $(reim)"
         if not isinstance(self.file, BeamCube):
             self._read_path("file", what)
@@ -117,7 +121,7 @@ class KatBeam(GridBeam):
     model : str, default "MKAT-AA-L-JIM-2020"
     extent : angle, default "3 deg"
         Half the side of the grid on which it is sampled.
-    width, turns
+    width, turns, centre
         As for `FitsBeam`.
     """
 
@@ -127,8 +131,10 @@ class KatBeam(GridBeam):
     extent: QuantityLike = "3 deg"
     width: QuantityLike = 1.0
     turns: bool = True
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         self._read_extent()
         object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
 
@@ -141,7 +147,7 @@ class ZernikeBeam(GridBeam):
     ----------
     file : str
         See `biro.beams.zernike.read_zernike`.
-    width, turns
+    width, turns, centre
         As for `FitsBeam`.
     """
 
@@ -150,8 +156,10 @@ class ZernikeBeam(GridBeam):
     file: Entry
     width: QuantityLike = 1.0
     turns: bool = True
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         self._read_path("file", "the path of a TOML or FITS file of coefficients")
         object.__setattr__(self, "width", read_entry("width", quantity, self.width, NUMBER))
 
@@ -169,8 +177,8 @@ class FunctionBeam(GridBeam):
         Half the side of the grid on which it is sampled.
     time_step : time, optional
         How long a beam that depends on time is taken for constant; default: all times of the data differ.
-    width, turns
-        As for `FitsBeam`. With `turns = False` x and y are l and m.
+    width, turns, centre
+        As for `FitsBeam`. With `turns = False` x and y are l and m from the centre.
     """
 
     kind: ClassVar[str] = "function"
@@ -180,8 +188,10 @@ class FunctionBeam(GridBeam):
     time_step: QuantityLike = None
     width: QuantityLike = 1.0
     turns: bool = True
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         if not callable(self.function):
             raise ModelError(f"function: expected a function, found {short_repr(self.function)}")
         if self.n_argument not in (3, 4, 5):
@@ -228,6 +238,7 @@ class EveryBeam(GridBeam):
 
     kind: ClassVar[str] = "everybeam"
     turns: ClassVar[bool] = False
+    centre: ClassVar[str] = "phase"
     _: KW_ONLY
     measurement_set: Entry
     extent: QuantityLike = "5 deg"
@@ -287,7 +298,7 @@ class DishBeam(GridBeam):
         Its direction, as pa.
     extent : angle
         Half the side of the grid; default six times the half width at half power, at the lowest channel.
-    width, turns
+    width, turns, centre
         As for `FitsBeam`.
     """
 
@@ -305,8 +316,10 @@ class DishBeam(GridBeam):
     extent: QuantityLike = None
     width: QuantityLike = 1.0
     turns: bool = True
+    centre: Entry = "pointing"
 
     def __post_init__(self) -> None:
+        read_centre(self)
         if self.pattern not in BEAMS:
             hint = did_you_mean(self.pattern, BEAMS)
             raise ModelError(f"pattern: one of {', '.join(BEAMS)}, found {short_repr(self.pattern)}{hint}")

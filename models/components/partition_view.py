@@ -28,8 +28,13 @@ class FeedAngles(Protocol):
         """
         ...
 
-    def frame_angle(self, mounts: Mapping[str, str] | None = None) -> NDArray[np.float64]:
-        """How far the dish is turned, float64 (n_time, n_antenna), rad: without elevation and receptors."""
+    def frame_angle(
+        self, mounts: Mapping[str, str] | None = None, centre: tuple[float, float] | None = None
+    ) -> NDArray[np.float64]:
+        """How far the dish is turned, float64 (n_time, n_antenna), rad: without elevation and receptors.
+
+        It is that of a dish which points to `centre` (ICRS); by default, where the data state it.
+        """
         ...
 
 
@@ -74,6 +79,11 @@ class PartitionView:
         Scan number of each time; None where the data do not number scans.
     set_name : str
         Name of the set, where several were joined; else empty.
+    doppler : function or None
+        Of a frame of velocities, "LSRK", ...: frequencies of the data over those in it, at the middle of the
+        times. None where that is not known.
+    pointed : float64 (n_time or 1, n_antenna, 2) or None
+        Where the dishes pointed: direction cosines (l, m) about the phase centre. None: at that.
     """
 
     label: str
@@ -92,6 +102,8 @@ class PartitionView:
     weights: Callable[[], NDArray[np.float64]] | None = None
     scan: NDArray[np.int32] | None = None
     set_name: str = ""
+    pointed: NDArray[np.float64] | None = None
+    doppler: Callable[[str], float] | None = None
 
     @property
     def antenna_weight(self) -> NDArray[np.float64]:
@@ -117,6 +129,7 @@ class PartitionView:
             chan_freq=self.chan_freq[channels],
             weights=None if self.weights is None else partial(_taken, self.weights, times),
             scan=None if self.scan is None else self.scan[times],
+            pointed=self.pointed if self.pointed is None or len(self.pointed) == 1 else self.pointed[times],
         )
 
 

@@ -71,7 +71,8 @@ PROFILES = {"gaussian": form_codes.GAUSSIAN_LINE, "lorentzian": form_codes.LOREN
 INTERPOLATIONS = {"log": form_codes.LOG_TABLE, "linear": form_codes.LINEAR_TABLE}
 # At most one of these; `free_free` and a line with `height` act on a polynomial of logarithms.
 SHAPES = ("free_free", "self_absorption", "line", "table")
-_LINE_KEYS = ("profile", "freq", "velocity", "rest_freq", "fwhm", "height")
+_LINE_KEYS = ("profile", "freq", "velocity", "rest_freq", "fwhm", "height", "velocity_frame")
+VELOCITY_FRAMES = ("LSRK", "BARY", "TOPO")
 _TABLE_KEYS = ("freq", "value", "interpolation")
 MAX_KNOTS = 200
 
@@ -105,7 +106,8 @@ def read_line(value: object) -> dict[str, object]:
     """A spectral line: { profile = "gaussian", freq = ..., fwhm = ..., height = ... }.
 
     The centre is `freq`, or `velocity` with a `rest_freq`, where v = c (1 - freq/rest_freq), as radio has it.
-    Then `fwhm` is a velocity too. `height`, over the flux at ref_freq, is given where there is a continuum.
+    Then `fwhm` is a velocity too, and `velocity_frame` says in which frame: "LSRK", "BARY" or "TOPO"; without
+    it, that of the data. `height`, over the flux at ref_freq, is given where there is a continuum.
 
     Raises
     ------
@@ -124,6 +126,16 @@ def read_line(value: object) -> dict[str, object]:
             found[key] = read_entry(key, quantity, given[key], dimension)
     if "rest_freq" in given:
         found["rest_freq"] = _frequency("rest_freq", given["rest_freq"])
+    if "velocity_frame" in given:
+        frame = given["velocity_frame"]
+        if "velocity" not in given:
+            raise ModelError("velocity_frame is that of a velocity; the centre is given as freq")
+        if frame not in VELOCITY_FRAMES:
+            raise ModelError(
+                f"velocity_frame: one of {', '.join(VELOCITY_FRAMES)}, found {short_repr(frame)}"
+                f"{did_you_mean(frame, VELOCITY_FRAMES)}"
+            )
+        found["velocity_frame"] = frame
     return found
 
 

@@ -122,6 +122,9 @@ class _Emitter:
 
     def beam(self, beam: Entry) -> None:
         given = {"kind": beam.kind} | _entries(beam)
+        centre = given.pop("centre", "pointing")
+        if centre != "pointing":
+            given["centre"] = centre if isinstance(centre, str) else [f"{angle!r} rad" for angle in centre]
         of_python = [key for key, value in given.items() if _is_of_python(value)]
         if of_python and not self._comments:
             raise ModelError(

@@ -22,10 +22,10 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
+from biro.feeds.doppler import doppler_factors
 from biro.images.cubes import cube as cubes
 from biro.images.cubes.axis import Planes
 from biro.images.cubes.cube import CubeOptions
-from biro.images.cubes.doppler import doppler_factors
 from biro.images.imager import Imager, Imaging
 from biro.observation.observation import Observation
 from rime_kernels import device

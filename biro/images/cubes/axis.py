@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.feeds.doppler import SpectralFrame
 from biro.formatting import FREQUENCIES, frequency_text, in_unit, range_text
-from biro.images.cubes.doppler import SpectralFrame, doppler_factors
 from biro.images.fits_header import Axis, Cards
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -168,28 +168,16 @@ def factors_of(observation: Observation, frame: str) -> list[Array]:
     Raises
     ------
     InputError
-        A frame whose velocity is not known, a window of one channel, or as `doppler_factors`.
+        A frame whose velocity is not known, a window of one channel, or as `Observation.doppler`.
     """
     factors = []
     for part in observation.partitions:
-        origin = part.freq_frame
-        if origin == frame:
-            factors.append(np.ones(len(part.times)))
-            continue
-        for name in (origin, frame):
-            if name not in get_args(SpectralFrame):
-                raise InputError(
-                    f"frequencies of spw {part.spw} are in {origin or 'no known frame'} and cannot be turned "
-                    f"into {frame}, as TOPO, GEO, BARY and LSRK can; leave frame= (--frame) out"
-                )
-        if part.n_chan == 1:
+        factors.append(observation.doppler(part, frame))
+        if part.freq_frame != frame and part.n_chan == 1:
             raise InputError(
                 f"spw {part.spw} has one channel, between which and others nothing can be interpolated to "
                 f"{frame}; leave frame= (--frame) out"
             )
-        place = observation.antenna_positions[part.used_antennas].mean(axis=0)
-        time = part.times + observation.utc_offset
-        factors.append(doppler_factors(time, part.phase_centre, place, origin, frame))  # type: ignore[arg-type]
     return factors
 
 

@@ -42,6 +42,7 @@ class Creator:
         self._antennas(metadata)
         self._feeds(metadata)
         self._fields(metadata)
+        self._pointings(metadata)
         self._windows(metadata)
         self._observation(metadata)
         self.parent.send({})
@@ -93,11 +94,26 @@ class Creator:
         field = self._subtable("FIELD", len(metadata["fields"]))
         for i, item in enumerate(metadata["fields"]):
             field.putcell("NAME", i, item["name"])
-            for column in ("PHASE_DIR", "DELAY_DIR", "REFERENCE_DIR"):
-                field.putcell(column, i, np.array([item["direction"]]))
+            field.putcell("PHASE_DIR", i, np.array([item["direction"]]))
+            for column in ("DELAY_DIR", "REFERENCE_DIR"):
+                field.putcell(column, i, np.array([item["pointing"]]))
             field.putcell("SOURCE_ID", i, -1)
             field.putcell("TIME", i, metadata["time_range"][0])
         field.close()
+
+    def _pointings(self, metadata: NewMetadata) -> None:
+        rows = np.array(metadata["pointings"], np.float64).reshape(-1, 5)
+        pointing = self._subtable("POINTING", len(rows))
+        if len(rows):
+            pointing.putcol("ANTENNA_ID", rows[:, 0].astype(np.int32))
+            pointing.putcol("TIME", rows[:, 1])
+            pointing.putcol("INTERVAL", rows[:, 2])
+            pointing.putcol("NUM_POLY", np.zeros(len(rows), np.int32))
+            pointing.putcol("TIME_ORIGIN", rows[:, 1])
+            pointing.putcol("TRACKING", np.ones(len(rows), bool))
+            for column in ("DIRECTION", "TARGET"):
+                pointing.putcol(column, rows[:, None, 3:])
+        pointing.close()
 
     def _windows(self, metadata: NewMetadata) -> None:
         number = len(metadata["descriptions"])

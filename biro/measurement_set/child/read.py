@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.metadata import Metadata, SpectralWindow
+from biro.data_set.metadata import Field, Metadata, SpectralWindow
 from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.backup import restore_backup
@@ -23,8 +23,17 @@ from biro.measurement_set.child.casacore_table import (
     undefined_rows,
     visibility_columns,
 )
+from biro.measurement_set.child.directions import Directions
 from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
+from biro.measurement_set.child.pointing import (
+    Observed,
+    PointingTable,
+    beam_widths,
+    is_station,
+    of_field,
+    of_table,
+)
 from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
 
 CHUNK_BYTES = 32 << 20
@@ -107,7 +116,7 @@ class Reader:
             "antenna_names": list(antenna.getcol("NAME")),
             "antenna_positions": positions.tolist(),
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
-            "fields": PhaseCentres(tables["FIELD"], time, scale, positions).fields(),
+            "fields": self._fields(tables, times, scale, Directions(tables["FIELD"], time, scale, positions)),
             "spws": _spectral_windows(tables["SPECTRAL_WINDOW"]),
             "corr_types": _correlation_names(tables["POLARIZATION"]),
             "data_descriptions": [
@@ -122,6 +131,61 @@ class Reader:
             "receptor_angles": self._receptor_angles(antenna.nrows(), tables["SPECTRAL_WINDOW"].nrows()),
         }
         self.parent.send({**metadata})
+
+    def _fields(
+        self, tables: dict[str, CasaTable], times: NDArray[np.float64], scale: str, directions: Directions
+    ) -> list[Field]:
+        """Phase centres, and where the dishes pointed."""
+        fields = PhaseCentres(directions).fields()
+        telescopes = tables["OBSERVATION"].getcol("TELESCOPE_NAME") if tables["OBSERVATION"].nrows() else []
+        telescope = next(iter(telescopes), "")
+        middle = float(np.median(times[is_time(times)])) if is_time(times).any() else 0.0
+        table = None if is_station(telescope) else self._pointing_table(middle, scale, directions.positions)
+        observed = {} if table is None else self._observed(tables, times)
+        for i, field in enumerate(fields):
+            if field["problem"]:
+                continue
+            ra, dec = field["direction"]
+            found, note = of_field(directions, i, (ra, dec), telescope, middle)
+            if table is not None and i in observed and not directions.moves(i):
+                self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+                better, why = of_table(table, observed[i], found["centre"])
+                found, note = better or found, why if better else "; ".join(filter(None, (note, why)))
+            field["pointing"] = found
+            field["note"] = "; ".join(filter(None, (field["note"], note))) or None
+        return fields
+
+    def _observed(self, tables: dict[str, CasaTable], times: NDArray[np.float64]) -> dict[int, Observed]:
+        """When and with which antennas each field was observed."""
+        windows, antenna = tables["SPECTRAL_WINDOW"], tables["ANTENNA"]
+        freq = [np.ravel(windows.getcell("CHAN_FREQ", i)) for i in range(windows.nrows())]
+        beams = beam_widths(np.asarray(antenna.getcol("DISH_DIAMETER")), np.concatenate([*freq, np.zeros(0)]))
+        of_row = self._column("FIELD_ID")
+        pairs = np.stack([self._column("ANTENNA1"), self._column("ANTENNA2")]).astype(np.int64)
+        found = {}
+        for field in np.unique(of_row).tolist():
+            rows = np.flatnonzero((of_row == field) & is_time(times))
+            used = np.unique(pairs[:, rows])
+            used = used[(used >= 0) & (used < antenna.nrows())]
+            if rows.size and used.size:
+                found[field] = Observed(np.unique(times[rows]), used, *beams)
+        return found
+
+    def _pointing_table(
+        self, time: float, scale: str, positions: NDArray[np.float64]
+    ) -> PointingTable | None:
+        """POINTING, where it has rows and can be read."""
+        if "POINTING" not in self.main.keywordnames():
+            return None
+        self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+        try:
+            table = open_subtable(self.main, "POINTING")
+            if not table.nrows():
+                return None
+            own = str(table.getcolkeywords("TIME").get("MEASINFO", {}).get("Ref", scale))
+            return PointingTable(table, positions, scale, utc_offset(time, own) - utc_offset(time, scale))
+        except RuntimeError:  # casacore's: a set without it is as good
+            return None
 
     def _receptor_angles(self, n_antenna: int, n_window: int) -> list[list[float | None]]:
         if "FEED" not in self.main.keywordnames():

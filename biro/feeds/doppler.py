@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,7 @@ from biro.errors import InputError
 from biro.feeds.earth import DAY, FIRST_DAY, LAST_DAY
 from biro.feeds.parallactic import HIGHEST
 from biro.models.components.direction import basis
+from biro.models.sky import SkyModel
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
@@ -59,6 +61,49 @@ def doppler_factors(
     beta = {frame: _velocity(time, position, frame) @ towards / SPEED_OF_LIGHT for frame in (origin, target)}
     shift = {frame: np.sqrt((1.0 + b) / (1.0 - b)) for frame, b in beta.items()}
     return np.broadcast_to(np.asarray(shift[target] / shift[origin], np.float64), len(time))
+
+
+def factors_between(
+    time: Array, direction: tuple[float, float], position: Array, origin: str, target: str, what: str
+) -> Array:
+    """Doppler factors as `doppler_factors` gives them, between frames as data state them.
+
+    Raises
+    ------
+    InputError
+        Also of a frame whose velocity is not known; `what` is what has it.
+    """
+    for name in (origin, target):
+        if origin != target and name not in get_args(SpectralFrame):
+            raise InputError(
+                f"frequencies of {what} are in {origin or 'no known frame'} and cannot be turned into "
+                f"{target}, as TOPO, GEO, BARY and LSRK can; leave out frame=, --frame or velocity_frame"
+            )
+    return doppler_factors(time, direction, position, origin, target)  # type: ignore[arg-type]
+
+
+def velocity_lines(sky: SkyModel, own: str, drift: Callable[[str], float]) -> list[str]:
+    """In which frame the velocities of a model's lines are, a line for each frame.
+
+    Parameters
+    ----------
+    sky : SkyModel
+    own : str
+        Frame of the data.
+    drift : function of a frame
+        By how much frequencies in it change over those of the data within a partition, relatively.
+    """
+    given = [source.line for source in sky.sources if source.line and "velocity" in source.line]
+    lines = []
+    for frame in sorted({str(line.get("velocity_frame", "")) for line in given}):
+        text = f"in the frame of the data ({own}); velocity_frame states another"
+        if frame:
+            text = (
+                f"in {frame}, turned to the frame of the data ({own}) at the middle of the times of each "
+                f"partition; they drift by {drift(frame) * SPEED_OF_LIGHT / 1e3:.3g} km/s within one"
+            )
+        lines.append(f"velocities: {text}")
+    return lines
 
 
 def _velocity(time: Array, position: Array, frame: SpectralFrame) -> Array:
