@@ -17,6 +17,7 @@ from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
 from biro.models.components.sky import SkyDescription
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
 from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Fixed
@@ -48,8 +49,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     if sky:
         emit.table("[sky]", sky)
     for source in model.sources:
-        seen = ("name", "beam") if source.beam else ("name",)  # true is not written
-        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, seen))
+        leave = ["name", *["beam"] * source.beam, *["frame"] * (getattr(source, "frame", None) == LOCAL)]
+        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, tuple(leave)))
     for image in model.images:
         emit.image(image)
     if model.beam is not None:

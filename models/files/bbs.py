@@ -9,6 +9,9 @@ ReferenceFrequency='150e6', ..." or "# (Name, Type, ...) = format". Spectra are 
 and, as in DP3, they act on Stokes I alone; Q, U and V are flat. With a RotationMeasure, Q and U follow I:
 I p cos 2 chi and I p sin 2 chi with p = PolarizedFraction and chi = PolarizationAngle + RM lambda^2, rad,
 or p and chi are found from Q and U at the ReferenceWavelength (m; that of ReferenceFrequency by default).
+
+Orientation is from the m axis of the phase centre, or from the source's own north where OrientationIsAbsolute
+is true (DP3, documentation of makesourcedb).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from biro.models.components.beam import SPEED_OF_LIGHT
+from biro.models.components.source import LOCAL, PHASE_CENTRE
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
 from biro.models.files.text import naming, read_text, write_text
@@ -35,12 +39,12 @@ _ARCSEC = math.pi / 648000
 _USED = (
     "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
     "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "polarizedfraction",
-    "reftype", "polarizationangle", "referencewavelength",
+    "reftype", "polarizationangle", "referencewavelength", "orientationisabsolute",
 )  # fmt: skip
-_SKIPPED = ("category", "dummy", "orientationisabsolute")
+_SKIPPED = ("category", "dummy")
 _WRITTEN = (
     "Name, Type, Ra, Dec, I, Q, U, V, SpectralIndex, LogarithmicSI, ReferenceFrequency, "
-    "MajorAxis, MinorAxis, Orientation"
+    "MajorAxis, MinorAxis, Orientation, OrientationIsAbsolute"
 )
 _ALIAS = {"spinx": "spectralindex", "reffreq": "referencefrequency"}
 _TRUTH = {
@@ -205,6 +209,7 @@ def _component(row: Mapping[str, str]) -> Component:
         log_spectrum=log_spectrum,
         ref_freq=ref_freq,
         shape=shape,
+        frame=LOCAL if _truth(row, "orientationisabsolute", "false") else PHASE_CENTRE,
         rm=rotation,
     )
 
@@ -266,15 +271,13 @@ def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], b
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
     texts = [text for text in (_unquoted(part) for part in _split(inside)) if text]
     terms = np.array([read_entry("spectralindex", parse_float, text) for text in texts])
-    truth = row["logarithmicsi"].lower() or "true"
-    if truth not in _TRUTH:
-        raise ModelError(f"logarithmicsi: true or false, found {short_repr(row['logarithmicsi'])}")
+    logarithmic = _truth(row, "logarithmicsi", "true")
     ref_freq = _number(row, "referencefrequency") if row["referencefrequency"] else None
     if not terms.any():
         return (), True, ref_freq if ref_freq and ref_freq > 0 else None
     if ref_freq is None or not ref_freq > 0:
         raise ModelError("referencefrequency: a spectrum needs a positive one")
-    if _TRUTH[truth]:
+    if logarithmic:
         return tuple(float(t) for t in terms * np.log(10.0) ** -np.arange(terms.size)), True, ref_freq
     if flux == 0:
         raise ModelError(
@@ -282,6 +285,13 @@ def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], b
             "give the flux at another ReferenceFrequency"
         )
     return tuple(float(t) for t in terms / flux), False, ref_freq
+
+
+def _truth(row: Mapping[str, str], key: str, default: str) -> bool:
+    found = _TRUTH.get(row[key].lower() or default)
+    if found is None:
+        raise ModelError(f"{key}: true or false, found {short_repr(row[key])}")
+    return found
 
 
 def write_bbs(model: SkyModel, path: str | Path) -> None:
@@ -307,6 +317,7 @@ def _line(component: Component) -> str:
     kernel = np.array(component.terms[0])
     written = kernel * np.log(10.0) ** np.arange(kernel.size) if component.log_spectrum else kernel * flux
     emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
+    absolute = "true" if component.frame == LOCAL else "false"
     fields = [
         component.name,
         "GAUSSIAN" if component.shape else "POINT",
@@ -317,9 +328,9 @@ def _line(component: Component) -> str:
         "true" if component.log_spectrum else "false",
         repr(component.ref_freq) if component.ref_freq is not None else "",
         *(
-            (repr(emaj / _ARCSEC), repr(emin / _ARCSEC), repr(math.degrees(pa)))
+            (repr(emaj / _ARCSEC), repr(emin / _ARCSEC), repr(math.degrees(pa)), absolute)
             if component.shape
-            else ("", "", "")
+            else ("", "", "", "")
         ),
     ]
     return ", ".join(fields)

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from biro.models.components.direction import Centre, parse_direction, radec_to_lm
 from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSource
-from biro.models.components.source import GaussianSource, PointSource, Source
+from biro.models.components.source import PHASE_CENTRE, GaussianSource, PointSource, Source
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal
 from biro.models.files.text import naming, read_text, write_text
@@ -127,11 +127,11 @@ def _source(name: str, fields: list[str]) -> Source:
     return SHAPES[int(kind)](name, **given, **_shape(major, ratio, phi))
 
 
-def _shape(major: float, ratio: float, phi: float) -> dict[str, Fixed]:
+def _shape(major: float, ratio: float, phi: float) -> dict[str, object]:
     """Axes of an ellipse in mas and its position angle in deg; difmap's ratio may be more than 1."""
     if ratio > 1:
         major, ratio, phi = major * ratio, 1 / ratio, phi + 90.0
-    return {"emaj": Fixed(major, "mas"), "ratio": Fixed(ratio), "pa": Fixed(phi, "deg")}
+    return {"emaj": Fixed(major, "mas"), "ratio": Fixed(ratio), "pa": Fixed(phi, "deg"), "frame": PHASE_CENTRE}
 
 
 def write_difmap(model: SkyModel, path: str | Path) -> None:

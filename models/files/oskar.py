@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
 from biro.models.files.text import naming, read_text, write_text
@@ -101,7 +102,7 @@ def write_oskar(model: SkyModel, path: str | Path) -> None:
         than one power law of all Stokes parameters.
     """
     with naming(path):
-        lines = [_line(component) for component in from_model(model)]
+        lines = [_line(one.in_frame(LOCAL, model.centre)) for one in from_model(model)]
     write_text(path, "\n".join([HEADING, *lines]) + "\n")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
 from biro.models.files.text import naming, read_text, write_text
@@ -168,7 +169,7 @@ def write_tigger(model: SkyModel, path: str | Path) -> None:
         spectrum, spectra that differ between Stokes parameters, more than 9 spectral terms.
     """
     with naming(path):
-        components = from_model(model)
+        components = [one.in_frame(LOCAL, model.centre) for one in from_model(model)]
         n_term = max(len(component.terms[0]) for component in components)
         if n_term > len(_CURVATURE):
             raise ModelError(f"at most {len(_CURVATURE)} spectral terms, found {n_term}")
