@@ -192,8 +192,8 @@ def test_derivatives_by_way_of_the_bearing(view: MakeView) -> None:
         GaussianSource("b", east=Uniform(1, 2, "deg"), north=Uniform(-1, 1, "deg"), I="1 Jy", **wide),
         CrescentSource("c", ra="48 deg", dec=Uniform(80, 81, "deg"), I="1 Jy", diameter="40 arcsec",
                        inner_ratio=0.5, offset=0.6, hole_pa=Uniform(0, 90, "deg")),
-        GaussianSource("d", ra="48 deg", dec="81 deg", I="1 Jy", pm_east=Uniform(1e4, 2e4, "deg/yr"),
-                       pm_north="0 deg/yr", epoch="1858-11-17", emaj="1 arcmin", emin="30 arcsec",
+        GaussianSource("d", ra="48 deg", dec="81 deg", I="1 Jy", pm_east=Uniform(5e-3, 1e-2, "deg/yr"),
+                       pm_north="0 deg/yr", epoch="1961-01-01", emaj="1 arcmin", emin="30 arcsec",
                        pa="10 deg"),
         GaussianSource("e", ra="48 deg", dec="81 deg", I="1 Jy", frame="phase_centre", **wide),
     ]  # fmt: skip
