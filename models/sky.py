@@ -33,6 +33,8 @@ class SkyModel(SkyDescription):
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
         Where east and north offsets start; default the phase centre of the first partition.
+    centre_error : angle, optional
+        A phase centre of the data that is closer to `centre` is equal to it: offsets start there.
     beam : Cos3Beam, GaussianBeam, AiryBeam, or a beam of Jones matrices, optional
         These are FitsBeam, KatBeam, DishBeam, ZernikeBeam, EveryBeam and FunctionBeam.
     pointing : Pointing, optional

@@ -44,6 +44,8 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     sky: dict[str, object] = {}
     if centre is not None:
         sky["centre"] = [f"{centre[0]!r} rad", f"{centre[1]!r} rad"]
+    if model.centre_error is not None:
+        sky["centre_error"] = model.centre_error
     if model.ref_freq is not None:
         sky["ref_freq"] = model.ref_freq
     if sky:

@@ -260,7 +260,7 @@ def _direction(text: str, hours: bool) -> float:
                 f"found {short_repr(text)}"
             )
         angle = number * units.factor(unit, units.ANGLE)
-    if not abs(angle) <= (4 * math.pi if hours else math.pi / 2):
+    if not abs(angle) <= (2 * math.pi * (1 + 1e-12) if hours else math.pi / 2):
         raise ModelError(f"out of range: {short_repr(text)}")
     return angle
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from biro.models.components.sky import MAX_SOURCES
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, to_model
+from biro.models.files.components import Component, as_ellipse, to_model, within_turn
 from biro.models.files.text import naming, read_text
 from biro.models.quantities import units
 from biro.models.quantities.parameter import read_entry
@@ -247,7 +247,7 @@ def _place(rows: _Rows, i: int, ra: str, dec: str) -> tuple[float, float]:
         raise ModelError(
             f"row {i + 1}: {dec}: must lie within -90 .. 90 deg, found {math.degrees(place[1]):g} deg"
         )
-    return place
+    return read_entry(f"row {i + 1}", within_turn, place[0]), place[1]
 
 
 def without_beam(

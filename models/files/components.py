@@ -98,6 +98,13 @@ def parse_float(text: str) -> float:
     return value
 
 
+def within_turn(ra: float) -> float:
+    """A right ascension, rad, which is refused where it is more than a turn."""
+    if not abs(ra) <= 2 * math.pi * (1 + 1e-12):
+        raise ModelError(f"ra: must lie within 0 .. 24 h, found {math.degrees(ra) / 15:g} h")
+    return ra
+
+
 def as_ellipse(first: float, second: float, pa: float) -> tuple[float, float, float] | None:
     """emaj >= emin and pa, rad, of axes in either order; None where both are 0."""
     if first < 0 or second < 0:

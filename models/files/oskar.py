@@ -15,7 +15,7 @@ from pathlib import Path
 
 from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
+from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model, within_turn
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.sky import SkyModel
@@ -81,7 +81,7 @@ def _component(name: str, fields: list[str]) -> Component:
         raise ModelError(f"frequency: must be positive with {what}, found {freq:g}")
     return Component(
         name=name,
-        ra=math.radians(ra),
+        ra=within_turn(math.radians(ra)),
         dec=math.radians(dec),
         stokes=(i, q, u, v),
         terms=((index,) if index else (),) * 4,
