@@ -79,7 +79,7 @@ def _components(text: str) -> list[Component]:
     n_patch = 0
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if columns is None and (named := _format(line)) is not None:
+        if columns is None and (named := format_of(line)) is not None:
             columns = read_entry(f"line {number}", _columns, named)
             continue
         if not line.strip() or line.lstrip().startswith("#"):
@@ -99,7 +99,7 @@ def _components(text: str) -> list[Component]:
     return found
 
 
-def _format(line: str) -> str | None:
+def format_of(line: str) -> str | None:
     """The columns of "Format = ..." or "# (...) = format"; None for other lines."""
     text = line.strip().removeprefix("#").strip()
     first, equals, rest = text.partition("=")
@@ -111,8 +111,8 @@ def _format(line: str) -> str | None:
     return None
 
 
-def _split(text: str) -> list[str]:
-    """Parts between commas that are in no quotes and no brackets."""
+def split_fields(text: str, between: str = ",") -> list[str]:
+    """Parts between commas, or other characters, that are in no quotes and no brackets."""
     parts, start, depth, quote = [], 0, 0, ""
     for i, c in enumerate(text):
         if quote:
@@ -123,7 +123,7 @@ def _split(text: str) -> list[str]:
             depth += 1
         elif c in "])":
             depth -= 1
-        elif c == "," and depth == 0:
+        elif c in between and depth == 0:
             parts.append(text[start:i])
             start = i + 1
     if quote or depth:
@@ -131,7 +131,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:])]
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """A text without white space and quotes around it."""
     text = text.strip()
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
@@ -139,7 +140,7 @@ def _unquoted(text: str) -> str:
 def _columns(format_text: str) -> dict[str, tuple[int, str]]:
     """Index and default of each column."""
     columns: dict[str, tuple[int, str]] = {}
-    for index, field in enumerate(_split(format_text)):
+    for index, field in enumerate(split_fields(format_text)):
         name, _, default = field.partition("=")
         key = name.strip().lower()
         key = _ALIAS.get(key, key)
@@ -153,7 +154,7 @@ def _columns(format_text: str) -> dict[str, tuple[int, str]]:
             )
         if key in columns:
             raise ModelError(f"column {short_repr(name.strip())} occurs twice")
-        columns[key] = index, _unquoted(default)
+        columns[key] = index, unquoted(default)
     missing = [key for key in ("ra", "dec", "i") if key not in columns]
     if missing:
         raise ModelError(f"the format lacks {', '.join(missing)}")
@@ -162,10 +163,10 @@ def _columns(format_text: str) -> dict[str, tuple[int, str]]:
 
 def _row(line: str, columns: Mapping[str, tuple[int, str]]) -> dict[str, str]:
     """Text of every known column; the default, or nothing, where it is blank."""
-    parts = _split(line)
+    parts = split_fields(line)
     row = dict.fromkeys(_USED, "")
     for key, (index, default) in columns.items():
-        row[key] = (_unquoted(parts[index]) if index < len(parts) else "") or default
+        row[key] = (unquoted(parts[index]) if index < len(parts) else "") or default
     return row
 
 
@@ -195,7 +196,7 @@ def _component(row: Mapping[str, str]) -> Component:
         axes = _number(row, "majoraxis") * _ARCSEC, _number(row, "minoraxis") * _ARCSEC
         shape = as_ellipse(*axes, math.radians(_number(row, "orientation")))
     stokes = tuple(_number(row, key) for key in "iquv")
-    terms, log_spectrum, ref_freq = _spectrum(row, stokes[0])
+    terms, log_spectrum, ref_freq = spectrum_of(row, stokes[0])
     own: tuple[float, ...] = ()
     if rotation:
         linear = _linear(row, stokes, rotation, (terms, log_spectrum, ref_freq))
@@ -265,11 +266,11 @@ def _direction(text: str, hours: bool) -> float:
     return angle
 
 
-def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], bool, float | None]:
+def spectrum_of(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], bool, float | None]:
     """Terms for the kernels, whether they are logarithmic, and the reference frequency."""
     inside = row["spectralindex"].strip()
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
-    texts = [text for text in (_unquoted(part) for part in _split(inside)) if text]
+    texts = [text for text in (unquoted(part) for part in split_fields(inside)) if text]
     terms = np.array([read_entry("spectralindex", parse_float, text) for text in texts])
     logarithmic = _truth(row, "logarithmicsi", "true")
     ref_freq = _number(row, "referencefrequency") if row["referencefrequency"] else None
