@@ -63,8 +63,8 @@ class ApparentPlace:
 
             q = atan2(-cos H, -sin H sin dec) + pole_angle
 
-        whose first term is that of casacore's MSDerivedValues. The eastern end of the axis would add half a turn, which is a
-        change of sign of what the antenna measures.
+        whose first term is that of casacore's MSDerivedValues. The eastern end of the axis would add half a
+        turn, which is a change of sign of what the antenna measures.
         """
         south = np.sin(self.hour_angle) * np.sin(self.declination)
         return np.asarray(np.arctan2(-np.cos(self.hour_angle), -south) + self.pole_angle)

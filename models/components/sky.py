@@ -148,7 +148,7 @@ class SkyDescription:
             raise ModelError(f"{key}: expected {names}, found {short_repr(value)}")
 
     def origin(self, partitions: Sequence[PartitionView]) -> Centre:
-        """Where offsets start, rad: `centre`, or the phase centre that is equal to it within `centre_error`."""
+        """Where offsets start, rad: `centre`, or the phase centre that equals it within `centre_error`."""
         if self.centre is None:
             return partitions[0].phase_centre
         if self.centre_error is not None:

@@ -38,7 +38,7 @@ from biro.models.quantities.units import (
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
 LOCAL, PHASE_CENTRE = "source", "phase_centre"
-"""From which north the angles of a source are: its own, or the m axis of the phase centre (physics: section 5)."""
+"""Whose north angles are from: the source's own, or the m axis of the phase centre (physics: section 5)."""
 ROTATION_KEYS = ("rm", "rm_width", "rm_scatter")
 RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere")
 
@@ -99,8 +99,8 @@ def read_frame(value: object) -> str:
     """
     if value not in (LOCAL, PHASE_CENTRE):
         raise ModelError(
-            f'expected "{LOCAL}" (angles from the north at the source) or "{PHASE_CENTRE}" (from the north at '
-            f"the phase centre), found {short_repr(value)}"
+            f'expected "{LOCAL}" (angles from the north at the source) or "{PHASE_CENTRE}" (from that at the '
+            f"phase centre), found {short_repr(value)}"
         )
     return str(value)
 
@@ -347,7 +347,8 @@ class GaussianSource(Source):
     pa : angle
         Position angle of the major axis, from north through east.
     frame : "source" or "phase_centre"
-        Whose north angles are from: that at the source, ICRS (default), or that at the phase centre of the data.
+        Whose north angles are from: that at the source, ICRS (default), or that at the phase centre of the
+        data.
 
     Raises
     ------

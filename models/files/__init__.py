@@ -51,10 +51,11 @@ def read_sky(path: str | Path) -> SkyModel:
     a sky file of OSKAR, or a catalogue of PyBDSF or AEGEAN; `biro.read_sky` takes FITS and CASA's lists too.
 
     The content decides: `.toml` is a model file; a line of names of columns, as PyBDSF and AEGEAN write it,
-    makes a catalogue; HTML with objects a Tigger model; a comment "#format:" makes a Tigger list; a comment that
+    makes a catalogue; HTML with objects a Tigger model; a comment "#format:" a Tigger list; a comment that
     "!" begins, or a name that ends in `.mod` or `.mfit`, a model of difmap; lines of numbers below a
     comment that "#" begins, or a name that ends in `.osm`, a sky file of OSKAR; a line that says "format ="
-    or "= format" a BBS list, or one of OSKAR where it has columns that BBS has not; anything else is taken for a model file.
+    or "= format" a BBS list, or one of OSKAR where it has columns that BBS has not; anything
+    else is taken for a model file.
 
     Raises
     ------

@@ -1,8 +1,8 @@
 """Catalogues of PyBDSF and AEGEAN: tables of fitted Gaussians, from the columns that these programs name.
 
 PyBDSF (`write_catalog`, Gaussians or sources): RA, DEC (deg), Total_flux (Jy), and the sizes without the beam
-DC_Maj, DC_Min, DC_PA (full widths at half maximum in deg, from the north at the source through east); it may have Total_Q,
-Total_U, Total_V (Jy) and Spec_Indx, at the frequency that the file states.
+DC_Maj, DC_Min, DC_PA (full widths at half maximum in deg, from the north at the source through east); it may
+have Total_Q, Total_U, Total_V (Jy) and Spec_Indx, at the frequency that the file states.
 
 AEGEAN (components): ra, dec (deg), int_flux (Jy), the sizes as seen a, b (FWHM, arcsec), pa (deg), and the
 beam there, psf_a, psf_b (arcsec), psf_pa (deg), which is taken out of the size.
@@ -108,7 +108,7 @@ def _split_rows(lines: Sequence[str], has_commas: bool) -> Iterator[list[str]]:
 
 
 def _head(lines: Sequence[str]) -> tuple[int, list[str], bool] | None:
-    """Number of the line that names the columns, a comment of PyBDSF's; the names; whether they have commas."""
+    """Number of the line that names the columns, a comment of PyBDSF's; names; whether there are commas."""
     for number, line in enumerate(lines[:_HEAD_LINES]):
         text = line.lstrip("# ")
         for has_commas, split in ((True, text.split(",")), (False, text.split())):

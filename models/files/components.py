@@ -61,7 +61,6 @@ class Component:
     rm: float = 0.0
     rm_at_ref_freq: bool = False
 
-
     def in_frame(self, frame: str, centre: Centre | None) -> Component:
         """This component with pa from another north; `centre` is the phase centre, where it is known.
 
@@ -74,9 +73,9 @@ class Component:
             return replace(self, frame=frame)
         if centre is None:
             raise ModelError(
-                f"{self.name}: pa is from the north of the {_NORTH[self.frame]}, and this format counts it from "
-                f'that of the {_NORTH[frame]}; give [sky] centre, from which the angle between both follows, or '
-                f'frame = "{frame}"'
+                f"{self.name}: pa is from the north of the {_NORTH[self.frame]}, and this format counts it "
+                f"from that of the {_NORTH[frame]}; give [sky] centre, from which the angle between both "
+                f'follows, or frame = "{frame}"'
             )
         emaj, emin, pa = self.shape
         turn = float(bearing(np.array(radec_to_lm(self.ra, self.dec, centre)), centre[1]))

@@ -6,8 +6,8 @@ Only the flux must be there. theta and phi go from north through east; radius an
 cosines, as east and north of a model file do. Type 0 is a point, 1 a Gaussian whose full width at half
 maximum is `major`, 2 a uniform disk, 3 an optically thin sphere and 4 a ring whose diameter it is; without a
 type a component is a Gaussian where it has a size. A number ends in "v" where
-difmap was to fit it. phi is from the north of the map's centre. Comments begin with "!", and one of them states
-the centre, rounded: "! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
+difmap was to fit it. phi is from the north of the map's centre. Comments begin with "!", and one of them
+states the centre, rounded: "! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
 """
 
 from __future__ import annotations
@@ -31,7 +31,17 @@ from biro.models.sky import SkyModel
 _log = logging.getLogger("biro.models")
 MAS = math.pi / 648e6
 COLUMNS = ("flux", "radius", "theta", "major", "axial ratio", "phi", "type", "frequency", "spectral index")
-_MARKED = (("I",), ("east", "north"), ("east", "north"), ("emaj",), ("ratio",), ("pa",), (), (), ("spectral_index",))
+_MARKED = (
+    ("I",),
+    ("east", "north"),
+    ("east", "north"),
+    ("emaj",),
+    ("ratio",),
+    ("pa",),
+    (),
+    (),
+    ("spectral_index",),
+)
 DEFAULTS = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 """Of columns that a line leaves out at its end."""
 POINT, GAUSSIAN = 0, 1
@@ -149,7 +159,12 @@ def _shape(major: float, ratio: float, phi: float) -> dict[str, object]:
     """Axes of an ellipse in mas and its position angle in deg; difmap's ratio may be more than 1."""
     if ratio > 1:
         major, ratio, phi = major * ratio, 1 / ratio, phi + 90.0
-    return {"emaj": Fixed(major, "mas"), "ratio": Fixed(ratio), "pa": Fixed(phi, "deg"), "frame": PHASE_CENTRE}
+    return {
+        "emaj": Fixed(major, "mas"),
+        "ratio": Fixed(ratio),
+        "pa": Fixed(phi, "deg"),
+        "frame": PHASE_CENTRE,
+    }
 
 
 def write_difmap(model: SkyModel, path: str | Path) -> None:

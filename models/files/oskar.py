@@ -5,7 +5,7 @@
 
 The first three must be there; the others are 0 where a line ends before them. The spectrum is a power law of
 all Stokes parameters alike, Q and U are those at the frequency and turn by 2 RM (lambda^2 - lambda0^2), axes
-are full widths at half maximum, position angles are from the north at the source, and comments begin with "#".
+are full widths at half maximum, position angles from the north at the source, and comments begin with "#".
 Files with a format line have named columns: `oskar_named`.
 """
 

@@ -1,9 +1,9 @@
 """Sky files of OSKAR with named columns (OSKAR 2.12 and later, its documentation of sky models).
 
-A format line names the columns, as in lists of BBS, with defaults: "Format = RaD, DecD, I, RefFreq='1e8', ...".
-Unlike there, fields may stand between white space, Ra and Dec without a unit are in rad and RaD and DecD in deg, the
-spectrum is that of all Stokes parameters, PolarizationAngle is in deg, and Orientation is from the source's own
-north. A source is a Gaussian where it has both axes. With SpectralCurvature q the spectrum is
+A format line names the columns, as in lists of BBS, with defaults: "Format = RaD, DecD, I, RefFreq='1e8'".
+Unlike there, fields may stand between white space, Ra and Dec without a unit are in rad and RaD and DecD in
+deg, the spectrum is that of all Stokes parameters, PolarizationAngle is in deg, and Orientation is from the
+source's own north. A source is a Gaussian where it has both axes. With SpectralCurvature q the spectrum is
 x^a e^(q ln(x)^2), x = nu / nu0.
 """
 
@@ -114,8 +114,8 @@ def _checked(heading: str) -> list[tuple[str, str]]:
     for key in keys:
         if keys.count(key) > 1:
             raise ModelError(
-                f"the format has more than one column of {key}, as fluxes at several frequencies; those are not "
-                "read: write a table of the spectrum in a model file"
+                f"the format has more than one column of {key}, as fluxes at several frequencies; those are "
+                "not read: write a table of the spectrum in a model file"
             )
     for what, names in (("a right ascension", ("ra", "ra_deg")), ("a declination", ("dec", "dec_deg"))):
         if not set(names) & set(keys):
@@ -147,11 +147,8 @@ def _row(line: str, columns: list[tuple[str, str]]) -> dict[str, str]:
 def _number(row: Row, key: str) -> float:
     text = row.get(key, "")
     if text.startswith(("[", "(")):
-        several = len(split_fields(text[1:-1])) > 1
-        if several:
-            raise ModelError(
-                f"{key}: has several values, which are not read; write a table of the spectrum in a model file"
-            )
+        if len(split_fields(text[1:-1])) > 1:
+            raise ModelError(f"{key}: has several values, which are not read; write a table in a model file")
         text = text[1:-1].strip()
     return read_entry(key, parse_float, text) if text else 0.0
 
@@ -168,7 +165,10 @@ def _angle(row: Row, key: str) -> float:
 
 
 def _component(name: str, row: Row) -> Component:
-    for key, what in (("linewidth", "a spectral line"), ("frequencyincrement", "fluxes at several frequencies")):
+    for key, what in (
+        ("linewidth", "a spectral line"),
+        ("frequencyincrement", "fluxes at several frequencies"),
+    ):
         if row.get(key):
             raise ModelError(f"{key}: {what} is not read; write a line or a table in a model file")
     dec = read_entry("dec", _angle, row, "dec")
@@ -189,14 +189,14 @@ def _component(name: str, row: Row) -> Component:
         terms=(terms,) * 4,
         log_spectrum=log_spectrum,
         ref_freq=freq if freq > 0 and (terms or rotation) else None,
-        shape=as_ellipse(*(size * _ARCSEC for size in sizes), pa) if all(sizes) else None,
+        shape=as_ellipse(sizes[0] * _ARCSEC, sizes[1] * _ARCSEC, pa) if all(sizes) else None,
         rm=rotation if linear else 0.0,
         rm_at_ref_freq=at_reference,
     )
 
 
 def _spectrum(row: Row, flux: float, freq: float) -> tuple[tuple[float, ...], bool]:
-    """Terms for the kernels, and whether they are logarithmic; none without a reference frequency, as in OSKAR."""
+    """Terms for the kernels, and whether they are logarithmic; OSKAR has none without a frequency."""
     if not freq > 0:
         return (), True
     curvature = _number(row, "spectralcurvature")
@@ -217,7 +217,7 @@ def _linear(row: Row, given: complex, flux: float, rotation: float) -> tuple[com
         return given, True
     if not math.isclose(wave, SPEED_OF_LIGHT / _number(row, "referencefrequency"), rel_tol=1e-6):
         raise ModelError(
-            f"referencewavelength: {short_repr(row['referencewavelength'])} is not that of the reference frequency, "
-            "and Q and U at another one are not read; give PolarizationAngle and PolarizedFraction"
+            f"referencewavelength: {short_repr(row['referencewavelength'])} is not that of the reference "
+            "frequency, and Q and U at another one are not read; give PolarizationAngle and PolarizedFraction"
         )
     return given, True

@@ -1,7 +1,7 @@
 """Tigger ASCII lists (.lsm.txt): columns separated by white space, named by a line "#format: name ...".
 
-As in Tigger, the last of several columns of one name counts, position angles are from the north at the source,
-the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
+As in Tigger, the last of several columns of one name counts, position angles are from the north at the
+source, the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
 unknown names are skipped, and tags are not kept. As in Meow, Q and U are those at freq0 and turn by
 2 rm (lambda^2 - lambda0^2); without freq0 they are those at the wavelength 0.
 """
@@ -70,13 +70,13 @@ def _columns(text: str) -> dict[str, int]:
     repeated = [name for name in columns if names.count(name) > 1 and name.lstrip("-_") not in ("", "dummy")]
     if repeated:
         _log.info("#format: has the columns %s more than once; the last one counts", ", ".join(repeated))
-    for what, names in (
+    for what, known in (
         ("right ascension", ("ra_h", "ra_d", "ra_rad")),
         ("declination", ("dec_d", "dec_rad")),
         ("flux", ("i",)),
     ):
-        if not set(names) & set(columns):
-            raise ModelError(f"#format: no column for the {what}; one of {', '.join(names)}")
+        if not set(known) & set(columns):
+            raise ModelError(f"#format: no column for the {what}; one of {', '.join(known)}")
     return columns
 
 

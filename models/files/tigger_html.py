@@ -1,8 +1,8 @@
-"""Tigger sky models (.lsm.html): HTML whose tags hold objects, with the type in `mdltype`, the value in `mdlval`.
+"""Tigger sky models (.lsm.html): HTML whose tags hold objects, with `mdltype` and `mdlval`.
 
-A source has a name, a Position (ra, dec), a flux, Polarization (I, Q, U, V) or PolarizationWithRM (and rm, freq0),
-and perhaps a shape, Gaussian (ex, ey, pa), and a spectrum, SpectralIndex (spi, freq0); all angles in rad. They mean
-what they mean in a Tigger ASCII list (`tigger`); attributes of other names are left out.
+A source has a name, a Position (ra, dec), a flux, Polarization (I, Q, U, V) or PolarizationWithRM (and rm,
+freq0), and perhaps a shape, Gaussian (ex, ey, pa), and a spectrum, SpectralIndex (spi, freq0); all angles in
+rad. They mean what they mean in a Tigger ASCII list (`tigger`); attributes of other names are left out.
 """
 
 from __future__ import annotations
@@ -92,7 +92,9 @@ def read_tigger_html(path: str | Path) -> SkyModel:
         parser.close()
         models = [one for one in parser.top.arguments if one.kind == "SkyModel"]
         sources = [one for model in models for one in model.arguments if one.kind == "Source"]
-        return to_model([read_entry(f"source {i}", _component, one) for i, one in enumerate(sources, start=1)])
+        return to_model(
+            [read_entry(f"source {i}", _component, one) for i, one in enumerate(sources, start=1)]
+        )
 
 
 def _numbers(one: _Object, *names: str) -> list[float]:
@@ -137,7 +139,8 @@ def _shape(shape: _Object | None) -> tuple[float, float, float] | None:
         return None
     if shape.kind != "Gaussian":
         raise ModelError(
-            f"its shape is {shape.kind}, which is not read; Gaussian is. Write an image as [[image]] in a model file"
+            f"its shape is {shape.kind}, which is not read; Gaussian is. Write an image as [[image]] in a "
+            "model file"
         )
     return as_ellipse(*_numbers(shape, "ex", "ey", "pa"))
 

@@ -51,7 +51,7 @@ def test_parallactic_angles_are_those_of_astropy_and_casacore(beam_truth: dict[s
 
 @pytest.mark.parametrize("dec", [-85.0, -80.0, -30.0, 60.0])
 def test_feed_angles_are_from_the_icrs_north(dec: float) -> None:
-    """The frame of l, m, Q and U; the zenith's bearing is that of a small step up, turned to ICRS by astropy."""
+    """The frame of l, m, Q and U; the zenith's bearing is that of a small step up, by astropy."""
     from astropy import units
     from astropy.coordinates import ICRS, AltAz, EarthLocation, SkyCoord
     from astropy.time import Time
@@ -65,7 +65,7 @@ def test_feed_angles_are_from_the_icrs_north(dec: float) -> None:
     above = SkyCoord(az=seen.az, alt=seen.alt + 10 * units.arcsec, frame=frame).transform_to(ICRS())
     expected = seen.transform_to(ICRS()).position_angle(above).rad
     place = apparent_place(time.mjd * 86400, (np.pi / 2, np.radians(dec)), position)
-    # Diurnal aberration, 0.3 arcsec, turns the north by 0.3 tan(dec) arcsec; and a step of 10 arcsec is finite.
+    # Diurnal aberration, 0.3 arcsec, turns the north by 0.3 tan(dec) arcsec; a step of 10 arcsec is finite.
     assert apart(place.parallactic_angle[:, 0], expected) < 1.0 + 0.6 * abs(np.tan(np.radians(dec)))
     # The north of date is 0.1 to 1.7 deg away: the test sees which one is taken.
     assert apart(place.parallactic_angle[:, 0] - place.pole_angle[:, 0], expected) > 300
