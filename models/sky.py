@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from biro.models.bound.marginalised import check_marginalised, with_means
 from biro.models.bound.model import BoundModel
@@ -11,6 +11,7 @@ from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
+from biro.models.components.fixed import at_values
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import RESERVED
@@ -80,6 +81,23 @@ class SkyModel(SkyDescription):
     def with_means(self) -> SkyModel:
         """The model with means of priors in place of what is marginalised; itself where nothing is."""
         return with_means(self)
+
+    def at(self, values: Mapping[str, float]) -> SkyModel:
+        """The model with numbers in place of the priors of its sources and images.
+
+        What belongs to the instrument and the noise stays as it is, and constraints are left out.
+
+        Parameters
+        ----------
+        values : mapping of str to float
+            By name of the parameter, in the unit of its prior: such as those of the best fit.
+
+        Raises
+        ------
+        ModelError
+            A parameter of a source or an image has no value.
+        """
+        return at_values(self, values)
 
     def bind(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from biro.models.errors import ModelError
@@ -62,31 +63,40 @@ def read_sky(path: str | Path) -> SkyModel:
     ModelError
         No such file, or none of these.
     """
+    return reader_of(path)(path)
+
+
+def reader_of(path: str | Path) -> Callable[[str | Path], SkyModel]:
+    """The function by which `read_sky` reads a text: `read_model`, `read_bbs` or another one.
+
+    Raises
+    ------
+    ModelError
+        No such file, or numbers that several programs write.
+    """
     path = Path(path)
     if path.suffix.lower() == ".toml":
-        return read_model(path)
+        return read_model
     text = read_text(path)
-    if is_text_catalogue(text):
-        return read_catalogue(path)
-    if is_tigger_html(text):
-        return read_tigger_html(path)
-    if is_tigger(text):
-        return read_tigger(path)
-    if is_difmap(text) or path.suffix.lower() in (".mod", ".mfit"):
-        return read_difmap(path)
-    if is_oskar(text) or path.suffix.lower() == ".osm":
-        return read_oskar(path)
+    ends = path.suffix.lower()
+    told = (
+        (is_text_catalogue(text), read_catalogue),
+        (is_tigger_html(text), read_tigger_html),
+        (is_tigger(text), read_tigger),
+        (is_difmap(text) or ends in (".mod", ".mfit"), read_difmap),
+        (is_oskar(text) or ends == ".osm" or is_oskar_named(text), read_oskar),
+    )
+    for is_it, reader in told:
+        if is_it:
+            return reader
     if is_numbers(text):
         raise ModelError(
             f"{path}: holds numbers alone, which several programs write; let its name end in .osm (OSKAR) "
             "or .mod (difmap)"
         )
-    if is_oskar_named(text):
-        return read_oskar(path)
     head = [line.lower().replace(" ", "") for line in text.splitlines()[:200]]
-    if any("format=" in line or "=format" in line for line in head):
-        return read_bbs(path)
-    return read_model(path)
+    is_bbs = any("format=" in line or "=format" in line for line in head)
+    return read_bbs if is_bbs else read_model
 
 
 def write_sky(model: SkyModel, path: str | Path) -> None:
