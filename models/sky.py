@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 from collections.abc import Mapping, Sequence
 
@@ -11,13 +12,15 @@ from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
-from biro.models.components.fixed import at_values
+from biro.models.components.image_term import ImageTerm
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import RESERVED
+from biro.models.components.source import RESERVED, Source
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import strict
+from biro.models.quantities.parameter import Fixed
+from biro.models.quantities.prior import Prior
+from biro.models.quantities.strict import Entry, strict
 
 
 @strict
@@ -97,7 +100,8 @@ class SkyModel(SkyDescription):
         ModelError
             A parameter of a source or an image has no value.
         """
-        return at_values(self, values)
+        sources, images = ([_at(one, values) for one in some] for some in (self.sources, self.images))
+        return dataclasses.replace(self, sources=sources, images=images, constraints=())
 
     def bind(
         self,
@@ -135,3 +139,27 @@ class SkyModel(SkyDescription):
             Something that only Python can say: a frozen scipy distribution, a function.
         """
         return to_toml(self)
+
+
+def _at(part: Source | ImageTerm, values: Mapping[str, float]) -> Source | ImageTerm:
+    given = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    # The arguments of a user's own function are parameters of the source itself.
+    own = ("parameters", "angles")
+    changed = {
+        key: _fixed(value, part.name if key in own else f"{part.name}.{key}", values)
+        for key, value in given.items()
+    }
+    return dataclasses.replace(part, **changed)
+
+
+def _fixed(value: Entry, name: str, values: Mapping[str, float]) -> Entry:
+    if isinstance(value, Prior):
+        if name not in values:
+            raise ModelError(f"{name}: there is no value of this parameter")
+        return Fixed(float(values[name]), value.unit)
+    if isinstance(value, tuple):
+        names = [name] if len(value) == 1 else [f"{name}[{i}]" for i in range(len(value))]
+        return tuple(_fixed(one, each, values) for one, each in zip(value, names, strict=True))
+    if isinstance(value, Mapping):
+        return {key: _fixed(one, f"{name}.{key}", values) for key, one in value.items()}
+    return value

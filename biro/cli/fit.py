@@ -102,6 +102,7 @@ def fit(
     """
     from biro.errors import InputError
     from biro.likelihood.likelihood import Likelihood
+    from biro.list_priors import with_marked
     from biro.many_fits.fit_each import fit_each
     from biro.many_fits.one_fit import lines_before
     from biro.ranks.world import world
@@ -109,7 +110,6 @@ def fit(
     from biro.run.facts import asked_precision, check_saved, observed_facts
     from biro.samplers.sampling import sample
     from biro.sky_files import read_sky
-    from biro.source_finding.list_priors import with_marked
 
     comm = world()
     options = keyword_options(set_option or [])

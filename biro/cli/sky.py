@@ -131,10 +131,10 @@ def convert(
     Of a run, sources get the values of its best fit or the medians; OUT is a list or a model file.
     """
     from biro.errors import InputError
+    from biro.list_priors import scales_of, with_priors
     from biro.models import write_sky
     from biro.reading import read
     from biro.sky_files import is_component_list, read_sky
-    from biro.source_finding.list_priors import scales_of, with_priors
 
     refuse_existing([out], overwrite)
     if free != bool(data):
