@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 from biro.errors import BiroError, ModelError
@@ -15,6 +16,7 @@ from biro.files.foreign_text import visible, visible_line
 from biro.measurement_set.component_list import read_component_list
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files import read_sky as read_text_sky
+from biro.models.files import reader_of
 from biro.models.files.catalogue import Columns, from_columns, is_catalogue
 from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
@@ -61,6 +63,12 @@ def _read(place: Path) -> SkyModel:
     if start.startswith((FITS_START, GZIP_START)):
         return _read_fits(place)
     return read_text_sky(place)
+
+
+def text_reader(path: Path) -> Callable[[str | Path], SkyModel] | None:
+    """What reads a text file, `biro.models.files.reader_of`; None for FITS and folders."""
+    is_folder, start = ask_storage(path, TIME_LIMIT, "looking at it", lambda: _look(path))
+    return None if is_folder or start.startswith((FITS_START, GZIP_START)) else reader_of(path)
 
 
 def is_component_list(folder: Path) -> bool:

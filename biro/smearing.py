@@ -153,12 +153,12 @@ def smearing_of(part: Partition) -> Smearing:
     Rows that were integrated for a part of their interval (EXPOSURE) are averages over so long about the time
     that their uvw are of (TIME_CENTROID), as if that part were in one piece.
     """
-    declination, pole_angle = pole_of_date(float(part.time.mean()), basis(part.phase_centre))
+    declination, pole_angle = pole_of_date(part.time.mean(keepdims=True), basis(part.phase_centre))
     return Smearing(
-        declination,
+        float(declination[0]),
         np.zeros(part.n_row) if "interval" in part.guessed else part.averaged_over,
         np.zeros(part.n_chan) if "chan_width" in part.guessed else part.chan_width,
-        pole_angle=pole_angle,
+        pole_angle=float(pole_angle[0]),
     )
 
 

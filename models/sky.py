@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from biro.models.bound.marginalised import check_marginalised, with_means
 from biro.models.bound.model import BoundModel
@@ -11,12 +12,15 @@ from biro.models.bound.prior.implied import Implied
 from biro.models.bound.slots import Slots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
+from biro.models.components.image_term import ImageTerm
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import RESERVED
+from biro.models.components.source import RESERVED, Source
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
-from biro.models.quantities.strict import strict
+from biro.models.quantities.parameter import Fixed
+from biro.models.quantities.prior import Prior
+from biro.models.quantities.strict import Entry, strict
 
 
 @strict
@@ -33,6 +37,8 @@ class SkyModel(SkyDescription):
         For spectra of sources that give none of their own.
     centre : text "ra dec", or (ra, dec) in rad, optional
         Where east and north offsets start; default the phase centre of the first partition.
+    centre_error : angle, optional
+        A phase centre of the data that is closer to `centre` is equal to it: offsets start there.
     beam : Cos3Beam, GaussianBeam, AiryBeam, or a beam of Jones matrices, optional
         These are FitsBeam, KatBeam, DishBeam, ZernikeBeam, EveryBeam and FunctionBeam.
     pointing : Pointing, optional
@@ -79,6 +85,24 @@ class SkyModel(SkyDescription):
         """The model with means of priors in place of what is marginalised; itself where nothing is."""
         return with_means(self)
 
+    def at(self, values: Mapping[str, float]) -> SkyModel:
+        """The model with numbers in place of the priors of its sources and images.
+
+        What belongs to the instrument and the noise stays as it is, and constraints are left out.
+
+        Parameters
+        ----------
+        values : mapping of str to float
+            By name of the parameter, in the unit of its prior: such as those of the best fit.
+
+        Raises
+        ------
+        ModelError
+            A parameter of a source or an image has no value.
+        """
+        sources, images = ([_at(one, values) for one in some] for some in (self.sources, self.images))
+        return dataclasses.replace(self, sources=sources, images=images, constraints=())
+
     def bind(
         self,
         partitions: Sequence[PartitionView],
@@ -115,3 +139,27 @@ class SkyModel(SkyDescription):
             Something that only Python can say: a frozen scipy distribution, a function.
         """
         return to_toml(self)
+
+
+def _at(part: Source | ImageTerm, values: Mapping[str, float]) -> Source | ImageTerm:
+    given = {field.name: getattr(part, field.name) for field in dataclasses.fields(part)}
+    # The arguments of a user's own function are parameters of the source itself.
+    own = ("parameters", "angles")
+    changed = {
+        key: _fixed(value, part.name if key in own else f"{part.name}.{key}", values)
+        for key, value in given.items()
+    }
+    return dataclasses.replace(part, **changed)
+
+
+def _fixed(value: Entry, name: str, values: Mapping[str, float]) -> Entry:
+    if isinstance(value, Prior):
+        if name not in values:
+            raise ModelError(f"{name}: there is no value of this parameter")
+        return Fixed(float(values[name]), value.unit)
+    if isinstance(value, tuple):
+        names = [name] if len(value) == 1 else [f"{name}[{i}]" for i in range(len(value))]
+        return tuple(_fixed(one, each, values) for one, each in zip(value, names, strict=True))
+    if isinstance(value, Mapping):
+        return {key: _fixed(one, f"{name}.{key}", values) for key, one in value.items()}
+    return value

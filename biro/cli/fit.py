@@ -46,7 +46,13 @@ log = logging.getLogger(__name__)
 @takes_reading_options()
 def fit(
     obs: ObservedSets,
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL",
+            help="Sky model with priors (TOML); or a list: numbers of difmap marked with v are fitted.",
+        ),
+    ],
     run: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
     ],
@@ -96,17 +102,18 @@ def fit(
     """
     from biro.errors import InputError
     from biro.likelihood.likelihood import Likelihood
+    from biro.list_priors import with_marked
     from biro.many_fits.fit_each import fit_each
     from biro.many_fits.one_fit import lines_before
-    from biro.models import read_model
     from biro.ranks.world import world
     from biro.reading import read
     from biro.run.facts import asked_precision, check_saved, observed_facts
     from biro.samplers.sampling import sample
+    from biro.sky_files import read_sky
 
     comm = world()
     options = keyword_options(set_option or [])
-    sky = read_model(model)
+    sky = read_sky(model)
     of_likelihood: dict[str, Any] = {
         "backend": backend.value,
         "precision": precision.value,
@@ -138,6 +145,7 @@ def fit(
     if workers is not None:
         raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
     observation = read(obs, **reading, comm=comm, cache=cache)
+    sky = with_marked(sky, model, observation)
     asked = of_likelihood["precision"] = asked_precision(precision.value, run)
     likelihood = Likelihood(observation, sky, **of_likelihood, comm=comm)
     say(_problem_text(likelihood, backend.value))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, cast
 
@@ -13,6 +14,13 @@ from biro.cli.guard import guard, refuse_existing, say
 if TYPE_CHECKING:
     from biro.cli.options import Frame
     from biro.models import SkyModel
+
+
+class Values(StrEnum):
+    """Which values of a run."""
+
+    best = "best"
+    median = "median"
 
 
 @dataclass(frozen=True)
@@ -71,9 +79,31 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
     return NamedSky(read_model(path / "model.toml"), best, chosen)
 
 
+def read_found(run: Path, at: Values) -> SkyModel:
+    """The sky model of a run with numbers in place of the priors of its sources.
+
+    Raises
+    ------
+    InputError, ModelError, RunError
+        As `read_sky_or_run`.
+    """
+    from biro.posterior.posterior import Posterior
+
+    found = read_sky_or_run(run, None)
+    values = found.values
+    if at is Values.median:
+        table = Posterior.load(run / "posterior.nc").summary()
+        values = {name: table[name].median for name in values}
+    assert found.model is not None  # a run has one
+    return found.model.at(values)
+
+
 @guard
 def convert(
-    sky: Annotated[Path, typer.Argument(metavar="SKY", help="Model file or component list, of any format.")],
+    sky: Annotated[
+        Path,
+        typer.Argument(metavar="SKY", help="Model file, component list of any format, or run directory."),
+    ],
     out: Annotated[
         Path,
         typer.Argument(
@@ -84,14 +114,39 @@ def convert(
     apparent: Annotated[
         bool, typer.Option("--apparent", help="Fluxes are apparent: no source is seen through a beam.")
     ] = False,
+    at: Annotated[
+        Values, typer.Option(help="Of a run: the sample of highest likelihood, or the medians.")
+    ] = Values.best,
+    free: Annotated[
+        bool, typer.Option("--free", help="Write priors: around fluxes, positions, sizes and angles.")
+    ] = False,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option("--data", metavar="OBS", help="Of --free: data whose beam and noise the priors have."),
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Write a sky model or component list in another format."""
+    """Write a sky model, a component list, or what a run found, in another format.
+
+    Of a run, sources get the values of its best fit or the medians; OUT is a list or a model file.
+    """
+    from biro.errors import InputError
+    from biro.list_priors import scales_of, with_priors
     from biro.models import write_sky
-    from biro.sky_files import read_sky
+    from biro.reading import read
+    from biro.sky_files import is_component_list, read_sky
 
     refuse_existing([out], overwrite)
-    model = read_sky(sky, beam=not apparent)
+    if free != bool(data):
+        raise InputError("--free and --data go together: priors need the beam and the noise of data")
+    if sky.is_dir() and not is_component_list(sky):
+        if apparent:
+            raise InputError("--apparent is of a list: a run knows through which beam its sources are seen")
+        model = read_found(sky, at)
+    else:
+        model = read_sky(sky, beam=not apparent)
+    if data:
+        model = with_priors(model, *scales_of(read(data)))
     write_sky(model, out)
     n_source = len(model.sources)
     say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")

@@ -37,7 +37,7 @@ def ut1_and_pole(day: Array) -> tuple[Array, Array, Array]:
     return ut1_utc, pole_x, pole_y
 
 
-def pole_of_date(time: float, axes: Array) -> tuple[float, float]:
+def pole_of_date(time: Array, axes: Array) -> tuple[Array, Array]:
     """Declination of a direction and position angle of the celestial pole, both of date, rad.
 
     The pole about which the Earth turns is that of IAU 2006/2000A, with precession and nutation (third row
@@ -46,24 +46,29 @@ def pole_of_date(time: float, axes: Array) -> tuple[float, float]:
 
     Parameters
     ----------
-    time : float, s
+    time : float64 (n_time,), s
         MJD.
     axes : float64 (3, 3)
         As those of `aberrated`.
 
     Returns
     -------
-    declination : float
-    pole_angle : float
+    declination : float64 (n_time,)
+    pole_angle : float64 (n_time,)
         From the axis to the north through that to the east.
     """
     import erfa
 
-    day = time / DAY if FIRST_DAY <= time / DAY <= LAST_DAY else erfa.DJM00
-    east, north, towards = aberrated(axes, np.array([erfa.DJM0]), np.array([day]))[0]
-    pole = erfa.pnm06a(erfa.DJM0, day)[2]
-    declination = np.arcsin(np.clip(towards @ pole, -1.0, 1.0))
-    return float(declination), float(np.arctan2(east @ pole, north @ pole))
+    day = np.where(is_date(time), time / DAY, erfa.DJM00)
+    east, north, towards = np.moveaxis(aberrated(axes, np.full(day.shape, erfa.DJM0), day), 1, 0)
+    pole = erfa.pnm06a(erfa.DJM0, day)[:, 2]
+    along_east, along_north, sin_dec = (np.sum(axis * pole, axis=-1) for axis in (east, north, towards))
+    return np.arcsin(np.clip(sin_dec, -1.0, 1.0)), np.arctan2(along_east, along_north)
+
+
+def is_date(time: Array) -> NDArray[np.bool_]:
+    """Whether times (MJD, s) are dates for which precession and the Earth's velocity are known."""
+    return np.asarray((time >= FIRST_DAY * DAY) & (time <= LAST_DAY * DAY))
 
 
 def aberrated(axes: Array, tt1: Array, tt2: Array) -> Array:

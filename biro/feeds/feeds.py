@@ -9,13 +9,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
+from biro.feeds.earth import is_date, pole_of_date
 from biro.feeds.mounts import mount_angles
 from biro.feeds.parallactic import apparent_place
 from biro.formatting import first_few
 from biro.models.components.antenna_terms.feeds import MOUNTS, NASMYTH, mount_kind
-from biro.models.components.direction import north_bearing
+from biro.models.components.direction import basis, north_bearing
 
 Array = NDArray[np.float64]
+SMALLEST_TURN = 1e-5
+"""Changes of the angle of an equatorial mount, rad, below which it is taken as constant: 2 arcsec."""
 SAME_TIME = 1e-3
 """Seconds by which the time of a given angle may differ from that of the data."""
 
@@ -212,13 +215,27 @@ class FeedAngles:
         self._refuse_unknown([(self.antenna_names[i], kinds[i]) for i in index])
         found = np.zeros((self.time.size, len(self.antenna_names)))
         turning = np.array([i for i in index if kinds[i] != "equatorial"], dtype=np.int64)
+        time = self.time + self.utc_offset
+        if turning.size < index.size:
+            found[:, index] = self._pole_angle(time, centre)
         if turning.size:
-            time = self.time + self.utc_offset
             place = apparent_place(time, centre, self.positions[turning])
             found[:, turning] = mount_angles(place, [kinds[i] for i in turning])
         if centre != self.phase_centre:
             found[:, index] += north_bearing(centre, self.phase_centre)
         return found
+
+    @staticmethod
+    def _pole_angle(time: Array, centre: tuple[float, float]) -> Array:
+        """Angle of equatorial mounts, which stand along the pole of date, (n_time or 1, 1), rad.
+
+        Arrays without real dates get 0. Changes that nothing can measure are left out, for what is constant
+        in time is cheaper.
+        """
+        if not is_date(time).all():
+            return np.zeros((1, 1))
+        _, found = pole_of_date(time, basis(centre))
+        return found[:, None] if np.ptp(found) > SMALLEST_TURN else np.full((1, 1), found.mean())
 
     def kinds(self, mounts: Mapping[str, str] | None = None) -> list[str]:
         """The kind of mount of each antenna, with those that a model gives."""

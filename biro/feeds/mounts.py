@@ -12,7 +12,7 @@ from biro.feeds.parallactic import ApparentPlace
 Array = NDArray[np.float64]
 ANGLES: Mapping[str, Callable[[ApparentPlace], Array]] = {
     "alt-az": lambda place: place.parallactic_angle,
-    "equatorial": lambda place: np.zeros_like(place.hour_angle),
+    "equatorial": lambda place: place.pole_angle + np.zeros_like(place.hour_angle),
     "nasmyth-right": lambda place: place.parallactic_angle + place.elevation,
     "nasmyth-left": lambda place: place.parallactic_angle - place.elevation,
     "x-y": lambda place: place.east_west_angle,

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.feeds.earth import ut1_and_pole
+from biro.feeds.earth import pole_of_date, ut1_and_pole
+from biro.models.components.direction import basis
 
 Array = NDArray[np.float64]
 DAY = 86400.0
@@ -31,38 +32,42 @@ class ApparentPlace:
         Above the horizon of the ellipsoid.
     latitude : float64 (n_antenna,), rad
         Geodetic, of the WGS84 ellipsoid.
+    pole_angle : float64 (n_time, 1), rad
+        Position angle of the pole of date from the ICRS north: `earth.pole_of_date`.
     """
 
     hour_angle: Array
     declination: Array
     elevation: Array
     latitude: Array
+    pole_angle: Array
 
     @property
     def parallactic_angle(self) -> Array:
-        """Position angle of the zenith, north through east, float64 (n_time, n_antenna), rad, -pi .. pi.
+        """Position angle of the zenith, ICRS north through east, float64 (n_time, n_antenna), rad.
 
-            q = atan2(sin H cos lat, sin lat cos dec - cos lat sin dec cos H)
+            q = atan2(sin H cos lat, sin lat cos dec - cos lat sin dec cos H) + pole_angle
 
-        with hour angle H and declination of date and the geodetic latitude (physics: section 6).
+        with hour angle H and declination of date and the geodetic latitude (physics: section 6): the first
+        term is from the north of date, and l, m, Q and U are relative to the ICRS north.
         """
         sin_dec, cos_dec = np.sin(self.declination), np.cos(self.declination)
         sin_lat, cos_lat = np.sin(self.latitude), np.cos(self.latitude)
         east = np.sin(self.hour_angle) * cos_lat
         north = sin_lat * cos_dec - cos_lat * sin_dec * np.cos(self.hour_angle)
-        return np.asarray(np.arctan2(east, north))
+        return np.asarray(np.arctan2(east, north) + self.pole_angle)
 
     @property
     def east_west_angle(self) -> Array:
         """Position angle of the western horizon, the axis of an X-Y mount, (n_time, n_antenna), rad.
 
-            q = atan2(-cos H, -sin H sin dec)
+            q = atan2(-cos H, -sin H sin dec) + pole_angle
 
-        as casacore's MSDerivedValues has it. The eastern end of the axis would add half a turn, which is a
-        change of sign of what the antenna measures.
+        whose first term is that of casacore's MSDerivedValues. The eastern end of the axis would add half a
+        turn, which is a change of sign of what the antenna measures.
         """
         south = np.sin(self.hour_angle) * np.sin(self.declination)
-        return np.asarray(np.arctan2(-np.cos(self.hour_angle), -south))
+        return np.asarray(np.arctan2(-np.cos(self.hour_angle), -south) + self.pole_angle)
 
 
 def apparent_place(time: Array, direction: tuple[float, float], positions: Array) -> ApparentPlace:
@@ -107,4 +112,5 @@ def apparent_place(time: Array, direction: tuple[float, float], positions: Array
         _, zenith, hour_angle, declination, _ = erfa.atio13(
             cirs_ra[:, None], cirs_dec[:, None], *earth, longitude, latitude, height, *pole, *air
         )
-    return ApparentPlace(hour_angle, declination, 0.5 * np.pi - zenith, latitude)
+    _, pole_angle = pole_of_date(day * DAY, basis(direction))
+    return ApparentPlace(hour_angle, declination, 0.5 * np.pi - zenith, latitude, pole_angle[:, None])

@@ -10,6 +10,7 @@ from biro.errors import MeasurementSetError, ModelError
 from biro.files.foreign_text import visible_line
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
+from biro.models.components.source import PHASE_CENTRE
 from biro.models.files.components import Component, as_ellipse, to_model
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.units import FLUX, FREQUENCY, factor
@@ -24,8 +25,9 @@ TERMS = {"Constant": 0, "Spectral Index": 1, "Power Logarithmic Polynomial": Non
 def read_component_list(path: str | os.PathLike[str], time_limit: float = 30.0) -> SkyModel:
     """The components of a list that CASA's tool `componentlist` has saved, as a model without priors.
 
-    Points and Gaussians with constant spectra, spectral indices or polynomials of logarithms. Frequencies
-    are taken as they are, whatever frame they are in.
+    Points and Gaussians with constant spectra, spectral indices or polynomials of logarithms. Position angles
+    are from the north of the phase centre, as CASA predicts them. Frequencies are taken as they are, whatever
+    frame they are in.
 
     Parameters
     ----------
@@ -87,6 +89,7 @@ def _component(number: int, row: Mapping[str, object]) -> Component:
         terms=(terms,) * 4,
         ref_freq=ref_freq if terms else None,
         shape=_shape(row),
+        frame=PHASE_CENTRE,
     )
 
 

@@ -34,7 +34,7 @@ class FoundSource:
         The error is that for noise as large, and as coherent, as the residuals.
     position_err : float, rad
     emaj, emin, pa : float, rad
-        FWHM and position angle; 0 for a point.
+        FWHM, and position angle from the north at the source; 0 for a point.
     spectral_index, spectral_index_err : float
         0 where the data cover too narrow a band to fit one.
     """

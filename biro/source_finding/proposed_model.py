@@ -79,29 +79,29 @@ def _reach(source: FoundSource, beam_size: float) -> float:
 def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> PointSource | GaussianSource:
     reach = _reach(source, beam_size)
     quantities: Quantities = {
-        "east": _around(source.east, reach, angle),
-        "north": _around(source.north, reach, angle),
-        "I": _around(source.flux, max(0.5 * source.flux, 10.0 * source.flux_err), flux, positive=True),
+        "east": around(source.east, reach, angle),
+        "north": around(source.north, reach, angle),
+        "I": around(source.flux, max(0.5 * source.flux, 10.0 * source.flux_err), flux, positive=True),
     }
     if source.spectral_index_err:
         sd = max(0.5, 5.0 * source.spectral_index_err)
-        quantities["spectral_index"] = Normal(_rounded(source.spectral_index, 0.01), _rounded(sd, 0.01))
+        quantities["spectral_index"] = Normal(rounded(source.spectral_index, 0.01), rounded(sd, 0.01))
     if source.kind == "point":
         return PointSource(source.name, **quantities)
     largest = max(3.0 * source.emaj, beam_size)
     if source.kind == "circle":
-        size = _around(0.5 * largest, 0.5 * largest, angle, positive=True)
+        size = around(0.5 * largest, 0.5 * largest, angle, positive=True)
         return GaussianSource(source.name, **quantities, fwhm=size)
     pa = float(np.round(np.rad2deg(source.pa)))
     quantities |= {
-        "emaj": _around(0.5 * largest, 0.5 * largest, angle, positive=True),
+        "emaj": around(0.5 * largest, 0.5 * largest, angle, positive=True),
         "ratio": Uniform(MIN_RATIO, 1.0),
         "pa": Uniform(pa - 90.0, pa + 90.0, "deg"),
     }
     return GaussianSource(source.name, **quantities)
 
 
-def _around(value: float, reach: float, unit: Unit, *, positive: bool = False) -> Uniform:
+def around(value: float, reach: float, unit: Unit, *, positive: bool = False) -> Uniform:
     """A uniform prior within `reach` of a value, with three figures of the reach."""
     step = 10.0 ** (np.floor(np.log10(reach / unit.size)) - 2.0)
     low, high = (
@@ -109,12 +109,12 @@ def _around(value: float, reach: float, unit: Unit, *, positive: bool = False) -
         np.ceil((value + reach) / unit.size / step) * step,
     )
     return Uniform(
-        max(0.0, _rounded(low, step)) if positive else _rounded(low, step),
-        _rounded(high, step),
+        max(0.0, rounded(low, step)) if positive else rounded(low, step),
+        rounded(high, step),
         unit.name,
     )
 
 
-def _rounded(value: float, step: float) -> float:
+def rounded(value: float, step: float) -> float:
     """A number rounded to the digit of a step that is a power of ten."""
     return float(round(value, max(0, -int(np.floor(np.log10(step))))))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.images.imager import Imager, ImagingOptions
 from biro.models import SkyModel
+from biro.models.bound.positions.bearing import bearing
 from biro.observation.observation import Observation
 from biro.simulation.prediction import predict
 from biro.source_finding.beam_factors import SeenThrough, seen_through
@@ -274,6 +275,8 @@ class Search:
             n = n_param(component, self.data.spectral)
             errors, i = sigma[i : i + n], i + n
             emaj, emin, pa = component.shape
+            if component.kind == "ellipse":  # components count it from the north of the phase centre
+                pa = (pa - float(bearing(np.array(component.lm), self.centre[1]))) % np.pi
             sources.append(
                 FoundSource(
                     name="",

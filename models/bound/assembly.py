@@ -15,6 +15,7 @@ from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.light_curves import KnotTable
 from biro.models.bound.memory import Reused
+from biro.models.bound.positions.bearing import TurnedShapes
 from biro.models.bound.positions.places import Frame, Places
 from biro.models.bound.shapes.profiles import Profiles
 from biro.models.bound.si_values import ArrayOfValues, Constant, Gathered, SIValues, fold_constants
@@ -87,7 +88,7 @@ class OfPartition(NamedTuple):
 class Assembly:
     """The sources of some partitions for a batch of parameter vectors.
 
-    Brightness, spectra and shapes are the same arrays for all partitions, positions for those with one
+    Brightness and spectra are the same arrays for all partitions, positions and shapes for those with one
     phase centre and, where sources move, one time, pointing errors for those with the same antennas and
     times, and brightness with knots for those with the same times.
 
@@ -146,6 +147,7 @@ class Assembly:
             )
         frames = list(dict.fromkeys(each.frame for each in partitions))
         self._positions = Places(layout, resolved, values, frames, origin, start)
+        self._turned = TurnedShapes(layout, resolved, self._shape, frames)
         pointings = list(dict.fromkeys(each.pointing for each in partitions))
         self._pointings = [
             fold_constants(resolved, values, partial(PointingErrors, slots)) if slots is not None else None
@@ -201,7 +203,7 @@ class Assembly:
         They must not be written into."""
         lm = self._positions(values)
         stokes = [step(values) for step in self._stokes]
-        terms, shape = [step(values) for step in self._terms], self._shape(values)
+        terms, shape = [step(values) for step in self._terms], self._turned(values, lm)
         scale = self._scale(values) if self._kind is not None else None
         profile = self._profile(values) if self._profile is not None else None
         template = self._template(values) if self._template is not None else None
@@ -218,7 +220,7 @@ class Assembly:
                     self._ref_freq,
                     terms[key[5]],
                     self._log_spectrum,
-                    shape,
+                    shape[key[0]],
                     self._beam(values, scale, key),
                     polarised=self._polarised,
                     template_scale=template[..., 0] if template is not None else None,
@@ -250,7 +252,8 @@ class Assembly:
         lm = self._positions.push_forward(values, changes)
         stokes = [step.push_forward(values, changes) for step in self._stokes]
         terms = [step.push_forward(values, changes) for step in self._terms]
-        shape = self._shape.push_forward(values, changes)
+        places = self._positions(values) if self._turned.follows_positions else []
+        shape = self._turned.push_forward(values, changes, places, lm)
         template, scale = pushed(self._template), pushed(self._scale if self._kind is not None else None)
         profile = pushed(self._profile)
         faraday = pushed(self._faraday)
@@ -261,7 +264,7 @@ class Assembly:
                 lm[i_frame],
                 stokes[i_knots],
                 terms[i_doppler],
-                shape,
+                shape[i_frame],
                 beam_scale=scale,
                 pointing=pushed(self._pointings[i_pointing]),
                 turn=pushed(self._turns[i_terms]),
@@ -284,9 +287,11 @@ class Assembly:
         """
         into = np.zeros((len(values), self._values.n_free))
         lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
+        by_pa = np.zeros((*lm.shape[:2], self._turned.n_shape))
         of_antennas: dict[Terms, NDArray[np.complex128]] = {}
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
+            by_pa[key[0]] += factor[:, None] * gradient.shape[..., 2]
             for step, slopes in self._steps(key, gradient):
                 if isinstance(step, Constant):
                     continue
@@ -298,6 +303,8 @@ class Assembly:
                 of_antennas[antennas] = (
                     of_antennas[antennas] + by_jones if antennas in of_antennas else by_jones
                 )
+        if self._turned.follows_positions:
+            self._turned.pull_back(self._positions(values), by_pa, lm)
         self._positions.pull_back(values, lm, into)
         for step, slopes in sums.items():
             step.pull_back(values, slopes, into)

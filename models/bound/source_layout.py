@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.light_curves import Curve
 from biro.models.bound.positions.motion import MotionSlots, limits_of, motion_slots, moving
-from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, Combination, Weight, parts
+from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, ROUND, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
@@ -16,7 +16,7 @@ from biro.models.components.light_curve import Times
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.shaped import Limits, ShapedSource
 from biro.models.components.sky import SkyDescription
-from biro.models.components.source import DIMENSIONS, GaussianSource, Source, si_value
+from biro.models.components.source import DIMENSIONS, LOCAL, GaussianSource, Source, si_value
 from biro.models.components.spectrum import STOKES
 from biro.models.errors import ModelError
 from biro.models.quantities import units
@@ -73,6 +73,10 @@ class SourceLayout:
         Frame of the velocities of each source's line; empty where that is the frame of the data.
     shape : int (n_gaussian + n_profile, 3)
         emaj, emin or ratio, pa; `by_ratio`, as long, tells which.
+    has_angle, is_local : bool, as long
+        Whether a shape looks different when it is turned; whether its angles are from the source's own north.
+    turns_north : int (n,)
+        Rows of `shape` for which both are true.
     blur : int (n_gaussian + n_profile,)
         Full width of a circle that a Gaussian is convolved with.
     profiles : ProfileTables
@@ -103,6 +107,9 @@ class SourceLayout:
         self.moving = moving(self.motions)
         self.shape = np.array([table.shape for table in shaped], dtype=np.int64).reshape(-1, 3)
         self.by_ratio = np.array([table.by_ratio for table in shaped], dtype=bool)
+        self.has_angle = np.array([_has_angle(table) for table in shaped], dtype=bool)
+        self.is_local = np.array([table.local for table in shaped], dtype=bool)
+        self.turns_north = np.flatnonzero(self.has_angle & self.is_local)
         self.blur = np.array([table.blur for table in shaped], dtype=np.int64)
         self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
         self.limits = [limit for table in tables for limit in table.limits]
@@ -189,6 +196,11 @@ def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_Source
     return parts(table, source, slots) if isinstance(source, ShapedSource) else [table]
 
 
+def _has_angle(table: _SourceSlots) -> bool:
+    """Whether a source looks different when it is turned."""
+    return table.shape[0] != table.shape[1] or table.kind not in ROUND
+
+
 def _curve(source: int, table: _SourceSlots) -> Curve:
     """The knots of a source; what has one value has the same at all knots."""
     assert table.times is not None
@@ -205,6 +217,7 @@ class _SourceSlots:
     shape: list[int]
     by_ratio: bool = False
     turns: bool = False
+    local: bool = False
     blur: int = ZERO
     numbers: tuple[Combination, ...] = ()
     weight: Weight | None = None
@@ -227,6 +240,8 @@ class _SourceSlots:
             self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)
         self.circular = self._one(source, "v_fraction", slots) if source.v_fraction is not None else None
         self.spectrum = SpectrumSlots(source, ref_freq, slots)
+        if isinstance(source, ShapedSource | GaussianSource):
+            self.local = source.frame == LOCAL
         if isinstance(source, GaussianSource):
             self._shape(source, slots)
 

@@ -57,6 +57,12 @@ def radec_to_lm(ra: float, dec: float, origin: Centre) -> tuple[float, float]:
     return float(np.cos(dec) * np.sin(turn)), float(np.sin(dec - dec0) + bulge * np.sin(dec0))
 
 
+def separation(one: Centre, other: Centre) -> float:
+    """Angle between two directions (ra, dec), rad; exact for small ones, too."""
+    bulge = np.cos(one[1]) * np.cos(other[1]) * np.sin((one[0] - other[0]) / 2) ** 2
+    return float(2 * np.arcsin(np.sqrt(min(1.0, np.sin((one[1] - other[1]) / 2) ** 2 + bulge))))
+
+
 def parse_direction(value: object) -> Centre:
     """Radians of "12h29m06.7s +02d03m08.6s", "12:29:06.7 +02:03:08.6", "187.28 deg 2.05 deg", or a pair.
 

@@ -12,17 +12,17 @@ from biro.models.components.antenna_terms.ionosphere import Ionosphere
 from biro.models.components.antenna_terms.leakage import Leakage
 from biro.models.components.beam import BEAMS, AiryBeam, Cos3Beam, GaussianBeam, Pointing
 from biro.models.components.constraint import read_constraints
-from biro.models.components.direction import Centre, parse_direction
+from biro.models.components.direction import Centre, parse_direction, separation
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.jones_beam import GRID_BEAMS, FunctionBeam
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
-from biro.models.components.source import Source
+from biro.models.components.source import Source, si_value
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, quantity, read_entry
 from biro.models.quantities.strict import Entry, short_repr
-from biro.models.quantities.units import FREQUENCY
+from biro.models.quantities.units import ANGLE, FREQUENCY
 
 MAX_SOURCES = 1_000_000
 DEFAULT_NOISE = Noise()
@@ -38,6 +38,7 @@ class SkyDescription:
     images: Entry = ()
     ref_freq: QuantityLike = None
     centre: Entry = None
+    centre_error: QuantityLike = None
     beam: Entry = None
     pointing: Entry = None
     feeds: Entry = None
@@ -56,6 +57,8 @@ class SkyDescription:
             object.__setattr__(self, "ref_freq", ref_freq)
         if self.centre is not None:
             object.__setattr__(self, "centre", read_entry("centre", parse_direction, self.centre))
+        if self.centre_error is not None:
+            object.__setattr__(self, "centre_error", self._read_centre_error())
         self._check_kind("beam", (*BEAMS.values(), *GRID_BEAMS.values(), FunctionBeam))
         self._check_kind("pointing", (Pointing,))
         self._check_kind("feeds", (Feeds,))
@@ -72,6 +75,14 @@ class SkyDescription:
         if not isinstance(self.noise, Noise):
             raise ModelError(f"noise: expected Noise, found {short_repr(self.noise)}")
         object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
+
+    def _read_centre_error(self) -> Fixed:
+        error = read_entry("centre_error", quantity, self.centre_error, ANGLE)
+        if self.centre is None:
+            raise ModelError("centre_error: is that of a centre; give centre")
+        if not isinstance(error, Fixed) or not 0 <= si_value(error, ANGLE) < 1e-3:
+            raise ModelError(f"centre_error: must be 0 .. 1e-3 rad, found {short_repr(self.centre_error)}")
+        return error
 
     @property
     def gains(self) -> tuple[Gain, ...]:
@@ -137,5 +148,12 @@ class SkyDescription:
             raise ModelError(f"{key}: expected {names}, found {short_repr(value)}")
 
     def origin(self, partitions: Sequence[PartitionView]) -> Centre:
-        """Where offsets start, rad."""
-        return self.centre if self.centre is not None else partitions[0].phase_centre
+        """Where offsets start, rad: `centre`, or the phase centre that equals it within `centre_error`."""
+        if self.centre is None:
+            return partitions[0].phase_centre
+        if self.centre_error is not None:
+            error = si_value(self.centre_error, ANGLE)
+            for partition in partitions:
+                if separation(partition.phase_centre, self.centre) <= error:
+                    return partition.phase_centre
+        return tuple(self.centre)

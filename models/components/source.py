@@ -37,6 +37,8 @@ from biro.models.quantities.units import (
 )
 
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+\-]{0,63}\Z")
+LOCAL, PHASE_CENTRE = "source", "phase_centre"
+"""Whose north angles are from: the source's own, or the m axis of the phase centre (physics: section 5)."""
 ROTATION_KEYS = ("rm", "rm_width", "rm_scatter")
 RESERVED = ("noise", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere")
 
@@ -85,6 +87,22 @@ DIMENSIONS: dict[str, Dimension] = {
     "gradient_along": NUMBER,
     "gradient_across": NUMBER,
 }
+
+
+def read_frame(value: object) -> str:
+    """Read whose north the angles of a source are from.
+
+    Raises
+    ------
+    ModelError
+        Neither "source" nor "phase_centre".
+    """
+    if value not in (LOCAL, PHASE_CENTRE):
+        raise ModelError(
+            f'expected "{LOCAL}" (angles from the north at the source) or "{PHASE_CENTRE}" (from that at the '
+            f"phase centre), found {short_repr(value)}"
+        )
+    return str(value)
 
 
 def check_name(name: str) -> None:
@@ -167,6 +185,8 @@ class Source:
             raise ModelError(f"beam: must be true or false, found {short_repr(self.beam)}")
         self._set("orbit", read_orbit)
         self._set("epoch", read_epoch)
+        if hasattr(self, "frame"):
+            self._set("frame", read_frame)
         self._check_position()
         self._check_polarisation()
         self._check_spectrum()
@@ -326,6 +346,9 @@ class GaussianSource(Source):
         A circular Gaussian, without pa.
     pa : angle
         Position angle of the major axis, from north through east.
+    frame : "source" or "phase_centre"
+        Whose north angles are from: that at the source, ICRS (default), or that at the phase centre of the
+        data.
 
     Raises
     ------
@@ -342,6 +365,7 @@ class GaussianSource(Source):
     ratio: QuantityLike = None
     pa: QuantityLike = None
     fwhm: QuantityLike = None
+    frame: Entry = LOCAL
 
     def _check_shape(self) -> None:
         given = [key for key in self.shape_keys if getattr(self, key) is not None]

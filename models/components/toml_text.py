@@ -17,6 +17,7 @@ from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
 from biro.models.components.sky import SkyDescription
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
 from biro.models.quantities.frozen_prior import Frozen
 from biro.models.quantities.parameter import Fixed
@@ -43,13 +44,15 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     sky: dict[str, object] = {}
     if centre is not None:
         sky["centre"] = [f"{centre[0]!r} rad", f"{centre[1]!r} rad"]
+    if model.centre_error is not None:
+        sky["centre_error"] = model.centre_error
     if model.ref_freq is not None:
         sky["ref_freq"] = model.ref_freq
     if sky:
         emit.table("[sky]", sky)
     for source in model.sources:
-        seen = ("name", "beam") if source.beam else ("name",)  # true is not written
-        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, seen))
+        leave = ["name", *["beam"] * source.beam, *["frame"] * (getattr(source, "frame", None) == LOCAL)]
+        emit.table("[[source]]", {"name": source.name, "type": source.type} | _entries(source, tuple(leave)))
     for image in model.images:
         emit.image(image)
     if model.beam is not None:

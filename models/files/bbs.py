@@ -9,6 +9,9 @@ ReferenceFrequency='150e6', ..." or "# (Name, Type, ...) = format". Spectra are 
 and, as in DP3, they act on Stokes I alone; Q, U and V are flat. With a RotationMeasure, Q and U follow I:
 I p cos 2 chi and I p sin 2 chi with p = PolarizedFraction and chi = PolarizationAngle + RM lambda^2, rad,
 or p and chi are found from Q and U at the ReferenceWavelength (m; that of ReferenceFrequency by default).
+
+Orientation is from the m axis of the phase centre, or from the source's own north where OrientationIsAbsolute
+is true (DP3, documentation of makesourcedb).
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from biro.models.components.beam import SPEED_OF_LIGHT
+from biro.models.components.source import LOCAL, PHASE_CENTRE
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
 from biro.models.files.text import naming, read_text, write_text
@@ -35,12 +39,12 @@ _ARCSEC = math.pi / 648000
 _USED = (
     "name", "type", "patch", "ra", "dec", "i", "q", "u", "v", "referencefrequency", "spectralindex",
     "logarithmicsi", "majoraxis", "minoraxis", "orientation", "rotationmeasure", "polarizedfraction",
-    "reftype", "polarizationangle", "referencewavelength",
+    "reftype", "polarizationangle", "referencewavelength", "orientationisabsolute",
 )  # fmt: skip
-_SKIPPED = ("category", "dummy", "orientationisabsolute")
+_SKIPPED = ("category", "dummy")
 _WRITTEN = (
     "Name, Type, Ra, Dec, I, Q, U, V, SpectralIndex, LogarithmicSI, ReferenceFrequency, "
-    "MajorAxis, MinorAxis, Orientation"
+    "MajorAxis, MinorAxis, Orientation, OrientationIsAbsolute"
 )
 _ALIAS = {"spinx": "spectralindex", "reffreq": "referencefrequency"}
 _TRUTH = {
@@ -75,7 +79,7 @@ def _components(text: str) -> list[Component]:
     n_patch = 0
     found = []
     for number, line in enumerate(text.splitlines(), start=1):
-        if columns is None and (named := _format(line)) is not None:
+        if columns is None and (named := format_of(line)) is not None:
             columns = read_entry(f"line {number}", _columns, named)
             continue
         if not line.strip() or line.lstrip().startswith("#"):
@@ -95,7 +99,7 @@ def _components(text: str) -> list[Component]:
     return found
 
 
-def _format(line: str) -> str | None:
+def format_of(line: str) -> str | None:
     """The columns of "Format = ..." or "# (...) = format"; None for other lines."""
     text = line.strip().removeprefix("#").strip()
     first, equals, rest = text.partition("=")
@@ -107,8 +111,8 @@ def _format(line: str) -> str | None:
     return None
 
 
-def _split(text: str) -> list[str]:
-    """Parts between commas that are in no quotes and no brackets."""
+def split_fields(text: str, between: str = ",") -> list[str]:
+    """Parts between commas, or other characters, that are in no quotes and no brackets."""
     parts, start, depth, quote = [], 0, 0, ""
     for i, c in enumerate(text):
         if quote:
@@ -119,7 +123,7 @@ def _split(text: str) -> list[str]:
             depth += 1
         elif c in "])":
             depth -= 1
-        elif c == "," and depth == 0:
+        elif c in between and depth == 0:
             parts.append(text[start:i])
             start = i + 1
     if quote or depth:
@@ -127,7 +131,8 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in (*parts, text[start:])]
 
 
-def _unquoted(text: str) -> str:
+def unquoted(text: str) -> str:
+    """A text without white space and quotes around it."""
     text = text.strip()
     return text[1:-1].strip() if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
@@ -135,7 +140,7 @@ def _unquoted(text: str) -> str:
 def _columns(format_text: str) -> dict[str, tuple[int, str]]:
     """Index and default of each column."""
     columns: dict[str, tuple[int, str]] = {}
-    for index, field in enumerate(_split(format_text)):
+    for index, field in enumerate(split_fields(format_text)):
         name, _, default = field.partition("=")
         key = name.strip().lower()
         key = _ALIAS.get(key, key)
@@ -149,7 +154,7 @@ def _columns(format_text: str) -> dict[str, tuple[int, str]]:
             )
         if key in columns:
             raise ModelError(f"column {short_repr(name.strip())} occurs twice")
-        columns[key] = index, _unquoted(default)
+        columns[key] = index, unquoted(default)
     missing = [key for key in ("ra", "dec", "i") if key not in columns]
     if missing:
         raise ModelError(f"the format lacks {', '.join(missing)}")
@@ -158,10 +163,10 @@ def _columns(format_text: str) -> dict[str, tuple[int, str]]:
 
 def _row(line: str, columns: Mapping[str, tuple[int, str]]) -> dict[str, str]:
     """Text of every known column; the default, or nothing, where it is blank."""
-    parts = _split(line)
+    parts = split_fields(line)
     row = dict.fromkeys(_USED, "")
     for key, (index, default) in columns.items():
-        row[key] = (_unquoted(parts[index]) if index < len(parts) else "") or default
+        row[key] = (unquoted(parts[index]) if index < len(parts) else "") or default
     return row
 
 
@@ -191,7 +196,7 @@ def _component(row: Mapping[str, str]) -> Component:
         axes = _number(row, "majoraxis") * _ARCSEC, _number(row, "minoraxis") * _ARCSEC
         shape = as_ellipse(*axes, math.radians(_number(row, "orientation")))
     stokes = tuple(_number(row, key) for key in "iquv")
-    terms, log_spectrum, ref_freq = _spectrum(row, stokes[0])
+    terms, log_spectrum, ref_freq = spectrum_of(row, stokes[0])
     own: tuple[float, ...] = ()
     if rotation:
         linear = _linear(row, stokes, rotation, (terms, log_spectrum, ref_freq))
@@ -205,6 +210,7 @@ def _component(row: Mapping[str, str]) -> Component:
         log_spectrum=log_spectrum,
         ref_freq=ref_freq,
         shape=shape,
+        frame=LOCAL if _truth(row, "orientationisabsolute", "false") else PHASE_CENTRE,
         rm=rotation,
     )
 
@@ -255,26 +261,24 @@ def _direction(text: str, hours: bool) -> float:
                 f"found {short_repr(text)}"
             )
         angle = number * units.factor(unit, units.ANGLE)
-    if not abs(angle) <= (4 * math.pi if hours else math.pi / 2):
+    if not abs(angle) <= (2 * math.pi * (1 + 1e-12) if hours else math.pi / 2):
         raise ModelError(f"out of range: {short_repr(text)}")
     return angle
 
 
-def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], bool, float | None]:
+def spectrum_of(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], bool, float | None]:
     """Terms for the kernels, whether they are logarithmic, and the reference frequency."""
     inside = row["spectralindex"].strip()
     inside = inside[1:-1] if inside.startswith("[") and inside.endswith("]") else inside
-    texts = [text for text in (_unquoted(part) for part in _split(inside)) if text]
+    texts = [text for text in (unquoted(part) for part in split_fields(inside)) if text]
     terms = np.array([read_entry("spectralindex", parse_float, text) for text in texts])
-    truth = row["logarithmicsi"].lower() or "true"
-    if truth not in _TRUTH:
-        raise ModelError(f"logarithmicsi: true or false, found {short_repr(row['logarithmicsi'])}")
+    logarithmic = _truth(row, "logarithmicsi", "true")
     ref_freq = _number(row, "referencefrequency") if row["referencefrequency"] else None
     if not terms.any():
         return (), True, ref_freq if ref_freq and ref_freq > 0 else None
     if ref_freq is None or not ref_freq > 0:
         raise ModelError("referencefrequency: a spectrum needs a positive one")
-    if _TRUTH[truth]:
+    if logarithmic:
         return tuple(float(t) for t in terms * np.log(10.0) ** -np.arange(terms.size)), True, ref_freq
     if flux == 0:
         raise ModelError(
@@ -282,6 +286,13 @@ def _spectrum(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...], b
             "give the flux at another ReferenceFrequency"
         )
     return tuple(float(t) for t in terms / flux), False, ref_freq
+
+
+def _truth(row: Mapping[str, str], key: str, default: str) -> bool:
+    found = _TRUTH.get(row[key].lower() or default)
+    if found is None:
+        raise ModelError(f"{key}: true or false, found {short_repr(row[key])}")
+    return found
 
 
 def write_bbs(model: SkyModel, path: str | Path) -> None:
@@ -307,6 +318,7 @@ def _line(component: Component) -> str:
     kernel = np.array(component.terms[0])
     written = kernel * np.log(10.0) ** np.arange(kernel.size) if component.log_spectrum else kernel * flux
     emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
+    absolute = "true" if component.frame == LOCAL else "false"
     fields = [
         component.name,
         "GAUSSIAN" if component.shape else "POINT",
@@ -317,9 +329,9 @@ def _line(component: Component) -> str:
         "true" if component.log_spectrum else "false",
         repr(component.ref_freq) if component.ref_freq is not None else "",
         *(
-            (repr(emaj / _ARCSEC), repr(emin / _ARCSEC), repr(math.degrees(pa)))
+            (repr(emaj / _ARCSEC), repr(emin / _ARCSEC), repr(math.degrees(pa)), absolute)
             if component.shape
-            else ("", "", "")
+            else ("", "", "", "")
         ),
     ]
     return ", ".join(fields)

@@ -1,8 +1,8 @@
 """Catalogues of PyBDSF and AEGEAN: tables of fitted Gaussians, from the columns that these programs name.
 
 PyBDSF (`write_catalog`, Gaussians or sources): RA, DEC (deg), Total_flux (Jy), and the sizes without the beam
-DC_Maj, DC_Min, DC_PA (full widths at half maximum in deg, from north through east); it may have Total_Q,
-Total_U, Total_V (Jy) and Spec_Indx, at the frequency that the file states.
+DC_Maj, DC_Min, DC_PA (full widths at half maximum in deg, from the north at the source through east); it may
+have Total_Q, Total_U, Total_V (Jy) and Spec_Indx, at the frequency that the file states.
 
 AEGEAN (components): ra, dec (deg), int_flux (Jy), the sizes as seen a, b (FWHM, arcsec), pa (deg), and the
 beam there, psf_a, psf_b (arcsec), psf_pa (deg), which is taken out of the size.
@@ -20,7 +20,7 @@ from pathlib import Path
 
 from biro.models.components.sky import MAX_SOURCES
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, to_model
+from biro.models.files.components import Component, as_ellipse, to_model, within_turn
 from biro.models.files.text import naming, read_text
 from biro.models.quantities import units
 from biro.models.quantities.parameter import read_entry
@@ -59,13 +59,15 @@ def is_catalogue(names: Sequence[str]) -> bool:
     return any(set(known) <= set(names) for known in (PYBDSF, AEGEAN))
 
 
-def is_csv_catalogue(text: str) -> bool:
-    """Whether a text is such a catalogue, with commas between columns."""
-    return _csv_names(text.splitlines()) is not None
+def is_text_catalogue(text: str) -> bool:
+    """Whether a text is such a catalogue, with commas or, as PyBDSF's ASCII, white space between columns."""
+    return _head(text.splitlines()) is not None
 
 
 def read_catalogue(path: str | Path) -> SkyModel:
-    """The sources of a catalogue of PyBDSF or AEGEAN with commas between columns, as a model without priors.
+    """The sources of a text catalogue of PyBDSF or AEGEAN, as a model without priors.
+
+    Columns stand between commas, or between white space as in PyBDSF's ASCII lists (.gaul, .srl).
 
     Raises
     ------
@@ -75,12 +77,12 @@ def read_catalogue(path: str | Path) -> SkyModel:
     text = read_text(path)
     with naming(path):
         lines = text.splitlines()
-        head = _csv_names(lines)
+        head = _head(lines)
         if head is None:
             raise ModelError(f"no line names the columns {', '.join(PYBDSF)}, or {', '.join(AEGEAN)}")
-        number, names = head
+        number, names, has_commas = head
         values: dict[str, list[object]] = {name: [] for name in names}
-        for i, row in enumerate(_csv_rows(lines[number + 1 :]), start=number + 2):
+        for i, row in enumerate(_split_rows(lines[number + 1 :], has_commas), start=number + 2):
             if not "".join(row).strip() or row[0].lstrip().startswith("#"):
                 continue
             if len(row) != len(names):
@@ -98,19 +100,21 @@ def read_catalogue(path: str | Path) -> SkyModel:
         )
 
 
-def _csv_rows(lines: Sequence[str]) -> Iterator[list[str]]:
+def _split_rows(lines: Sequence[str], has_commas: bool) -> Iterator[list[str]]:
     try:
-        yield from csv.reader(lines)
+        yield from csv.reader(lines) if has_commas else (line.split() for line in lines)
     except csv.Error as error:
         raise ModelError(f"not a table with commas between columns: {error}") from None
 
 
-def _csv_names(lines: Sequence[str]) -> tuple[int, list[str]] | None:
-    """Number of the line that names the columns, which PyBDSF makes a comment, and the names."""
+def _head(lines: Sequence[str]) -> tuple[int, list[str], bool] | None:
+    """Number of the line that names the columns, a comment of PyBDSF's; names; whether there are commas."""
     for number, line in enumerate(lines[:_HEAD_LINES]):
-        names = [name.strip() for name in line.lstrip("# ").split(",")]
-        if is_catalogue(names) and len(set(names)) == len(names):
-            return number, names
+        text = line.lstrip("# ")
+        for has_commas, split in ((True, text.split(",")), (False, text.split())):
+            names = [name.strip() for name in split]
+            if is_catalogue(names) and len(set(names)) == len(names):
+                return number, names, has_commas
         if line.strip() and not line.startswith("#"):
             return None
     return None
@@ -247,7 +251,7 @@ def _place(rows: _Rows, i: int, ra: str, dec: str) -> tuple[float, float]:
         raise ModelError(
             f"row {i + 1}: {dec}: must lie within -90 .. 90 deg, found {math.degrees(place[1]):g} deg"
         )
-    return place
+    return read_entry(f"row {i + 1}", within_turn, place[0]), place[1]
 
 
 def without_beam(

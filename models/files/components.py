@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
+from biro.models.bound.positions.bearing import bearing
 from biro.models.bound.si_values import SIValues, fold_constants
 from biro.models.bound.slots import ResolvedSlots, Slots
 from biro.models.bound.source_arrays import Brightness, Shapes, SpectralTerms
 from biro.models.bound.source_layout import SourceLayout
-from biro.models.components.direction import lm_to_radec
-from biro.models.components.source import GaussianSource, PointSource
+from biro.models.components.direction import Centre, lm_to_radec, radec_to_lm
+from biro.models.components.source import LOCAL, PHASE_CENTRE, GaussianSource, PointSource
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed
 from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
 from rime_kernels.physics.form_codes import POWER_LAW
 
+_NORTH = {LOCAL: "source", PHASE_CENTRE: "phase centre"}
 _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\Z")
 
 
@@ -40,6 +42,8 @@ class Component:
     ref_freq : float or None, Hz
     shape : (float, float, float) or None
         emaj, emin, pa in rad; None for a point.
+    frame : "source" or "phase_centre"
+        Whose north pa is from: `GaussianSource.frame`.
     rm : float, rad/m2
         Of Q and U, which are those at `ref_freq` where `rm_at_ref_freq`, at the wavelength 0 otherwise.
     rm_at_ref_freq : bool
@@ -53,8 +57,30 @@ class Component:
     log_spectrum: bool = True
     ref_freq: float | None = None
     shape: tuple[float, float, float] | None = None
+    frame: str = LOCAL
     rm: float = 0.0
     rm_at_ref_freq: bool = False
+
+    def in_frame(self, frame: str, centre: Centre | None) -> Component:
+        """This component with pa from another north; `centre` is the phase centre, where it is known.
+
+        Raises
+        ------
+        ModelError
+            The position angle cannot be turned, for the phase centre is not known.
+        """
+        if self.shape is None or self.frame == frame or self.shape[0] == self.shape[1]:
+            return replace(self, frame=frame)
+        if centre is None:
+            raise ModelError(
+                f"{self.name}: pa is from the north of the {_NORTH[self.frame]}, and this format counts it "
+                f"from that of the {_NORTH[frame]}; give [sky] centre, from which the angle between both "
+                f'follows, or frame = "{frame}"'
+            )
+        emaj, emin, pa = self.shape
+        turn = float(bearing(np.array(radec_to_lm(self.ra, self.dec, centre)), centre[1]))
+        turned = pa + turn if frame == PHASE_CENTRE else pa - turn
+        return replace(self, shape=(emaj, emin, turned), frame=frame)
 
 
 def parse_float(text: str) -> float:
@@ -69,6 +95,13 @@ def parse_float(text: str) -> float:
     if not math.isfinite(value):
         raise ModelError(f"expected a finite number, found {short_repr(text)}")
     return value
+
+
+def within_turn(ra: float) -> float:
+    """A right ascension, rad, which is refused where it is more than a turn."""
+    if not abs(ra) <= 2 * math.pi * (1 + 1e-12):
+        raise ModelError(f"ra: must lie within 0 .. 24 h, found {math.degrees(ra) / 15:g} h")
+    return ra
 
 
 def as_ellipse(first: float, second: float, pa: float) -> tuple[float, float, float] | None:
@@ -123,7 +156,7 @@ def _source(name: str, component: Component) -> PointSource | GaussianSource:
     shape = {
         key: Fixed(value, "rad") for key, value in zip(("emaj", "emin", "pa"), component.shape, strict=True)
     }
-    return GaussianSource(name, **given, **shape)
+    return GaussianSource(name, **given, **shape, frame=component.frame)
 
 
 def from_model(model: SkyModel) -> list[Component]:
@@ -187,7 +220,9 @@ def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) ->
     )
     stokes = stokes[0]
     ellipses = [(float(emaj), float(emin), float(pa)) for emaj, emin, pa in shape]
-    shapes = [*[None] * (len(layout.names) - len(ellipses)), *ellipses]
+    n_point = len(layout.names) - len(ellipses)
+    shapes = [*[None] * n_point, *ellipses]
+    local = [*[True] * n_point, *(layout.is_local | ~layout.has_angle)]
     for i, name in enumerate(layout.names):
         ra, dec = position[i]
         if layout.by_offset[i]:
@@ -201,6 +236,7 @@ def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) ->
             log_spectrum=bool(layout.log_spectrum[i]),
             ref_freq=float(layout.ref_freq[i]) if terms[i].any() else None,
             shape=shapes[i],
+            frame=LOCAL if local[i] else PHASE_CENTRE,
         )
 
 

@@ -6,8 +6,8 @@ Only the flux must be there. theta and phi go from north through east; radius an
 cosines, as east and north of a model file do. Type 0 is a point, 1 a Gaussian whose full width at half
 maximum is `major`, 2 a uniform disk, 3 an optically thin sphere and 4 a ring whose diameter it is; without a
 type a component is a Gaussian where it has a size. A number ends in "v" where
-difmap was to fit it. Comments begin with "!", and one of them states the centre:
-"! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
+difmap was to fit it. phi is from the north of the map's centre. Comments begin with "!", and one of them
+states the centre, rounded: "! Center RA: 10 33 51.43, Dec: +60 51 07.33 (2000.0)".
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from __future__ import annotations
 import logging
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from biro.models.components.direction import Centre, parse_direction, radec_to_lm
 from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSource
-from biro.models.components.source import GaussianSource, PointSource, Source
+from biro.models.components.source import PHASE_CENTRE, GaussianSource, PointSource, Source
 from biro.models.errors import ModelError
 from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal
 from biro.models.files.text import naming, read_text, write_text
@@ -30,6 +31,17 @@ from biro.models.sky import SkyModel
 _log = logging.getLogger("biro.models")
 MAS = math.pi / 648e6
 COLUMNS = ("flux", "radius", "theta", "major", "axial ratio", "phi", "type", "frequency", "spectral index")
+_MARKED = (
+    ("I",),
+    ("east", "north"),
+    ("east", "north"),
+    ("emaj",),
+    ("ratio",),
+    ("pa",),
+    (),
+    (),
+    ("spectral_index",),
+)
 DEFAULTS = (0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0)
 """Of columns that a line leaves out at its end."""
 POINT, GAUSSIAN = 0, 1
@@ -54,9 +66,9 @@ def is_difmap(text: str) -> bool:
 def read_difmap(path: str | Path) -> SkyModel:
     """The components of a difmap model as a model without priors: numbers stay as they are.
 
-    The centre of the file, where it states one of J2000, becomes that of the model; without it, positions are
-    offsets from the phase centre of the data. Numbers that difmap was to fit are fixed like all others, and
-    counted in the log.
+    The centre of the file, where it states one of J2000, becomes that of the model, with what the file rounds
+    away as its `centre_error`; without it, positions are offsets from the phase centre of the data. Numbers
+    that difmap was to fit are fixed like all others; `read_marks` tells which they are.
 
     Raises
     ------
@@ -65,24 +77,38 @@ def read_difmap(path: str | Path) -> SkyModel:
     """
     text = read_text(path)
     with naming(path):
-        lines = text.splitlines()
         sources: list[Source] = []
-        n_variable = 0
-        for number, line in enumerate(lines, start=1):
-            fields = line.partition("!")[0].split()
-            if fields:
-                n_variable += sum(field.endswith("v") for field in fields)
-                name = f"c{len(sources) + 1}"
-                sources.append(read_entry(f"line {number}", _source, name, fields))
+        for number, fields in _rows(text):
+            sources.append(read_entry(f"line {number}", _source, f"c{len(sources) + 1}", fields))
         if not sources:
             raise ModelError("no components in the file")
-        if n_variable:
-            _log.info("%s: %d numbers that difmap was to fit are fixed here", path, n_variable)
-        return SkyModel(sources, centre=_centre(lines))
+        centre, error = _centre(text.splitlines()) or (None, None)
+        return SkyModel(sources, centre=centre, centre_error=error)
 
 
-def _centre(lines: list[str]) -> Centre | None:
-    """Where the comments put the centre, rad; None where they state none of J2000."""
+def read_marks(path: str | Path) -> dict[str, tuple[str, ...]]:
+    """Which quantities difmap was to fit, by the name of the source: those that a "v" marks.
+
+    A radius or an angle theta that is marked stands for east and north.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for number, (_, fields) in enumerate(_rows(read_text(path)), start=1):
+        keys = [key for field, of in zip(fields, _MARKED, strict=False) if field.endswith("v") for key in of]
+        if keys:
+            found[f"c{number}"] = tuple(dict.fromkeys(keys))
+    return found
+
+
+def _rows(text: str) -> Iterator[tuple[int, list[str]]]:
+    """Number of a line, and its fields, of each line with a component."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        fields = line.partition("!")[0].split()
+        if fields:
+            yield number, fields
+
+
+def _centre(lines: list[str]) -> tuple[Centre, Fixed] | None:
+    """Where the comments put the centre, rad, and one unit of its last digits; None where it is not J2000."""
     for line in lines:
         match = _CENTRE.match(line.strip())
         if match is None:
@@ -91,7 +117,9 @@ def _centre(lines: list[str]) -> Centre | None:
             _log.info("the centre has the equinox %s; positions are taken about that of the data", match[7])
             return None
         ra, dec = ":".join(match.group(1, 2, 3)), ":".join(match.group(4, 5, 6))
-        return parse_direction(f"{ra} {dec}")
+        centre = parse_direction(f"{ra} {dec}")
+        of_ra, of_dec = (10.0 ** -len(match[i].partition(".")[2]) for i in (3, 6))
+        return centre, Fixed(math.hypot(15 * of_ra * math.cos(centre[1]), of_dec), "arcsec")
     return None
 
 
@@ -127,11 +155,16 @@ def _source(name: str, fields: list[str]) -> Source:
     return SHAPES[int(kind)](name, **given, **_shape(major, ratio, phi))
 
 
-def _shape(major: float, ratio: float, phi: float) -> dict[str, Fixed]:
+def _shape(major: float, ratio: float, phi: float) -> dict[str, object]:
     """Axes of an ellipse in mas and its position angle in deg; difmap's ratio may be more than 1."""
     if ratio > 1:
         major, ratio, phi = major * ratio, 1 / ratio, phi + 90.0
-    return {"emaj": Fixed(major, "mas"), "ratio": Fixed(ratio), "pa": Fixed(phi, "deg")}
+    return {
+        "emaj": Fixed(major, "mas"),
+        "ratio": Fixed(ratio),
+        "pa": Fixed(phi, "deg"),
+        "frame": PHASE_CENTRE,
+    }
 
 
 def write_difmap(model: SkyModel, path: str | Path) -> None:
@@ -151,7 +184,8 @@ def write_difmap(model: SkyModel, path: str | Path) -> None:
             if any(source.ra is not None for source in model.sources):
                 raise ModelError("positions of a difmap model are offsets; give [sky] centre")
             model = replace(model, centre=(0.0, 0.0))
-        lines = [_line(component, model.centre) for component in from_model(model)]
+        components = [one.in_frame(PHASE_CENTRE, centre) for one in from_model(model)]
+        lines = [_line(component, model.centre) for component in components]
     heading = [f"! {'  '.join(COLUMNS)}"]
     if centre is not None:
         ra, dec = sexagesimal(centre[0], 15, (" ", " "), False), sexagesimal(centre[1], 1, (" ", " "), True)

@@ -5,7 +5,8 @@
 
 The first three must be there; the others are 0 where a line ends before them. The spectrum is a power law of
 all Stokes parameters alike, Q and U are those at the frequency and turn by 2 RM (lambda^2 - lambda0^2), axes
-are full widths at half maximum, and comments begin with "#".
+are full widths at half maximum, position angles from the north at the source, and comments begin with "#".
+Files with a format line have named columns: `oskar_named`.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
+from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model, within_turn
+from biro.models.files.oskar_named import components_of, has_named_columns
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.sky import SkyModel
@@ -55,6 +58,8 @@ def read_oskar(path: str | Path) -> SkyModel:
     """
     text = read_text(path)
     with naming(path):
+        if has_named_columns(text):
+            return to_model(components_of(text))
         found: list[Component] = []
         for number, line in enumerate(text.splitlines(), start=1):
             fields = _fields(line)
@@ -80,7 +85,7 @@ def _component(name: str, fields: list[str]) -> Component:
         raise ModelError(f"frequency: must be positive with {what}, found {freq:g}")
     return Component(
         name=name,
-        ra=math.radians(ra),
+        ra=within_turn(math.radians(ra)),
         dec=math.radians(dec),
         stokes=(i, q, u, v),
         terms=((index,) if index else (),) * 4,
@@ -101,7 +106,7 @@ def write_oskar(model: SkyModel, path: str | Path) -> None:
         than one power law of all Stokes parameters.
     """
     with naming(path):
-        lines = [_line(component) for component in from_model(model)]
+        lines = [_line(one.in_frame(LOCAL, model.centre)) for one in from_model(model)]
     write_text(path, "\n".join([HEADING, *lines]) + "\n")
 
 

@@ -1,21 +1,25 @@
 """Tigger ASCII lists (.lsm.txt): columns separated by white space, named by a line "#format: name ...".
 
-As in Tigger, the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
+As in Tigger, the last of several columns of one name counts, position angles are from the north at the
+source, the spectrum is (nu / freq0)^(spi + spi2 ln(nu / freq0) + ...) for all Stokes alike, columns of
 unknown names are skipped, and tags are not kept. As in Meow, Q and U are those at freq0 and turn by
 2 rm (lambda^2 - lambda0^2); without freq0 they are those at the wavelength 0.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 
+from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model
+from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model, within_turn
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.sky import SkyModel
 
+_log = logging.getLogger("biro.models")
 _DEFAULT = "name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 tags..."
 _MARK = "#format:"
 _DEG = math.pi / 180
@@ -61,16 +65,18 @@ def _components(text: str) -> list[Component]:
 
 
 def _columns(text: str) -> dict[str, int]:
-    columns: dict[str, int] = {}
-    for index, name in enumerate(text.split()):
-        columns.setdefault(name.removesuffix("...").lower(), index)
-    for what, names in (
+    names = [name.removesuffix("...").lower() for name in text.split()]
+    columns = {name: index for index, name in enumerate(names)}
+    repeated = [name for name in columns if names.count(name) > 1 and name.lstrip("-_") not in ("", "dummy")]
+    if repeated:
+        _log.info("#format: has the columns %s more than once; the last one counts", ", ".join(repeated))
+    for what, known in (
         ("right ascension", ("ra_h", "ra_d", "ra_rad")),
         ("declination", ("dec_d", "dec_rad")),
         ("flux", ("i",)),
     ):
-        if not set(names) & set(columns):
-            raise ModelError(f"#format: no column for the {what}; one of {', '.join(names)}")
+        if not set(known) & set(columns):
+            raise ModelError(f"#format: no column for the {what}; one of {', '.join(known)}")
     return columns
 
 
@@ -106,10 +112,17 @@ class _Row:
         return None
 
     def _sexagesimal(self, name: str, leading: dict[str, float]) -> float:
-        """Radians; minutes and seconds are those of the leading unit, and take its sign."""
+        """Radians; minutes and seconds are those of the leading unit, and take its sign.
+
+        Seconds may be 60, as rounding writes them.
+        """
         key, scale = next((f"{name}_{u}", s) for u, s in leading.items() if f"{name}_{u}" in self._columns)
         value = abs(self._need(key))
-        value += (self._value(f"{name}_m") or 0.0) / 60 + (self._value(f"{name}_s") or 0.0) / 3600
+        for part, below, size in (("m", 60.0, 60), ("s", math.nextafter(60.0, 61.0), 3600)):
+            given = self._value(f"{name}_{part}") or 0.0
+            if not 0 <= given < below:
+                raise ModelError(f"{name}_{part}: must be 0 or more and below 60, found {given:g}")
+            value += given / size
         sign = self._text(f"{name}_sign") or self._text(key) or ""
         return -value * scale if sign.startswith("-") else value * scale
 
@@ -138,6 +151,7 @@ class _Row:
         dec = self._sexagesimal("dec", {"d": _DEG, "rad": 1.0})
         if not abs(dec) <= math.pi / 2 * (1 + 1e-15):
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {math.degrees(dec)} deg")
+        ra = within_turn(self._sexagesimal("ra", {"h": 15 * _DEG, "d": _DEG, "rad": 1.0}))
         stokes = self._stokes()
         terms = [self._value(key) or 0.0 for key in _CURVATURE]
         while terms and terms[-1] == 0:
@@ -147,7 +161,7 @@ class _Row:
             raise ModelError("freq0: a spectral index needs a positive reference frequency")
         return Component(
             name=self._text("name") or f"s{self._number}",
-            ra=self._sexagesimal("ra", {"h": 15 * _DEG, "d": _DEG, "rad": 1.0}),
+            ra=ra,
             dec=dec,
             stokes=stokes,
             terms=(tuple(terms),) * 4,
@@ -168,7 +182,7 @@ def write_tigger(model: SkyModel, path: str | Path) -> None:
         spectrum, spectra that differ between Stokes parameters, more than 9 spectral terms.
     """
     with naming(path):
-        components = from_model(model)
+        components = [one.in_frame(LOCAL, model.centre) for one in from_model(model)]
         n_term = max(len(component.terms[0]) for component in components)
         if n_term > len(_CURVATURE):
             raise ModelError(f"at most {len(_CURVATURE)} spectral terms, found {n_term}")

@@ -31,7 +31,7 @@ _TABLES = (
     *("sky", "source", "image", "beam", "pointing", "feeds", "leakage", "gain", "ionosphere", "noise"),
     "constraint",
 )
-_SKY_KEYS = ("centre", "ref_freq")
+_SKY_KEYS = ("centre", "centre_error", "ref_freq")
 _MAX_DEPTH = 32
 # tomllib takes time and memory that grow with the square of the number of parts of a key.
 _DEEP = re.compile(rf"""(?<![\w-])(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_MAX_DEPTH}}}""")

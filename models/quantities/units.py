@@ -106,6 +106,8 @@ def sexagesimal(text: str, hours: bool) -> float | None:
     if int(minute) >= 60 or float(second) >= 60:
         raise ModelError(f"minutes and seconds must be below 60, found {short_repr(text)}")
     total = int(whole) * 3600 + int(minute) * 60 + float(second)
+    if (mark == "h" or (mark == ":" and hours)) and total > 24 * 3600:
+        raise ModelError(f"hours must be 24 at most, found {short_repr(text)}")
     degrees = total / 240 if mark == "h" or (mark == ":" and hours) else total / 3600
     return -degrees if sign == "-" else degrees
 

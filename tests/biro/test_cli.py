@@ -22,9 +22,12 @@ from biro.cli.options import keyword_options, quantity, read_options
 from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
 from biro.measurement_set import read_ms
+from biro.models import SkyModel, write_sky
+from biro.models.quantities.units import convert
 from biro.plots import report
 from biro.plots.so_far import posterior_so_far
 from biro.posterior.posterior import Posterior
+from biro.sky_files import read_sky
 
 SKY = """
 [[source]]
@@ -272,6 +275,53 @@ def test_fit_leaves_pictures_and_a_report(run):
         "residuals.png",
         "traces.png",
     }
+
+
+def test_a_run_is_written_as_a_list(folder, run, tmp_path) -> None:
+    """Predicted from the list, the best fit is what `biro predict RUN` gives."""
+    posterior = Posterior.load(run / "posterior.nc")
+    flux = 1e-3 * posterior.best_fit[posterior.names.index("core.I")]
+    for name in ("best.mod", "best.bbs", "best.osm", "best.lsm.txt", "best.toml"):
+        code, _, said = biro("convert", run, tmp_path / name)
+        assert code == 0, said
+        (source,) = read_sky(tmp_path / name).sources
+        (given,) = source.I
+        assert given.value * {"Jy": 1.0, "mJy": 1e-3}[given.unit] == pytest.approx(flux, rel=1e-12)
+    code, _, said = biro("convert", run, tmp_path / "median.bbs", "--at", "median")
+    assert code == 0, said
+    (source,) = read_sky(tmp_path / "median.bbs").sources
+    assert source.I[0].value == pytest.approx(1e-3 * posterior.summary()["core.I"].median, rel=1e-12)
+    code, _, said = biro("convert", run, tmp_path / "again.bbs", "--apparent")
+    assert (code, "--apparent is of a list" in said) == (2, True)
+
+
+def test_a_list_is_fitted_where_it_has_marks_and_gets_priors(folder, tmp_path) -> None:
+    """The flux that difmap was to fit is free; its position, without a mark, stays as it is."""
+    (source,) = read_sky(folder / "sky.toml").sources
+    place = tmp_path / "list.mod"
+    write_sky(SkyModel(source), place)
+    lines = place.read_text().splitlines()
+    rest = lines[-1].split()[1:]
+    place.write_text("\n".join([*lines[:-1], " ".join(["0.4v", *rest])]) + "\n")
+    words = "--sampler", "none", "--json", "--backend", "cpu", "--no-pictures"
+    code, out, said = biro("fit", folder / "obs.ms", place, "-o", tmp_path / "marked", *words)
+    assert code == 0, said
+    found = json.loads(out)["parameters"]
+    assert list(found) == ["c1.I", "noise.factor"]
+    # In mJy; the closed form of the error is 4.9 mJy.
+    assert found["c1.I"]["best_fit"] == pytest.approx(500.0, abs=4 * 4.9)
+    code, _, said = biro("convert", place, tmp_path / "free.toml", "--free", "--data", folder / "obs.ms")
+    assert code == 0, said
+    (free,) = read_sky(tmp_path / "free.toml").sources
+    # Half of the flux to either side, in three figures.
+    assert (free.I[0].low, free.I[0].high) == pytest.approx((200, 600), abs=2)
+    assert free.east.low < convert(1.0, "arcmin", free.east.unit) < free.east.high
+    code, _, said = biro("convert", place, tmp_path / "other.toml", "--free")
+    assert (code, "--free and --data go together" in said) == (2, True)
+    place.write_text(place.read_text().replace("0.4v", "0.5"))
+    code, out, said = biro("fit", folder / "obs.ms", place, "-o", tmp_path / "plain", *words)
+    assert code == 0, said
+    assert list(json.loads(out)["parameters"]) == ["noise.factor"]
 
 
 def test_fit_again_reads_the_finished_run_or_refuses(folder, run):

@@ -76,7 +76,7 @@ def test_simulated_data_are_averages():
 def test_uvw_turn_about_the_pole_of_date():
     """Declination and north of date by astropy's CIRS; turned uvw by ERFA's orientation of the Earth."""
     time, half = 61100.3 * 86400.0, 300.0
-    declination, pole_angle = pole_of_date(time, basis(CENTRE))
+    (declination,), (pole_angle,) = pole_of_date(np.array([time]), basis(CENTRE))
     of_date = CIRS(obstime=Time(time / 86400.0, format="mjd"))
     here, norther = (
         SkyCoord(CENTRE[0], CENTRE[1] + x, unit="rad").transform_to(of_date) for x in (0.0, 1e-4)
@@ -96,7 +96,8 @@ def test_uvw_turn_about_the_pole_of_date():
 
 def test_times_that_are_no_dates_have_the_pole_of_2000():
     # The frame of ICRS is 2e-7 rad away, nutation and aberration of the day 2000-01-01 1e-4.
-    assert pole_of_date(0.0, basis(CENTRE)) == pytest.approx((CENTRE[1], 0.0), abs=2e-4)
+    found = np.ravel(pole_of_date(np.zeros(1), basis(CENTRE)))
+    assert found == pytest.approx((CENTRE[1], 0.0), abs=2e-4)
 
 
 def bda():

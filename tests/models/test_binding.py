@@ -40,7 +40,9 @@ def test_points_come_first_and_keep_their_numbers(view: MakeView) -> None:
     shape = {"emaj": "4 arcsec", "emin": "2 arcsec", "pa": "30 deg"}
     model = bind(
         view,
-        GaussianSource("g", east=Uniform(-1, 1, "arcsec"), north="2 arcsec", I="3 Jy", **shape),
+        GaussianSource(
+            "g", east=Uniform(-1, 1, "arcsec"), north="2 arcsec", I="3 Jy", frame="phase_centre", **shape
+        ),
         PointSource("p", east="10 mas", north="-1 arcmin", I=LogUniform("100 mJy", "2000 mJy"), V="-1 Jy"),
         GaussianSource("h", **HERE, I="1 Jy", emaj=Uniform(1, 2, "deg"), ratio=0.25, pa="-0.1 rad"),
         GaussianSource("c", **HERE, I="1 Jy", fwhm="5 arcsec"),

@@ -11,6 +11,7 @@ import pytest
 from biro.models import (
     AiryBeam,
     Cos3Beam,
+    CrescentSource,
     GaussianBeam,
     GaussianSource,
     HalfNormal,
@@ -46,6 +47,7 @@ def fields_of(sources: Sources) -> SimpleNamespace:
         template_scale=sources.template_scale,
         template_shift=sources.template_shift,
         faraday=sources.faraday,
+        profile=sources.profile,
     )
 
 
@@ -179,6 +181,24 @@ def test_of_positions_fluxes_spectra_and_shapes(fields: list[PartitionView]) -> 
                        emin=Uniform(100, 1000, "mas"), pa="q.pol_angle"),
     ]  # fmt: skip
     check(SkyModel(sources, ref_freq="1 GHz", noise=Noise(1)).bind(fields))
+
+
+def test_derivatives_by_way_of_the_bearing(view: MakeView) -> None:
+    """Positions and motions of sources far from centres near the pole turn their shapes."""
+    polar = (0.52, 1.4)
+    wide = {"emaj": "40 arcsec", "ratio": Uniform(0.2, 0.8), "pa": Uniform(0, 180, "deg")}
+    sources = [
+        GaussianSource("a", ra=Uniform(40, 50, "deg"), dec=Uniform(80, 81, "deg"), I="1 Jy", **wide),
+        GaussianSource("b", east=Uniform(1, 2, "deg"), north=Uniform(-1, 1, "deg"), I="1 Jy", **wide),
+        CrescentSource("c", ra="48 deg", dec=Uniform(80, 81, "deg"), I="1 Jy", diameter="40 arcsec",
+                       inner_ratio=0.5, offset=0.6, hole_pa=Uniform(0, 90, "deg")),
+        GaussianSource("d", ra="48 deg", dec="81 deg", I="1 Jy", pm_east=Uniform(5e-3, 1e-2, "deg/yr"),
+                       pm_north="0 deg/yr", epoch="1961-01-01", emaj="1 arcmin", emin="30 arcsec",
+                       pa="10 deg"),
+        GaussianSource("e", ra="48 deg", dec="81 deg", I="1 Jy", frame="phase_centre", **wide),
+    ]  # fmt: skip
+    fields = [view("a/x", polar), view("b/x", (0.8, 1.38))]
+    check(SkyModel(sources, noise=Noise(1)).bind(fields))
 
 
 def test_of_polarised_light_curves(fields: list[PartitionView]) -> None:

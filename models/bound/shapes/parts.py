@@ -20,6 +20,19 @@ from biro.models.quantities.units import ANGLE, NUMBER
 POINT, GAUSSIAN, PROFILE = range(3)
 # The names of the shapes in `rime_kernels.physics.profiles.CODES`, where they are not the user's.
 _KERNEL_NAMES = {"limb-darkened-disc": "limb-darkened"}
+# Those, and Gaussians, that are the same whichever way they are turned, where their axes are equal.
+ROUND = (
+    "",
+    "core-halo",
+    "disc",
+    "ring",
+    "limb-darkened",
+    "annulus",
+    "sphere",
+    "exponential",
+    "sersic",
+    "beta-model",
+)
 N_PARAMETER = 8
 _BLUR = 7
 _SHAPELET_TERMS = 5

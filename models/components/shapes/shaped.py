@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, NamedTuple
 
-from biro.models.components.source import Source
+from biro.models.components.source import LOCAL, Source
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import QuantityLike
+from biro.models.quantities.strict import Entry
 
 _ELLIPSES = (["emaj", "emin", "pa"], ["emaj", "ratio", "pa"])
 
@@ -31,7 +32,7 @@ class ShapedSource(Source):
     The size is given once, by the key that `size_key` names, or as an ellipse: emaj, emin (or ratio) and pa,
     where emaj is that size along the axis of position angle pa. `blur` is the full width at half maximum,
     along the major axis, of a Gaussian that the source is convolved with; it is circular before the source is
-    stretched.
+    stretched. `frame` is as of `GaussianSource`: whose north all angles are from.
     """
 
     label: ClassVar[str] = "source"
@@ -44,6 +45,7 @@ class ShapedSource(Source):
     emin: QuantityLike = None
     ratio: QuantityLike = None
     pa: QuantityLike = None
+    frame: Entry = LOCAL
 
     def _check_shape(self) -> None:
         keys = ("emaj", "emin", "ratio", "pa", self.size_key)
