@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,8 @@ TIME_LIMIT = 30.0
 """How long to wait for a storage or a lock, where the caller does not say, s."""
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
+FULL_BYTES = 1 << 20
+"""A disk with less room than this counts as full."""
 
 ResultT = TypeVar("ResultT")
 
@@ -72,6 +75,15 @@ def ask_storage(
             f"{path}: gave up after {limit:g} s while {activity}: its storage does not answer"
             " (time_limit sets how long to wait)"
         ) from None
+
+
+def full_disk(folder: Path) -> str:
+    """What to say in errors where the disk of a folder is full, with what to do; "" where it is not."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f"its disk is full ({free / 1e6:.1f} MB free), make room; " if free < FULL_BYTES else ""
 
 
 def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
