@@ -17,6 +17,7 @@ from biro.formatting import check_names
 from biro.measurement_set import read_ms
 from biro.measurement_set.read import open_set
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
+from biro.models.files.foreign import read_file
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.ranks.alone import alone
@@ -139,8 +140,7 @@ def _start(place: Path) -> bytes | None:
     if not place.is_file():
         marks = ((MIRIAD, ("visdata", "vartable")), (ZARR, (".zgroup",)), (ZARR, ("zarr.json",)))
         return next((mark for mark, names in marks if all((place / name).is_file() for name in names)), None)
-    with open(place, "rb") as file:
-        start = file.read(16)
+    start = read_file(place, only=16)
     if start.startswith(b"\x1f\x8b"):
         try:
             with gzip.open(place) as packed:

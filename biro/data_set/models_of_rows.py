@@ -125,7 +125,8 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
         )
     if not np.issubdtype(model.dtype, np.complexfloating):
         raise InputError(f"model {number} must be complex, got {model.dtype}")
-    parts = _held(model).by_shard(_largest) if isinstance(model, Elsewhere) else [_largest(model)]
+    found = cast(Model, model)
+    parts = _held(found).by_shard(_largest) if isinstance(found, Elsewhere) else [_largest(found)]
     largest = float(np.max(parts, initial=0.0))
     if not np.isfinite(largest):
         raise InputError(f"model {number} has values that are not finite; nothing of it was written")
@@ -135,7 +136,7 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
             f"model {number} has visibilities of up to {largest:.3g} Jy, but they are stored as"
             f" {np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written: take fainter sources"
         )
-    return cast(Model, model)
+    return found
 
 
 def _held(model: Elsewhere) -> Held:

@@ -4,63 +4,25 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.backup import restore_backup
+from biro.models.files.foreign import TIME_LIMIT, in_time
 
-TIME_LIMIT = 30.0
-"""How long to wait for a storage or a lock, where the caller does not say, s."""
+__all__ = ["LONGEST_LIMIT", "TIME_LIMIT", "ask_storage", "existing_set", "full_disk", "in_time"]
+
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
 FULL_BYTES = 1 << 20
 """A disk with less room than this counts as full."""
 
-ResultT = TypeVar("ResultT")
+T = TypeVar("T")
 
 
-def in_time(limit: float, function: Callable[[], ResultT]) -> ResultT:
-    """Call a function that may never return, because a storage does not answer.
-
-    Parameters
-    ----------
-    limit : float, s
-    function : function without arguments
-
-    Returns
-    -------
-    What the function returns.
-
-    Raises
-    ------
-    TimeoutError
-        It took longer than `limit` seconds; the function is left to wait in its thread.
-    """
-    results: list[ResultT] = []
-    failure: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(limit)
-    if failure:
-        raise failure[0]
-    if not results:
-        raise TimeoutError
-    return results[0]
-
-
-def ask_storage(
-    path: str | os.PathLike[str], limit: float, activity: str, function: Callable[[], ResultT]
-) -> ResultT:
+def ask_storage(path: str | os.PathLike[str], limit: float, activity: str, function: Callable[[], T]) -> T:
     """Call a function that looks at a set's files, as `in_time` does; `activity` says in errors what it does.
 
     Raises
