@@ -116,11 +116,10 @@ def _read_one(
     return read_uvfits(path, **cast(DataOptions, own))
 
 
-def _is_fits(place: Path, time_limit: object) -> bool:
+def _is_fits(place: Path, time_limit: float) -> bool:
     """Whether there is a FITS file; a file of another kind is refused, all else is left to `read_ms`."""
-    limit = time_limit if isinstance(time_limit, int | float) and time_limit > 0 else TIME_LIMIT
     try:
-        start = ask_storage(place, limit, "looking at it", lambda: _start(place))
+        start = ask_storage(place, time_limit, "looking at it", lambda: _start(place))
     except OSError as error:
         raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
     if start is None:

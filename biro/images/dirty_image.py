@@ -256,7 +256,14 @@ def image_files(prefix: str | os.PathLike[str]) -> list[Path]:
     """Paths of the image, the PSF and the picture that `DirtyImage.save` writes for a prefix.
 
     The prefix may be the name of the image itself, with its ".fits".
+
+    Raises
+    ------
+    InputError
+        A prefix without a name, as "/".
     """
     base = Path(prefix)
+    if not base.name:
+        raise InputError(f"{base}: a folder, expected the name of an image")
     name = base.name.removesuffix(".fits")
     return [base.with_name(name + end) for end in (".fits", "-psf.fits", ".png")]

@@ -29,7 +29,10 @@ def ask_storage(path: str | os.PathLike[str], limit: float, activity: str, funct
     ------
     MeasurementSetError
         No answer within `limit` seconds.
+    InputError
+        No limit, or one that is too long.
     """
+    _check_limit(limit)
     try:
         return in_time(limit, function)
     except TimeoutError:
@@ -37,6 +40,11 @@ def ask_storage(path: str | os.PathLike[str], limit: float, activity: str, funct
             f"{path}: gave up after {limit:g} s while {activity}: its storage does not answer"
             " (time_limit sets how long to wait)"
         ) from None
+
+
+def _check_limit(limit: object) -> None:
+    if not isinstance(limit, int | float) or not 0 < limit <= LONGEST_LIMIT:
+        raise InputError(f"time_limit must be positive seconds, at most {LONGEST_LIMIT:g}, got {limit!r}")
 
 
 def full_disk(folder: Path) -> str:
@@ -56,10 +64,7 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
     MeasurementSetError
         There is none, or its storage does not answer within `time_limit` seconds.
     """
-    if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST_LIMIT:
-        raise InputError(
-            f"time_limit must be positive seconds, at most {LONGEST_LIMIT:g}, got {time_limit!r}"
-        )
+    _check_limit(time_limit)
     try:
         return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
     except OSError as error:
@@ -67,7 +72,10 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
 
 
 def _existing_set(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path).expanduser().absolute()
+    try:
+        folder = Path(path).expanduser().absolute()
+    except RuntimeError:  # ~ of nobody
+        raise MeasurementSetError(f"{path}: no such user, or the variable HOME is not set") from None
     try:
         str(folder).encode()
     except UnicodeEncodeError:
