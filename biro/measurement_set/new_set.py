@@ -102,7 +102,6 @@ def create_ms(
     try:
         _write(observation, new, time_limit)
         replace_set(target, new, old)
-        shutil.rmtree(old, ignore_errors=True)
     except OSError as error:
         raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
     finally:

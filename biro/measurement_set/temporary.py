@@ -26,7 +26,7 @@ def temporary_folders(path: Path) -> tuple[Path, Path]:
 
 
 def replace_set(path: Path, new: Path, old: Path) -> None:
-    """Move a new set to its place, and the one that is there aside, with the versions of its flags in it.
+    """Move a new set to its place, and remove the one that is there, with the versions of its flags.
 
     Flags of another set must never come back. A process that is killed on the way leaves all of the old set,
     which `clean_up` puts back, or the new one alone.
@@ -43,6 +43,10 @@ def replace_set(path: Path, new: Path, old: Path) -> None:
         if versions.exists() and not is_link:
             versions.rename(old / VERSIONS)
     new.rename(path)
+    if old.is_symlink():
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def clean_up(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,7 +39,7 @@ def read_text(path: str | Path) -> str:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file.
+    """Write a file as a whole or not at all.
 
     Raises
     ------
@@ -46,7 +47,13 @@ def write_text(path: str | Path, text: str) -> None:
         It cannot be written.
     """
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        # Beside its place and then moved there: neither a kill nor a link costs what was there before.
+        temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be written: {error}") from None
 
