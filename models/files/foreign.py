@@ -89,12 +89,16 @@ def read_file(
 def _read(path: str | os.PathLike[str], most: int, only: int | None) -> bytes:
     # A pipe without a writer would otherwise keep whoever opens it.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    with open(number, "rb", buffering=0) as file:
+    try:
         status = os.fstat(number)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file", os.fspath(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is a pipe or a device, expected a file", os.fspath(path))
+    except OSError:
+        os.close(number)
+        raise
+    with open(number, "rb", buffering=0) as file:
         if only is not None:
             return file.read(only)
         # Files of /proc state no size: what is read counts, too.

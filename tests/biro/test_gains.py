@@ -185,6 +185,16 @@ def test_numbers_of_antennas_that_are_not_there(tmp_path: Path) -> None:
             read_gains(tmp_path / f"cal{number}.G0")
 
 
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_table_that_is_cut_short_is_said_to_be(tmp_path: Path, size: int) -> None:
+    """casacore says of some lengths that the file is not writable."""
+    make_table(tmp_path / "cal.G0", **columns())
+    with open(tmp_path / "cal.G0/table.f0", "r+b") as file:
+        file.truncate(size)
+    with pytest.raises(MeasurementSetError, match="is cut short or damaged"):
+        read_gains(tmp_path / "cal.G0")
+
+
 def test_numbers_and_tables_multiply() -> None:
     gain = Gain(
         amplitude={"r": 2.0, "l": 3.0},
