@@ -28,10 +28,12 @@ def read_text(path: str | Path) -> str:
         return read_text_file(path)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        raise ModelError(f"{path}: is a folder, expected a sky model file") from None
     except UnicodeDecodeError:
         raise ModelError(f"{path}: not a text file in UTF-8") from None
     except OSError as error:
-        raise ModelError(f"{path}: cannot be read: {error.strerror or error}") from None
+        raise ModelError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         if isinstance(error, ModelError):
             raise
