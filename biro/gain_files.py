@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from astropy.time import Time
 from numpy.typing import NDArray
 
 from biro.errors import DataError, InputError
@@ -19,6 +21,18 @@ from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.models.sky import SkyModel
 from biro.observation.observation import Observation
+
+log = logging.getLogger(__name__)
+
+DAY = 86400.0
+LONGEST_AWAY = 30.0 * DAY
+"""Gains are applied to data that lie at most so far beyond them, s: a bandpass may be of another day."""
+_OTHER_TIMES: tuple[tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]], ...] = (
+    ("times must be MJD in seconds, and these are in days: multiply them by 86400", lambda t: DAY * t),
+    ("times must be MJD in seconds, and these are JD in days", lambda t: DAY * (t - 2400000.5)),
+    ("times must be MJD in seconds, and these are JD in seconds", lambda t: t - DAY * 2400000.5),
+    ("times must be MJD in seconds, and these are of Unix: add 3506716800", lambda t: t + DAY * 40587.0),
+)
 
 
 def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
@@ -59,6 +73,7 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
             arrays["gain"].astype(np.complex128),
             arrays["usable"].astype(bool),
             arrays["window"].astype(np.int64) if "window" in arrays else np.zeros(0, np.int64),
+            interval=arrays["interval"].astype(np.float64) if "interval" in arrays else np.zeros(0),
         )
 
 
@@ -92,6 +107,7 @@ def write_gains(
                 gain=gains.gain,
                 usable=gains.usable,
                 window=gains.window,
+                interval=gains.interval,
                 **(beside or {}),  # type: ignore[arg-type]  # NumPy has an option among its names
             )
     except OSError as error:
@@ -104,9 +120,13 @@ def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
     Raises
     ------
     DataError
-        A table cannot be read.
+        A table cannot be read, or is of another time than the data (`LONGEST_AWAY`).
     """
-    if all(isinstance(one, GainSolutions) for gain in sky.gains for one in gain.table or ()):
+    known = [one for gain in sky.gains for one in gain.table or ()]
+    for one in known:
+        if isinstance(one, GainSolutions):
+            _check_times(one, observation)
+    if all(isinstance(one, GainSolutions) for one in known):
         return sky
 
     def read(gain: Gain) -> Gain:
@@ -122,4 +142,47 @@ def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
 def _on_scale_of(observation: Observation, path: str | os.PathLike[str]) -> GainSolutions:
     """Gains in a file, at times on the scale of the data; see `read_gains` for those of files."""
     gains = read_gains(path)
-    return gains if Path(path).is_dir() else gains.later(-observation.utc_offset)
+    found = gains if Path(path).is_dir() else gains.later(-observation.utc_offset)
+    _check_times(found, observation)
+    return found
+
+
+def _check_times(gains: GainSolutions, observation: Observation) -> None:
+    """Refuse gains of a time that the data are far from, and say where they lie more than a day beyond them.
+
+    Raises
+    ------
+    DataError
+        With what is wrong with the times, where another unit or epoch explains it.
+    """
+    times = np.concatenate([part.times for part in observation.partitions])
+    first, last = float(times.min()), float(times.max())
+    away = _away(gains.time, first, last)
+    if away <= DAY:
+        return
+    own, data = (_span(*ends) for ends in ((gains.time[0], gains.time[-1]), (first, last)))
+    if away <= LONGEST_AWAY:
+        log.warning("%s: gains of %s are applied to data of %s", gains.source, own, data)
+        return
+    hint = next(
+        (remedy for remedy, change in _OTHER_TIMES if _away(change(gains.time), first, last) <= LONGEST_AWAY),
+        "take gains of these data",
+    )
+    raise DataError(
+        f"{gains.source}: its gains are of {own}, the data of {data}, {away / DAY:.4g} days away: {hint}"
+    )
+
+
+def _away(time: NDArray[np.float64], first: float, last: float) -> float:
+    """By how much data lie before the first or after the last solution, s."""
+    return float(max(time[0] - first, last - time[-1], 0.0))
+
+
+def _span(first: float, last: float) -> str:
+    """Times, MJD in s, as dates; as numbers where these cannot be meant."""
+    days = [value / DAY for value in (first, last)]
+    if all(15000.0 < day < 100000.0 for day in days):  # 1899 to 2132
+        ends = [str(Time(day, format="mjd").strftime("%Y-%m-%d")) for day in days]
+    else:
+        ends = [f"MJD {day:.6g}" for day in days]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"

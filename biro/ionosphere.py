@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError, InputError
 from biro.files.foreign_text import visible
-from biro.files.npz import LARGEST, read_npz, reading, texts
+from biro.files.npz import read_npz, reading, texts
 from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
 from biro.models.components.partition_view import PartitionView
+from biro.models.files.foreign import read_file, read_text_file
 from biro.models.quantities.strict import short_repr
 from biro.models.sky import SkyModel
 from biro.observation.observation import Observation
@@ -45,9 +46,7 @@ def read_ionosphere(path: str | Path) -> IonosphereSamples:
     """
     place, what = Path(path), "an ionosphere"
     with reading(place, what):
-        with open(place, "rb") as file:
-            is_archive = file.read(2) == b"PK"
-        if is_archive:
+        if read_file(place, only=2) == b"PK":
             arrays = read_npz(place, what)
             names, time = texts(arrays["antenna_names"]), arrays["time"].astype(np.float64)
             found = {key: arrays[key].astype(np.float64) for key in arrays.keys() & {"tec", "rm"}}
@@ -106,9 +105,7 @@ def _columns(path: Path) -> tuple[list[str], dict[str, Array]]:
 
 def _rows(path: Path) -> list[tuple[int, list[str]]]:
     """Numbered lines as words, the names of columns first."""
-    if path.stat().st_size > LARGEST:
-        raise DataError(f"{path}: has {path.stat().st_size / 1e9:.3g} GB, which is no table of an ionosphere")
-    lines = enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+    lines = enumerate(read_text_file(path).splitlines(), start=1)
     words = ((number, line.split("#")[0].replace(",", " ").split()) for number, line in lines)
     rows = [(number, row) for number, row in words if row]
     if len(rows) < 2:

@@ -17,6 +17,7 @@ from biro.formatting import check_names
 from biro.measurement_set import read_ms
 from biro.measurement_set.read import open_set
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
+from biro.models.files.foreign import read_file
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.ranks.alone import alone
@@ -115,11 +116,10 @@ def _read_one(
     return read_uvfits(path, **cast(DataOptions, own))
 
 
-def _is_fits(place: Path, time_limit: object) -> bool:
+def _is_fits(place: Path, time_limit: float) -> bool:
     """Whether there is a FITS file; a file of another kind is refused, all else is left to `read_ms`."""
-    limit = time_limit if isinstance(time_limit, int | float) and time_limit > 0 else TIME_LIMIT
     try:
-        start = ask_storage(place, limit, "looking at it", lambda: _start(place))
+        start = ask_storage(place, time_limit, "looking at it", lambda: _start(place))
     except OSError as error:
         raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
     if start is None:
@@ -161,8 +161,7 @@ def _start(place: Path) -> bytes | None:
     if not place.is_file():
         marks = ((MIRIAD, ("visdata", "vartable")), (ZARR, (".zgroup",)), (ZARR, ("zarr.json",)))
         return next((mark for mark, names in marks if all((place / name).is_file() for name in names)), None)
-    with open(place, "rb") as file:
-        start = file.read(16)
+    start = read_file(place, only=16)
     if start.startswith(b"\x1f\x8b"):
         try:
             with gzip.open(place) as packed:

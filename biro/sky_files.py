@@ -18,6 +18,7 @@ from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files import read_sky as read_text_sky
 from biro.models.files import reader_of
 from biro.models.files.catalogue import Columns, from_columns, is_catalogue
+from biro.models.files.foreign import start_of
 from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
 
@@ -81,12 +82,9 @@ def _look(place: Path) -> tuple[bool, bytes]:
     try:
         if place.is_dir():
             return is_component_list(place), b""
-        if not place.is_file():
-            return False, b""
-        with open(place, "rb") as file:
-            return False, file.read(len(FITS_START))
     except (OSError, ValueError):
         return False, b""
+    return False, start_of(place, len(FITS_START))
 
 
 def _read_fits(place: Path) -> SkyModel:

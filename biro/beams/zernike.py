@@ -20,6 +20,7 @@ from biro.files.fits_table import read_table
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.source import si_value
 from biro.models.errors import ModelError
+from biro.models.files.foreign import read_text_file
 from biro.models.quantities.parameter import Fixed, quantity
 from biro.models.quantities.units import ANGLE, FREQUENCY, Dimension
 
@@ -74,10 +75,10 @@ def read_zernike(file: str | Path, *, accuracy: float = 1e-6) -> BeamCube:
     """
     place = Path(file)
     with naming(place, "coefficients of Zernike polynomials"):
-        check_is_file(place)
         if place.suffix.lower() == ".toml":
-            found = _of_toml(place.read_text(encoding="utf-8"))
+            found = _of_toml(read_text_file(place))
         else:
+            check_is_file(place)
             found = _of_fits(place)
     name = f"Zernike beam {place} ({found.feeds})"
     at = {float(freq): values for freq, values in zip(found.freq, found.values, strict=True)}

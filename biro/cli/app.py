@@ -86,10 +86,24 @@ def common(
         logging.getLogger(name).setLevel(logging.INFO)
 
 
+def _problem_of_words(words: list[str]) -> str | None:
+    """One line about a word that is empty, which no option takes, or a working directory that is gone."""
+    for before, word in zip(["biro", *words], words, strict=False):
+        if not word.strip() or (word.startswith("--") and word.endswith("=")):
+            where = f"after {before}" if not word.strip() else f"of {word[:-1]}"
+            return f"the word {where} is empty, expected a path or a value: is a shell variable not set?"
+    try:
+        os.getcwd()
+    except OSError as error:
+        return f"the working directory cannot be used ({error.strerror}); change to one that is there"
+    return None
+
+
 def main(argv: list[str] | None = None) -> None:
     """Run the command `biro`; --debug, --verbose and -v may stand anywhere before `--`."""
     streams = Streams()
-    problem = problem_of_variables(os.environ)
+    words = list(sys.argv[1:] if argv is None else argv)
+    problem = problem_of_variables(os.environ) or _problem_of_words(words)
     if problem is not None:
         say(f"biro: {problem}")
         sys.exit(2)
@@ -97,7 +111,6 @@ def main(argv: list[str] | None = None) -> None:
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process)
     os.environ["MPLBACKEND"] = "agg"  # commands draw into files alone, whatever a notebook is set to use
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    words = list(sys.argv[1:] if argv is None else argv)
     end = words.index("--") if "--" in words else len(words)
     everywhere = {"--debug", "--verbose", "-v"}
     moved = [word for word in words[:end] if word in everywhere]

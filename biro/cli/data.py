@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import after_result, guard, print_json, say
+from biro.cli.guard import after_result, guard, print_json, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -71,6 +71,7 @@ def flag(
             metavar="FOLDER", help="Waterfalls and percentiles before and after, occupancy, and flags.json."
         ),
     ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace pictures in FOLDER.")] = False,
     backend: BackendOption = Backend.auto,
     devices: DevicesOption = None,
     as_json: JsonFlag = False,
@@ -90,7 +91,7 @@ def flag(
         say(f"{obs}: the flags {version} are back, and that version is removed")
         return
     if pictures is not None:
-        _make_folder(pictures)
+        _make_folder(pictures, overwrite)
     named = read_sky_or_run(model, None) if model is not None else NamedSky()
     report = flag_set(
         obs,
@@ -114,9 +115,12 @@ def flag(
         say("biro flag --undo brings the flags before back")
 
 
-def _make_folder(folder: Path) -> None:
+def _make_folder(folder: Path, overwrite: bool) -> None:
+    """Make the folder of pictures, and refuse to replace files in it, before anything is read."""
     from biro.errors import InputError
 
+    names = ("flags.json", "occupancy.png", "waterfall-*.png", "percentiles-*.png")
+    refuse_existing((path for name in names for path in sorted(folder.glob(name))), overwrite)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -125,12 +129,12 @@ def _make_folder(folder: Path) -> None:
 
 def _draw(report: FlagReport, folder: Path) -> None:
     """Write the pictures and the figures."""
-    from biro.files.atomic import write_atomic
+    from biro.files.atomic import write_atomic, write_figure
     from biro.flagging.pictures import occupancy, percentiles, waterfall
 
     plain_pictures()
     for number, part in enumerate(report.partitions):
-        waterfall(part).savefig(folder / f"waterfall-{number}.png")
-        percentiles(part).savefig(folder / f"percentiles-{number}.png")
-    occupancy(report).savefig(folder / "occupancy.png")
+        write_figure(folder / f"waterfall-{number}.png", waterfall(part))
+        write_figure(folder / f"percentiles-{number}.png", percentiles(part))
+    write_figure(folder / "occupancy.png", occupancy(report))
     write_atomic(folder / "flags.json", json.dumps(report.to_dict(), indent=1).encode())

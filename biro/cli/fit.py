@@ -172,12 +172,7 @@ def fit(
     if pictures and is_drawn(run):
         say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
     elif pictures:
-        if likelihood.observation.is_held:
-            say("pictures are of some times and channels of the data")
-            drawn = likelihood.of_few()
-        else:
-            drawn = likelihood
-        draw_run(run, posterior, drawn.full)
+        draw_run(run, posterior, likelihood)
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:

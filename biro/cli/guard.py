@@ -67,10 +67,10 @@ class Guard:
         def guarded(*args: P.args, **kwargs: P.kwargs) -> None:
             try:
                 command(*args, **kwargs)
-            except KeyboardInterrupt:
+            except KeyboardInterrupt as error:
                 if self.debug:
                     raise
-                self._leave("interrupted", 130)
+                self._leave(f"interrupted; {error}" if str(error) else "interrupted", 130)
             except Exception as error:
                 from biro.errors import BiroError, OutputError
                 from biro.run.interrupt import RunInterrupted

@@ -371,7 +371,7 @@ def read_options(stated: Mapping[str, object]) -> ReadingOptions:
     """
     options: ReadingOptions = {}
     for name, value in stated.items():
-        if not value or value == READING[name][1]:
+        if value is None or value is False or value in ("", []) or value == READING[name][1]:
             continue
         options[name] = _parse_reading_option(name, ",".join(value) if isinstance(value, list) else value)
     return options

@@ -26,6 +26,8 @@ _DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z
 """In the head of a report: which posterior it is of, and the names of its pictures."""
 LIVE = "live.html"
 """The page of a run that is watched."""
+LONGEST_PAUSE = 86400.0
+"""Seconds between pictures, at most."""
 _SHARE = 4.0
 """A watch waits at least so many times as long as it has drawn."""
 
@@ -64,7 +66,7 @@ def plot(
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
     likelihood = likelihood_of(run, obs, posterior.provenance.data_digest, cache=cache)
-    draw_run(run, posterior, likelihood.full, names=names, with_pdf=format_ is Format.pdf)
+    draw_run(run, posterior, likelihood, names=names, with_pdf=format_ is Format.pdf)
 
 
 def likelihood_of(
@@ -132,6 +134,7 @@ def draw_run(
     run : Path
     posterior : Posterior
     likelihood : Likelihood
+        Of data that files or ranks hold, pictures show some times and channels.
     names : sequence of str, optional
         Parameters of corner and traces.
     with_pdf : bool
@@ -143,6 +146,10 @@ def draw_run(
     from biro.plots import report
     from biro.progress import counted
 
+    if likelihood.observation.is_held:
+        say("pictures are of some times and channels of the data")
+        likelihood = likelihood.of_few()
+    likelihood = likelihood.full
     drawn: dict[str, bytes] = {}
     files: dict[str, bytes] = {}
     pictures = report.standard_pictures(posterior, likelihood, *([names] if names else []))
@@ -169,13 +176,15 @@ def watch(
 ) -> None:
     """Draw the pictures of a run as it goes on, into RUN/live.html, which reloads itself.
 
-    Ends when the run is finished. The run is not touched: what it has saved is read, on the CPU.
+    Ends when the run is finished, or its process has ended. The run is not touched: what it has saved is
+    read, on the CPU.
     """
-    from biro.errors import InputError
+    from biro.errors import InputError, RunError
+    from biro.run.lock import holder_is_gone
     from biro.run.record import read_record
 
-    if not every >= 1.0:
-        raise InputError(f"--every must be 1 or more seconds, got {every:g}")
+    if not 1.0 <= every <= LONGEST_PAUSE:
+        raise InputError(f"--every must be 1 to {LONGEST_PAUSE:.0f} seconds, got {every:g}")
     record = read_record(run)
     if record is None:
         raise InputError(f"{run}: no run began there (it has no run.json); start `biro fit -o {run}` first")
@@ -186,11 +195,22 @@ def watch(
     say(f"watching {run}: open {(run / LIVE).absolute()} in a browser; Ctrl-C ends this, not the run")
     seen: object = None
     while True:
-        begun, state = time.monotonic(), _state(run)
-        if state != seen and draw_live(run, likelihood, every):
-            say(f"{run} is finished: {run / LIVE}")
-            return
-        seen = state
+        begun, is_gone = time.monotonic(), holder_is_gone(run / "lock")  # before what it has written is read
+        try:
+            state = _state(run)
+            if state != seen and draw_live(run, likelihood, every):
+                say(f"{run} is finished: {run / LIVE}")
+                return
+            seen = state
+        except (OSError, RunError) as error:  # a disk that is slow to show what was written
+            if not run.is_dir():
+                raise InputError(f"{run}: the run directory is gone") from None
+            say(f"{run} cannot be read ({error}); trying again")
+        if is_gone:
+            raise RunError(
+                f"{run}: its process has ended before the run was finished; {LIVE} shows what was saved, and"
+                " the same `biro fit` goes on with it"
+            )
         time.sleep(max(every, _SHARE * (time.monotonic() - begun)))
 
 

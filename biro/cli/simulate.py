@@ -73,6 +73,7 @@ def simulate(
     import secrets
     from dataclasses import replace
 
+    from biro.errors import InputError
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
     from biro.ranks.world import world
@@ -82,6 +83,8 @@ def simulate(
 
     comm = world()
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
+    if not out.name:
+        raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}

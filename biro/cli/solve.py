@@ -163,6 +163,9 @@ def _check_output(output: Path, overwrite: bool) -> None:
     from biro.errors import InputError
 
     refuse_existing([output / name for name in NAMES], overwrite)
+    table = output / NAMES[1]
+    if table.exists() and not (table / "table.dat").is_file():
+        raise InputError(f"{table}: is not a table of gains, and is not replaced: move it away")
     try:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -186,7 +189,7 @@ def _write(
 ) -> list[Path]:
     """Write the tables, the figures and the picture; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
-    from biro.files.atomic import write_atomic
+    from biro.files.atomic import write_atomic, write_figure
     from biro.plots.solved_gains import solved_gains
 
     written = [output / NAMES[0]]
@@ -198,8 +201,7 @@ def _write(
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
         written.append(output / NAMES[1])
     plain_pictures()
-    figure = solved_gains(solved)
-    figure.savefig(output / NAMES[2])
+    write_figure(output / NAMES[2], solved_gains(solved))
     write_atomic(output / NAMES[3], json.dumps(solved.to_dict(), indent=1).encode())
     return [*written, output / NAMES[2], output / NAMES[3]]
 

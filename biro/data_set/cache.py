@@ -23,6 +23,8 @@ from biro._version import __version__
 from biro.data_set.options import SetOptions
 from biro.errors import InputError
 from biro.files.atomic import atomic_path, write_atomic
+from biro.files.foreign_text import visible
+from biro.models.files.foreign import read_file
 
 log = logging.getLogger(__name__)
 ABOUT = "about.json"
@@ -65,19 +67,18 @@ class Cache:
     def find(self, partition: int, shard: int, shape: tuple[int, ...]) -> KeptShard | None:
         """What is kept of a shard of this shape; None where nothing is, or where it is damaged."""
         try:
-            about = json.loads(self._path(partition, shard, "json").read_bytes())
-            arrays = {
-                name: np.load(self._path(partition, shard, f"{name}.npy"), mmap_mode="r", allow_pickle=False)
-                for name in ("vis", "weight")
-            }
+            about = json.loads(read_file(self._path(partition, shard, "json")))
+            arrays = {name: self._mapped(partition, shard, name) for name in ("vis", "weight")}
             if {name: _hash(values) for name, values in arrays.items()} != about["sha256"]:
                 raise ValueError("other content than was written")
             if any(values.shape != shape for values in arrays.values()):
                 raise ValueError(f"the shape is not {shape}")
-            return _shard(arrays, about["counts"], about["weight_origin"])
+            if arrays["vis"].dtype.kind != "c" or arrays["weight"].dtype.kind != "f":
+                raise ValueError("not visibilities and weights")
+            return _shard(arrays, _counts(about["counts"]), visible(str(about["weight_origin"])))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
             log.warning("%s: shard %d is read again: %s", self.folder, shard, error)
             return None
 
@@ -102,17 +103,33 @@ class Cache:
             write_atomic(self._path(partition, shard, "json"), json.dumps(about, indent=1).encode())
         except OSError as error:
             raise InputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
-        mapped = {
-            name: np.load(self._path(partition, shard, f"{name}.npy"), mmap_mode="r") for name in arrays
-        }
+        mapped = {name: self._mapped(partition, shard, name) for name in arrays}
         return _shard(mapped, found.counts, found.weight_origin)
 
     def has(self, partition: int, shard: int) -> bool:
         """Whether a shard is said to be kept."""
         return self._path(partition, shard, "json").exists()
 
+    def _mapped(self, partition: int, shard: int, name: str) -> NDArray[Any]:
+        place = self._path(partition, shard, f"{name}.npy")
+        read_file(place, only=0)  # numpy would wait for a pipe
+        return np.load(place, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
+
     def _path(self, partition: int, shard: int, kind: str) -> Path:
         return Path(self.folder, f"partition{partition}-shard{shard}.{kind}")
+
+
+def _counts(found: Any) -> dict[str, int]:
+    """Counts of visibilities by cause.
+
+    Raises
+    ------
+    ValueError
+        They are none.
+    """
+    if not isinstance(found, dict) or not all(type(n) is int and 0 <= n < 1 << 62 for n in found.values()):
+        raise ValueError("no counts of visibilities")
+    return {visible(name): n for name, n in found.items()}
 
 
 def _shard(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> KeptShard:
@@ -169,8 +186,8 @@ def _content(value: Any) -> Any:
 
 def _about(folder: Path) -> Any:
     try:
-        return json.loads((folder / ABOUT).read_bytes())
-    except (OSError, ValueError):
+        return json.loads(read_file(folder / ABOUT))
+    except (OSError, ValueError, RecursionError):
         return None
 
 

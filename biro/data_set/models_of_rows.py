@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from biro.errors import InputError
 from biro.held import Channels, Elsewhere, Held, some_of, taken
@@ -61,21 +61,26 @@ def check_mode(mode: str) -> None:
 
 
 def checked_models(
-    partitions: Sequence[Partition], models: Iterable[NDArray[np.generic] | Elsewhere]
+    partitions: Sequence[Partition],
+    models: Iterable[NDArray[np.generic] | Elsewhere],
+    dtype: DTypeLike = np.complex128,
 ) -> Iterator[tuple[Partition, Model]]:
     """Each partition with its model, which is asked for only when the one before was taken.
+
+    `dtype` is the type that stores them.
 
     Raises
     ------
     InputError
-        More or fewer models than partitions; one of wrong shape, kind, or with values that are not finite.
+        More or fewer models than partitions; one of wrong shape, kind, or with values that are not finite or
+        beyond `dtype`.
     """
     remaining = iter(models)
     for number, part in enumerate(partitions):
         model = next(remaining, None)
         if model is None:
             raise InputError(f"models has {number} arrays for {len(partitions)} partitions")
-        yield part, _checked(model, part, number)
+        yield part, _checked(model, part, number, dtype)
     if next(remaining, None) is not None:
         raise InputError(f"models has more arrays than the {len(partitions)} partitions")
 
@@ -111,7 +116,7 @@ def blocks_of_rows(part: Partition) -> Iterator[NDArray[np.int64]]:
         yield np.arange(start, min(start + step, part.n_row))
 
 
-def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: int) -> Model:
+def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: int, dtype: DTypeLike) -> Model:
     if not isinstance(model, Elsewhere):
         model = np.asarray(model)
     if model.shape != part.vis.shape:
@@ -120,10 +125,18 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
         )
     if not np.issubdtype(model.dtype, np.complexfloating):
         raise InputError(f"model {number} must be complex, got {model.dtype}")
-    is_finite = all(_held(model).by_shard(_is_finite)) if isinstance(model, Elsewhere) else _is_finite(model)
-    if not is_finite:
+    found = cast(Model, model)
+    parts = _held(found).by_shard(_largest) if isinstance(found, Elsewhere) else [_largest(found)]
+    largest = float(np.max(parts, initial=0.0))
+    if not np.isfinite(largest):
         raise InputError(f"model {number} has values that are not finite; nothing of it was written")
-    return cast(Model, model)
+    most = float(np.finfo(dtype).max)
+    if largest > most:
+        raise InputError(
+            f"model {number} has visibilities of up to {largest:.3g} Jy, but they are stored as"
+            f" {np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written: take fainter sources"
+        )
+    return found
 
 
 def _held(model: Elsewhere) -> Held:
@@ -135,5 +148,6 @@ def _values(vis: NDArray[np.complexfloating]) -> NDArray[np.complexfloating]:
     return vis
 
 
-def _is_finite(vis: NDArray[np.generic]) -> bool:
-    return bool(np.isfinite(vis).all())
+def _largest(vis: NDArray[np.complexfloating]) -> float:
+    """Largest modulus of a real or imaginary part; NaN where one is no number."""
+    return float(np.max([np.abs(half).max(initial=0.0) for half in (vis.real, vis.imag)]))

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Literal
 
 from biro.errors import InputError
 from biro.files.foreign_text import visible
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TEMPORARY = re.compile(r"\.[a-z]+\.(json|toml|bin|npz|nc|png|pdf|html)\.\d+\.tmp")
 """Names of the temporary files of `write_atomic`, for the kinds of files that a run directory holds."""
@@ -40,6 +45,19 @@ def write_atomic(path: Path, data: bytes | memoryview, mode: int = 0o644) -> Non
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def write_figure(path: Path, figure: Figure, dpi: float | Literal["figure"] = "figure") -> None:
+    """Write a picture as PNG, as `write_atomic` does: never through a link into another file.
+
+    Raises
+    ------
+    OSError
+        It cannot be written; an older file of that name is left as it was.
+    """
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=dpi)
+    write_atomic(path, buffer.getbuffer())
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,7 +78,9 @@ def child_environment() -> dict[str, str]:
     """The environment of a child process, in which it finds this very package."""
     root = str(Path(__file__).parents[2])
     path = os.environ.get("PYTHONPATH")
-    return {**os.environ, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
+    # casacore opens nothing without a home, which batch systems and services do not always set.
+    home = {} if os.environ.get("HOME") else {"HOME": tempfile.gettempdir()}
+    return {**os.environ, **home, "PYTHONPATH": f"{root}{os.pathsep}{path}" if path else root}
 
 
 class RefusalError(Exception):

@@ -12,6 +12,7 @@ from biro.errors import InputError
 from biro.files.fits_vetting import vet
 from biro.files.foreign_text import visible_line
 from biro.files.memory import free_memory
+from biro.models.files.foreign import read_file
 
 if TYPE_CHECKING:
     from astropy.io.fits import HDUList
@@ -36,10 +37,12 @@ def check_is_file(place: Path) -> None:
     ------
     InputError
     """
-    if not place.exists():
-        raise InputError("no such file")
-    if not place.is_file():
-        raise InputError(f"a {'folder' if place.is_dir() else 'pipe or a device'}, not a FITS file")
+    try:
+        read_file(place, only=1)
+    except FileNotFoundError:
+        raise InputError("no such file") from None
+    except OSError as error:
+        raise InputError(error.strerror or str(error)) from None
 
 
 @contextmanager

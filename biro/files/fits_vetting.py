@@ -18,6 +18,8 @@ MAX_HEADER = 4 << 20
 MAX_UNITS = 10_000
 MAX_COUNT = 999
 """Largest number of axes or of columns that the standard allows."""
+PACKED_SPARE, PACKED_MOST = 1 << 29, 200
+"""A file compressed by gzip may hold so many bytes, and so many times its own size."""
 GZIP_START = b"\x1f\x8b"
 _COUNTS = ("NAXIS", "ZNAXIS", "WCSAXES", "TFIELDS", "A_ORDER", "B_ORDER", "AP_ORDER", "BP_ORDER")
 _SIZES = re.compile(r"BITPIX|NAXIS\d*|PCOUNT|GCOUNT")
@@ -53,7 +55,10 @@ def vet(place: Path, free: int) -> Path | io.BytesIO:
 
 
 def _unpacked(place: Path, free: int) -> bytes:
-    limit = free // 3  # the content is held beside the pixels that are made from it
+    # The content is held beside the pixels that are made from it. A small file that unpacks to much more than
+    # visibilities or pixels ever do would cost minutes before a header is looked at.
+    most = PACKED_SPARE + PACKED_MOST * place.stat().st_size
+    limit = min(free // 3, most)
     parts: list[bytes] = []
     size = 0
     try:
@@ -61,9 +66,12 @@ def _unpacked(place: Path, free: int) -> bytes:
             while part := file.read(1 << 24):
                 parts.append(part)
                 size += len(part)
+                if not parts[0].startswith(b"SIMPLE"):
+                    raise InputError("compressed, but what is in it is no FITS file")
                 if size > limit:
+                    why = "a third of free memory" if limit < most else "more than such data do"
                     raise InputError(
-                        f"compressed, and holds more than {limit / 1e9:.3g} GB, a third of free memory"
+                        f"compressed, and holds more than {limit / 1e9:.3g} GB, {why}; unpack it"
                     )
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"compressed, and damaged ({error})") from None

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import BiroError, DataError
 from biro.files.foreign_text import visible, visible_line
+from biro.models.files.foreign import read_file
 
 Arrays: TypeAlias = dict[str, NDArray[np.generic]]
 LARGEST = 1 << 32
@@ -29,13 +30,14 @@ def reading(path: Path, what: str) -> Iterator[None]:
         No such file, or one that a reader cannot make sense of.
     """
     try:
-        if not path.is_file():
-            raise OSError("no such file" if not path.exists() else "a folder, a pipe or a device")
+        read_file(path, only=1)
         yield
     except DataError:
         raise
     except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
         reason = f"it lacks {error}" if isinstance(error, KeyError) else visible_line(error)
+        if isinstance(error, OSError):
+            reason = error.strerror or reason
         if not isinstance(error, (BiroError, OSError, ValueError, KeyError, zipfile.BadZipFile)):
             reason = f"{type(error).__name__}: {reason}"
         raise DataError(f"{path}: no file of {what}, or a broken one ({reason[:200]})") from None

@@ -36,7 +36,10 @@ def user_key() -> bytes:
     RunError
         It cannot be made or read, or others could have read it.
     """
-    path = key_path()
+    try:
+        path = key_path()
+    except RuntimeError:
+        raise RunError("this user has no home: set HOME, or XDG_STATE_HOME to a folder of yours") from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.foreign_text import visible
+from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.observation.selection import UVRange
 from rime_kernels.check import one_of
@@ -140,9 +141,7 @@ def read_strategy(given: StrategyLike) -> Strategy:
     place = Path(__file__).parent / "strategies" / BUILT_IN[name] if name in BUILT_IN else Path(name)
     shown = visible(name)
     try:
-        if place.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{shown}: larger than {LARGEST_FILE} bytes: no file of a strategy")
-        tables = tomllib.loads(place.read_text(encoding="utf-8"))
+        tables = tomllib.loads(read_text_file(place, LARGEST_FILE))
     except FileNotFoundError:
         known = ", ".join(BUILT_IN)
         raise InputError(

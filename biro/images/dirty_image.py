@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from biro._version import __version__
 from biro.errors import InputError
+from biro.files.atomic import write_figure
 from biro.formatting import ANGLES, FLUXES, angle_text, html_text, sexagesimal, unit_for
 from biro.images.fits import write_image
 from biro.images.fits_header import Axis, Cards, celestial_axes, image_cards, stokes_axis
@@ -176,7 +177,7 @@ class DirtyImage:
         try:
             write_image(image, self.dirty, self._header("Jy/beam"), self._history())
             write_image(psf, self.psf[None], self._header(""), self._history())
-            self.plot().savefig(picture, dpi=150)
+            write_figure(picture, self.plot(), dpi=150)
         except OSError as error:
             raise InputError(f"{base}: images cannot be written ({error.strerror or error})") from None
         return [image, psf, picture]
@@ -256,7 +257,14 @@ def image_files(prefix: str | os.PathLike[str]) -> list[Path]:
     """Paths of the image, the PSF and the picture that `DirtyImage.save` writes for a prefix.
 
     The prefix may be the name of the image itself, with its ".fits".
+
+    Raises
+    ------
+    InputError
+        A prefix without a name, as "/".
     """
     base = Path(prefix)
+    if not base.name:
+        raise InputError(f"{base}: a folder, expected the name of an image")
     name = base.name.removesuffix(".fits")
     return [base.with_name(name + end) for end in (".fits", "-psf.fits", ".png")]

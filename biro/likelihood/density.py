@@ -61,9 +61,9 @@ class Density:
         return self.model.parameters
 
     @property
-    def parameter_names(self) -> tuple[str, ...]:
-        """Names of the free parameters, in the order of theta."""
-        return self.model.parameter_names
+    def parameter_names(self) -> list[str]:
+        """Names of the free parameters, in the order of theta; a list, which UltraNest adds lists to."""
+        return list(self.model.parameter_names)
 
     @property
     def n_param(self) -> int:

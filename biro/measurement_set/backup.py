@@ -21,6 +21,9 @@ log = logging.getLogger(__name__)
 
 FOLDER = ".biro_kept"
 """Folder of the backup, in the set. Its name must not change: an older version may have left one."""
+LINKED = "linked"
+"""Folder, in the backup, with second names of files that are being removed."""
+TABLE = "table.dat"
 INFO = "table.info"
 MAGIC = b"\xbe\xbe\xbe\xbe"
 
@@ -50,6 +53,20 @@ class Backup:
         with open(draft, "rb") as file:
             os.fsync(file.fileno())
         draft.rename(self._folder / name)
+
+    def link(self, number: int) -> None:
+        """Give the files of a storage manager, which is about to be removed, a second name; and table.dat."""
+        folder = self._folder / LINKED
+        shutil.rmtree(folder, ignore_errors=True)
+        draft = self._folder / "linking"
+        shutil.rmtree(draft, ignore_errors=True)
+        draft.mkdir()
+        name = f"table.f{number}"
+        with contextlib.suppress(OSError):  # a file system without hard links
+            for file in (TABLE, name, f"{name}i", *(each.name for each in self._set.glob(f"{name}_*"))):
+                if (self._set / file).is_file():
+                    os.link(self._set / file, draft / file)
+            draft.rename(folder)
 
     def remove(self) -> None:
         """Remove the copies, after everything was written."""
@@ -97,8 +114,22 @@ def restore_backup(path: Path, *, wait: bool = False) -> list[str]:
             for name in broken:
                 os.replace(folder / name, path / name)
                 log.warning("%s: %s was left broken by a run that was interrupted; restored", path, name)
+            broken += _restore_linked(path, folder / LINKED)
             shutil.rmtree(folder, ignore_errors=True)
             return broken
+
+
+def _restore_linked(path: Path, folder: Path) -> list[str]:
+    """Restore files that were removed, while table.dat, which was not replaced since, still names them."""
+    try:
+        if not os.path.samestat((folder / TABLE).stat(), (path / TABLE).stat()):
+            return []
+    except FileNotFoundError:
+        return []
+    missing = [file.name for file in folder.iterdir() if not (path / file.name).exists()]
+    for name in missing:
+        os.replace(folder / name, path / name)
+    return missing
 
 
 def _has_name(opened: IO[bytes], path: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
-from biro.errors import InputError, MeasurementSetError
+from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
 from biro.held import Elsewhere
 from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.storage import ask_storage, existing_set
+from biro.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.ranks.held import HeldByRanks
@@ -30,8 +29,6 @@ CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
 PROTECTED = ("DATA", "FLOAT_DATA")
 """Columns that are never written."""
-FULL_BYTES = 1 << 20
-"""A disk with less room than this counts as full."""
 _NO_ROWS = np.zeros(0, np.int64)
 
 
@@ -115,10 +112,15 @@ def write_column(
     folder = existing_set(path, time_limit)
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
     job: dict[str, JsonValue] = {"path": str(folder), "column": column, "source": source_column, "mode": mode}
-    with _restoring(folder, column) as begun, MeasurementSetProcess(folder, time_limit) as child:
+    left = f"{column} is marked as half-written if it is there: write it again"
+    if source_column == column:
+        left = f"{column} is as it was"
+    with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", None, **job)
         held = []
-        for number, (part, model) in enumerate(checked_models(observation.partitions, models)):
+        for number, (part, model) in enumerate(
+            checked_models(observation.partitions, models, prepared["dtype"])
+        ):
             if number == 0:
                 begun.append(True)
                 child.writing = True
@@ -140,10 +142,11 @@ def write_column(
 
 
 @contextmanager
-def _restoring(folder: Path, column: str) -> Iterator[list[bool]]:
+def _restoring(folder: Path, left: str) -> Iterator[list[bool]]:
     """Leave the set whole, however the writing ends, and say in errors what is left of it.
 
-    Yields a list; whoever writes appends to it when the first change of the set begins.
+    Yields a list; whoever writes appends to it when the first change of the set begins. `left` says what is
+    left of the column.
     """
     begun: list[bool] = []
     try:
@@ -152,14 +155,11 @@ def _restoring(folder: Path, column: str) -> Iterator[list[bool]]:
         if begun:
             with contextlib.suppress(OSError):
                 restore_backup(folder)
-        if not begun or not isinstance(error, MeasurementSetError):
+        if not begun or not isinstance(error, BiroError | KeyboardInterrupt):
             raise
-        free = shutil.disk_usage(folder).free
-        full = f"its disk is full ({free / 1e6:.1f} MB free), make room; " if free < FULL_BYTES else ""
-        raise MeasurementSetError(
-            f"{error}; {full}the other columns are as they were, {column} is marked as half-written if it is"
-            " there: write it again"
-        ) from None
+        text = f"{full_disk(folder)}the other columns are as they were, {left}"
+        line = text if isinstance(error, KeyboardInterrupt) else f"{error}; {text}"
+        raise type(error)(line) from None
 
 
 def _check_request(column: str, observation: Observation, mode: str, source_column: str | None) -> str | None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TypedDict, Unpack, cast
 
 import numpy as np
@@ -29,10 +32,11 @@ from biro.flagging.find import BYTES, Samples, causes_text, find_interference
 from biro.flagging.report import SHOWN, FlagReport, Tally
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
+from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.column import check_writable
 from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.storage import ask_storage, existing_set
+from biro.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -111,7 +115,7 @@ def flag_set(
         cast("str | None", own.pop("column", None)), cast("str | None", own.pop("weight_column", None)), limit
     )
     selection = Selection(**own, autocorrelations=True)  # type: ignore[arg-type]
-    folder = existing_set(path, limit)
+    folder = existing_set(path, limit).resolve()  # one folder of versions, whatever path names the set
     if not dry_run:
         ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
     tally, masks = Tally(), cast(Masks, [])
@@ -147,15 +151,48 @@ def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str
     Raises
     ------
     MeasurementSetError
-        There is no version of biro, it has other rows, or the set cannot be written.
+        There is no version of biro, it is damaged or has other rows, or the set cannot be written.
+
+    Notes
+    -----
+    An undo that was interrupted is finished by the next one, or by the next `biro.flag`.
     """
-    folder = existing_set(path, time_limit)
+    folder = existing_set(path, time_limit).resolve()
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
-    with MeasurementSetProcess(folder, time_limit) as child:
+    command = f"biro flag {shlex.quote(str(path))} --undo"
+    with (
+        _saying(folder, "the same command finishes it") as begun,
+        MeasurementSetProcess(folder, time_limit) as child,
+    ):
         prepared = child.call("prepare_flags", path=str(folder), undo=True)
-        child.writing = True
-        child.call("undo_flags", command=f"biro flag {shlex.quote(str(path))} --undo")
+        begun(child)
+        child.call("undo_flags", command=command)
     return str(prepared["version"])
+
+
+@contextmanager
+def _saying(folder: Path, remedy: str) -> Iterator[Callable[[MeasurementSetProcess], None]]:
+    """Say in errors and interruptions how to go on from what they leave, once writing has begun.
+
+    Yields a function, which is to be called with the child when writing begins.
+    """
+    begun: list[bool] = []
+
+    def begin(child: MeasurementSetProcess) -> None:
+        child.writing = True
+        begun.append(True)
+
+    try:
+        yield begin
+    except (MeasurementSetError, KeyboardInterrupt) as error:
+        if not begun:
+            raise
+        with contextlib.suppress(OSError):
+            restore_backup(folder)
+        left = f"{full_disk(folder)}FLAG may be half-written, the flags before are kept: {remedy}"
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(left) from None
+        raise MeasurementSetError(f"{error}; {left}") from None
 
 
 def _looked_at(
@@ -251,11 +288,17 @@ def _write(
     """Write the flags; the name of the version that keeps those before. `of` says what was looked at."""
     command = f"biro flag {shlex.quote(path)} --strategy {shlex.quote(strategy.name)}"
     n_found = sum(tally.counts[cause] for cause in SHOWN)
-    with MeasurementSetProcess(existing_set(path, limit), limit) as child:
+    folder, remedy = existing_set(path, limit), f"biro flag {shlex.quote(path)} --undo brings them back"
+    with _saying(folder, remedy) as begun, MeasurementSetProcess(folder, limit) as child:
         prepared = child.call("prepare_flags", path=path, undo=False)
         if prepared["n_row"] != n_row:
             raise MeasurementSetError(f"{path}: rows were added or removed while it was read; try again")
-        child.writing = True
+        if prepared["is_half"]:
+            log.warning(
+                "%s: a run that flagged was interrupted, and the flags before it are no longer kept: FLAG is"
+                " taken as it is", path,
+            )  # fmt: skip
+        begun(child)
         child.call("begin_flags", comment=f"before {command}")
         for part, bits in masks:
             _send(child, part, bits)

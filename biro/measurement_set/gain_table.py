@@ -23,6 +23,7 @@ class _Window(NamedTuple):
     axis : float64 (n_chan,), Hz
     time : float64 (n_row,), s
     antenna : int64 (n_row,)
+    interval : float64 (n_row,), s
     values : complex (n_row, n_chan, 1 or 2)
     flag : bool, as values
     """
@@ -30,12 +31,13 @@ class _Window(NamedTuple):
     axis: NDArray[np.float64]
     time: NDArray[np.float64]
     antenna: NDArray[np.int64]
+    interval: NDArray[np.float64]
     values: NDArray[np.complex128]
     flag: NDArray[np.bool_]
 
     @classmethod
     def of(cls, freq: list[float], arrays: list[NDArray[np.generic] | None]) -> _Window:
-        time, antenna, values, flag = map(np.asarray, arrays)
+        time, antenna, interval, values, flag = map(np.asarray, arrays)
         axis = np.array(freq, np.float64)
         if values.shape[1] != axis.size:
             axis = np.array([axis.mean()])
@@ -43,6 +45,7 @@ class _Window(NamedTuple):
             axis,
             time.astype(np.float64),
             antenna.astype(np.int64),
+            np.maximum(np.nan_to_num(interval.astype(np.float64)), 0.0),
             values.astype(np.complex128),
             flag.astype(bool),
         )
@@ -71,7 +74,7 @@ def read_gain_table(path: str | os.PathLike[str], time_limit: float = 30.0) -> G
     folder = existing_set(path, time_limit)
     with MeasurementSetProcess(folder, time_limit) as child:
         header = visible_texts(child.call("gains", path=str(folder)))
-        columns = [(freq, [child.receive()[1] for _ in range(4)]) for freq in header["freq"]]
+        columns = [(freq, [child.receive()[1] for _ in range(5)]) for freq in header["freq"]]
     if not columns:
         raise MeasurementSetError(f"{path}: a table of gains without rows")
     try:
@@ -88,9 +91,14 @@ def _solutions(path: str, names: list[str], windows: list[_Window]) -> GainSolut
     of_freq = np.concatenate([np.full(window.axis.size, i) for i, window in enumerate(windows)])[first]
     gain = np.ones((times.size, len(names), freqs.size, 2), np.complex128)
     usable, n_flagged = np.zeros(gain.shape, bool), 0
+    interval = np.zeros(times.size)
     for window in windows:
+        outside = window.antenna[(window.antenna < 0) | (window.antenna >= len(names))]
+        if outside.size:
+            raise IndexError(f"ANTENNA1 has {outside[0]}, but there are {len(names)} antennas")
         at, chan = np.searchsorted(times, window.time), np.searchsorted(freqs, window.axis)
         good = ~window.flag & np.isfinite(window.values) & (np.abs(window.values) > 0)
+        np.maximum.at(interval, at, window.interval)
         n_flagged += int(np.count_nonzero(~good))
         for feed in range(2):
             of_feed = min(feed, good.shape[2] - 1)  # T Jones has one for both
@@ -99,4 +107,6 @@ def _solutions(path: str, names: list[str], windows: list[_Window]) -> GainSolut
             # A solution of one field must not be lost to one of another at the same time that is flagged.
             gain[place] = np.where(ok, window.values[:, :, of_feed], gain[place])
             usable[place] |= ok
-    return GainSolutions(path, times, freqs, tuple(names), gain, usable, of_freq.astype(np.int64), n_flagged)
+    return GainSolutions(
+        path, times, freqs, tuple(names), gain, usable, of_freq.astype(np.int64), n_flagged, interval
+    )

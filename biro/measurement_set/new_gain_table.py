@@ -15,7 +15,7 @@ from biro.errors import MeasurementSetError
 from biro.measurement_set.metadata import GainMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, temporary_folders
+from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
 
 CHUNK_BYTES = 16 << 20
 """Bytes of a column that are sent to the child at a time."""
@@ -73,10 +73,7 @@ def create_gain_table(
                     child.send({"operation": "fill_gains", "column": name, "start": start}, chunk)
                     child.receive()
             child.call("close_gains")
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+        replace_set(target, new, old)
     except OSError as error:
         raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
     finally:

@@ -18,7 +18,7 @@ from biro.held import Vis, Weight
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, temporary_folders
+from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.models.components.direction import lm_to_radec
@@ -74,7 +74,8 @@ def create_ms(
     observation : Observation
         UVW is written with the signs of a Measurement Set, whatever convention it was read with.
     overwrite : bool
-        Replace a Measurement Set that is there (never another kind of file or folder).
+        Replace a Measurement Set that is there (never another kind of file or folder), and remove the
+        versions of its flags.
     time_limit : float, s
 
     Raises
@@ -101,10 +102,7 @@ def create_ms(
     new, old = temporary_folders(target)
     try:
         _write(observation, new, time_limit)
-        if target.exists():
-            target.rename(old)
-        new.rename(target)
-        shutil.rmtree(old, ignore_errors=True)
+        replace_set(target, new, old)
     except OSError as error:
         raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
     finally:

@@ -3,68 +3,36 @@
 from __future__ import annotations
 
 import os
-import threading
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.backup import restore_backup
+from biro.models.files.foreign import TIME_LIMIT, in_time
 
-TIME_LIMIT = 30.0
-"""How long to wait for a storage or a lock, where the caller does not say, s."""
+__all__ = ["LONGEST_LIMIT", "TIME_LIMIT", "ask_storage", "existing_set", "full_disk", "in_time"]
+
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
+FULL_BYTES = 1 << 20
+"""A disk with less room than this counts as full."""
 
-ResultT = TypeVar("ResultT")
-
-
-def in_time(limit: float, function: Callable[[], ResultT]) -> ResultT:
-    """Call a function that may never return, because a storage does not answer.
-
-    Parameters
-    ----------
-    limit : float, s
-    function : function without arguments
-
-    Returns
-    -------
-    What the function returns.
-
-    Raises
-    ------
-    TimeoutError
-        It took longer than `limit` seconds; the function is left to wait in its thread.
-    """
-    results: list[ResultT] = []
-    failure: list[BaseException] = []
-
-    def call() -> None:
-        try:
-            results.append(function())
-        except BaseException as error:
-            failure.append(error)
-
-    thread = threading.Thread(target=call, daemon=True)
-    thread.start()
-    thread.join(limit)
-    if failure:
-        raise failure[0]
-    if not results:
-        raise TimeoutError
-    return results[0]
+T = TypeVar("T")
 
 
-def ask_storage(
-    path: str | os.PathLike[str], limit: float, activity: str, function: Callable[[], ResultT]
-) -> ResultT:
+def ask_storage(path: str | os.PathLike[str], limit: float, activity: str, function: Callable[[], T]) -> T:
     """Call a function that looks at a set's files, as `in_time` does; `activity` says in errors what it does.
 
     Raises
     ------
     MeasurementSetError
         No answer within `limit` seconds.
+    InputError
+        No limit, or one that is too long.
     """
+    _check_limit(limit)
     try:
         return in_time(limit, function)
     except TimeoutError:
@@ -72,6 +40,20 @@ def ask_storage(
             f"{path}: gave up after {limit:g} s while {activity}: its storage does not answer"
             " (time_limit sets how long to wait)"
         ) from None
+
+
+def _check_limit(limit: object) -> None:
+    if not isinstance(limit, int | float) or not 0 < limit <= LONGEST_LIMIT:
+        raise InputError(f"time_limit must be positive seconds, at most {LONGEST_LIMIT:g}, got {limit!r}")
+
+
+def full_disk(folder: Path) -> str:
+    """What to say in errors where the disk of a folder is full, with what to do; "" where it is not."""
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        return ""
+    return f"its disk is full ({free / 1e6:.1f} MB free), make room; " if free < FULL_BYTES else ""
 
 
 def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
@@ -82,10 +64,7 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
     MeasurementSetError
         There is none, or its storage does not answer within `time_limit` seconds.
     """
-    if not isinstance(time_limit, int | float) or not 0 < time_limit <= LONGEST_LIMIT:
-        raise InputError(
-            f"time_limit must be positive seconds, at most {LONGEST_LIMIT:g}, got {time_limit!r}"
-        )
+    _check_limit(time_limit)
     try:
         return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
     except OSError as error:
@@ -93,7 +72,10 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
 
 
 def _existing_set(path: str | os.PathLike[str]) -> Path:
-    folder = Path(path).expanduser().absolute()
+    try:
+        folder = Path(path).expanduser().absolute()
+    except RuntimeError:  # ~ of nobody
+        raise MeasurementSetError(f"{path}: no such user, or the variable HOME is not set") from None
     try:
         str(folder).encode()
     except UnicodeEncodeError:

@@ -15,12 +15,38 @@ log = logging.getLogger(__name__)
 ABANDONED_AFTER = 600.0
 """Seconds without a change after which a temporary folder counts as abandoned. The process that made it does
 not run on this machine, but may run on another one."""
+VERSIONS = ".flagversions"
+"""What the folder with the versions of a set's flags ends with, beside the set; so CASA names it."""
 
 
 def temporary_folders(path: Path) -> tuple[Path, Path]:
     """Where this process makes a new set, and where it moves the set that is replaced until that is done."""
     new, old = (path.with_name(f".{path.name}.{word}{os.getpid()}") for word in ("part", "old"))
     return new, old
+
+
+def replace_set(path: Path, new: Path, old: Path) -> None:
+    """Move a new set to its place, and remove the one that is there, with the versions of its flags.
+
+    Flags of another set must never come back. A process that is killed on the way leaves all of the old set,
+    which `clean_up` puts back, or the new one alone.
+
+    Parameters
+    ----------
+    path, new, old : Path
+        Where the set belongs, where it is now, and where the set that it replaces is moved.
+    """
+    versions = path.with_name(path.name + VERSIONS)
+    is_link = path.is_symlink()  # what it leads to stays, with its versions
+    if path.exists():
+        path.rename(old)
+        if versions.exists() and not is_link:
+            versions.rename(old / VERSIONS)
+    new.rename(path)
+    if old.is_symlink():
+        old.unlink()
+    else:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def clean_up(path: Path) -> None:
@@ -35,6 +61,8 @@ def clean_up(path: Path) -> None:
             continue
         with contextlib.suppress(OSError):  # another process was faster
             if match[1] == "old" and not path.exists():
+                if (folder / VERSIONS).exists():
+                    (folder / VERSIONS).rename(path.with_name(path.name + VERSIONS))
                 folder.rename(path)
                 log.warning("%s: put back as it was: a process that was to replace it was killed", path)
             elif time.time() - _last_change(folder) > ABANDONED_AFTER:

@@ -80,7 +80,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
     if comm.rank:
         if problem is None:
             of_host = comm.Split_type(MPI.COMM_TYPE_SHARED)
-            be_watched(link, own.host)
+            be_watched(link)
             serve(link, f"rank {comm.rank} ({own.host})", of_host.rank)
             end_signs()
         sys.exit(0)

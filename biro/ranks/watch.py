@@ -1,9 +1,14 @@
 """How ranks notice that another one is gone: each has a connection to rank 0 and gives signs of life on it.
 
 MPI itself may wait for ever for a rank that is gone. A process that ends, however it ends, closes its
-connections at once. A host that no longer answers, and a process that was stopped, give no signs. These are
-written by the handler of a timer's signal in C (`signal.set_wakeup_fd`), which needs no turn of Python: a
-compiled loop may take as long as it likes.
+connections at once. A host that no longer answers, and a process that was stopped, give no signs. Those of
+the other ranks are written by the handler of a timer's signal in C (`signal.set_wakeup_fd`), those of rank 0,
+whose signals belong to its program, by a thread of compiled code (`biro.ranks.beat`). Neither needs a turn of
+Python: a compiled loop may take as long as it likes.
+
+Rank 0 listens at the address by which it reaches the other ranks, at that of this machine alone where all are
+on it, and only until these have connected. A secret that MPI has brought to them tells them from strangers,
+who are neither waited for nor answered.
 """
 
 from __future__ import annotations
@@ -17,7 +22,9 @@ import socket
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from biro.ranks.beat import SIGN, Beat, compiled_loop
 
 if TYPE_CHECKING:
     from biro.ranks.link import Link
@@ -33,6 +40,8 @@ _DONE = b"."
 """What rank 0 sends before it lets the others end."""
 _N_RANK_BYTE = 4
 _HOME = "127.0.0.1"
+_BACKLOG = 128
+"""Connections that may wait to be accepted, those of strangers included."""
 
 
 class Meeting(NamedTuple):
@@ -52,15 +61,17 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     str
         One line about ranks that could not connect, which nobody watches; "" where there are none.
     """
+    compiled_loop()  # before others expect signs
     token = secrets.token_bytes(16)
     try:
-        listener = socket.create_server(("", 0), backlog=max(1, len(hosts)))
+        listener = socket.create_server((_address(hosts), 0), backlog=max(_BACKLOG, len(hosts)))
     except OSError as error:
         link.bcast(f"no port can be opened: {error}")
         problems, found = link.gather("") or [], {}
     else:
         with listener:
-            link.bcast(Meeting(hosts[0], listener.getsockname()[1], token))
+            host, port = listener.getsockname()[:2]
+            link.bcast(Meeting(host, port, token))
             problems = link.gather("") or []
             found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
     lost = [rank for rank in range(1, len(hosts)) if rank not in found]
@@ -74,14 +85,29 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     return Watch({where[rank]: connection for rank, connection in found.items()}), remark
 
 
-def be_watched(link: Link, host: str) -> None:
+def _address(hosts: Sequence[str]) -> str:
+    """The address by which rank 0 reaches the hosts of other ranks; that of this machine alone where it can.
+
+    Raises
+    ------
+    OSError
+        A host has no address that is known here.
+    """
+    for host in hosts[1:]:
+        if host != hosts[0]:
+            # Nothing is sent: the system says by which of its addresses it would.
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+                way.connect((host, 9))
+                return str(way.getsockname()[0])
+    return _HOME
+
+
+def be_watched(link: Link) -> None:
     """The side of the other ranks: connect to rank 0, and end this process where rank 0 is gone.
 
     Parameters
     ----------
     link : Link
-    host : str
-        Of this rank.
     """
     meeting: Meeting | str = link.bcast(None)
     if isinstance(meeting, str):
@@ -91,8 +117,7 @@ def be_watched(link: Link, host: str) -> None:
         link.gather("signals need the main thread")
         return
     try:
-        address = _HOME if meeting.host == host else meeting.host
-        connection = socket.create_connection((address, meeting.port), CONNECT_LIMIT)
+        connection = socket.create_connection((meeting.host, meeting.port), CONNECT_LIMIT)
         connection.sendall(meeting.token + link.rank.to_bytes(_N_RANK_BYTE))
     except OSError as error:
         link.gather(str(error) or type(error).__name__)
@@ -116,13 +141,16 @@ class Watch:
     """
 
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
-        self._connections, self._is_over = connections, False
+        self._connections, self._is_over, self._beat = connections, False, None
         if connections:
+            self._beat = Beat(list(connections.values()), BEAT)
             threading.Thread(target=self._look, daemon=True).start()
 
     def stop(self) -> None:
         """Let the other ranks end without being missed."""
         self._is_over = True
+        if self._beat is not None:
+            self._beat.stop()
         for connection in self._connections.values():
             with contextlib.suppress(OSError):  # it has ended already
                 connection.sendall(_DONE)
@@ -158,21 +186,51 @@ class Watch:
 
 
 def _accepted(listener: socket.socket, token: bytes, n: int) -> dict[int, socket.socket]:
-    """The connections of n ranks by rank; others that know no token are closed."""
+    """The connections of n ranks by rank; strangers are closed, and none is waited for."""
     found: dict[int, socket.socket] = {}
-    listener.settimeout(CONNECT_LIMIT)
-    while len(found) < n:
-        try:
-            connection, _ = listener.accept()
-            connection.settimeout(CONNECT_LIMIT)
-            said = connection.recv(len(token) + _N_RANK_BYTE, socket.MSG_WAITALL)
-        except OSError:
-            break
-        if not secrets.compare_digest(said[: len(token)], token):
-            connection.close()
-            continue
-        found[int.from_bytes(said[len(token) :])] = connection
+    said: dict[socket.socket, bytes] = {}
+    length, end = len(token) + _N_RANK_BYTE, time.monotonic() + CONNECT_LIMIT
+    listener.setblocking(False)
+    with selectors.DefaultSelector() as selector:
+        selector.register(listener, selectors.EVENT_READ)
+        while len(found) < n and (left := end - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                if key.fileobj is listener:
+                    _accept(listener, selector, said)
+                    continue
+                connection = cast(socket.socket, key.fileobj)
+                part = _received(connection, length - len(said[connection]))
+                said[connection] += part
+                if part and len(said[connection]) < length:
+                    continue
+                selector.unregister(connection)
+                word = said.pop(connection)
+                if len(word) == length and secrets.compare_digest(word[: len(token)], token):
+                    found[int.from_bytes(word[len(token) :])] = connection
+                else:
+                    connection.close()
+    for connection in said:  # who said nothing, or not enough
+        connection.close()
     return found
+
+
+def _accept(
+    listener: socket.socket, selector: selectors.BaseSelector, said: dict[socket.socket, bytes]
+) -> None:
+    """Take a connection up that waits, and listen to it."""
+    with contextlib.suppress(OSError):  # it is gone again, or too many files are open
+        connection, _ = listener.accept()
+        connection.setblocking(False)
+        selector.register(connection, selectors.EVENT_READ)
+        said[connection] = b""
+
+
+def _received(connection: socket.socket, n_byte: int) -> bytes:
+    """What has come, at most so many bytes; b"" where the connection has ended or broken off."""
+    try:
+        return connection.recv(n_byte)
+    except OSError:
+        return b""
 
 
 def _has_sign(connection: socket.socket) -> bool:
@@ -195,14 +253,21 @@ def _give_signs(connection: socket.socket) -> None:
 
 
 def _end_with_rank_0(connection: socket.socket) -> None:
-    """End this process when rank 0 is gone before it has said that it is done."""
+    """End this process when rank 0 is gone, or silent, before it has said that it is done."""
+    heard, line = time.monotonic(), ""
     with selectors.DefaultSelector() as selector:
         selector.register(connection, selectors.EVENT_READ)
-        selector.select()
-    try:
-        said = connection.recv(1)
-    except OSError:
-        said = b""
-    if said != _DONE:
-        os._exit(1)
-    end_signs()
+        while True:
+            before = time.monotonic()
+            is_ready, now = bool(selector.select(BEAT)), time.monotonic()
+            said = _received(connection, 1 << 12) if is_ready else SIGN
+            if _DONE in said:
+                end_signs()
+                return
+            if is_ready or now - before > 2 * BEAT:  # who was stopped itself cannot tell who else was
+                heard = now
+            if now - heard > SILENCE:
+                line = f"biro: rank 0: no sign of life for {SILENCE:.0f} s; all ranks end; {_SAVED}\n"
+            if line or not said:
+                os.write(2, line.encode())
+                os._exit(1)

@@ -58,3 +58,31 @@ class RunLock:
         with suppress(OSError):  # on a full disk the lock holds, but does not name its holder
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, holder.encode(), 0)
+
+
+def holder_is_gone(path: Path) -> bool:
+    """Whether the process that had the lock of a file has ended; False where that cannot be told.
+
+    Parameters
+    ----------
+    path : Path
+        As of `RunLock`.
+    """
+    try:
+        words = path.read_text(encoding="utf-8", errors="replace").split()
+        if words[:1] == ["process"] and len(words) == 4:
+            if words[3] != socket.gethostname() or not words[1].isdecimal():
+                return False
+            os.kill(int(words[1]), 0)
+            return False
+        return not words and _is_free(path)  # given up, or never named on a full disk
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):
+        return False
+
+
+def _is_free(path: Path) -> bool:
+    with open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    return True

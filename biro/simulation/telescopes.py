@@ -6,7 +6,6 @@ The positions that come with biro are in `biro/simulation/data/*.csv`; the head 
 from __future__ import annotations
 
 import csv
-import os
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
+from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr
 
 CoordSys = Literal["global", "local"]
@@ -208,11 +208,11 @@ def _data_files() -> list[resources.abc.Traversable]:
 
 
 def _lines(path: Path) -> list[str]:
-    if os.path.exists(path) and not path.is_file():
-        raise InputError(f"{path}: a folder, a pipe or a device, not an antenna file")
     try:
-        return path.read_text(encoding="utf-8").splitlines()
-    except (OSError, ValueError) as error:
+        return read_text_file(path).splitlines()
+    except OSError as error:
+        raise InputError(f"cannot read antenna file {path}: {error.strerror or error}") from None
+    except ValueError as error:
         raise InputError(f"cannot read antenna file {path}: {error}") from None
 
 

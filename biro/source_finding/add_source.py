@@ -74,10 +74,10 @@ def add_source(
     likelihood = getattr(fitted, "likelihood", None) if likelihood is None else likelihood
     if not isinstance(likelihood, Likelihood):
         raise InputError("add_source needs the likelihood that was fitted: add_source(fitted, likelihood)")
-    names = tuple(column.name for column in fitted.columns)
+    names = [column.name for column in fitted.columns]
     if names == likelihood.full.parameter_names:
         likelihood = likelihood.full
-    if names != tuple(likelihood.parameter_names):
+    if names != list(likelihood.parameter_names):
         raise InputError(
             f"the fit has the parameters {', '.join(names)}, and the likelihood "
             f"{', '.join(likelihood.parameter_names)}: give the likelihood that was fitted"

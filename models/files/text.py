@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from biro.models.errors import ModelError
+from biro.models.files.foreign import read_file, read_text_file
 
-MAX_BYTES = 256 * 1024 * 1024
 FITS_START = b"SIMPLE  ="
 
 
@@ -22,32 +23,28 @@ def read_text(path: str | Path) -> str:
     """
     path = Path(path)
     try:
-        if path.is_dir():
-            what = "a folder, expected a sky model file"
-            if (path / "table.dat").exists():
-                what = "a Measurement Set, expected a sky model: the data come first, then the model"
-            raise ModelError(f"{path}: is {what}")
-        if path.exists() and not path.is_file():
-            raise ModelError(f"{path}: is a pipe or a device, expected a file")
-        with path.open("rb") as file:
-            is_fits = file.read(len(FITS_START)) == FITS_START
-        if is_fits:
+        if read_file(path, only=len(FITS_START)) == FITS_START:
             raise ModelError(f"{path}: is a FITS image: use --image, or [[image]] in a model file")
-        if path.stat().st_size > MAX_BYTES:
-            raise ModelError(f"{path}: larger than {MAX_BYTES >> 20} MiB, which no sky model is")
-        return path.read_text(encoding="utf-8-sig")
+        return read_text_file(path)
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
+    except IsADirectoryError:
+        what = "a folder, expected a sky model file"
+        if (path / "table.dat").exists():
+            what = "a Measurement Set, expected a sky model: the data come first, then the model"
+        raise ModelError(f"{path}: is {what}") from None
     except UnicodeDecodeError:
         raise ModelError(f"{path}: not a text file in UTF-8") from None
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror or error}") from None
+    except ValueError as error:
         if isinstance(error, ModelError):
             raise
         raise ModelError(f"{path}: cannot be read: {error}") from None
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a file.
+    """Write a file as a whole or not at all.
 
     Raises
     ------
@@ -55,7 +52,13 @@ def write_text(path: str | Path, text: str) -> None:
         It cannot be written.
     """
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        # Beside its place and then moved there: neither a kill nor a link costs what was there before.
+        temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
     except (OSError, ValueError) as error:
         raise ModelError(f"{path}: cannot be written: {error}") from None
 

@@ -24,6 +24,7 @@ from biro.files import memory
 from biro.models.files.toml import from_toml
 from biro.observation import noise
 from biro.observation.selection import Selection
+from biro.plots import report
 from biro.ranks.held import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
 from rime_kernels.arrays.mapped import in_folder, mapped
@@ -238,7 +239,9 @@ def test_arrays_in_files_have_no_names(tmp_path: Path) -> None:
         mapped((3, 5000), np.float64, str(tmp_path / "none"))
 
 
-def test_commands_keep_data_in_files(path: Path, folder: Path, tmp_path: Path) -> None:
+def test_commands_keep_data_in_files(
+    path: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = tmp_path / "sky.toml"
     model.write_text(MODEL)
     words = [str(path), "--correlations", "RR", "--cache", str(folder)]
@@ -246,6 +249,14 @@ def test_commands_keep_data_in_files(path: Path, folder: Path, tmp_path: Path) -
     shown = CliRunner().invoke(app, [*run, "--smearing", "off", "--no-pictures"])
     assert shown.exit_code == 0, shown.output
     assert f"in files of {of_one(folder)}" in " ".join(shown.output.split())
+    drawn = []
+    monkeypatch.setattr(
+        report, "standard_pictures", lambda _, likelihood, *__: drawn.append(likelihood) or {}
+    )
+    monkeypatch.setattr(report, "write_report", lambda *_, **__: "page")
+    shown = CliRunner().invoke(app, ["plot", str(tmp_path / "run"), "--cache", str(folder)])
+    assert shown.exit_code == 0, shown.output
+    assert not drawn[0].observation.is_held  # pictures need visibilities: they are of some of them
     images = {}
     for name, more in {"files": words, "memory": words[:3]}.items():
         shown = CliRunner().invoke(app, ["image", *more, "-o", str(tmp_path / name), "--backend", "cpu"])

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
-from biro.cli.app import app
+from biro.cli.app import _problem_of_words, app
 from biro.files import atomic
 from biro.measurement_set import read_ms
 from biro.plots import report
@@ -107,6 +107,64 @@ def test_variables_that_numba_refuses(name: str, value: str, text: str) -> None:
     said = problem_of_variables({name: value})
     assert said is not None
     assert said.startswith(f"the variable {name} {text}")
+
+
+def test_compiled_code_that_is_switched_off() -> None:
+    said = problem_of_variables({"NUMBA_DISABLE_JIT": "1"})
+    assert (
+        said == "the variable NUMBA_DISABLE_JIT is set, but biro computes with compiled code alone; unset it"
+    )
+    assert problem_of_variables({"NUMBA_DISABLE_JIT": "0"}) is None
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["fit", "a.ms", "m.toml", "-o", ""], "the word after -o is empty"),
+        (["solve", "a.ms", "", "--output="], "the word after a.ms is empty"),
+        (["solve", "a.ms", "--output="], "the word of --output is empty"),
+    ],
+)
+def test_empty_words_are_one_line(words: list[str], text: str) -> None:
+    """As a variable of a shell that is not set leaves them; "" would else be the working directory."""
+    said = _problem_of_words(words)
+    assert said is not None
+    assert said.startswith(text)
+    assert _problem_of_words(["info", "a.ms"]) is None
+
+
+def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:
+    done = shell("mkdir gone; cd gone; rmdir ../gone; $BIRO info a.ms", tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("biro: the working directory cannot be used")
+
+
+def test_no_home(clean: Path, tmp_path: Path) -> None:
+    """casacore opens nothing without one."""
+    done = shell(f"env -u HOME $BIRO info {clean}", tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("limit", ["nan", "1e400", "0"])
+def test_time_limits_without_bounds(clean: Path, limit: str) -> None:
+    for words in (["info", str(clean)], ["predict", str(clean), "m.toml"], ["flag", str(clean), "--undo"]):
+        done = CliRunner().invoke(app, [*words, "--time-limit", limit])
+        assert done.exit_code == 2
+        assert "time_limit must be positive seconds" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["image", "{set}", "-o", "/", "--size", "64"], ["simulate", "/", "{model}", "--telescope", "KAT-7"]],
+)
+def test_names_of_folders_in_place_of_files(clean: Path, model: Path, words: list[str]) -> None:
+    words = [word.format(set=clean, model=model) for word in words]
+    if words[0] == "simulate":
+        words += ["--phase-centre", "5h -45d", "--start", "2026-03-01", "--duration", "2 min"]
+        words += ["--integration", "60 s", "--freq", "1.3 GHz", "--chan-width", "1 MHz"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 2, done.output
+    assert "biro: /: a folder, expected the name of" in done.stderr
 
 
 def test_a_threading_layer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -493,6 +493,13 @@ def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp
     assert found["counts"]["spectrum"] > 0
     names = {file.name for file in (tmp_path / "p").iterdir()}
     assert names == {"flags.json", "occupancy.png", "percentiles-0.png", "waterfall-0.png"}
+    (tmp_path / "p" / "flags.json").write_text("mine")
+    again = (path, "--strategy", strategy_file, "--dry-run", "--pictures", tmp_path / "p")
+    exit_code, _, message = run(*again)
+    assert exit_code == 2
+    assert "flags.json: exists already; choose another name or give --overwrite" in message
+    assert (tmp_path / "p" / "flags.json").read_text() == "mine"
+    assert run(*again, "--overwrite")[0] == 0
     exit_code, _, message = run(path, "--undo", "--dry-run")
     assert exit_code == 2
     assert "--undo brings all flags of the set back" in message

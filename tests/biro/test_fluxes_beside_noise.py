@@ -128,7 +128,7 @@ def test_beside_an_amplitude_it_is_the_integral_by_quadrature(factor: float, add
         return float(real * stats.norm.pdf(data.imag, 0.0, np.sqrt(own)) * stats.norm.pdf(log, scale=0.05))
 
     wanted = np.log(integrate.quad(density, -0.5, 0.5, points=[0.0, 0.05], limit=400)[0])
-    assert likelihood.parameter_names == ("noise.factor[A]", "noise.factor[B]", "noise.additive")
+    assert tuple(likelihood.parameter_names) == ("noise.factor[A]", "noise.factor[B]", "noise.additive")
     found = likelihood.log_likelihood([factor, 0.8, additive])
     # Next order of Laplace: of the fourth derivatives of exp(2 a) over ranges of 0.05, squared.
     assert found == pytest.approx(wanted, abs=1e-3)
@@ -183,7 +183,7 @@ def test_solved_for_with_gains_the_maximum_is_that_of_fluxes_that_are_fitted(
         assert error == pytest.approx(other.error[other.names.index(name)], rel=1e-3)
     posterior = biro.sample(likelihood, "none", seed=1, progress=False, starts=1, n_sample=50)
     assert posterior.log_evidence is None
-    assert posterior.names == likelihood.full.parameter_names
+    assert list(posterior.names) == likelihood.full.parameter_names
 
 
 @pytest.mark.parametrize("noise", [FACTOR, PLAIN], ids=["one factor", "terms"])

@@ -63,7 +63,7 @@ def bound(eht: dict[str, np.ndarray], data: Observation, how: str) -> Likelihood
         turn = PerSegment(TURN, per="integration")
         sky = replace(sky, gain=Gain(amplitude=free, phase=turn, reference="auto"))
     likelihood = Likelihood(data, sky, gains=how, backend="cpu")
-    assert likelihood.parameter_names[: len(KEYS)] == KEYS
+    assert tuple(likelihood.parameter_names[: len(KEYS)]) == KEYS
     assert (likelihood.n_param == len(KEYS)) == (how != "sample")
     return likelihood
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -110,6 +111,88 @@ def test_gains_are_interpolated_in_amplitude_and_phase_apart() -> None:
     near = Gain(table=solutions(), interpolation="nearest")
     found = gains_of(SkyModel([POINT], gain=near), view_of(("A", "B"), at, np.array([1e9])))
     assert np.allclose(found[[0, 2, 3], 0, 0, 0], [1.0, 2.0 * np.exp(3j), 4.0 * np.exp(-3.0j)], atol=1e-14)
+
+
+def test_a_solution_holds_within_its_interval(tmp_path: Path) -> None:
+    """Solved per scan of 20 s: no interpolation inside scans, and between two scans as before."""
+    cells = columns() | {"INTERVAL": np.full(8, 20.0)}
+    cells["TIME"] = np.where(cells["TIME"] > TIMES[0], TIMES[0] + 100.0, TIMES[0])
+    make_table(tmp_path / "cal.G0", **cells)
+    read = read_gains(tmp_path / "cal.G0")
+    assert read.interval.tolist() == [20.0, 20.0]
+    at = TIMES[0] + np.array([-40.0, -10.0, 0.0, 10.0, 50.0, 90.0, 110.0, 140.0])
+    found = read.at("A", at, np.array([1.4e9]), "linear")[:, 0, 0].real
+    # Gains are 1 and 101; half-way between the middles of the scans is their mean.
+    assert np.allclose(found, [1.0, 1.0, 1.0, 1.0, 51.0, 101.0, 101.0, 101.0], atol=1e-12)
+    near = read.at("A", at, np.array([1.4e9]), "nearest")[:, 0, 0].real
+    assert near[[0, 3, 5, 7]].tolist() == [1.0, 1.0, 101.0, 101.0]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t / 86400.0, "in days: multiply them by 86400"),
+        (lambda t: t - 40587.0 * 86400.0, "of Unix: add 3506716800"),
+        (lambda t: t / 86400.0 + 2400000.5, "these are JD in days"),
+        (lambda t: t + 1e9, "take gains of these data"),
+    ],
+)
+def test_gains_of_another_time_are_refused(change: Callable[[np.ndarray], np.ndarray], said: str) -> None:
+    """31 years away, or in another unit or epoch; a day away is a line, and an hour is none."""
+    observation = small_observation()
+    times = observation.partitions[0].times
+    gain = np.ones((len(times), 2, 1, 2), complex)
+    known = solutions(time=change(times), gain=gain, usable=np.ones(gain.shape, bool))
+    with pytest.raises(DataError, match=said):
+        with_gains_read(SkyModel([POINT], gain=Gain(table=known)), observation)
+
+
+def test_gains_of_a_few_days_before_are_said(caplog: pytest.LogCaptureFixture) -> None:
+    observation = small_observation()
+    for away, n_line in ((3600.0, 0), (3 * 86400.0, 1)):
+        caplog.clear()
+        known = solutions(time=TIMES - away)
+        with_gains_read(SkyModel([POINT], gain=Gain(table=known)), observation)
+        assert len(caplog.records) == n_line
+
+
+def small_observation() -> biro.Observation:
+    one = np.array([0, 0, 0])
+    vis = np.ones((3, 1, 1), complex)
+    return biro.Observation.from_arrays(vis, np.ones((3, 3)), one, one + 1, TIMES, [1.4e9], ["RR"])
+
+
+def test_gains_that_are_no_numbers_are_not_used() -> None:
+    """0, NaN and infinity, though marked as usable; and an antenna of two rows is refused."""
+    gain = np.full((3, 2, 1, 2), 2.0 + 0.0j)
+    gain[0], gain[1] = np.nan, 0.0
+    found = solutions(gain=gain).at("A", TIMES, np.array([1.4e9]), "linear")
+    assert (found == 2.0).all()
+    with pytest.raises(ModelError, match="several antennas 'A'"):
+        solutions(antenna_names=("A", "A")).at("A", TIMES, np.array([1.4e9]), "linear")
+    for wrong in ({"freq": np.array([-1.0])}, {"window": np.zeros(7, int)}, {"interval": np.zeros(7)}):
+        with pytest.raises(ModelError, match="gains: "):
+            solutions(**wrong)
+
+
+def test_numbers_of_antennas_that_are_not_there(tmp_path: Path) -> None:
+    """-1 is not the last antenna."""
+    for number in (-1, 99):
+        cells = columns()
+        cells["ANTENNA1"] = np.where(cells["ANTENNA1"] == 0, number, 1).astype(np.int32)
+        make_table(tmp_path / f"cal{number}.G0", **cells)
+        with pytest.raises(MeasurementSetError, match=f"ANTENNA1 has {number}, but there are 2 antennas"):
+            read_gains(tmp_path / f"cal{number}.G0")
+
+
+@pytest.mark.parametrize("size", [10, 300])
+def test_a_table_that_is_cut_short_is_said_to_be(tmp_path: Path, size: int) -> None:
+    """casacore says of some lengths that the file is not writable."""
+    make_table(tmp_path / "cal.G0", **columns())
+    with open(tmp_path / "cal.G0/table.f0", "r+b") as file:
+        file.truncate(size)
+    with pytest.raises(MeasurementSetError, match="is cut short or damaged"):
+        read_gains(tmp_path / "cal.G0")
 
 
 def test_numbers_and_tables_multiply() -> None:

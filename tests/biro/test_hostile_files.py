@@ -21,8 +21,8 @@ from hostile import outcomes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from biro.errors import BiroError, RunError
-from biro.files import hdf5
+from biro.errors import BiroError, InputError, RunError
+from biro.files import fits_vetting, hdf5
 from biro.images.fits import read_image
 from biro.models.quantities.parameter import Column
 from biro.posterior.posterior import Posterior
@@ -143,6 +143,20 @@ def test_images_that_mean_harm(tmp_path: Path) -> None:
     assert "a pipe or a device" in pipe
     assert "a pipe or a device" in zero
     assert "cannot be read" in long
+
+
+def test_small_files_that_unpack_to_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refused as soon as they hold more than such data do, and at once where they hold no FITS file."""
+    monkeypatch.setattr(fits_vetting, "PACKED_SPARE", 1 << 20)
+    place = tmp_path / "a.fits.gz"
+    place.write_bytes(gzip.compress(image([4000, 4000]) + bytes(64 << 20)))
+    with pytest.raises(InputError, match="more than such data do"):
+        fits_vetting.vet(place, 1 << 40)
+    place.write_bytes(gzip.compress(bytes(64 << 20)))
+    with pytest.raises(InputError, match="what is in it is no FITS file"):
+        fits_vetting.vet(place, 1 << 40)
+    place.write_bytes(gzip.compress(image([4, 4]) + DATA))
+    assert not isinstance(fits_vetting.vet(place, 1 << 40), Path)
 
 
 NASTY = st.sampled_from(

@@ -53,7 +53,7 @@ def test_the_integral_over_one_amplitude_is_that_of_quadrature(noise: float, off
         return float(np.exp(-0.5 * chi2) / (2 * np.pi * noise**2) * stats.norm.pdf(log, scale=0.2))
 
     wanted, _ = integrate.quad(density, -1.5, 1.5, points=[0.18], limit=400)
-    assert likelihood.parameter_names == ("a.I",)
+    assert tuple(likelihood.parameter_names) == ("a.I",)
     assert likelihood.log_likelihood([1.0]) == pytest.approx(np.log(wanted), abs=off)
 
 

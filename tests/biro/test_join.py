@@ -68,7 +68,7 @@ def test_log_likelihoods_add_up() -> None:
     """Independent data: ln L of all is the sum, each set with a noise factor of its own."""
     sets = [observe(1), observe(2, "BCD")]
     likelihood = biro.Likelihood(biro.join(sets), from_toml(POINT), backend="cpu")
-    assert likelihood.parameter_names == (
+    assert tuple(likelihood.parameter_names) == (
         "core.I",
         "noise.factor[day1.ms/F/spw0]",
         "noise.factor[day2.ms/F/spw0]",

@@ -343,6 +343,6 @@ def test_the_gradient_is_continuous_where_another_flux_is_zero() -> None:
     flux = Normal(0, 2, "Jy", marginalise=True)
     source = PointSource("a", east=arcsec, north="3 arcsec", I=flux, V=Uniform(-1, 1, "Jy"))
     likelihood = biro.Likelihood(observation(n_row=12), SkyModel(source, noise=Noise(1)))
-    assert likelihood.parameter_names == ("a.east", "a.V")
+    assert tuple(likelihood.parameter_names) == ("a.east", "a.V")
     _, gradient = likelihood.log_likelihood_and_gradient(np.array([[7.0, 0.0], [7.0, 1e-9]]))
     np.testing.assert_allclose(gradient[0], gradient[1], rtol=1e-6)

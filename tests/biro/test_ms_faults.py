@@ -487,9 +487,21 @@ def test_models_that_cannot_be_meant(ms: Path, spoil: Callable, message: str) ->
 
 
 def test_double_model_too_large_for_the_column(ms: Path) -> None:
-    observation = read_ms(ms)
-    with pytest.raises(MeasurementSetError, match=r"too large for the column MODEL_NEW \(complex64\)"):
-        write_column(ms, "MODEL_NEW", observation, [np.full((63, 4, 4), 1e300 + 0j)])
+    """Refused before anything is written: no column is made, and one that is there keeps its values."""
+    observation = read_ms(ms, column="DATA")
+    too_large = np.full((63, 4, 4), 1e300 + 0j)
+    with pytest.raises(InputError, match=r"up to 1e.300 Jy, but they are stored as complex64"):
+        write_column(ms, "MODEL_NEW", observation, [too_large])
+    with table(str(ms), ack=False) as main:
+        assert "MODEL_NEW" not in main.colnames()
+    write_column(ms, "MODEL_NEW", observation, [np.full((63, 4, 4), 2e38 + 0j)])
+    with pytest.raises(InputError, match="stored as complex64"):
+        write_column(ms, "MODEL_NEW", observation, [too_large])
+    with pytest.raises(
+        MeasurementSetError, match=r"a sum with the model is too large .* MODEL_NEW is as it was"
+    ):
+        write_column(ms, "MODEL_NEW", observation, [np.full((63, 4, 4), 2e38 + 0j)], mode="add")
+    assert (read_ms(ms, column="MODEL_NEW").partitions[0].vis == 2e38 + 0j).all()
 
 
 @pytest.mark.parametrize("number", [0, 2])

@@ -72,7 +72,7 @@ def flux_data(seed: int, tmp_path: Path, flux: float = 2.0) -> biro.Observation:
 
 def test_factors_of_antennas_are_found(tmp_path: Path) -> None:
     likelihood = biro.Likelihood(flux_data(1, tmp_path), sky(FLUX + ANTENNAS, tmp_path))
-    assert likelihood.parameter_names == ("a.I", *(f"noise.factor[{name}]" for name in "ABCDEF"))
+    assert tuple(likelihood.parameter_names) == ("a.I", *(f"noise.factor[{name}]" for name in "ABCDEF"))
     found = step_to_maximum(likelihood, np.array([1.0, *np.ones(6)]))
     covariance = np.linalg.inv(likelihood.fisher(found))
     pull = (found - [2.0, *FACTORS]) / np.sqrt(np.diag(covariance))

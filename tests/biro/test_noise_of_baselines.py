@@ -64,7 +64,7 @@ def long_and_short() -> biro.Observation:
 def test_the_likelihood_is_a_sum_of_gaussians(tmp_path: Path) -> None:
     obs = long_and_short()
     likelihood = biro.Likelihood(obs, sky(ONE_SOURCE + ALL_TERMS, tmp_path))
-    assert likelihood.parameter_names == (
+    assert tuple(likelihood.parameter_names) == (
         "a.I",
         "a.V",
         *(f"noise.factor[{name}]" for name in ("0", "1", "3")),
@@ -135,7 +135,13 @@ def test_the_factor_multiplies_a_fixed_fraction_that_stands_alone(tmp_path: Path
 def test_students_t_has_the_variance_of_each_visibility(tmp_path: Path) -> None:
     likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE + STUDENT, tmp_path))
     (part,), theta = likelihood.observation.partitions, [1.5, 0.3, 0.6, 0.8, 4.0]
-    assert likelihood.parameter_names == ("a.I", "a.V", "noise.systematic", "noise.factor", "noise.dof")
+    assert tuple(likelihood.parameter_names) == (
+        "a.I",
+        "a.V",
+        "noise.systematic",
+        "noise.factor",
+        "noise.dof",
+    )
     (model,), used = likelihood.predict(theta), part.weight > 0
     v = 0.8**2 / part.weight[used] + 0.6**2 * np.abs(model[used]) ** 2
     t = stats.multivariate_t([0.0, 0.0], np.eye(2), df=4.0)

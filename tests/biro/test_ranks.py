@@ -115,10 +115,19 @@ def test_a_rank_that_no_longer_answers_ends_all(what: str, line: str) -> None:
     assert re.search(line, done.stdout + done.stderr)
 
 
-def test_a_rank_in_a_long_loop_is_alive() -> None:
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_rank_in_a_long_loop_is_alive(rank: str) -> None:
     """One that gives no other thread of Python a turn for longer than a rank may be silent."""
-    done = mpiexec(2, WATCHED, "busy")
+    done = mpiexec(2, WATCHED, "busy", rank)
     assert (done.returncode, done.stdout) == (0, "ended well\n"), done.stderr
+
+
+def test_rank_0_that_is_stopped_ends_all() -> None:
+    """The others say so, and do not wait for ever."""
+    done = mpiexec(3, WATCHED, "stopped", "0")
+    assert done.returncode != 0
+    assert "biro: rank 0: no sign of life for 2 s; all ranks end" in done.stderr
+    assert "ended well" not in done.stdout
 
 
 def test_one_rank_alone_misses_nobody() -> None:
@@ -132,14 +141,29 @@ def test_all_ranks_end_within_half_a_minute() -> None:
 
 
 def test_who_does_not_know_the_token_is_no_rank() -> None:
-    with socket.create_server(("", 0)) as listener:
-        port = listener.getsockname()[1]
-        for word in (b"x" * 16, b"y" * 16):
-            with socket.create_connection(("127.0.0.1", port)) as connection:
-                connection.sendall(word + (3).to_bytes(4))
+    """Nor are strangers waited for who say nothing, or too little: they cost a rank no time."""
+    words = (b"", b"x", b"x" * 16 + (3).to_bytes(4), b"y" * 16, b"y" * 16 + (3).to_bytes(4))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = listener.getsockname()
+        strangers = [socket.create_connection(place) for _ in words]
+        for connection, word in zip(strangers, words, strict=True):
+            connection.sendall(word)
+        begun = time.monotonic()
         found = watch._accepted(listener, b"y" * 16, 1)
+        assert time.monotonic() - begun < 0.5 * watch.CONNECT_LIMIT
     assert list(found) == [3]
     found[3].close()
+    for connection in strangers[:-1]:
+        assert connection.recv(1) == b""
+        connection.close()
+
+
+def test_rank_0_listens_where_ranks_are() -> None:
+    """On one machine nobody else can even connect."""
+    assert watch._address(["here", "here"]) == "127.0.0.1"
+    assert watch._address(["here", "localhost"]) == "127.0.0.1"
+    with pytest.raises(OSError, match=r"."):
+        watch._address(["here", "no.such.host.invalid"])
 
 
 def test_ranks_must_be_alike() -> None:

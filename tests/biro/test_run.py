@@ -4,8 +4,10 @@ import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +15,7 @@ from biro.errors import RunError
 from biro.files.atomic import write_atomic
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, stop_on_signal
+from biro.run.lock import RunLock, holder_is_gone
 from biro.run.record import read_record
 
 SETTINGS = {"sampler": "emcee", "seed": 1, "options": {"n_walker": 32, "max_steps": 10}, "data": "a" * 64}
@@ -133,3 +136,20 @@ def test_the_first_signal_is_a_flag_the_second_an_interrupt(number):
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(number)
     assert signal.getsignal(number) is before
+
+
+def test_whether_the_process_of_a_run_is_gone(tmp_path: Path) -> None:
+    """It lives, was killed, has given the lock up, is on another host, or cannot be told."""
+    place = tmp_path / "lock"
+    assert not holder_is_gone(place)
+    lock = RunLock(place)
+    assert not holder_is_gone(place)
+    lock.release()
+    assert holder_is_gone(place)
+    host = socket.gethostname()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    place.write_text(f"process {ended.pid} on {host}\n")
+    assert holder_is_gone(place)
+    place.write_text(f"process {ended.pid} on another.{host}\n")
+    assert not holder_is_gone(place)

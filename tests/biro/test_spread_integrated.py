@@ -48,7 +48,7 @@ def test_the_integral_is_that_of_quadrature() -> None:
     noise, logs = 0.01, np.array([0.15, -0.1])
     gain = Gain(antennas=["B"], amplitude=PerSegment(LogNormal(1.0), per="integration", sd=SPREAD))
     likelihood = biro.Likelihood(times(2, noise, logs), known_sky(gain), backend="cpu", gains="marginalise")
-    assert likelihood.parameter_names == ("gain.amplitude.sd",)
+    assert tuple(likelihood.parameter_names) == ("gain.amplitude.sd",)
 
     def density(log: float, data: float, sd: float) -> float:
         like = stats.norm.pdf(data, np.exp(log), noise) * stats.norm.pdf(0.0, 0.0, noise)
@@ -116,7 +116,11 @@ def closed_form(away: np.ndarray, by: np.ndarray, at: np.ndarray, numbers: np.nd
 def test_small_gains_have_a_normal_density(linear) -> None:
     """Values, gradients, curvature by priors and the information on the noise are those of this density."""
     likelihood, away, by, at = linear
-    assert likelihood.parameter_names == ("gain.amplitude.correlated", "gain.amplitude.sd", "noise.factor")
+    assert tuple(likelihood.parameter_names) == (
+        "gain.amplitude.correlated",
+        "gain.amplitude.sd",
+        "noise.factor",
+    )
 
     def wanted(numbers: np.ndarray) -> float:
         return closed_form(away, by, at, numbers)

@@ -1,6 +1,6 @@
-"""Ranks of which the last one does something to itself, as mpiexec starts them.
+"""Ranks of which one does something to itself, as mpiexec starts them.
 
-mpiexec -n 2 python tests/biro/watch_program.py what
+mpiexec -n 2 python tests/biro/watch_program.py WHAT [RANK]
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from biro.ranks import watch
 from biro.ranks.start import start
 
 
-def main(what: str) -> None:
-    """Rank 0 waits for as long as three times the silence that is allowed."""
+def main(what: str, rank: int) -> None:
+    """Rank 0 goes on for three times the silence that is allowed, in its own thread or in the deed."""
     from mpi4py import MPI
 
     watch.BEAT, watch.SILENCE = 0.2, 1.5
@@ -26,13 +26,15 @@ def main(what: str) -> None:
         "killed": lambda: os.kill(os.getpid(), signal.SIGKILL),
         "busy": lambda: sum(range(3 * 10**8)),  # in C, with no turn of other threads meanwhile
     }
-    if MPI.COMM_WORLD.rank:
+    if rank and rank == MPI.COMM_WORLD.rank:  # from `start` these do not return
         threading.Timer(0.5, deeds[what]).start()
     ranks = start(MPI.COMM_WORLD)
+    if not rank:
+        threading.Timer(0.1, deeds[what]).start()
     time.sleep(4.5)
     ranks.stop()
     print("ended well")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1)

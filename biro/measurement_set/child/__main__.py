@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 
@@ -86,12 +87,21 @@ def _answer(parent: ParentConnection, operations: dict[str, Operation]) -> None:
     except RefusalError as error:
         parent.send({"error": str(error)})
     except RuntimeError as error:  # casacore's only kind
-        text = " ".join(str(error).split())
-        parent.send({"error": f"broken off while {parent.activity}: casacore says: {text}"})
+        text = _plain(" ".join(str(error).split()))
+        parent.send({"error": f"broken off while {parent.activity}: {text}"})
     except OSError as error:
         parent.send({"error": f"broken off while {parent.activity}: {error}"})
     except MemoryError:
         parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
+
+
+def _plain(text: str) -> str:
+    """What casacore says; where its words mislead, what has happened."""
+    found = re.search(r"FiledesIO::write - (.+) is not writable", text)
+    if found:  # it makes a file that is shorter than its header says longer, whatever it was opened for
+        return f"{found[1]} is cut short or damaged: it is shorter than its header says"
+    short = "a file is cut short or damaged; " if "incorrect number of bytes read" in text else ""
+    return f"{short}casacore says: {text}"
 
 
 if __name__ == "__main__":

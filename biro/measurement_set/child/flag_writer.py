@@ -30,6 +30,10 @@ from biro.measurement_set.child.casacore_table import (
 PREFIX = "before_biro_"
 """Names of the versions that biro makes begin so."""
 LIST = "FLAG_VERSION_LIST"
+UNDONE = "BIRO_UNDONE"
+"""Keyword of FLAG with the version that was brought back, until that version is removed."""
+REMOVED = ".removed"
+"""Name of a version while it is being removed."""
 SPARE_BYTES = 1 << 20
 """Room that is left on the disk beyond what a version needs."""
 CHUNK_SAMPLES = 1 << 24
@@ -52,27 +56,78 @@ class FlagWriter:
         self.main = open_for_writing(path)
         if "FLAG" not in self.main.colnames():
             raise RefusalError("there is no FLAG column to write to")
-        if is_half_flagged(self.main) and not undo:
+        self.shapes = self._cell_shapes()
+        self.undone = self.main.getcolkeywords("FLAG").get(UNDONE, "")
+        names, is_half = self._names(), is_half_flagged(self.main)
+        if undo:
+            self._check_versions()
+            self._choose_version(names)
+        elif is_half and names:
             raise RefusalError(
                 "FLAG is half-written: a run that flagged was interrupted; bring the flags before it back"
                 " first (undo=True, --undo)"
             )
-        self.shapes = self._cell_shapes()
-        names = self._names()
-        if undo:
-            if not names:
-                raise RefusalError(f"no flags to bring back: {self.versions} has no version of biro")
-            self.name = names[-1]
         else:
+            self._check_versions()
             self.name = f"{PREFIX}{1 + max((int(name.removeprefix(PREFIX)) for name in names), default=0)}"
             self._check_room()
-        self.parent.send({"version": self.name, "n_row": self.main.nrows()})
+        self.parent.send({"version": self.name, "n_row": self.main.nrows(), "is_half": is_half})
 
     def begin_flags(self, comment: str) -> None:
         """Keep the flags as they are as a version, and mark FLAG as not complete."""
+        self._back_up()
+        if self.undone:
+            self._remove_undone()
         self._save_version(comment)
         self._mark()
         self.parent.send({})
+
+    def _check_versions(self) -> None:
+        """Refuse a folder of versions in which nothing can be made or removed, before anything is changed."""
+        if not self.versions.exists() and not self.versions.is_symlink():
+            return
+        place = self.versions / LIST
+        if not self.versions.is_dir() or (place.exists() and not place.is_file()):
+            wrong, kind = (place, "a file") if self.versions.is_dir() else (self.versions, "a folder")
+            raise RefusalError(f"{wrong} is not {kind}, as versions of flags need it to be: move it away")
+        if not os.access(self.versions, os.W_OK | os.X_OK):
+            raise RefusalError(f"no permission to change {self.versions}, where versions of flags are kept")
+
+    def _choose_version(self, names: list[str]) -> None:
+        """Take the version to bring back: one whose removal was interrupted, or the newest if it is whole."""
+        if self.undone:  # its flags are back already
+            self.name = self.undone
+            return
+        if not names:
+            raise RefusalError(f"no flags to bring back: {self.versions} has no version of biro")
+        self.name = names[-1]
+        place = self.versions / f"flags.{self.name}"
+        try:
+            self._read_version(place)
+        except RuntimeError as error:  # casacore's; RefusalError says itself what is wrong
+            raise RefusalError(
+                f"{place} is damaged or no version of flags ({' '.join(str(error).split())[:200]}): nothing"
+                " was changed; move it away, and --undo takes the version before it"
+            ) from None
+
+    def _read_version(self, place: Path) -> None:
+        """Read a version from end to end, so that nothing is written of one that is damaged."""
+        self.parent.report(f"reading the version {place}")
+        with open_table(str(place)) as kept:
+            missing = {"FLAG", "FLAG_ROW"} - set(kept.colnames())
+            if missing:
+                raise RuntimeError(f"it has no {' and no '.join(sorted(missing))}")
+            if kept.nrows() != self.main.nrows():
+                raise RuntimeError(
+                    f"it is of {kept.nrows()} rows, but the set has {self.main.nrows()}: rows were added or"
+                    " removed since"
+                )
+            try:
+                for _ in self._blocks(kept):
+                    pass
+            except RefusalError as error:
+                raise RuntimeError(str(error)) from None
+            kept.getcol("FLAG_ROW")
 
     def _open(self) -> CasaTable:
         self.parent.report(f"waiting for the lock of {os.path.join(self.path, 'table.dat')} for writing")
@@ -159,19 +214,23 @@ class FlagWriter:
     def _write_list(self, change: Callable[[list[str]], list[str]]) -> None:
         """Rewrite CASA's list of versions."""
         place = self.versions / LIST
-        lines = place.read_text().splitlines() if place.is_file() else []
+        text = place.read_bytes().decode(errors="surrogateescape") if place.is_file() else ""
         draft = self.versions / f".{LIST}"
-        draft.write_text("".join(f"{line}\n" for line in change(lines)))
+        new = "".join(f"{line}\n" for line in change(text.splitlines()))
+        draft.write_bytes(new.encode(errors="surrogateescape"))
         draft.rename(place)
 
-    def _mark(self) -> None:
-        """Back up what casacore rewrites in place, and mark FLAG as not complete."""
+    def _back_up(self) -> None:
+        """Back up what casacore rewrites in place."""
         self.backup = Backup(self.path)
         self.backup.save(INFO)
         for column in ("FLAG", "FLAG_ROW"):
             manager = self.main.getdminfo(column)
             if manager["TYPE"].startswith("Tiled"):
                 self.backup.save(f"table.f{manager['SEQNR']}")
+
+    def _mark(self) -> None:
+        """Mark FLAG as not complete."""
         self.main.putcolkeyword("FLAG", COMPLETE, False)
         self.main.flush()
 
@@ -208,7 +267,9 @@ class FlagWriter:
         self._add_row("FLAG_CMD", {
             "TIME": now, "TYPE": "FLAG", "REASON": reason, "APPLIED": True, "COMMAND": command,
         })  # fmt: skip
-        self._end(command, reason)
+        self._say_in_history(command, reason)
+        self.main.removecolkeyword("FLAG", COMPLETE)
+        self._end()
 
     def _check_back(self) -> None:
         self.parent.report("flushing FLAG")
@@ -221,12 +282,13 @@ class FlagWriter:
             if zlib.crc32(flag.data) != expected:
                 raise RefusalError("FLAG does not read back as it was written; it is not complete")
 
-    def _end(self, command: str, message: str) -> None:
+    def _say_in_history(self, command: str, message: str) -> None:
         self._add_row("HISTORY", {
             "TIME": time.time() + MJD_OF_UNIX, "OBSERVATION_ID": 0, "MESSAGE": f"{command}: {message}",
             "PRIORITY": "NORMAL", "ORIGIN": "biro flag", "APPLICATION": "biro",
         })  # fmt: skip
-        self.main.removecolkeyword("FLAG", COMPLETE)
+
+    def _end(self) -> None:
         self.main.flush()
         self.main.close()
         self.backup.remove()
@@ -245,15 +307,27 @@ class FlagWriter:
                     subtable.putcell(column, subtable.nrows() - 1, value)
 
     def undo_flags(self, command: str) -> None:
-        """Bring the flags of the newest version back, and remove it."""
-        place = self.versions / f"flags.{self.name}"
-        kept = open_table(str(place))
-        if kept.nrows() != self.main.nrows():
-            raise RefusalError(
-                f"{place} is of {kept.nrows()} rows, but the set has {self.main.nrows()}: rows were added or"
-                " removed since; its flags cannot be brought back"
-            )
+        """Bring the flags of the version back, and remove it.
+
+        The version is removed only after FLAG is whole and a keyword of it says that its flags are back. An
+        undo that was interrupted before that is done again from the version, and one that was interrupted
+        after it is finished: no state in between takes the flags of an earlier version for these.
+        """
+        self._back_up()
+        if not self.undone:
+            self._bring_back(self.versions / f"flags.{self.name}")
+            self._say_in_history(command, f"the flags {self.name} were brought back")
+            self.main.putcolkeyword("FLAG", UNDONE, self.name)
+            self.main.removecolkeyword("FLAG", COMPLETE)
+            self.main.flush()  # one new table.dat: both keywords change together
+            self.undone = self.name
+        self._remove_undone()
+        self._end()
+
+    def _bring_back(self, place: Path) -> None:
+        """Write the flags of a version into FLAG and FLAG_ROW, and read them back."""
         self._mark()
+        kept = open_table(str(place))
         for rows, flag in self._blocks(kept):
             self.parent.report("writing FLAG")
             self._put(rows, flag)
@@ -263,6 +337,25 @@ class FlagWriter:
             self.main.selectrows(changed).putcol("FLAG_ROW", before[changed])
         kept.close()
         self._check_back()
-        shutil.rmtree(place)
-        self._write_list(lambda lines: [line for line in lines if line.split(" : ")[0] != self.name])
-        self._end(command, f"the flags {self.name} were brought back")
+
+    def _remove_undone(self) -> None:
+        """Remove the version whose flags are back, and then the keyword that says so."""
+        self.parent.report(f"removing the version {self.undone}")
+        place, removed = self.versions / f"flags.{self.undone}", self.versions / REMOVED
+        if self.versions.is_dir():
+            _remove(removed)
+            if place.exists() or place.is_symlink():
+                place.rename(removed)
+            self._write_list(lambda lines: [line for line in lines if line.split(" : ")[0] != self.undone])
+            _remove(removed)
+        self.main.removecolkeyword("FLAG", UNDONE)
+        self.main.flush()
+        self.undone = ""
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, a file or a link, but nothing that a link leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

@@ -52,6 +52,9 @@ class GainReader:
             self._window(main.selectrows(np.flatnonzero(of_window == i)))
 
     def _window(self, rows: CasaTable) -> None:
-        for name in ("TIME", "ANTENNA1", "CPARAM", "FLAG"):
+        for name in ("TIME", "ANTENNA1", "INTERVAL", "CPARAM", "FLAG"):
             self.parent.report(f"reading {name}")
-            self.parent.send({}, np.ascontiguousarray(rows.getcol(name)))
+            is_there = name in rows.colnames()  # INTERVAL need not be
+            self.parent.send(
+                {}, np.ascontiguousarray(rows.getcol(name) if is_there else np.zeros(rows.nrows()))
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from pathlib import Path
@@ -29,8 +30,10 @@ FAITHFUL_MANAGERS = ("TiledShapeStMan", "TiledColumnStMan", "TiledCellStMan", "S
 """casacore's storage managers that give values back exactly."""
 SPARE_BYTES = 1 << 20
 """Room that is left on the disk beyond what the column needs."""
-ZERO_ROWS = 4096
-"""Rows that are set to 0 at a time."""
+REST_ROWS = 4096
+"""Rows to which no model belongs that are written at a time."""
+NEW, OLD = "_BIRO_NEW", "_BIRO_OLD"
+"""What the names of two columns end with while values change in place: one being written, one replaced."""
 
 
 class Writer:
@@ -38,6 +41,10 @@ class Writer:
 
     Between `pause` and `resume` others write, one after the other: each answers `join`, `select`, `write` and
     `leave`.
+
+    Values that are changed in place, by adding or subtracting, are written into a new column beside theirs.
+    It takes that column's name when it is whole and was read back, by one new table.dat: a process that is
+    killed leaves all values as they were, or all of the new ones.
     """
 
     def __init__(self, parent: ParentConnection) -> None:
@@ -46,29 +53,43 @@ class Writer:
 
     def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
-        self.path, self.column, self.source, self.mode = path, column, source, mode
+        self._take_job(path, column, source, mode)
         self.parent.report("waiting for the end of others that write to it")
         self.main = open_for_writing(path)
+        self._remove_litter()
         self.created = column not in self.main.colnames()
         notes = self._check_columns()
         self.shapes = self._cell_shapes()
-        if self.created:
+        if self._is_new:
             self._check_room()
-        self.parent.send({"created": self.created, "notes": notes})
+        like = "DATA" if self.created else self.column
+        self.parent.send(
+            {"created": self.created, "notes": notes, "dtype": str(column_type(self.main, like))}
+        )
+
+    def _take_job(self, path: str, column: str, source: str | None, mode: str) -> None:
+        self.path, self.column, self.source, self.mode = path, column, source, mode
+        self.in_place = source == column
+        self.target = column + NEW if self.in_place else column
+
+    @property
+    def _is_new(self) -> bool:
+        """Whether the column that is written was made for it."""
+        return self.created or self.in_place
 
     def begin(self) -> None:
         """Make the column where it is not there, and mark it as not complete."""
-        self.parent.report(f"making the column {self.column}")
+        self.parent.report(f"making the column {self.target}")
         self.backup = Backup(self.path)
         self.backup.save(INFO)
-        if self.created:
+        if self._is_new:
             self._create()
         else:
-            self._save_header()
+            self._save_header(self.column)
             self.main.putcolkeyword(self.column, COMPLETE, False)
-        self.dtype = column_type(self.main, self.column)
+        self.dtype = column_type(self.main, self.target)
         self.main.flush()
-        self._save_header()
+        self._save_header(self.target)
         self.written = np.zeros(self.main.nrows(), bool)
         self.parent.send({})
 
@@ -87,11 +108,11 @@ class Writer:
 
     def join(self, path: str, column: str, source: str | None, mode: str, created: bool) -> None:
         """Write to a column that another process has begun, and has paused to write."""
-        self.path, self.column, self.source, self.mode, self.created = path, column, source, mode, created
-        self.main = self._open()
-        if column not in incomplete_columns(self.main):
-            raise RefusalError(f"column {column} is not being written: do all ranks see the same files?")
-        self.shapes, self.dtype = self._cell_shapes(), column_type(self.main, column)
+        self._take_job(path, column, source, mode)
+        self.created, self.main = created, self._open()
+        if self.target not in incomplete_columns(self.main):
+            raise RefusalError(f"column {self.target} is not being written: do all ranks see the same files?")
+        self.shapes, self.dtype = self._cell_shapes(), column_type(self.main, self.target)
         self.written = np.zeros(self.main.nrows(), bool)
         self.parent.send({})
 
@@ -101,9 +122,9 @@ class Writer:
         self.main.close()
         self.parent.send({})
 
-    def _save_header(self) -> None:
-        """Back up the header of the column's storage, if casacore rewrites it in place."""
-        manager = self.main.getdminfo(self.column)
+    def _save_header(self, column: str) -> None:
+        """Back up the header of a column's storage, if casacore rewrites it in place."""
+        manager = self.main.getdminfo(column)
         if manager["TYPE"].startswith("Tiled"):
             self.backup.save(f"table.f{manager['SEQNR']}")
 
@@ -123,6 +144,12 @@ class Writer:
                 f"no column {self.source} to {self.mode} to or from; there are {', '.join(columns)}, "
                 "of which source_column (--from) may name one"
             )
+        together = self._stored_with(self.column) if self.in_place else []
+        if len(together) > 1:
+            raise RefusalError(
+                f"columns {', '.join(together)} share one storage, where {self.column} cannot be changed"
+                f" in place: write another column, with {self.column} as source_column (--from)"
+            )
         incomplete = incomplete_columns(self.main)
         if self.source in incomplete:
             raise RefusalError(
@@ -132,6 +159,33 @@ class Writer:
         if self.column in incomplete:
             return [f"column {self.column} was half-written by a run that was interrupted"]
         return []
+
+    def _stored_with(self, column: str) -> list[str]:
+        """The columns that have one storage with a column, itself included."""
+        managers = self.main.getdminfo().values()
+        return next((list(each["COLUMNS"]) for each in managers if column in each["COLUMNS"]), [])
+
+    def _remove_litter(self) -> None:
+        """Remove columns that a process which was killed has left beside the one it was to change."""
+        left = [name for name in visibility_columns(self.main) if name.endswith((NEW, OLD))]
+        if not left:
+            return
+        backup = Backup(self.path)
+        backup.save(INFO)
+        for name in left:
+            self.parent.report(f"removing the column {name}, left by a run that was interrupted")
+            self._remove_column(name, backup)
+        backup.remove()
+
+    def _remove_column(self, name: str, backup: Backup) -> None:
+        """Remove a column that has a storage of its own.
+
+        casacore deletes the files at once, and says in table.dat later that the column is gone: a process
+        that is killed in between would leave a set that cannot be opened. So the files keep a second name.
+        """
+        backup.link(self.main.getdminfo(name)["SEQNR"])
+        self.main.removecols(name)
+        self.main.flush()
 
     def _cell_shapes(self) -> dict[int, tuple[int, int]]:
         """(n_chan, n_corr) of each data description."""
@@ -152,24 +206,31 @@ class Writer:
     def _check_room(self) -> None:
         """Refuse a new column that its disk has no room for."""
         rows = np.bincount(self.description_ids, minlength=len(self.shapes))
-        item = column_type(self.main, "DATA").itemsize
+        like = self.column if self.in_place else "DATA"
+        item = column_type(self.main, like).itemsize
         unpadded = sum(int(n) * int(np.prod(self.shapes[i])) * item for i, n in enumerate(rows))
-        files = Path(self.path).glob(f"table.f{self.main.getdminfo('DATA')['SEQNR']}*")
-        # Tiles are stored whole: the size of DATA's own files shows with how much padding.
+        files = Path(self.path).glob(f"table.f{self.main.getdminfo(like)['SEQNR']}_*")
+        # Tiles are stored whole: the size of the files of the column it is like shows with how much padding.
         need = max(unpadded, sum(file.stat().st_size for file in files if "_TSM" in file.name)) + SPARE_BYTES
         disk = os.statvfs(self.path)
         free = disk.f_bavail * disk.f_frsize
         if need > free:
             raise RefusalError(
-                f"column {self.column} needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
+                f"column {self.target} needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
                 " nothing was changed"
             )
 
     def _create(self) -> None:
-        """Make a column like DATA, with another storage if DATA's does not give values back exactly."""
-        column = self.main.getcoldesc("DATA")
-        manager = self.main.getdminfo("DATA")
-        name = f"{self.column}_manager"
+        """Make a column like DATA, or like the one it replaces.
+
+        It has another storage than that one, if that does not give values back exactly.
+        """
+        like = self.column if self.in_place else "DATA"
+        column = self.main.getcoldesc(like)
+        manager = self.main.getdminfo(like)
+        taken = {each["NAME"] for each in self.main.getdminfo().values()}
+        names = (f"{self.column}_manager{n or ''}" for n in itertools.count())
+        name = next(each for each in names if each not in taken)
         specification = dict(manager.get("SPEC", {}))
         specification.pop("HYPERCUBES", None)
         if manager["TYPE"] not in FAITHFUL_MANAGERS:
@@ -177,9 +238,11 @@ class Writer:
             tile = [n_corr, n_chan, max(1, (1 << 17) // (n_chan * n_corr))]
             manager = {"TYPE": "TiledShapeStMan"}
             specification = {"DEFAULTTILESHAPE": np.array(tile, np.int32)}
-        column.update(dataManagerType=manager["TYPE"], dataManagerGroup=name, keywords={COMPLETE: False})
-        column["comment"] = "model visibilities written by biro"
-        description = maketabdesc({"name": self.column, "desc": column})
+        column.update(dataManagerType=manager["TYPE"], dataManagerGroup=name)
+        column["keywords"] = (dict(column["keywords"]) if self.in_place else {}) | {COMPLETE: False}
+        if not self.in_place:
+            column["comment"] = "model visibilities written by biro"
+        description = maketabdesc({"name": self.target, "desc": column})
         self.main.addcols(description, {"TYPE": manager["TYPE"], "NAME": name, "SPEC": specification})
 
     def select(self, array: NDArray[np.int64], chan: list[int] | None, corr: list[int] | None) -> None:
@@ -213,31 +276,47 @@ class Writer:
         chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
         corr = np.arange(shape[1]) if self.corr is None else np.array(self.corr)
         if self.source is not None:
-            source = self._stored(rows, self.source, shape)[:, chan][:, :, corr]
-            model = source + model if self.mode == "add" else source - model
+            kind = column_type(self.main, self.source)
+            stored = _read_column(rows, self.source, np.empty((rows.nrows(), *shape), kind))
+            source = stored[:, chan][:, :, corr]
+            with np.errstate(over="ignore"):
+                model = source + model if self.mode == "add" else source - model
+                model = model.astype(self.dtype)
+            if not np.isfinite(model[np.isfinite(source)]).all():
+                raise RefusalError(f"a sum with the model is too large for {self.column} ({self.dtype})")
         if len(chan) < shape[0] or len(corr) < shape[1]:
-            cells = self._stored(rows, self.column, shape)
+            cells = self._held(rows, shape)
             cells[:, chan[:, None], corr] = model
             model = cells
         model = np.ascontiguousarray(model, self.dtype)
-        rows.putcol(self.column, model)
+        rows.putcol(self.target, model)
         self.written[self.rows] = True
         self.checksums.append((self.rows, zlib.crc32(model.data)))
         self.parent.send({})
 
-    def _stored(self, rows: CasaTable, column: str, shape: tuple[int, int]) -> NDArray[np.generic]:
-        """What a column holds; 0 where it has no value, and throughout a column just made."""
-        if self.created and column == self.column and not self.written[rows.rownumbers()].any():
-            return np.zeros((rows.nrows(), *shape), self.dtype)
-        return _read_column(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
+    def _held(self, rows: CasaTable, shape: tuple[int, int]) -> NDArray[np.generic]:
+        """What the written column holds of rows; before it has values of its own, what it begins with."""
+        cells = np.zeros((rows.nrows(), *shape), self.dtype)
+        written = self.written[rows.rownumbers()] if self._is_new else np.ones(rows.nrows(), bool)
+        for which, column in ((~written, self.column if self.in_place else ""), (written, self.target)):
+            if column and which.any():
+                some = rows.selectrows(np.flatnonzero(which))
+                cells[which] = _read_column(some, column, np.empty((some.nrows(), *shape), self.dtype))
+        return cells
 
     def finish(self) -> None:
-        """Set the other rows of a new column to 0, flush, read everything back, and mark it as complete."""
-        if self.created:
-            self._zero_rest()
+        """Fill the other rows of a new column, flush, read everything back, and mark it as complete."""
+        if self._is_new:
+            self._write_rest()
         self._check_written()
+        if self.in_place:
+            self._save_header(self.column)
+            self.main.renamecol(self.column, self.column + OLD)
+            self.main.renamecol(self.target, self.column)
         self.main.putcolkeyword(self.column, COMPLETE, True)
-        self.main.flush()
+        self.main.flush()  # one new table.dat: names and keyword change together
+        if self.in_place:
+            self._remove_column(self.column + OLD, self.backup)
         self.main.close()
         self.backup.remove()
         self.parent.send({"n_row": len(self.written)})
@@ -252,23 +331,24 @@ class Writer:
             self.parent.report(f"reading {self.column} back")
             shape = self.shapes[int(self.description_ids[rows[0]])]
             selected = self.main.selectrows(rows)
-            values = _read_column(selected, self.column, np.empty((len(rows), *shape), self.dtype))
+            values = _read_column(selected, self.target, np.empty((len(rows), *shape), self.dtype))
             if zlib.crc32(values.data) != expected:
                 raise RefusalError(
                     f"column {self.column} does not read back as it was written; it is not complete"
                 )
 
-    def _zero_rest(self) -> None:
-        """Set the rows of a new column that no model was written to."""
+    def _write_rest(self) -> None:
+        """Write the rows of a new column without a model: 0, or what the column it replaces holds."""
         left = np.flatnonzero(~self.written)
         for description_id, shape in self.shapes.items():
             rows = left[self.description_ids[left] == description_id]
-            for start in range(0, len(rows), ZERO_ROWS):
+            for start in range(0, len(rows), REST_ROWS):
                 self.parent.report(f"writing {self.column}")
-                block = rows[start : start + ZERO_ROWS]
-                zeros = np.zeros((len(block), *shape), self.dtype)
-                self.main.selectrows(block).putcol(self.column, zeros)
-                self.checksums.append((block, zlib.crc32(zeros.data)))
+                block = rows[start : start + REST_ROWS]
+                selected = self.main.selectrows(block)
+                cells = self._held(selected, shape)
+                selected.putcol(self.target, cells)
+                self.checksums.append((block, zlib.crc32(cells.data)))
 
 
 def _read_column(rows: CasaTable, column: str, values: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -33,6 +33,8 @@ class GainSolutions:
         The spectral window of each frequency; default: one.
     n_flagged : int
         Solutions that are there and flagged.
+    interval : float64 (n_time,), s
+        How long each solution holds, about its time; default: 0, for its time alone.
 
     Raises
     ------
@@ -48,10 +50,13 @@ class GainSolutions:
     usable: NDArray[np.bool_]
     window: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     n_flagged: int = 0
+    interval: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
 
     def __post_init__(self) -> None:
         if not self.window.size:
             object.__setattr__(self, "window", np.zeros(self.freq.size, np.int64))
+        if not self.interval.size:
+            object.__setattr__(self, "interval", np.zeros(self.time.size))
         shape = (self.time.size, len(self.antenna_names), self.freq.size, 2)
         if self.gain.shape != shape or self.usable.shape != shape:
             raise ModelError(
@@ -61,6 +66,13 @@ class GainSolutions:
         for name, axis in (("time", self.time), ("freq", self.freq)):
             if not axis.size or not np.isfinite(axis).all() or np.any(np.diff(axis) <= 0):
                 raise ModelError(f"gains: {name} must ascend, with one value at least")
+        if self.freq[0] <= 0:
+            raise ModelError(f"gains: freq must be above 0 Hz, found {self.freq[0]:g}")
+        if self.window.shape != self.freq.shape or self.interval.shape != self.time.shape:
+            raise ModelError("gains: window must have one number for each frequency, interval for each time")
+        good = np.isfinite(self.gain) & (self.gain != 0)  # as CASA takes them: nothing can be divided by 0
+        if not good[self.usable].all():
+            object.__setattr__(self, "usable", self.usable & good)
 
     def __str__(self) -> str:
         n_usable = int(np.count_nonzero(self.usable))
@@ -82,16 +94,22 @@ class GainSolutions:
 
         "linear" interpolates amplitude and phase apart, the phase along the shorter way, first in frequency
         within the nearest spectral window and then in time; beyond the first and the last solution it takes
-        that one. An axis along which there is one solution gives one value.
+        that one. Within its interval a solution holds as it is, as it was solved; only times outside of all
+        intervals, as those of a target between scans of a calibrator, are interpolated ("nearest" takes the
+        solution whose interval is nearest). An axis along which there is one solution gives one value.
 
         Raises
         ------
         ModelError
-            A feed without a solution.
+            A feed without a solution, or an antenna whose name several have.
         """
         if antenna not in self.antenna_names:
             hint = did_you_mean(antenna, self.antenna_names)
             raise ModelError(f"gain: {self.source or 'the table'} has no antenna {antenna!r}{hint}")
+        if self.antenna_names.count(antenna) > 1:
+            raise ModelError(
+                f"gain: {self.source or 'the table'} has several antennas {antenna!r}; give each its own name"
+            )
         i = self.antenna_names.index(antenna)
         n_time = 1 if self.time.size == 1 else time.size
         window = self.window == self.window[np.abs(self.freq - np.mean(freq)).argmin()]
@@ -111,9 +129,29 @@ class GainSolutions:
                 for slot in slots
             ]
             of_freq = np.array(rows)
+            nearest, holds = self._nearest(slots, time[:n_time])
             for k in range(n_freq):
-                found[:, k, feed] = _along(self.time[slots], of_freq[:, k], time[:n_time], interpolation)
+                between = _along(self.time[slots], of_freq[:, k], time[:n_time], interpolation)
+                found[:, k, feed] = np.where(
+                    holds | (interpolation == "nearest"), of_freq[nearest, k], between
+                )
         return found
+
+    def _nearest(
+        self, slots: NDArray[np.intp], time: NDArray[np.float64]
+    ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+        """Of some solutions, that whose interval is nearest to each time, and whether it covers that time.
+
+        Ends of intervals are rounded: a thousandth of an interval beyond its end counts as within.
+        """
+        far = np.abs(self.time[slots] - time[:, None])
+        beyond = far - 0.5 * self.interval[slots]
+        # Of intervals that overlap, or that end where the next one begins, the one with the nearer middle.
+        nearest = np.lexsort((far, np.maximum(beyond, 0.0)), axis=1)[:, 0]
+        holds = (
+            np.take_along_axis(beyond, nearest[:, None], axis=1)[:, 0] <= 1e-3 * self.interval[slots][nearest]
+        )
+        return nearest, holds & (self.interval[slots][nearest] > 0)
 
 
 def _along(known: NDArray[np.float64], gain: Complex, at: NDArray[np.float64], interpolation: str) -> Complex:
