@@ -109,7 +109,7 @@ def test_a_source_stands_where_it_was_put(kind: str, tmp_path: Path) -> None:
     turns = part.uvw @ [l, m, np.sqrt(1 - l * l - m * m) - 1]
     turns = turns[:, None] * part.chan_freq / 299792458.0
     parallel = [part.corr_type.index(name) for name in ("XX", "YY")]
-    # pyuvdata's apparent places make 2 mas of difference, 2e-4 rad of phase at 500 m; a wrong sign makes 4 Jy.
+    # pyuvdata's apparent places differ by 2 mas, 2e-4 rad of phase at 500 m; a wrong sign makes 4 Jy.
     expected = np.broadcast_to(2 * np.exp(2j * np.pi * turns)[..., None], (*turns.shape, 2))
     np.testing.assert_allclose(part.vis[..., parallel], expected, atol=1e-3)
     assert len(data.antenna_names) == 4
