@@ -10,7 +10,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Unpack, cast
 
-from biro.data_set.options import DataOptions, SetOptions
+from biro.data_set.assembly import assemble
+from biro.data_set.open_set import OpenSet, naming
+from biro.data_set.options import SetOptions
 from biro.data_set.shares import folder_for, read_by_ranks
 from biro.errors import DataError, InputError
 from biro.formatting import check_names
@@ -18,23 +20,38 @@ from biro.measurement_set import read_ms
 from biro.measurement_set.read import open_set
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files.foreign import read_file
+from biro.msv4.read import open_msv4
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.ranks.alone import alone
 from biro.ranks.ranks import Ranks
 from biro.ranks.start import start
-from biro.uvfits.read import open_uvfits, read_uvfits
+from biro.uvdata.read import open_mir, open_miriad, open_uvh5
+from biro.uvfits.read import open_uvfits
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-MIRIAD, ZARR = b"(MIRIAD)", b"(Zarr)"
-OTHERS = {
-    b"\x89HDF": "HDF5; if it is UVH5, pyuvdata makes UVFITS of it, UVData.from_file(path).write_uvfits(name)",
-    MIRIAD: "a data set of MIRIAD, whose task fits (op=uvout) makes UVFITS of it",
-    ZARR: "Zarr; if it is a Measurement Set of version 4, take the one of version 2 that it was made of",
+FITS, HDF5, MIRIAD, MIR, ZARR = b"SIMPLE  =", b"\x89HDF", b"(MIRIAD)", b"(MIR)", b"(Zarr)"
+FOLDERS = (
+    (MIRIAD, ("visdata", "vartable")),
+    (MIR, ("bl_read", "sch_read")),
+    (ZARR, (".zgroup",)),
+    (ZARR, ("zarr.json",)),
+)
+"""Marks of folders that are no Measurement Sets, and the files that tell them."""
+OPENERS: dict[bytes, OpenSet] = {
+    FITS: open_uvfits,
+    HDF5: open_uvh5,
+    MIRIAD: open_miriad,
+    MIR: open_mir,
+    ZARR: open_msv4,
 }
-"""What else there may be by its first bytes, or a mark for a folder, and what to do with it."""
+"""What opens a set that is no Measurement Set of version 2."""
+
+
+SCANS_AND_COLUMNS = ("column", "weight_column", "scans")
+"""Options that UVFITS and the formats of pyuvdata have no use for."""
 
 
 def read(
@@ -44,13 +61,13 @@ def read(
     cache: str | os.PathLike[str] | None = None,
     **options: Unpack[SetOptions],
 ) -> Observation:
-    """Read calibrated visibilities of a Measurement Set or a UVFITS file, or of several as one observation.
+    """Read calibrated visibilities of a Measurement Set or a file, or of several as one observation.
 
     Parameters
     ----------
     path : path, or several
-        What it holds decides how it is read: a folder is a Measurement Set, a file that begins as FITS does
-        (compressed by gzip or not) is UVFITS. Several are read with the same options and joined, see
+        What it holds decides how it is read: a Measurement Set of version 2 or 4 (Zarr), UVFITS (compressed
+        by gzip or not), UVH5, MIRIAD or MIR. Several are read with the same options and joined, see
         `biro.join`.
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI, each of which reads and holds a part of the rows, for a likelihood with the same `comm`.
@@ -102,39 +119,39 @@ def _read_one(
     path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | None, folder: str | None
 ) -> Observation:
     """One data set."""
-    if not _is_fits(Path(path), options.get("time_limit", TIME_LIMIT)):
+    opener = _opener(Path(path), options.get("time_limit", TIME_LIMIT))
+    if opener is None:
         if ranks is None:
             return read_ms(path, **options)
         return read_by_ranks(open_set, path, options, ranks, folder)
-    own = {**options}
-    for name in ("column", "weight_column", "scans"):
-        if own.pop(name, None) is not None:
-            raise InputError(f"{path}: UVFITS has no {name}; only Measurement Sets do")
+    own = cast(SetOptions, {**options})
+    for name in ("weight_column",) if opener is open_msv4 else SCANS_AND_COLUMNS:
+        if own.pop(name, None) is not None:  # type: ignore[misc]
+            raise InputError(f"{path}: this format has no {name}; only Measurement Sets do")
     own.pop("time_limit", None)
     if ranks is not None:
-        return read_by_ranks(open_uvfits, path, cast(SetOptions, own), ranks, folder)
-    return read_uvfits(path, **cast(DataOptions, own))
+        return read_by_ranks(opener, path, own, ranks, folder)
+    with opener(path, own) as (data, request), naming(path, "data"):
+        return assemble(data, request)
 
 
-def _is_fits(place: Path, time_limit: float) -> bool:
-    """Whether there is a FITS file; a file of another kind is refused, all else is left to `read_ms`."""
+def _opener(place: Path, time_limit: float) -> OpenSet | None:
+    """What opens a set, None for a Measurement Set; a file of another kind is refused."""
     try:
         start = ask_storage(place, time_limit, "looking at it", lambda: _start(place))
     except OSError as error:
         raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
     if start is None:
-        return False
-    if start.startswith(b"SIMPLE  ="):
-        return True
-    for begin, what in OTHERS.items():
+        return None
+    for begin, opener in OPENERS.items():
         if start.startswith(begin):
-            raise DataError(f"{place}: {what}")
+            return opener
     if is_text(start):
         raise DataError(
             f"{place}: text, as of a sky model, expected data: the data come first, then the model"
         )
     raise DataError(
-        f"{place}: a file, but neither UVFITS nor a Measurement Set, which is a folder (unpack an archive)"
+        f"{place}: a file, but neither UVFITS, UVH5 nor a Measurement Set (a folder; unpack an archive)"
     )
 
 
@@ -145,7 +162,7 @@ def check_is_data(place: Path) -> None:
     ------
     DataError
     """
-    _is_fits(place, TIME_LIMIT)
+    _opener(place, TIME_LIMIT)
 
 
 def is_text(start: bytes) -> bool:
@@ -159,8 +176,9 @@ def is_text(start: bytes) -> bool:
 def _start(place: Path) -> bytes | None:
     """The first bytes of a file, unpacked, or a mark of a folder in `OTHERS`; None where there is neither."""
     if not place.is_file():
-        marks = ((MIRIAD, ("visdata", "vartable")), (ZARR, (".zgroup",)), (ZARR, ("zarr.json",)))
-        return next((mark for mark, names in marks if all((place / name).is_file() for name in names)), None)
+        return next(
+            (mark for mark, names in FOLDERS if all((place / name).is_file() for name in names)), None
+        )
     start = read_file(place, only=16)
     if start.startswith(b"\x1f\x8b"):
         try:

@@ -23,7 +23,7 @@ from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition, typical_interval
+from biro.observation.partition import Partition
 from biro.ranks.held import HeldByRanks
 from rime_kernels.engine.sharded import DataOf
 
@@ -293,8 +293,10 @@ def _pointing_rows(part: Partition, observation: Observation) -> Iterator[list[f
     pointing = part.pointing
     if pointing is None or pointing.offset is None or pointing.time is None:
         return
-    times, holds = pointing.time, typical_interval(pointing.time)
-    if len(times) == 1:  # for the whole observation
+    times = pointing.time
+    if len(times) > 1:
+        holds = float(np.median(np.diff(times)))
+    else:  # for the whole observation
         times, holds = np.array([part.times.mean()]), 2.0 * float(np.ptp(part.times)) + 2.0 * part.interval
     for time, offset in zip(times.tolist(), pointing.offset.tolist(), strict=True):
         for antenna, (l, m) in enumerate(offset):

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Unpack, cast
 import numpy as np
 
 from biro.data_set.assembly import DataSet, Request, Visibilities, assemble
+from biro.data_set.directions import make_field, utc_offset
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.metadata import Field, Metadata
+from biro.data_set.open_set import naming
 from biro.data_set.options import DataOptions, SetOptions
-from biro.errors import BiroError, DataError
+from biro.errors import DataError
 from biro.files.fits_table import check_whole
 from biro.files.fits_vetting import vet
-from biro.files.foreign_text import visible, visible_line, visible_texts
+from biro.files.foreign_text import visible_texts
 from biro.files.memory import free_memory
 from biro.observation.observation import Observation
-from biro.uvfits.directions import make_field
 from biro.uvfits.groups import Groups
 from biro.uvfits.header import parse_header
 from biro.uvfits.rows import Parameters, index_columns
@@ -75,7 +76,7 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     --------
     >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
     """
-    with open_uvfits(path, cast(SetOptions, options)) as (data, request), naming(visible(str(path))):
+    with open_uvfits(path, cast(SetOptions, options)) as (data, request), naming(path, "UVFITS"):
         return assemble(data, request)
 
 
@@ -86,24 +87,9 @@ def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[t
     See `biro.data_set.open_set.OpenSet`.
     """
     request = Request.of("read_uvfits", options)
-    with naming(visible(str(path))), opened(Path(path)) as (file, hdus):
+    with naming(path, "UVFITS"), opened(Path(path)) as (file, hdus):
         data = _UVFITS(file, hdus, str(path))
     yield data, request
-
-
-@contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Put the name of the file before the message of an error, and turn errors of astropy into DataError."""
-    try:
-        yield
-    except BiroError as error:
-        text = visible(str(error))
-        raise DataError(text if text.startswith(f"{place}: ") else f"{place}: {text}") from None
-    except OSError as error:
-        raise DataError(f"{place}: cannot be read ({error.strerror or error}); damaged or cut off?") from None
-    except Exception as error:  # astropy raises many kinds about foreign files
-        reason = visible_line(error)[:200] or type(error).__name__
-        raise DataError(f"{place}: cannot be read as UVFITS ({reason})") from None
 
 
 @contextmanager
@@ -171,7 +157,7 @@ class _UVFITS:
             "data_descriptions": [[i, 0] for i in range(len(every))],
             "telescope": telescope,
             "time_scale": scale,
-            "utc_offset": _utc_offset(mjd, scale),
+            "utc_offset": utc_offset(mjd, scale),
             "uvw_frame": "",
             "mounts": antennas.mounts,
             "receptor_angles": [list(antennas.receptor_angles) for _ in every],
@@ -245,12 +231,3 @@ def _equinox(header: Header) -> float:
         return float(str(value).strip().lstrip("JjBb"))
     except ValueError:
         raise DataError(f"EQUINOX = {value!r} in the header; expected 2000 or 1950") from None
-
-
-def _utc_offset(mjd: float, scale: str) -> float:
-    """Seconds to add to a time on a scale to make it UTC."""
-    if scale == "UTC":
-        return 0.0
-    from astropy.time import Time
-
-    return float(round((Time(mjd, format="mjd", scale="tai").utc.mjd - mjd) * 86400.0, 3))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Mode, Model, check_as_stored, check_mode, checked_models, taken_model
+from biro.data_set.open_set import naming
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.foreign_text import visible
@@ -22,7 +23,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.uvfits.groups import Groups, turned
 from biro.uvfits.header import GroupHeader, parse_header
-from biro.uvfits.read import naming, opened
+from biro.uvfits.read import opened
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ def write_uvfits(
     place, copy = Path(path), Path(out)
     if copy.exists() and copy.samefile(place):
         raise InputError(f"{visible(str(out))}: is the file that is read, which is never changed")
-    with naming(visible(str(path))), opened(place) as (file, hdus):
+    with naming(path, "UVFITS"), opened(place) as (file, hdus):
         header = parse_header(hdus[0].header)
         start = hdus[0].fileinfo()["datLoc"]
         groups = Groups(file, start, header)

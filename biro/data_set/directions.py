@@ -101,3 +101,12 @@ def _north(here: tuple[float, float], there: tuple[float, float]) -> float:
     east = (there[0] - here[0] + np.pi) % (2 * np.pi) - np.pi
     north = there[1] - here[1]
     return math.atan2(math.copysign(1.0, north) * east * math.cos(here[1]), abs(north))
+
+
+def utc_offset(mjd: float, scale: str) -> float:
+    """Seconds to add to a time on a scale to make it UTC."""
+    if scale == "UTC":
+        return 0.0
+    from astropy.time import Time
+
+    return float(round((Time(mjd, format="mjd", scale="tai").utc.mjd - mjd) * 86400.0, 3))

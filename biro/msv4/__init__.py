@@ -1,0 +1,1 @@
+"""Measurement Sets of version 4."""

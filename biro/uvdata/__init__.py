@@ -1,0 +1,1 @@
+"""Data sets that pyuvdata reads: UVH5, MIRIAD, MIR."""
