@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.samples import Array, Index, Mask, Samples
 from biro.observation.selection import to_utc
@@ -115,7 +116,7 @@ def _best(
 
 def _texts(text: Text, number: int, ratio: float) -> tuple[str, str]:
     what, remedy = text(number)
-    return f"Residuals {what} scatter {ratio:.2g} times as much as others.", remedy
+    return f"Residuals {what} scatter {plain(ratio)} times as much as others.", remedy
 
 
 def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
