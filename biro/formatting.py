@@ -51,7 +51,7 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
 
 
 def plain(value: float, figures: int = 2, sign: str = "") -> str:
-    """A number with that many significant figures, without an exponent from 1e-5 to 1e6; sign "+" shows it."""
+    """A number with so many significant figures, without an exponent from 1e-5 to 1e6; sign "+" shows it."""
     size = abs(value)
     if not 1e-5 <= size < 1e6:
         return f"{value:{sign}.{figures}g}"

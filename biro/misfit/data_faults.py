@@ -13,7 +13,7 @@ from biro.misfit.residual_data import ResidualData
 
 
 def copies(data: ResidualData) -> NDArray[np.bool_]:
-    """Which rows repeat an earlier one: its baseline, time slot, and all visibilities that count, bit by bit."""
+    """Which rows repeat an earlier one: its baseline, time slot, and all its visibilities that count."""
     part = data.partition
     slot = part.time_index.astype(np.int64) * part.n_antenna**2
     key = slot + part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
@@ -43,7 +43,7 @@ def without_copies(data: Sequence[ResidualData]) -> tuple[list[ResidualData], fl
         square += _squares(each, copy) if copy.any() else np.count_nonzero(used)
         if copy.any():
             weight = np.where(copy[:, None, None], 0, part.weight).astype(part.weight.dtype)
-            each = ResidualData(replace(part, weight=weight), each.model, each.factor)
+            each = replace(each, partition=replace(part, weight=weight))
         left.append(each)
     return left, math.sqrt(square / n_row) if n_row else 1.0
 
@@ -86,7 +86,7 @@ def fault_lines(data: Sequence[ResidualData]) -> list[str]:
     if n_copy:
         factor = without_copies(data)[1]
         lines.append(
-            f"DUPLICATED ROWS: {n_copy} of {n_row} rows repeat another one of their baseline and time, and count "
-            f"again: errors are {factor:.2f} times too small. Leave out the copies"
+            f"DUPLICATED ROWS: {n_copy} of {n_row} rows repeat another one of their baseline and time, and "
+            f"count again: errors are {factor:.2f} times too small. Leave out the copies"
         )
     return lines

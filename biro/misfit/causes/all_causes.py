@@ -45,6 +45,8 @@ MIN_SAMPLES = 8
 TIE = 5.0
 """Difference of ln L below which two explanations are both named: odds of 150 to 1."""
 COHERENT = "coherent residuals"
+CATCH_ALL, NARROW = "closure errors", 0.4
+"""What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 AXES = (TIME, CHANNEL, HANDS)
 
 
@@ -87,13 +89,12 @@ def find_causes(
     samples = Samples.of(data, antenna_names)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
-    steps, left = _steps(samples, has_outliers)
+    steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
     return _findings(samples, left, steps)
 
 
-def _steps(samples: Samples, has_outliers: bool) -> tuple[list[_Step], Samples]:
+def _steps(samples: Samples, places: Sequence[Places], has_outliers: bool) -> tuple[list[_Step], Samples]:
     steps: list[_Step] = []
-    places = places_of(samples.fair)
     known: tuple[str, ...] = ()
     inflation = 1.0
     while len(steps) < MOST_FOUND:
@@ -133,7 +134,8 @@ def _best(
 
     Many small errors, as closure errors of all baselines, may be certain although their numbers cost more
     than they gain. Where nothing else is found, the least likely by chance is taken, if it is certain beside
-    a correlation that is too small to be found, too.
+    a correlation that is too small to be found, too. Where noise is correlated, many numbers are never
+    certain.
     """
     certain = [
         (each, each.net(samples.n_real, inflation))
@@ -142,10 +144,13 @@ def _best(
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
     ]
+    certain = _without_catch_all(certain)
     paid = any(net > 0.0 for _, net in certain)
     if not paid:
-        unseen = LEAST_FACTOR**2 * inflation
-        certain = [(each, net) for each, net in certain if each.chance(unseen) < UNLIKELY]
+        unseen = LEAST_FACTOR**2
+        certain = [
+            (each, net) for each, net in certain if inflation == 1.0 and each.chance(unseen) < UNLIKELY
+        ]
     by_family: dict[str, tuple[float, Candidate]] = {}
     for each, net in certain:
         score = net if paid else -each.log_p / inflation
@@ -156,6 +161,13 @@ def _best(
         return None, None
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
+
+
+def _without_catch_all(certain: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
+    """Candidates without errors of all baselines where a cause with fewer numbers explains much of these."""
+    drops = [(each.drop, each.kind) for each, net in certain if each.is_linear and net > 0.0]
+    narrow = max((drop for drop, kind in drops if kind != CATCH_ALL), default=0.0)
+    return [pair for pair in certain if pair[0].kind != CATCH_ALL or narrow < NARROW * pair[0].drop]
 
 
 def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
@@ -208,7 +220,7 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
         max(step.significance for step in axes),
         0.0,
         f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise "
-        f"is correlated; errors are about {factor:.2g} times too small.",
+        "is correlated.",
         "Look at the residual image and at the residuals of each antenna (`biro.plots.antenna_residuals`).",
         factor,
     )

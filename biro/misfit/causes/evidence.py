@@ -82,7 +82,7 @@ class Candidate:
         return self.gain / inflation - 0.5 * self.n_term * math.log(max(n_real, 2))
 
     def chance(self, inflation: float) -> float:
-        """Chance of such a gain in noise whose sums have that many times the variance of independent noise."""
+        """Chance of such a gain in noise whose sums have so many times the variance of independent noise."""
         return float(chdtrc(self.n_term, 2.0 * max(self.gain, 0.0) / inflation))
 
     def significance(self, inflation: float = 1.0) -> float:

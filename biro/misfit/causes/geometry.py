@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -42,6 +42,10 @@ class Change:
         return np.array([sign * (c * u + s * v), sign * (c * v - s * u), of_w * w])
 
 
+ChangeOf = Callable[[float], Change]
+TextsOf = Callable[[float], tuple[str, str]]
+
+
 def geometry_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
     """The sources of the model, with fluxes that are fitted anew, at uvw that are changed in one way.
 
@@ -60,14 +64,14 @@ def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidat
     reach = max(float(np.hypot(s.east, s.north)) for s in places.sources)
     longest = float(np.quantile(np.hypot(own.uvw[0], own.uvw[1]), 0.9))
     step = 1.0 / (PER_FRINGE * max(longest * reach, 1e-9))
-    kinds = (
+    kinds: tuple[tuple[ChangeOf, float, TextsOf], ...] = (
         (lambda x: Change(turn=x), TURN, _turned),
         (lambda x: Change(scale=1.0 + x), SCALE, _scaled),
     )
     for change_of, most, texts in kinds:
         n = min(MOST_STEPS, int(most / step))
 
-        def cost(x: float, change_of=change_of) -> float:  # type: ignore[no-untyped-def]
+        def cost(x: float, change_of: ChangeOf = change_of) -> float:
             return -_drop(thin, places, change_of(x))[0]
 
         grid = step * np.arange(-n, n + 1)
@@ -88,7 +92,14 @@ def _drop(own: Samples, places: Places, change: Change) -> tuple[float, Complex]
     return own.square - own.less(whole).square, whole
 
 
-def _candidate(samples, view, places, change, n_place, texts) -> Candidate:  # type: ignore[no-untyped-def]
+def _candidate(
+    samples: Samples,
+    view: View,
+    places: Places,
+    change: Change,
+    n_place: float,
+    texts: Callable[[], tuple[str, str]],
+) -> Candidate:
     own = view.own
     drop, whole = _drop(own, places, change)
     solved = Solved([], [], np.zeros(len(own.tangents)), drop)
@@ -99,8 +110,8 @@ def _candidate(samples, view, places, change, n_place, texts) -> Candidate:  # t
 def _turned(angle: float) -> tuple[str, str]:
     seconds = abs(angle) / EARTH
     return (
-        f"The uvw are turned by {plain(np.degrees(angle), 2, '+')} deg against the sources of the model, as near "
-        f"the pole by times that are {plain(seconds)} s off.",
+        f"The uvw are turned by {plain(np.degrees(angle), 2, '+')} deg against the sources of the model, as "
+        f"near the pole by times that are {plain(seconds)} s off.",
         CHECK,
     )
 
@@ -115,7 +126,7 @@ def _scaled(part: float) -> tuple[str, str]:
 
 def _mirrored() -> tuple[str, str]:
     return (
-        "The sky of the data is that of the model turned by 180 deg: uvw, or the phases, have the other sign.",
+        "The sky of the data is that of the model turned by 180 deg: uvw or phases have the other sign.",
         'Read the data with `--convention fourier` (convention="fourier").',
     )
 

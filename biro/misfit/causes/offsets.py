@@ -15,8 +15,10 @@ from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_besi
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
 
-MOST_SHARE = {"baseline": 0.15, "offset": 0.3}
+MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
 """Part of the groups that may stand out: what most have in common has another cause."""
+NEAR_ONE = 0.5
+"""Deviation from 1 of the factor of what conjugation changes, up to which it is that."""
 MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
@@ -28,6 +30,7 @@ def offset_candidates(samples: Samples) -> Iterator[Candidate]:
     by_corr = samples.baseline * len(samples.corr_names) + samples.correlation
     n_chan = int(samples.channel.max()) + 1
     yield from _groups(samples, "baseline", samples.baseline, samples.model)
+    yield from _groups(samples, "conjugated", samples.baseline, samples.model.conj() - samples.model)
     yield from _all_baselines(samples)
     if len(samples.corr_names) > 1:
         yield from _groups(samples, "baseline", by_corr, samples.model)
@@ -66,16 +69,17 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     choices = log_choices(len(drops), n)
     factor = np.zeros(len(drops), np.complex128)
     factor[chosen] = solved.terms[0][:, 0] + 1j * solved.terms[0][:, 1]
+    if kind == "conjugated" and np.abs(factor[chosen] - 1.0).max() > NEAR_ONE:
+        return
+    texts = {"baseline": _baseline_texts, "conjugated": _conjugated_texts, "offset": _offset_texts}[kind]
     yield Candidate(
         kind,
         solved.drop,
         gain - choices,
         2 * n,
         min(0.0, log_p + choices),
-        partial(_after, samples, factor[place] * template, solved.tangent, kind == "baseline"),
-        partial(
-            _baseline_texts if kind == "baseline" else _offset_texts, samples, place, factor, drops * chosen
-        ),
+        partial(_after, samples, factor[place] * template, solved.tangent, kind != "offset"),
+        partial(texts, samples, place, factor, drops * chosen),
     )
 
 
@@ -170,6 +174,15 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
     return (
         f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
         "Flag the baseline, or correct it.",
+    )
+
+
+def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+    names = [_ends(samples, int(np.argmax(place == group))) for group in np.flatnonzero(drops)]
+    word, verb = ("Baselines", "are") if len(names) > 1 else ("Baseline", "is")
+    return (
+        f"{word} {first_few(names)} {verb} conjugated: visibilities belong to -uvw.",
+        "Exchange its two antennas in the data, or flag it.",
     )
 
 

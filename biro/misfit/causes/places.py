@@ -10,16 +10,17 @@ import numpy as np
 
 from biro.formatting import FLUXES, first_few, plain, unit_for
 from biro.misfit.causes.beside import Solved, block_of, solve_beside
-from biro.misfit.causes.brightness import factors_of_cells, place_text
+from biro.misfit.causes.brightness import factors_of_cells, fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 from biro.misfit.causes.source import Source, View, fit_source, highest, refined, template
+from biro.misfit.residual_data import ResidualData
 from biro.observation.selection import to_utc
 from biro.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import rates
 
-MOST_PLACES = 4
+MOST_PLACES, MOST_STATED = 4, 8
 FAINTEST = 0.05
 """Flux over that of the brightest, below which a peak of the model's image may be a sidelobe."""
 
@@ -40,27 +41,47 @@ class Places:
     fluxes: tuple[float, ...]
 
 
-def places_of(samples: Samples) -> list[Places]:
-    """The highest peaks of the image of the model of each field, each taken out before the next."""
+def places_of(samples: Samples, data: Sequence[ResidualData] = ()) -> list[Places]:
+    """Where the model of each field has its sources: as `data` states, or the peaks of its image.
+
+    Parameters
+    ----------
+    samples : Samples
+    data : sequence of ResidualData
+        Stated places are taken of up to eight sources, even of those that the fit has made faint.
+    """
     found = []
     for field in sorted({part.phase_centre for part in samples.parts}):
         own = samples.only(samples.is_of(field) & samples.is_parallel)
-        work = replace(own, residual=own.model)
-        sources: list[Source] = []
-        fluxes: list[float] = []
-        while len(sources) < MOST_PLACES and work.n and work.residual.any():
-            peak = highest(work)
-            if peak is None:
-                break
-            source = refined(work, peak)
-            flux = fit_source(work, source)[0]
-            if sources and abs(flux) < FAINTEST * abs(fluxes[0]):
-                break
-            sources.append(source)
-            fluxes.append(flux)
-            work = work.less(flux * template(work, source))
-        found.append(Places(field, tuple(sources), tuple(fluxes)))
+        stated = [each.sources for each in data if each.partition.phase_centre == field]
+        known = stated[0] if stated else None
+        if known is not None and 0 < len(known) <= MOST_STATED and own.n:
+            sources = tuple(Source(*place) for place in known.tolist())
+            of_model = replace(own, residual=own.model)
+            fluxes, _ = fitted(of_model, [template(own, source) for source in sources])
+            found.append(Places(field, sources, tuple(fluxes.tolist())))
+        else:
+            found.append(_peaks_of_model(own, field))
     return found
+
+
+def _peaks_of_model(own: Samples, field: tuple[float, float]) -> Places:
+    """The highest peaks of the image of the model, each taken out before the next."""
+    work = replace(own, residual=own.model)
+    sources: list[Source] = []
+    fluxes: list[float] = []
+    while len(sources) < MOST_PLACES and work.n and work.residual.any():
+        peak = highest(work)
+        if peak is None:
+            break
+        source = refined(work, peak)
+        flux = fit_source(work, source)[0]
+        if sources and abs(flux) < FAINTEST * abs(fluxes[0]):
+            break
+        sources.append(source)
+        fluxes.append(flux)
+        work = work.less(flux * template(work, source))
+    return Places(field, tuple(sources), tuple(fluxes))
 
 
 def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
@@ -187,8 +208,8 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
     times = [to_utc(float(own.times[min(i * length + length // 2, last)])) for i in (low, high)]
     place = place_text(source.east, source.north)
     return (
-        f"The source {place} of the phase centre varies: {plain(factor[low], 2, '+')} Jy against the model at "
-        f"{times[0]}, "
+        f"The source {place} of the phase centre varies: {plain(factor[low], 2, '+')} Jy against the model "
+        f"at {times[0]}, "
         f"{plain(factor[high], 2, '+')} Jy at {times[1]}.",
         "Give it a light curve (`times` in [[source]]).",
     )

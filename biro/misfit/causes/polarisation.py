@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from biro.formatting import percent
-from biro.misfit.causes.beside import Block, solve_beside
+from biro.misfit.causes.beside import Block, block_of, solve_beside
 from biro.misfit.causes.brightness import moved_along, of_cells
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.gains import RIDGE
@@ -17,8 +17,10 @@ from biro.observation.selection import to_utc
 
 FIRST_FEED, SECOND_FEED = ("XY", "RL"), ("YX", "LR")
 """Cross hands that begin with the first feed of antenna 1, and with the second one."""
-SWAPPED = 0.5
-"""Leakage from which feeds may be the other way round."""
+LEAST = 0.1
+"""Part of the largest change of Q, U and V below which one is not listed."""
+IS_SWAPPED = 0.5, 1.5
+"""Part of the change by feeds that are the other way round, of which it is said that they are."""
 
 
 def polarisation_candidates(samples: Samples) -> Iterator[Candidate]:
@@ -31,8 +33,10 @@ def polarisation_candidates(samples: Samples) -> Iterator[Candidate]:
     if len(samples.corr_names) > 1 and used:
         yield from _stokes(samples, used)
     cross = np.isin(samples.corr_names, (*FIRST_FEED, *SECOND_FEED))[samples.correlation]
-    if cross.any():
-        yield from _leakages(samples, np.where(cross, intensity, 0.0))
+    of_cross = np.asarray(np.where(cross, intensity, 0.0 + 0.0j))
+    if of_cross.any():
+        yield from _leakages(samples, of_cross)
+        yield from _swapped(samples, of_cross)
 
 
 def _intensity(samples: Samples) -> Complex:
@@ -93,6 +97,33 @@ def _leakages(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
         )
 
 
+def _swapped(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
+    """An antenna whose feeds are the other way round: its parallel hands are the cross hands of the model.
+
+    Of its Stokes I, which is nearly all of the model, parallel hands lose and cross hands gain all.
+    """
+    change = np.where(samples.is_parallel, 0.0 + 0.0j, intensity) - samples.model
+    ends = np.unique(np.concatenate([samples.antenna1, samples.antenna2])).tolist()
+    for antenna in ends:
+        is_own = (samples.antenna1 == antenna) | (samples.antenna2 == antenna)
+        own = np.where(is_own, change, 0.0 + 0.0j)
+        solved = solve_beside([block_of(samples, own[None])], samples.tangent_part)
+        factor = float(solved.terms[0][0, 0])
+        if not IS_SWAPPED[0] < factor < IS_SWAPPED[1]:
+            continue
+        gain, log_p = linear(samples.square, solved.drop, 1, samples.n_real, len(ends))
+        after = partial(moved_along, samples, np.asarray(factor * own, np.complex128), solved.tangent)
+        texts = partial(_swapped_texts, samples.antenna(antenna))
+        yield Candidate("swapped feeds", solved.drop, gain, 1, log_p, after, texts)
+
+
+def _swapped_texts(name: str) -> tuple[str, str]:
+    return (
+        f"The two feeds of {name} are the other way round: each has the other's signal.",
+        "Exchange its correlations in the data, or flag it.",
+    )
+
+
 def _ends_of(samples: Samples, n: int) -> tuple[Index, Index, np.ndarray]:
     """Numbers of the two leakages that each cross hand has in it, and whether it is conjugated."""
     turned = np.isin(samples.corr_names, SECOND_FEED)[samples.correlation]
@@ -133,11 +164,6 @@ def _leakage_texts(samples: Samples, antennas: Sequence[int], leakage: Complex, 
             f"{samples.antenna(worst)}, {percent(size[worst])}).",
             remedy,
         )
-    if size[worst] > SWAPPED:
-        return (
-            f"The two feeds of {samples.antenna(worst)} have each other's signal ({percent(size[worst])}).",
-            "Check whether its feeds are the other way round, or flag it.",
-        )
     return f"The feeds of {samples.antenna(worst)} leak into each other, by {percent(size[worst])}.", remedy
 
 
@@ -150,7 +176,10 @@ def _texts(names: Sequence[str], found: Array) -> tuple[str, str]:
 
 
 def _listed(names: Sequence[str], values: Array) -> str:
-    return ", ".join(f"{name} {percent(x, 2, '+')}" for name, x in zip(names, values.tolist(), strict=True))
+    """Those of the values that are no rounding or noise beside the largest."""
+    least = LEAST * float(np.abs(values).max())
+    pairs = zip(names, values.tolist(), strict=True)
+    return ", ".join(f"{name} {percent(x, 2, '+')}" for name, x in pairs if abs(x) >= least)
 
 
 def _time_texts(
@@ -166,6 +195,7 @@ def _time_texts(
         for i in sorted((first, second))
     ]
     return (
-        f"The polarisation changes against that of the model: by {texts[0]} and {texts[1]}, in parts of Stokes I.",
+        f"The polarisation changes against that of the model: by {texts[0]} and {texts[1]}, in "
+        "parts of Stokes I.",
         "Check the rotation of the feeds ([feeds] rotation, mounts), or give the source a light curve.",
     )
