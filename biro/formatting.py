@@ -50,6 +50,20 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
     return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
 
 
+def plain(value: float, figures: int = 2, sign: str = "") -> str:
+    """A number with so many significant figures, without an exponent from 1e-5 to 1e6; sign "+" shows it."""
+    size = abs(value)
+    if not 1e-5 <= size < 1e6:
+        return f"{value:{sign}.{figures}g}"
+    digits = max(0, figures - 1 - math.floor(math.log10(float(f"{size:.{figures}g}"))))
+    return f"{value:{sign}.{digits}f}"
+
+
+def percent(part: float, figures: int = 2, sign: str = "") -> str:
+    """A part of 1 in per cent, as "21 %"."""
+    return f"{plain(100.0 * part, figures, sign)} %"
+
+
 def align(cells: Sequence[Sequence[str]]) -> str:
     """A table as text: a header, a rule and rows; two columns to the left, the others to the right."""
     width = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]
@@ -129,7 +143,8 @@ class Unit:
 
     def text(self, value: float, figures: int = 3) -> str:
         """A number of the unit, without its name, with so many significant figures."""
-        return f"{value / self.size:.{figures}g}"
+        number = value / self.size
+        return plain(number, figures) if abs(number) >= 10.0**figures else f"{number:.{figures}g}"
 
 
 ANGLES = (

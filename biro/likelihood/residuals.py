@@ -19,6 +19,7 @@ from biro.misfit.residual_data import ResidualData
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import MAX_SAMPLES, some_rows
 from biro.observation.observation import Observation
+from rime_kernels import Sources
 
 Array = NDArray[np.float64]
 
@@ -57,8 +58,11 @@ class Residuals(Density):
         """
         data, found = self.independent(theta).partitions, []
         models, factors = self.residual_models(theta), self.noise_factor(theta)
-        for part, (rows, channels), model, factor in zip(data, self._looked_at, models, factors, strict=True):
-            found.append(ResidualData(part.some(rows, channels), model, float(factor)))
+        sky = self._sky_batch(theta).sources()
+        parts = zip(data, self._looked_at, models, factors, sky, strict=True)
+        for part, (rows, channels), model, factor, sources in parts:
+            where = _places(sources)
+            found.append(ResidualData(part.some(rows, channels), model, float(factor), where))
         return found
 
     def residual_models(self, theta: ArrayLike) -> list[NDArray[np.complexfloating]]:
@@ -145,3 +149,15 @@ class Residuals(Density):
         """One vector theta, as visibilities are predicted from it."""
         batch = self._one(theta)
         return batch if self._inner is None else self._inner.of_sky(batch)
+
+
+def _places(sources: Sources) -> NDArray[np.float64] | None:
+    """Direction cosines and FWHM (rad) of sources, float64 (n_source, 3); None beside images."""
+    if sources.template_scale is not None or not np.isfinite(sources.lm[0]).all():
+        return None
+    places = np.zeros((sources.lm.shape[1], 3))
+    places[:, :2] = sources.lm[0]
+    n_shape = sources.shape.shape[1]
+    if n_shape:
+        places[-n_shape:, 2] = np.sqrt(np.abs(sources.shape[0, :, 0] * sources.shape[0, :, 1]))
+    return places

@@ -13,19 +13,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
-from biro.misfit.data_faults import fault_lines
+from biro.misfit.data_faults import fault_lines, without_copies
 from biro.misfit.finding import Finding
-from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, OF_RESIDUALS, UNKNOWN_CAUSE, certainty, lines_of
+from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
 from biro.misfit.residual_data import ResidualData, without_tails
-from biro.misfit.suspicion import suspicion
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
 
 Array = NDArray[np.float64]
-SUSPECT = 3.5
-"""Standard deviations of a quick test from which causes are looked for."""
 _FOUND: WeakKeyDictionary[object, tuple[bytes, tuple[Finding, ...]]] = WeakKeyDictionary()
 
 
@@ -109,10 +106,11 @@ def diagnose(
         return Diagnosis(tuple(fits), (*conflicts, *lines_of(fits, (), remarks)))
     shown = cast(ResidualLikelihood, likelihood)
     data = shown.residual_data(theta)
-    fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
-    findings = _findings(likelihood, theta, data, fits, remarks)
-    factor = _total(shown, data, fits, findings, remarks, theta, sd)
     faults = fault_lines(data)
+    data, of_copies = without_copies(data)
+    fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
+    findings = _findings(likelihood, theta, data, fits)
+    factor = of_copies * _total(shown, data, fits, findings, remarks, theta, sd)
     lines = lines_of(fits, findings, remarks, factor, otherwise=_otherwise(faults, conflicts))
     return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
 
@@ -197,18 +195,14 @@ def _findings(
     theta: Array,
     data: Sequence[ResidualData],
     fits: Sequence[PartitionFit],
-    remarks: Sequence[str],
 ) -> list[Finding]:
-    """Kinds of misfit that are certain, where quick tests show anything at all.
+    """Kinds of misfit that are certain.
 
     Closures have no residuals of visibilities. What was found last of a likelihood is kept: a sampler that
     begins at the maximum ends there, too.
     """
     used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
-    of_residuals = any(line.startswith(OF_RESIDUALS) for line in remarks)
     if not used or any(fit.n_closure for fit in fits):
-        return []
-    if not (of_residuals or any(_stands_out(*each) for each in zip(data, fits, strict=True))):
         return []
     key, (last, known) = theta.tobytes(), _FOUND.get(likelihood, (b"", ()))
     if key == last:
@@ -225,14 +219,6 @@ def _findings(
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
     _FOUND[likelihood] = key, tuple(found)
     return found
-
-
-def _stands_out(data: ResidualData, fit: PartitionFit) -> bool:
-    """Whether the residuals of a partition differ from white noise of the stated level by 3.5 sigma."""
-    if not fit.n_vis:
-        return False
-    excess = abs(fit.excess) if not fit.is_fitted or fit.is_far else 0.0
-    return max(fit.coherent, fit.by_channel, excess, suspicion(data)) > SUSPECT
 
 
 def _total(

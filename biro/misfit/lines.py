@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from biro.formatting import plain
 from biro.misfit.finding import Finding
 from biro.misfit.partition_fit import (
     CERTAIN,
@@ -31,8 +32,8 @@ OF_FAULTS = "The faults of the data above may be the cause: mend them first"
 OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
 _SAID = "times too small"
 """In each line that states by how much errors are too small for one cause."""
-HANDS, UNEQUAL = "residuals of ", "noise "
-"""What lines about two hands, and about unequal noise, begin with."""
+HANDS, UNEQUAL, NOISE_MODEL = "residuals of ", "noise ", "THE NOISE MODEL IS WRONG"
+"""What lines about two hands, about unequal noise, and about correlation that is left begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
 _OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL)}
@@ -66,13 +67,17 @@ def lines_of(
     opposite = [line for line in remarks if line.startswith(HANDS) and _OPPOSITE in line]
     if opposite:
         otherwise = opposite[0][0].upper() + opposite[0][1:]
+    if any(line.startswith(NOISE_MODEL) for line in remarks):  # that line speaks of the correlation
+        findings = [each for each in findings if not each.kind.startswith(("correlated", "coherent"))]
     kinds = {each.kind.split()[0] for each in findings}
     lines = _misfit_lines(fits, findings, factor, otherwise)
     if lines:
         replaced: tuple[str, ...] = OF_RESIDUALS
     else:
         is_unequal = "noise" in kinds or any(line.startswith(UNEQUAL) for line in remarks)
-        lines = [*_noise_lines(fits, is_unequal), *_finding_lines(findings)]
+        lines = _small_misfit_lines(fits, findings)
+        said = tuple(line.split(" (")[0] for line in lines)
+        lines += [line for line in _noise_lines(fits, is_unequal) if not line.startswith(said)]
         replaced = tuple(line for kind, several in _OF_KIND.items() if kind in kinds for line in several)
     lines += [line for line in remarks if not line.startswith(replaced)]
     total = _total_line(factor, lines)
@@ -104,14 +109,36 @@ def _misfit_lines(
     )
     verdict = _verdict(causes)
     z = max(certainty(known), max((each.significance for each in causes), default=0.0))
-    numbers = f"{worst.numbers(thermal=verdict == MISFIT)}, {z:.0f} sigma"
-    what = [f"{each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in causes[:NAMED]]
-    return [f"{verdict} ({where}): {numbers}. {'. '.join(what) or otherwise}"]
+    numbers = f"{worst.numbers(thermal=verdict == MISFIT)}, significance {z:.0f} sigma"
+    return [f"{verdict} ({where}): {numbers}. {_in_words(causes) or otherwise}"]
+
+
+def _small_misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding]) -> list[str]:
+    """The line about causes that are certain where the residuals as a whole are those of noise."""
+    if not findings:
+        return []
+    known = [fit.label for fit in fits if fit.n_vis]
+    where = known[0] if len(known) == 1 else f"{len(known)} partitions together"
+    z = max(each.significance for each in findings)
+    return [f"{_verdict(findings)} ({where}): significance {z:.0f} sigma. {_in_words(findings)}"]
+
+
+def _in_words(causes: Sequence[Finding]) -> str:
+    """What is wrong and what to do, of the causes that explain most; each remedy once."""
+    parts: list[str] = []
+    for i, each in enumerate(causes[:NAMED]):
+        parts.append(each.verdict.rstrip("."))
+        if all(each.remedy != other.remedy for other in causes[i + 1 : NAMED]):
+            parts.append(each.remedy.rstrip("."))
+    if len(causes) > NAMED:
+        parts.append(f"{len(causes) - NAMED} more would explain less")
+    return ". ".join(parts)
 
 
 def _verdict(causes: Sequence[Finding]) -> str:
     """The verdict of the first cause where all are of the noise, else that the model does not fit."""
-    kinds = {"correlated": CORRELATED, "duplicated": CORRELATED, "noise": NOISE, "bad": OUTLIERS}
+    kinds = {"noise": NOISE, "bad": OUTLIERS}
+    kinds |= dict.fromkeys(("correlated", "duplicated", "coherent"), CORRELATED)
     found = [kinds.get(each.kind.split()[0], MISFIT) for each in causes]
     return found[0] if found and MISFIT not in found else MISFIT
 
@@ -123,17 +150,9 @@ def _noise_lines(fits: Sequence[PartitionFit], is_unequal: bool) -> list[str]:
     return grouped(sorted(lines, key=lambda line: -line[1].badness), len(fits))
 
 
-def _finding_lines(findings: Sequence[Finding]) -> list[str]:
-    """A line for each kind that is certain where the model fits as a whole."""
-    return [
-        f"{each.kind.upper()}: {each.verdict.rstrip('.')}. {each.remedy.rstrip('.')}" for each in findings
-    ]
-
-
 def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
     """By how much errors are too small in all, unless the one line that says something of them has it."""
-    said = sum(_SAID in line for line in lines)
-    misfit = any(line.startswith(MISFIT) for line in lines)
-    if not factor > EFFECT or (said < 2 and not misfit):
+    said = [line for line in lines if _SAID in line]
+    if not factor > EFFECT or (len(said) == 1 and not any(line.startswith(MISFIT) for line in lines)):
         return []
-    return [f"ERRORS ARE TOO SMALL: by a factor of about {factor:.2g} in all"]
+    return [f"ERRORS ARE TOO SMALL: by a factor of about {plain(factor)} in all"]

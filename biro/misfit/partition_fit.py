@@ -144,8 +144,11 @@ class PartitionFit:
 
     @property
     def has_outliers(self) -> bool:
-        """Whether a few residuals are far off; the ratio scatters by 0.8 / sqrt(N)."""
-        if self.has_tails or not self.n_vis or not self.scatter > 0.0:
+        """Whether a few residuals are far off; the ratio scatters by 0.8 / sqrt(N).
+
+        Of closures `rms` is theirs, and `scatter` that of visibilities: nothing is compared.
+        """
+        if self.has_tails or self.n_closure or not self.n_vis or not self.scatter > 0.0:
             return False
         return self.rms / self.scatter > max(HEAVY, 1.0 + CERTAIN * 0.8 / math.sqrt(self.n_vis))
 

@@ -23,11 +23,15 @@ class ResidualData:
     model : complex (n_row, n_chan, n_corr), Jy
     factor : float
         Noise factor s of the fit (sigma -> s sigma).
+    sources : float64 (n_source, 3) or None
+        Direction cosines and FWHM (rad) of the sources of the model; None where it has images, or where
+        they are not known.
     """
 
     partition: Partition
     model: NDArray[np.complexfloating]
     factor: float
+    sources: NDArray[np.float64] | None = None
 
     @cached_property
     def scaled(self) -> NDArray[np.complex128]:
@@ -54,4 +58,4 @@ def without_tails(data: ResidualData, dof: float) -> ResidualData:
     ratio = np.abs(data.scaled / data.factor) ** 2
     weight = data.partition.weight * ((dof + 2.0) / (dof + ratio))
     part = replace(data.partition, weight=weight.astype(data.partition.weight.dtype))
-    return ResidualData(part, data.model, data.factor)
+    return replace(data, partition=part)

@@ -182,12 +182,12 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
     "hands": (
         lambda rng: MODEL + np.repeat(noise(rng, (*SHAPE[:2], 1)), 2, axis=2),
         "correlated hands",
-        "1.4 times too small",
+        "XX and YY are correlated (1.00)",
     ),
     "channels": (
         lambda rng: MODEL + np.repeat(noise(rng, (SHAPE[0], 1, 2)), N_CHAN, axis=1),
         "correlated in frequency",
-        "2 times too small",
+        "All channels of a row have noise in common (correlation 1.00 to 1.00",
     ),
 }
 

@@ -22,6 +22,8 @@ from rime_kernels.correlated_noise.covariance import Factors
 
 Array = NDArray[np.float64]
 _LAGS = (1, 2, 3, 4)
+_SHARED = 0.6
+"""Least over largest correlation of channels, at any distance, above which all share their noise."""
 _SIGNIFICANCE, _LEAST = 5.0, 0.05
 """Standard deviations and size of a correlation that is left, below which the model of the noise is good."""
 
@@ -123,17 +125,10 @@ class VisibilitiesWithCorrelatedNoise:
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Correlation that the model of the noise leaves in the residuals, for a batch of one."""
-        sums = {lag: [0.0, 0] for lag in _LAGS}
         models = [vis[0] for vis in self._engines.predict(batch)]
-        for each, white in zip(self._each, self.whitened(batch, models), strict=True):
-            for lag in _LAGS:
-                correlation, n = each.correlation(white, lag)
-                sums[lag] = [sums[lag][0] + n * correlation, sums[lag][1] + n]
-        found = {lag: total / n for lag, (total, n) in sums.items() if n}
+        found, n = self._correlations(self.whitened(batch, models))
         far = [
-            lag
-            for lag, r in found.items()
-            if abs(r) > max(_LEAST, _SIGNIFICANCE / math.sqrt(2.0 * sums[lag][1]))
+            lag for lag, r in found.items() if abs(r) > max(_LEAST, _SIGNIFICANCE / math.sqrt(2.0 * n[lag]))
         ]
         if not far:
             return []
@@ -142,10 +137,29 @@ class VisibilitiesWithCorrelatedNoise:
         remedy = "look at the residuals for a source or for gains that the model lacks"
         if self._axis == "chan" and isinstance(self._model.model.noise.rho, Fixed):
             remedy = "fit rho of [noise], too, for correlation over more channels; or " + remedy
+        parts = zip(self._observation.partitions, models, strict=True)
+        raw, _ = self._correlations([np.sqrt(part.weight) * (part.vis - model) for part, model in parts])
+        if self._axis == "chan" and len(raw) > 2 and min(raw.values()) > _SHARED * max(raw.values()):
+            remedy = (
+                "all channels of a row have noise in common, which this model is not for; average the "
+                "channels (`--average-channels`)"
+            )
         return [
-            f"The noise model is wrong: without the fitted correlation, residuals {what} still correlate by "
-            f"{found[worst]:.2f}. Errors are wrong by as much; {remedy}"
+            f"THE NOISE MODEL IS WRONG: residuals {what} still have the correlation {found[worst]:.2f} after "
+            f"the fitted one was taken out. {remedy[0].upper()}{remedy[1:]}"
         ]
+
+    def _correlations(
+        self, values: Sequence[NDArray[np.complex128]]
+    ) -> tuple[dict[int, float], dict[int, int]]:
+        """Correlation of neighbours at some distances, of all partitions, and numbers of pairs."""
+        found, number = {}, {}
+        for lag in _LAGS:
+            pairs = [each.correlation(one, lag) for each, one in zip(self._each, values, strict=True)]
+            n = sum(n for _, n in pairs)
+            if n:
+                found[lag], number[lag] = sum(r * n for r, n in pairs) / n, n
+        return found, number
 
     def whitened(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]]

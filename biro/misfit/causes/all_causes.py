@@ -19,9 +19,11 @@ from biro.misfit.causes.correlation import (
 )
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.gains import gain_candidates
+from biro.misfit.causes.geometry import geometry_candidates
 from biro.misfit.causes.offsets import offset_candidates
 from biro.misfit.causes.outliers import outlier_candidates
 from biro.misfit.causes.places import Places, place_candidates, places_of
+from biro.misfit.causes.polarisation import polarisation_candidates
 from biro.misfit.causes.samples import Samples
 from biro.misfit.causes.source import source_candidates
 from biro.misfit.causes.uneven import uneven_candidates
@@ -30,6 +32,8 @@ from biro.misfit.residual_data import ResidualData
 
 SIGNIFICANCE = 5.0
 """Standard deviations, places and choices counted, below which nothing is found."""
+UNLIKELY = 2.87e-7
+"""Chance of a normal number beyond five standard deviations."""
 MOST_FOUND = 6
 LEAST_SHARE = 0.1
 """Part of the excess that a finding must explain: less is what the fit did to make up for the others."""
@@ -41,6 +45,8 @@ MIN_SAMPLES = 8
 TIE = 5.0
 """Difference of ln L below which two explanations are both named: odds of 150 to 1."""
 COHERENT = "coherent residuals"
+CATCH_ALL, NARROW = "closure errors", 0.4
+"""What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 AXES = (TIME, CHANNEL, HANDS)
 
 
@@ -83,13 +89,12 @@ def find_causes(
     samples = Samples.of(data, antenna_names)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
-    steps, left = _steps(samples, has_outliers)
+    steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
     return _findings(samples, left, steps)
 
 
-def _steps(samples: Samples, has_outliers: bool) -> tuple[list[_Step], Samples]:
+def _steps(samples: Samples, places: Sequence[Places], has_outliers: bool) -> tuple[list[_Step], Samples]:
     steps: list[_Step] = []
-    places = places_of(samples)
     known: tuple[str, ...] = ()
     inflation = 1.0
     while len(steps) < MOST_FOUND:
@@ -125,16 +130,32 @@ def _best(
     inflation: float,
     has_outliers: bool,
 ) -> tuple[Candidate | None, Candidate | None]:
-    """The candidate that explains most, and one of another family that does nearly as well."""
+    """The candidate that explains most, and one of another family that does nearly as well.
+
+    Many small errors, as closure errors of all baselines, may be certain although their numbers cost more
+    than they gain. Where nothing else is found, the least likely by chance is taken, if it is certain beside
+    a correlation that is too small to be found, too. Where noise is correlated, many numbers are never
+    certain.
+    """
+    certain = [
+        (each, each.net(samples.n_real, inflation))
+        for each in _candidates(samples, places, known)
+        if not (has_outliers and each.family == "outliers")
+        and not 1.0 < each.inflation < LEAST_FACTOR**2
+        and each.significance(inflation) > SIGNIFICANCE
+    ]
+    certain = _without_catch_all(certain)
+    paid = any(net > 0.0 for _, net in certain)
+    if not paid:
+        unseen = LEAST_FACTOR**2
+        certain = [
+            (each, net) for each, net in certain if inflation == 1.0 and each.chance(unseen) < UNLIKELY
+        ]
     by_family: dict[str, tuple[float, Candidate]] = {}
-    for each in _candidates(samples, places, known):
-        if has_outliers and each.family == "outliers":
-            continue
-        if 1.0 < each.inflation < LEAST_FACTOR**2:
-            continue
-        net = each.net(samples.n_real, inflation)
-        if net > by_family.get(each.family, (0.0, each))[0] and each.significance(inflation) > SIGNIFICANCE:
-            by_family[each.family] = net, each
+    for each, net in certain:
+        score = net if paid else -each.log_p / inflation
+        if score > by_family.get(each.family, (0.0, each))[0]:
+            by_family[each.family] = score, each
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
@@ -142,15 +163,25 @@ def _best(
     return ranked[0][1], ranked[1][1] if tie else None
 
 
+def _without_catch_all(certain: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
+    """Candidates without errors of all baselines where a cause with fewer numbers explains much of these."""
+    drops = [(each.drop, each.kind) for each, net in certain if each.is_linear and net > 0.0]
+    narrow = max((drop for drop, kind in drops if kind != CATCH_ALL), default=0.0)
+    return [pair for pair in certain if pair[0].kind != CATCH_ALL or narrow < NARROW * pair[0].drop]
+
+
 def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
     yield from outlier_candidates(samples)
-    yield from correlation_candidates(samples, known)
-    yield from brightness_candidates(samples)
-    yield from offset_candidates(samples)
-    yield from gain_candidates(samples)
-    yield from uneven_candidates(samples)
-    yield from source_candidates(samples, places)
-    yield from place_candidates(samples, places)
+    fair = samples.fair
+    yield from correlation_candidates(fair, known)
+    yield from brightness_candidates(fair)
+    yield from polarisation_candidates(fair)
+    yield from offset_candidates(fair)
+    yield from gain_candidates(fair)
+    yield from uneven_candidates(fair)
+    yield from source_candidates(fair, places)
+    yield from place_candidates(fair, places)
+    yield from geometry_candidates(fair, places)
 
 
 def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[Finding]:
@@ -189,7 +220,7 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
         max(step.significance for step in axes),
         0.0,
         f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise "
-        f"is correlated; errors are about {factor:.2g} times too small.",
+        "is correlated.",
         "Look at the residual image and at the residuals of each antenna (`biro.plots.antenna_residuals`).",
         factor,
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biro.misfit.causes.samples import Array, Complex, Samples
+from biro.misfit.causes.samples import Array, Complex, Index, Samples
 
 TINY = 1e-9
 DEGENERATE = 1e-2
@@ -104,8 +104,15 @@ def drops_of_groups(block: Block, part: Array) -> Array:
     return np.asarray(np.maximum(drop, 0.0))
 
 
-def one_template(samples: Samples, template: Complex) -> Block:
-    """The block of one real factor of a template."""
-    product = np.array([[np.vdot(template, samples.residual).real]])
-    cross = (samples.tangents @ template.conj()).real[None, None, :]
-    return Block(np.array([[[np.vdot(template, template).real]]]), product, cross)
+def block_of(samples: Samples, templates: Complex, cell: Index | None = None) -> Block:
+    """The block of real factors of templates (n_template, n), in each cell where cells are given."""
+    where = np.zeros(samples.n, np.int64) if cell is None else cell
+    n_cell, k = int(where.max(initial=0)) + 1, len(templates)
+    values = (samples.residual, *samples.tangents)
+    matrix, products = np.empty((n_cell, k, k)), np.empty((n_cell, k, len(values)))
+    for i, one in enumerate(templates):
+        for j in range(i + 1):
+            matrix[:, i, j] = matrix[:, j, i] = np.bincount(where, (one.conj() * templates[j]).real, n_cell)
+        for j, each in enumerate(values):
+            products[:, i, j] = np.bincount(where, (one.conj() * each).real, n_cell)
+    return Block(matrix, products[:, :, 0], products[:, :, 1:])

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from biro.formatting import frequency_text
-from biro.misfit.causes.beside import Block, Solved, solve_beside
+from biro.formatting import angle_text, frequency_text, percent, plain
+from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 from biro.observation.selection import to_utc
@@ -79,7 +79,7 @@ def _changed(samples: Samples, change: Complex) -> Samples:
 
 def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"All of the model is {100 * abs(found[0]):.2g} % too {'faint' if found[0] > 0 else 'bright'}.",
+        f"All of the model is {percent(abs(found[0]))} too {'faint' if found[0] > 0 else 'bright'}.",
         "Free the fluxes of the sources, or widen their priors.",
     )
 
@@ -103,15 +103,13 @@ def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
 
 def _index_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"The spectral index of the model is off by {found[1]:+.2g}.",
+        f"The spectral index of the model is off by {plain(found[1], 2, '+')}.",
         "Free `spectral_index` of the sources, or add a term to it.",
     )
 
 
 def place_text(east: float, north: float) -> str:
     """Distance and direction of an offset in rad, as "2.1 arcmin north-east"."""
-    from biro.formatting import angle_text
-
     words = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
     word = words[round(np.arctan2(east, north) / (np.pi / 4)) % 8]
     return f"{angle_text(float(np.hypot(east, north)))} {word}"
@@ -124,7 +122,36 @@ def _in_time(samples: Samples) -> Iterator[Candidate]:
     while length >= 1:
         cell = samples.slot // length
         yield _cells(samples, "variable flux", cell, partial(_time_texts, samples, cell, length))
+        yield _drifting(samples, cell, length)
         length //= 2
+
+
+def _drifting(samples: Samples, cell: Index, length: int) -> Candidate:
+    """A place of its own of all sources in each interval, as behind an ionosphere that changes."""
+    u, v = samples.uvw[:2] / max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
+    texts = partial(_drift_texts, samples, cell, length)
+    return of_cells(
+        samples, "moving position", np.array([1j * u * samples.model, 1j * v * samples.model]), cell, texts
+    )
+
+
+def _drift_texts(samples: Samples, cell: Index, length: int, found: Array) -> tuple[str, str]:
+    offsets = found / (2.0 * np.pi * max(float(np.abs(samples.uvw[:2]).max()), 1e-300))
+    known = np.unique(cell)
+    away = np.hypot(*(offsets[known] - np.mean(offsets[known], axis=0)).T)
+    first = int(known[np.argmax(away)])
+    second = int(known[np.argmax(np.hypot(*(offsets[known] - offsets[first]).T))])
+    first, second = sorted((first, second))
+    east, north = offsets[second] - offsets[first]
+    when = [
+        to_utc(float(samples.times[min(i * length + length // 2, len(samples.times) - 1)]))
+        for i in (first, second)
+    ]
+    return (
+        f"All sources move: from {when[0]} to {when[1]} by {place_text(east, north)}.",
+        "Calibrate the phases: the ionosphere or the troposphere moves sources, and so do uvw or times that "
+        "are wrong.",
+    )
 
 
 def _in_frequency(samples: Samples) -> Iterator[Candidate]:
@@ -133,42 +160,41 @@ def _in_frequency(samples: Samples) -> Iterator[Candidate]:
     if np.ptp(cell) > 0:
         yield _cells(samples, "flux by channel", cell, partial(_channel_texts, samples, cell))
 
-    cell = samples.correlation
-    if len(samples.corr_names) > 1 and samples.is_parallel.sum() > 0:
-        yield _cells(samples, "flux by correlation", cell, partial(_corr_texts, samples))
-
-
-def _corr_texts(samples: Samples, factor: Array) -> tuple[str, str]:
-    known = [k for k in np.unique(samples.correlation[samples.is_parallel]).tolist()]
-    listed = " and ".join(f"{samples.corr_names[k]} {100 * factor[k]:+.2g} %" for k in known)
-    return (
-        f"The correlations differ from the model: {listed}.",
-        'Fit the ratio of the gains of the feeds ([gain] with feeds = "ratio"), or the polarisation.',
-    )
-
 
 def _cells(samples: Samples, kind: str, cell: Index, texts: Callable[[Array], tuple[str, str]]) -> Candidate:
-    factor, solved, n_cell = factors_of_cells(samples, samples.model, cell)
-    n_term = max(n_cell - 1, 1)
+    return of_cells(samples, kind, samples.model[None], cell, lambda found: texts(found[:, 0]))
+
+
+def of_cells(
+    samples: Samples,
+    kind: str,
+    templates: Complex,
+    cell: Index,
+    texts: Callable[[Array], tuple[str, str]],
+    *,
+    is_free: bool = True,
+) -> Candidate:
+    """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell.
+
+    `is_free` says that the fit could change the mean over the cells.
+    """
+    factor, solved, n_cell = factors_of_cells(samples, templates, cell)
+    n_term = max(n_cell - is_free, 1) * len(templates)
     gain, log_p = linear(samples.square, solved.drop, n_term, samples.n_real)
-    after = partial(_scaled, samples, factor, cell, solved.tangent)
+    change = np.sum(factor[cell].T * templates, axis=0)
+    after = partial(moved_along, samples, change, solved.tangent)
     return Candidate(kind, solved.drop, gain, n_term, log_p, after, partial(texts, factor))
 
 
-def factors_of_cells(samples: Samples, template: Complex, cell: Index) -> tuple[Array, Solved, int]:
-    """Real factors of a template in each cell, the least squares that gave them, and the cells with data."""
-    weight: Array = np.bincount(cell, np.abs(template) ** 2).astype(np.float64)
-    sums: list[Array] = [
-        np.bincount(cell, (template.conj() * each).real).astype(np.float64)
-        for each in (samples.residual, *samples.tangents)
-    ]
-    cross = np.array(sums[1:], np.float64).reshape(-1, len(weight)).T[:, None, :]
-    solved = solve_beside([Block(weight[:, None, None], sums[0][:, None], cross)], samples.tangent_part)
-    return solved.terms[0][:, 0], solved, int(np.count_nonzero(weight))
+def factors_of_cells(samples: Samples, templates: Complex, cell: Index) -> tuple[Array, Solved, int]:
+    """Real factors (n_cell, k) of k templates, the least squares that gave them, and the cells with data."""
+    block = block_of(samples, templates, cell)
+    solved = solve_beside([block], samples.tangent_part)
+    return solved.terms[0], solved, int(np.count_nonzero(np.einsum("gii->g", block.matrix)))
 
 
-def _scaled(samples: Samples, factor: Array, cell: Index, tangent: Array) -> Samples:
-    change = factor[cell] * samples.model
+def moved_along(samples: Samples, change: Complex, tangent: Array) -> Samples:
+    """The samples with the model changed along its tangents, and by what terms add to it."""
     moved = samples.changed(tangent)
     return replace(moved, residual=moved.residual - change, model=moved.model + change)
 
@@ -182,8 +208,8 @@ def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tu
         for i in (low, high)
     ]
     return (
-        f"The flux changes with time: it is {100 * factor[low]:+.2g} % off the model at {when[0]} and "
-        f"{100 * factor[high]:+.2g} % at {when[1]}.",
+        f"The flux changes with time: it is {percent(factor[low], 2, '+')} off the model at {when[0]} and "
+        f"{percent(factor[high], 2, '+')} at {when[1]}.",
         "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in "
         "[gain].",
     )
@@ -196,6 +222,6 @@ def _channel_texts(samples: Samples, cell: Index, factor: Array) -> tuple[str, s
     freq = float(samples.freq[np.argmax(cell == worst)])
     return (
         f"The spectrum of the data differs from that of the model, most at {frequency_text(freq)} "
-        f"({100 * factor[worst]:+.2g} %).",
+        f"({percent(factor[worst], 2, '+')}).",
         "Give the source another spectrum, or calibrate the bandpass with `biro solve`.",
     )

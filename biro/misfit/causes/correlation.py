@@ -10,6 +10,7 @@ from functools import partial
 import numpy as np
 from scipy.special import log_ndtr
 
+from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.samples import Array, Index, Samples, spacing
 from biro.observation.partition import PARALLEL_HANDS
@@ -27,6 +28,8 @@ CUT = 2.0
 ALIKE, APART = 0.95, 0.25
 """Correlation of two neighbouring times that are one integration, and of those that are not, at most."""
 GAP = 1.5
+SHARED = 0.6
+"""Least over largest correlation of channels, at any distance, above which all share their noise."""
 
 
 @dataclass(frozen=True)
@@ -209,11 +212,7 @@ def correlation_candidates(samples: Samples, known: tuple[str, ...] = ()) -> Ite
         found = in_time(samples)
         share = duplicated(samples) if len(found.rho) else 0.0
         kind = DUPLICATES if share else TIME
-        text = (
-            partial(_duplicate_texts, share, found.inflation)
-            if share
-            else partial(_time_texts, samples, found)
-        )
+        text = partial(_duplicate_texts, share) if share else partial(_time_texts, samples, found)
         if len(found.rho) and found.rho[0] > 0:
             yield Candidate(kind, 0.0, found.gain, 1, found.log_p, after, text, found.inflation)
     if CHANNEL not in known:
@@ -233,25 +232,32 @@ def _same(samples: Samples) -> Samples:
     return samples
 
 
-def _factor(inflation: float) -> str:
-    return f"so that errors are about {math.sqrt(inflation):.2g} times too small"
-
-
 def _time_texts(samples: Samples, found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals are correlated in time ({found.rho[0]:.2f} between neighbouring times, "
-        f"{spacing(samples.parts):.3g} s apart), {_factor(found.inflation)}.",
+        f"{plain(spacing(samples.parts), 3)} s apart).",
         'Fit it ([noise] with correlation = "time"), or average the data over longer than that.',
     )
 
 
 def _channel_texts(found: Correlation) -> tuple[str, str]:
+    if _is_shared(found):
+        return (
+            f"All channels of a row have noise in common (correlation {found.rho.min():.2f} to "
+            f"{found.rho.max():.2f} at any distance).",
+            'Average the channels (`--average-channels`); [noise] correlation = "chan" is for noise that '
+            "neighbours alone share.",
+        )
     hanning = "" if not _is_hanning(found) else ", as after Hanning smoothing"
     return (
-        f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}), "
-        f"{_factor(found.inflation)}.",
+        f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}).",
         'Fit it ([noise] with correlation = "chan"), or average the channels.',
     )
+
+
+def _is_shared(found: Correlation) -> bool:
+    """Whether channels at all distances are correlated, the farthest nearly as much as neighbours."""
+    return len(found.rho) >= 3 and float(found.rho.min()) > SHARED * float(found.rho.max())
 
 
 def _is_hanning(found: Correlation) -> bool:
@@ -263,14 +269,14 @@ def _is_hanning(found: Correlation) -> bool:
 
 def _hands_texts(rho: float, names: tuple[str, str]) -> tuple[str, str]:
     return (
-        f"Residuals of {names[0]} and {names[1]} are correlated ({rho:.2f}), {_factor(1.0 + rho)}.",
-        "Fit Stokes I (`--stokes I`), or multiply the errors by that factor.",
+        f"Residuals of {names[0]} and {names[1]} are correlated ({rho:.2f}).",
+        "Fit Stokes I (`--stokes I`), or multiply the errors by the factor below.",
     )
 
 
-def _duplicate_texts(share: float, inflation: float) -> tuple[str, str]:
+def _duplicate_texts(share: float) -> tuple[str, str]:
     return (
         f"Rows are stored more than once: {100 * share:.0f} % of the pairs of neighbouring times have the "
-        f"same noise, {_factor(inflation)}.",
-        "Leave out the copies, or multiply the errors by that factor.",
+        "same noise.",
+        "Leave out the copies, or multiply the errors by the factor below.",
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scipy.special import betaincc, betaln, log_ndtr
+from scipy.special import betaincc, betaln, chdtrc, log_ndtr
 
 from biro.misfit.causes.samples import Samples
 
@@ -14,7 +14,14 @@ MOST_TERMS = 0.25
 """Terms for each number that they are fitted to; of more, nothing is concluded."""
 FAMILIES = {
     "gains": ("antenna gain", "gain drift", "bandpass"),
-    "source": ("missing source", "missing extended source", "source of the model", "size of the model"),
+    "source": (
+        "missing source",
+        "missing extended source",
+        "missing polarised source",
+        "source of the model",
+        "size of the model",
+    ),
+    "polarisation": ("polarisation of the model", "changing polarisation", "leakage"),
     "outliers": ("bad visibility", "bad visibilities"),
     "variability": ("variable flux", "variable source"),
     "spectrum": ("spectrum of the model", "flux by channel", "spectrum of a source"),
@@ -73,6 +80,10 @@ class Candidate:
     def net(self, n_real: int, inflation: float = 1.0) -> float:
         """Gain of ln L less half ln n for each number (Schwarz 1978), and less the places looked at."""
         return self.gain / inflation - 0.5 * self.n_term * math.log(max(n_real, 2))
+
+    def chance(self, inflation: float) -> float:
+        """Chance of such a gain in noise whose sums have so many times the variance of independent noise."""
+        return float(chdtrc(self.n_term, 2.0 * max(self.gain, 0.0) / inflation))
 
     def significance(self, inflation: float = 1.0) -> float:
         """Standard deviations of a normal distribution that are as unlikely."""

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from biro.formatting import percent, plain
 from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
@@ -291,7 +292,7 @@ def _remedy(cells: Cells) -> str:
 
 def _span(own: Samples, cells: Cells) -> str:
     seconds = float(np.median(np.diff(own.times))) * cells.n_time
-    return f" with time, within {seconds:.3g} s"
+    return f" with time, within {plain(seconds, 3)} s"
 
 
 def _size(parts: Array, weight: Array, wanted: Parts) -> str:
@@ -304,8 +305,8 @@ def _size(parts: Array, weight: Array, wanted: Parts) -> str:
         size = float(value[0, 0]) if value.size == 1 else math.sqrt(float(np.sum(each * value**2)) / total)
         sign = "+" if value.size == 1 else ""
         texts.append(
-            f"phase {math.degrees(size):{sign}.2g} deg"
+            f"phase {plain(math.degrees(size), 2, sign)} deg"
             if is_phase
-            else f"amplitude {100 * math.expm1(size):{sign}.2g} %"
+            else f"amplitude {percent(math.expm1(size), 2, sign)}"
         )
     return ", ".join(texts)

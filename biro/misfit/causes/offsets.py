@@ -10,13 +10,15 @@ from functools import partial
 import numpy as np
 from scipy.special import gammaln
 
-from biro.formatting import first_few
+from biro.formatting import first_few, percent, plain
 from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
 
-MOST_SHARE = {"baseline": 0.15, "offset": 0.3}
+MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
 """Part of the groups that may stand out: what most have in common has another cause."""
+NEAR_ONE = 0.5
+"""Deviation from 1 of the factor of what conjugation changes, up to which it is that."""
 MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
@@ -28,6 +30,8 @@ def offset_candidates(samples: Samples) -> Iterator[Candidate]:
     by_corr = samples.baseline * len(samples.corr_names) + samples.correlation
     n_chan = int(samples.channel.max()) + 1
     yield from _groups(samples, "baseline", samples.baseline, samples.model)
+    yield from _groups(samples, "conjugated", samples.baseline, samples.model.conj() - samples.model)
+    yield from _all_baselines(samples)
     if len(samples.corr_names) > 1:
         yield from _groups(samples, "baseline", by_corr, samples.model)
     if n_chan > 1:
@@ -65,16 +69,53 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     choices = log_choices(len(drops), n)
     factor = np.zeros(len(drops), np.complex128)
     factor[chosen] = solved.terms[0][:, 0] + 1j * solved.terms[0][:, 1]
+    if kind == "conjugated" and np.abs(factor[chosen] - 1.0).max() > NEAR_ONE:
+        return
+    texts = {"baseline": _baseline_texts, "conjugated": _conjugated_texts, "offset": _offset_texts}[kind]
     yield Candidate(
         kind,
         solved.drop,
         gain - choices,
         2 * n,
         min(0.0, log_p + choices),
-        partial(_after, samples, factor[place] * template, solved.tangent, kind == "baseline"),
-        partial(
-            _baseline_texts if kind == "baseline" else _offset_texts, samples, place, factor, drops * chosen
-        ),
+        partial(_after, samples, factor[place] * template, solved.tangent, kind != "offset"),
+        partial(texts, samples, place, factor, drops * chosen),
+    )
+
+
+def _all_baselines(samples: Samples) -> Iterator[Candidate]:
+    """A complex factor of each baseline: closure errors, as of a correlator or of unequal bandpasses."""
+    pairs, place = np.unique(samples.baseline, return_inverse=True)
+    n_antenna = len(np.unique(np.concatenate([samples.antenna1, samples.antenna2])))
+    if len(pairs) <= n_antenna:  # gains say as much
+        return
+    block = _block(samples, place, samples.model)
+    solved = _solved(samples, block, block.matrix[:, 0, 0] > 0)
+    if solved is None or len(solved.terms[0]) < len(pairs):
+        return
+    gain, log_p = linear(samples.square, solved.drop, 2 * len(pairs), samples.n_real)
+    factor = solved.terms[0][:, 0] + 1j * solved.terms[0][:, 1]
+    yield Candidate(
+        "closure errors",
+        solved.drop,
+        gain,
+        2 * len(pairs),
+        log_p,
+        partial(_after, samples, factor[place] * samples.model, solved.tangent, True),
+        partial(_closure_texts, samples, place, factor, block),
+    )
+
+
+def _closure_texts(samples: Samples, place: Index, factor: Complex, block: Block) -> tuple[str, str]:
+    weight = block.matrix[:, 0, 0]
+    noise = 2.0 * samples.square / samples.n_real / weight  # what factors have by chance
+    size = np.sqrt(max(float(np.average(np.abs(factor) ** 2 - noise, weights=weight)), 0.0) / 2.0)
+    worst = int(np.argmax(np.abs(factor) ** 2 * weight))
+    return (
+        f"Baselines have errors of {percent(size)} rms that no gains of antennas explain (most "
+        f"{_ends(samples, int(np.argmax(place == worst)))}, {percent(abs(factor[worst]))}).",
+        "Look for closure errors of the correlator, for gains that change within an integration or a "
+        "channel, or for structure that the model lacks.",
     )
 
 
@@ -126,13 +167,22 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
         at = int(np.argmax(place == group))
         gain = 1.0 + factor[group]
         texts.append(
-            f"{_ends(samples, at)} (amplitude {100 * (abs(gain) - 1):+.2g} %, "
-            f"phase {np.degrees(np.angle(gain)):+.2g} deg)"
+            f"{_ends(samples, at)} (amplitude {percent(abs(gain) - 1.0, 2, '+')}, "
+            f"phase {plain(np.degrees(np.angle(gain)), 2, '+')} deg)"
         )
     word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
     return (
         f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
         "Flag the baseline, or correct it.",
+    )
+
+
+def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+    names = [_ends(samples, int(np.argmax(place == group))) for group in np.flatnonzero(drops)]
+    word, verb = ("Baselines", "are") if len(names) > 1 else ("Baseline", "is")
+    return (
+        f"{word} {first_few(names)} {verb} conjugated: visibilities belong to -uvw.",
+        "Exchange its two antennas in the data, or flag it.",
     )
 
 
@@ -150,7 +200,7 @@ def _offset_texts(samples: Samples, place: Index, factor: Complex, drops: Array)
         f" {' in '.join(where)}" if where else f" {len(groups)} sets of one baseline, channel and correlation"
     )
     return (
-        f"A constant signal of {size:.2g} Jy is added to the visibilities of{text}.",
+        f"A constant signal of {plain(size)} Jy is added to the visibilities of{text}.",
         "Flag these data (`biro flag` finds interference), or take the offset out.",
     )
 

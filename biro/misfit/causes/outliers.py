@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from biro.formatting import FLUXES, first_few, unit_for
+from biro.formatting import FLUXES, first_few, percent, unit_for
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.offsets import log_choices
 from biro.misfit.causes.samples import Index, Mask, Samples
@@ -69,7 +69,7 @@ def _texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
             'Flag it, or fit noise with outliers ([noise] with distribution = "student-t").',
         )
     return (
-        f"{len(order)} visibilities ({100 * len(order) / samples.n:.2g} %) are bad: {first_few(listed, '; ')}"
+        f"{len(order)} visibilities ({percent(len(order) / samples.n)}) are bad: {first_few(listed, '; ')}"
         f"{'; and others' if len(order) > MOST_LISTED else ''}.",
         'Flag them (`biro flag`), or fit noise with outliers ([noise] with distribution = "student-t").',
     )

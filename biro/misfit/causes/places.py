@@ -8,18 +8,19 @@ from functools import partial
 
 import numpy as np
 
-from biro.formatting import FLUXES, first_few, unit_for
-from biro.misfit.causes.beside import Block, Solved, one_template, solve_beside
-from biro.misfit.causes.brightness import factors_of_cells, place_text
+from biro.formatting import FLUXES, first_few, plain, unit_for
+from biro.misfit.causes.beside import Solved, block_of, solve_beside
+from biro.misfit.causes.brightness import factors_of_cells, fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
-from biro.misfit.causes.source import Source, fit_source, highest, moved, refined, template
+from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.source import Source, View, fit_source, highest, refined, template
+from biro.misfit.residual_data import ResidualData
 from biro.observation.selection import to_utc
 from biro.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import rates
 
-MOST_PLACES = 4
+MOST_PLACES, MOST_STATED = 4, 8
 FAINTEST = 0.05
 """Flux over that of the brightest, below which a peak of the model's image may be a sidelobe."""
 
@@ -40,64 +41,79 @@ class Places:
     fluxes: tuple[float, ...]
 
 
-def places_of(samples: Samples) -> list[Places]:
-    """The highest peaks of the image of the model of each field, each taken out before the next."""
+def places_of(samples: Samples, data: Sequence[ResidualData] = ()) -> list[Places]:
+    """Where the model of each field has its sources: as `data` states, or the peaks of its image.
+
+    Parameters
+    ----------
+    samples : Samples
+    data : sequence of ResidualData
+        Stated places are taken of up to eight sources, even of those that the fit has made faint.
+    """
     found = []
     for field in sorted({part.phase_centre for part in samples.parts}):
         own = samples.only(samples.is_of(field) & samples.is_parallel)
-        work = replace(own, residual=own.model)
-        sources: list[Source] = []
-        fluxes: list[float] = []
-        while len(sources) < MOST_PLACES and work.n and work.residual.any():
-            peak = highest(work)
-            if peak is None:
-                break
-            source = refined(work, peak)
-            flux = fit_source(work, source)[0]
-            if sources and abs(flux) < FAINTEST * abs(fluxes[0]):
-                break
-            sources.append(source)
-            fluxes.append(flux)
-            work = work.less(flux * template(work, source))
-        found.append(Places(field, tuple(sources), tuple(fluxes)))
+        stated = [each.sources for each in data if each.partition.phase_centre == field]
+        known = stated[0] if stated else None
+        if known is not None and 0 < len(known) <= MOST_STATED and own.n:
+            sources = tuple(Source(*place) for place in known.tolist())
+            of_model = replace(own, residual=own.model)
+            fluxes, _ = fitted(of_model, [template(own, source) for source in sources])
+            found.append(Places(field, sources, tuple(fluxes.tolist())))
+        else:
+            found.append(_peaks_of_model(own, field))
     return found
+
+
+def _peaks_of_model(own: Samples, field: tuple[float, float]) -> Places:
+    """The highest peaks of the image of the model, each taken out before the next."""
+    work = replace(own, residual=own.model)
+    sources: list[Source] = []
+    fluxes: list[float] = []
+    while len(sources) < MOST_PLACES and work.n and work.residual.any():
+        peak = highest(work)
+        if peak is None:
+            break
+        source = refined(work, peak)
+        flux = fit_source(work, source)[0]
+        if sources and abs(flux) < FAINTEST * abs(fluxes[0]):
+            break
+        sources.append(source)
+        fluxes.append(flux)
+        work = work.less(flux * template(work, source))
+    return Places(field, tuple(sources), tuple(fluxes))
 
 
 def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
     """Changes of single sources of the model with time or frequency, and what averages take of all."""
     for each in places:
-        chosen = samples.is_of(each.field) & samples.is_parallel
-        own = samples.only(chosen)
-        if not own.n or not each.sources:
+        view = View.of(samples, each.field, "I")
+        if not view.own.n or not each.sources:
             continue
-        yield from _smeared(samples, own, chosen, each)
+        yield from _smeared(samples, view, each)
         if len(each.sources) > 1:
-            yield _fluxes(samples, own, chosen, each.sources, 1)
+            yield _fluxes(samples, view, each.sources, 1)
         for source in each.sources if len(each.sources) > 1 else ():
-            yield _fluxes(samples, own, chosen, [source], len(each.sources))
-            yield from _of_source(samples, own, chosen, source, len(each.sources))
+            yield _fluxes(samples, view, [source], len(each.sources))
+            yield from _of_source(samples, view, source, len(each.sources))
 
 
-def _fluxes(
-    samples: Samples, own: Samples, chosen: Mask, sources: Sequence[Source], n_place: int
-) -> Candidate:
+def _fluxes(samples: Samples, view: View, sources: Sequence[Source], n_place: int) -> Candidate:
     """Other fluxes of some sources of the model, as of a beam that is wrong."""
+    own = view.own
     templates = np.array([template(own, source) for source in sources])
-    blocks = [one_template(own, t) for t in templates]
-    matrix = (templates.conj() @ templates.T).real[None]
-    side, cross = (np.concatenate([getattr(each, k) for each in blocks], axis=1) for k in ("side", "cross"))
-    solved = solve_beside([Block(matrix, side, cross)], own.tangent_part)
+    solved = solve_beside([block_of(own, templates)], own.tangent_part)
     fluxes = solved.terms[0][0]
     texts = partial(_flux_texts, sources, fluxes)
-    return _candidate(
-        samples, own, chosen, "source of the model", solved, len(sources), n_place, fluxes @ templates, texts
+    return candidate(
+        samples, view, "source of the model", solved, len(sources), n_place, fluxes @ templates, texts
     )
 
 
 def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
     unit = unit_for(fluxes, FLUXES)
     listed = first_few(
-        f"{flux / unit.size:+.3g} {unit.name} {place_text(source.east, source.north)}"
+        f"{plain(flux / unit.size, 3, '+')} {unit.name} {place_text(source.east, source.north)}"
         for source, flux in zip(sources, fluxes, strict=True)
     )
     verb = "sources of the model are" if len(sources) > 1 else "source of the model is"
@@ -107,58 +123,55 @@ def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
     )
 
 
-def _of_source(samples: Samples, own: Samples, chosen: Mask, source: Source, n: int) -> Iterator[Candidate]:
+def _of_source(samples: Samples, view: View, source: Source, n: int) -> Iterator[Candidate]:
+    own = view.own
     t = template(own, source)
     length = len(own.times) // 2
     while length >= 1:
         cell = own.slot // length
-        factor, solved, n_cell = factors_of_cells(own, t, cell)
+        factors, solved, n_cell = factors_of_cells(own, t[None], cell)
+        factor = factors[:, 0]
         texts = partial(_time_texts, own, source, factor, length)
-        yield _candidate(samples, own, chosen, "variable source", solved, n_cell, n, factor[cell] * t, texts)
+        yield candidate(samples, view, "variable source", solved, n_cell, n, factor[cell] * t, texts)
         length //= 2
     log_freq = np.log(own.freq)
     if np.ptp(log_freq) > 0:
         slope = (log_freq - log_freq.mean()) * t
-        block, other = one_template(own, t), one_template(own, slope)
-        shared = float(np.vdot(t, slope).real)
-        matrix = np.array([[[block.matrix[0, 0, 0], shared], [shared, other.matrix[0, 0, 0]]]])
-        side, cross = (
-            np.concatenate([getattr(block, k), getattr(other, k)], axis=1) for k in ("side", "cross")
-        )
-        solved = solve_beside([Block(matrix, side, cross)], own.tangent_part)
+        solved = solve_beside([block_of(own, np.array([t, slope]))], own.tangent_part)
         terms = solved.terms[0][0]
         texts = partial(_spectrum_texts, source)
         change = terms[0] * t + terms[1] * slope
-        yield _candidate(samples, own, chosen, "spectrum of a source", solved, 2, n, change, texts)
+        yield candidate(samples, view, "spectrum of a source", solved, 2, n, change, texts)
 
 
-def _candidate(
+def candidate(
     samples: Samples,
-    own: Samples,
-    chosen: Mask,
+    view: View,
     kind: str,
     solved: Solved,
     n_term: int,
-    n_place: int,
+    n_place: float,
     change: Complex,
     texts: Callable[[], tuple[str, str]],
 ) -> Candidate:
-    gain, log_p = linear(own.square, solved.drop, n_term, own.n_real, n_place)
-    after = partial(moved, samples, own, chosen, solved.tangent, change)
+    """A change of the model of one field."""
+    gain, log_p = linear(view.own.square, solved.drop, n_term, view.own.n_real, n_place)
+    after = partial(view.after, samples, solved.tangent, change)
     return Candidate(kind, solved.drop, gain, n_term, log_p, after, texts)
 
 
-def _smeared(samples: Samples, own: Samples, chosen: Mask, places: Places) -> Iterator[Candidate]:
+def _smeared(samples: Samples, view: View, places: Places) -> Iterator[Candidate]:
     """What averages over integrations and channels take of the sources, as one template."""
+    own = view.own
     change = np.zeros(own.n, np.complex128)
     for source, flux in zip(places.sources, places.fluxes, strict=True):
         change += flux * template(own, source, is_smeared=False) * (_kept(own, source) - 1.0)
     if not change.any():
         return
-    solved = solve_beside([one_template(own, change)], own.tangent_part)
+    solved = solve_beside([block_of(own, change[None])], own.tangent_part)
     factor = float(solved.terms[0][0, 0])
     if 0.5 < factor < 2.0:
-        made = _candidate(samples, own, chosen, "smearing", solved, 1, 1, factor * change, _smearing_texts)
+        made = candidate(samples, view, "smearing", solved, 1, 1, factor * change, _smearing_texts)
         yield made
 
 
@@ -195,9 +208,9 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
     times = [to_utc(float(own.times[min(i * length + length // 2, last)])) for i in (low, high)]
     place = place_text(source.east, source.north)
     return (
-        f"The source {place} of the phase centre varies: {factor[low]:+.2g} Jy against the model at "
-        f"{times[0]}, "
-        f"{factor[high]:+.2g} Jy at {times[1]}.",
+        f"The source {place} of the phase centre varies: {plain(factor[low], 2, '+')} Jy against the model "
+        f"at {times[0]}, "
+        f"{plain(factor[high], 2, '+')} Jy at {times[1]}.",
         "Give it a light curve (`times` in [[source]]).",
     )
 

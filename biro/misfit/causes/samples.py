@@ -26,6 +26,13 @@ PER_TANGENT = 20
 """Real and imaginary parts that there must be for each change of the model."""
 FREE = 16.0
 """Decrease of chi2, in units of its mean, that a change which the fit has made can have left by chance."""
+STOKES: dict[str, dict[str, complex]] = {
+    "I": {"XX": 1, "YY": 1, "RR": 1, "LL": 1, "I": 1},
+    "Q": {"XX": 1, "YY": -1, "RL": 1, "LR": 1, "Q": 1},
+    "U": {"XY": 1, "YX": 1, "RL": 1j, "LR": -1j, "U": 1},
+    "V": {"XY": 1j, "YX": -1j, "RR": 1, "LL": -1, "V": 1},
+}
+"""Correlations of 1 Jy of each Stokes parameter (physics: section 3)."""
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
 
@@ -45,6 +52,8 @@ class Samples:
         sqrt(w) / s.
     part, row, chan, corr : int64 (n,)
         The visibility is `parts[part].vis[row, chan, corr]`.
+    worst : bool (n,)
+        Which are looked at for their large residuals alone: they are no fair sample of large data.
     """
 
     parts: tuple[Partition, ...]
@@ -56,12 +65,13 @@ class Samples:
     row: Index
     chan: Index
     corr: Index
+    worst: Mask
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
         """Samples of some partitions; where they are more than `most`, some runs of times and channels."""
         size = sum(each.partition.vis.size for each in data)
-        columns: list[list[NDArray[np.generic]]] = [[] for _ in range(7)]
+        columns: list[list[NDArray[np.generic]]] = [[] for _ in range(8)]
         for i, each in enumerate(data):
             part = each.partition
             scaled = each.scaled / each.factor
@@ -69,14 +79,18 @@ class Samples:
             with np.errstate(invalid="ignore", over="ignore"):
                 model = each.model * root
                 usable = (root > 0) & np.isfinite(root) & np.isfinite(scaled) & np.isfinite(model)
+            worst = np.zeros(usable.shape, bool)
             if size > most:
-                usable &= _kept(part, size / most, np.abs(np.where(usable, scaled, 0.0)))
+                kept = _kept(part, size / most, usable.shape)
+                worst = ~kept & _largest(np.abs(np.where(usable, scaled, 0.0)))
+                usable &= kept | worst
             row, chan, corr = np.nonzero(usable)
-            of_part = (scaled[usable], model[usable], root[usable], np.full(len(row), i), row, chan, corr)
+            numbers = (np.full(len(row), i), row, chan, corr, worst[usable])
+            of_part = (scaled[usable], model[usable], root[usable], *numbers)
             for column, values in zip(columns, of_part, strict=True):
                 column.append(values)
         whole = [np.concatenate(column) for column in columns]
-        kinds = (np.complex128, np.complex128, np.float64, np.int64, np.int64, np.int64, np.int64)
+        kinds = (np.complex128, np.complex128, np.float64, *[np.int64] * 4, np.bool_)
         arrays: list[NDArray[Any]] = [
             values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)
         ]
@@ -136,8 +150,13 @@ class Samples:
 
     def only(self, which: Mask) -> Samples:
         """Some of the samples."""
-        arrays = ("residual", "model", "root", "part", "row", "chan", "corr")
+        arrays = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
         return replace(self, **{name: getattr(self, name)[which] for name in arrays})
+
+    @property
+    def fair(self) -> Samples:
+        """The samples without those that were chosen for their large residuals."""
+        return self.only(~self.worst) if self.worst.any() else self
 
     def less(self, what: Complex) -> Samples:
         """The samples with a part of their residuals, complex (n,), taken out."""
@@ -254,6 +273,11 @@ class Samples:
         known = np.array([name in (*PARALLEL_HANDS, "I") for name in self.corr_names])
         return np.asarray(known[self.correlation])
 
+    def in_stokes(self, name: str) -> Complex:
+        """What 1 Jy of a Stokes parameter gives the correlation of each sample (physics: section 3)."""
+        table = np.array([STOKES[name].get(corr, 0.0) for corr in self.corr_names], np.complex128)
+        return np.asarray(table[self.correlation])
+
     def is_of(self, field: tuple[float, float]) -> Mask:
         """Whether each sample has that phase centre."""
         return np.asarray(np.array([part.phase_centre == field for part in self.parts])[self.part])
@@ -286,11 +310,11 @@ def _orthonormal(columns: Complex) -> Array:
     return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T @ stacked)
 
 
-def _kept(part: Partition, too_many: float, size: Array) -> NDArray[np.bool_]:
-    """Which visibilities of a large partition are looked at, bool like `size`."""
+def _kept(part: Partition, too_many: float, shape: tuple[int, ...]) -> Mask:
+    """Which visibilities of a large partition are looked at, whatever they are."""
     of_time = np.arange(len(part.times)) // RUN
     step = min(max(1, round(too_many)), int(of_time[-1]) + 1 if len(of_time) else 1)
-    kept = np.zeros(size.shape, bool)
+    kept = np.zeros(shape, bool)
     rows = (of_time % step == 0)[part.time_index]
     of_chan = np.arange(part.n_chan) // RUN
     chan_step = min(max(1, round(too_many / step)), int(of_chan[-1]) + 1)
@@ -302,9 +326,14 @@ def _kept(part: Partition, too_many: float, size: Array) -> NDArray[np.bool_]:
             part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2, return_inverse=True
         )[1]
         kept[pair % round(rest) != 0] = False
-    if size.size > N_WORST:
-        kept.reshape(-1)[np.argpartition(size.reshape(-1), -N_WORST)[-N_WORST:]] = True
     return kept
+
+
+def _largest(size: Array) -> Mask:
+    """The largest of some residuals."""
+    found = np.zeros(size.size, bool)
+    found[np.argpartition(size.reshape(-1), -min(N_WORST, size.size))[-N_WORST:]] = True
+    return found.reshape(size.shape)
 
 
 def spacing(parts: Sequence[Partition]) -> float:

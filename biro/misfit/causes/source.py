@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from biro.formatting import ANGLES, FLUXES, unit_for
-from biro.misfit.causes.beside import Solved, one_template, solve_beside
+from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.brightness import fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Mask, Samples
+from biro.misfit.causes.samples import STOKES, Array, Complex, Mask, Samples
 
 N_PIXEL = 384
 PER_FRINGE = 3.0
@@ -29,6 +29,8 @@ PHASE = 0.4
 MIN_SAMPLES = 24
 BEAM = 0.4
 """Half the width of the main lobe of the PSF, in fringes of the median baseline."""
+POINT = 0.1
+"""FWHM in such beams below which a Gaussian is a point."""
 N_PEAK = 3
 MOST_THIN = 1 << 14
 """Visibilities that places are refined with, before all are."""
@@ -77,26 +79,68 @@ class Source:
 
 
 def source_candidates(samples: Samples, places: Sequence[Known] = ()) -> Iterator[Candidate]:
-    """The source of each field that explains most, as a point and as a Gaussian."""
+    """The source of each field that explains most, as a point and as a Gaussian, in each Stokes parameter."""
     fields = sorted({part.phase_centre for part in samples.parts})
     for field in fields:
-        chosen = samples.is_of(field) & samples.is_parallel
-        own = samples.only(chosen)
         known = [
             (s, f)
             for each in places
             if each.field == field
             for s, f in zip(each.sources, each.fluxes, strict=True)
         ]
-        if own.n >= MIN_SAMPLES and np.ptp(own.uvw[:2]) > 0:
-            yield from _of_field(samples, own, chosen, known, len(fields))
+        for name in STOKES:
+            view = View.of(samples, field, name)
+            if view.own.n >= MIN_SAMPLES and np.ptp(view.own.uvw[:2]) > 0:
+                yield from _of_field(samples, view, known, len(fields))
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """Samples of a field as those of one Stokes parameter, whose sources look in them as those of Stokes I.
+
+    Attributes
+    ----------
+    stokes : str
+    own : Samples
+        With residuals and model divided by `factor`, which has the modulus 1.
+    chosen : bool (n,)
+        Which of all samples they are.
+    factor : complex128 (n_chosen,)
+        What 1 Jy gives the correlation of each.
+    """
+
+    stokes: str
+    own: Samples
+    chosen: Mask
+    factor: Complex
+
+    @classmethod
+    def of(cls, samples: Samples, field: tuple[float, float], stokes: str) -> View:
+        """The samples of a field that have this Stokes parameter in them."""
+        factor = samples.in_stokes(stokes)
+        chosen = samples.is_of(field) & (factor != 0)
+        own, factor = samples.only(chosen), factor[chosen]
+        if stokes != "I":
+            turned = {"residual": own.residual * factor.conj(), "model": own.model * factor.conj()}
+            own = replace(own, **turned)
+        return cls(stokes, own, chosen, factor)
+
+    def after(self, samples: Samples, tangent: Array, change: Complex) -> Samples:
+        """All samples, those of the view changed along their tangents and less a part of the residuals."""
+        left = self.own.changed(tangent).less(change)
+        model, residual = samples.model.copy(), samples.residual.copy()
+        model[self.chosen], residual[self.chosen] = left.model * self.factor, left.residual * self.factor
+        return replace(samples, model=model, residual=residual)
 
 
 def _of_field(
-    samples: Samples, own: Samples, chosen: Mask, known: Sequence[tuple[Source, float]], n_field: int
+    samples: Samples, view: View, known: Sequence[tuple[Source, float]], n_field: int
 ) -> Iterator[Candidate]:
+    own = view.own
     length = np.hypot(own.uvw[0], own.uvw[1])
     sizes = [0.0] + [0.5 / q for q in np.quantile(length[length > 0], QUANTILES)]
+    if view.stokes != "I":
+        sizes = sizes[:1]
     thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
     best: dict[bool, tuple[float, Source]] = {}
     places = 1.0
@@ -108,35 +152,37 @@ def _of_field(
             drop = _fit(thin, source)[1]
             if bool(size) not in best or drop > best[bool(size)][0]:
                 best[bool(size)] = (drop, source)
-    best = {is_wide: (drop, refined(own, source, 2)) for is_wide, (drop, source) in best.items()}
-    for is_wide, (_, source) in best.items():
-        drop = _beside(own, source).drop
-        n_term = 4 if is_wide else 3
-        gain, log_p = linear(own.square, drop, n_term, own.n_real, places * n_field)
+    beam = _beam(own)
+    for is_wide, (_, found) in best.items():
+        source = refined(own, found, 2)
+        if is_wide and source.fwhm < POINT * beam:  # a point by another name
+            continue
         solved = _beside(own, source)
-        change = float(solved.terms[0][0, 0]) * template(own, source)
+        n_term = 4 if is_wide else 3
+        gain, log_p = linear(own.square, solved.drop, n_term, own.n_real, places * n_field)
+        flux = float(solved.terms[0][0, 0])
+        near = _near(source, known, beam)
         kind = "missing extended source" if is_wide else "missing source"
-        if _is_known(own, source, float(solved.terms[0][0, 0]), known):
+        if view.stokes != "I":
+            kind = "missing polarised source"
+        elif near is not None and source.fwhm < beam and abs(flux) < abs(near[1]):
             kind = "source of the model"
-        yield Candidate(
-            kind,
-            drop,
-            gain,
-            n_term,
-            log_p,
-            partial(moved, samples, own, chosen, solved.tangent, change),
-            partial(_texts, own, source, kind),
-        )
+        after = partial(view.after, samples, solved.tangent, flux * template(own, source))
+        texts = partial(_texts, own, source, kind, view.stokes, None if near is None else near[0])
+        yield Candidate(kind, solved.drop, gain, n_term, log_p, after, texts)
 
 
-def _is_known(own: Samples, source: Source, flux: float, known: Sequence[tuple[Source, float]]) -> bool:
-    """Whether the model has a brighter source within a beam, and the found one is no wider than that."""
-    length = np.hypot(own.uvw[0], own.uvw[1])
-    beam = BEAM / max(float(np.median(length)), 1e-300)
-    return source.fwhm < beam and any(
-        abs(flux) < abs(of_model) and math.hypot(source.east - place.east, source.north - place.north) < beam
-        for place, of_model in known
-    )
+def _beam(own: Samples) -> float:
+    """Half the width of the main lobe of the PSF, rad."""
+    return BEAM / max(float(np.median(np.hypot(own.uvw[0], own.uvw[1]))), 1e-300)
+
+
+def _near(source: Source, known: Sequence[tuple[Source, float]], beam: float) -> tuple[Source, float] | None:
+    """The source of the model within a beam of one that was found, and its flux; the brightest of several."""
+    close = [
+        each for each in known if math.hypot(source.east - each[0].east, source.north - each[0].north) < beam
+    ]
+    return max(close, key=lambda each: abs(each[1]), default=None)
 
 
 def highest(own: Samples) -> Source | None:
@@ -153,9 +199,12 @@ def fit_source(own: Samples, source: Source) -> tuple[float, float]:
     return float(found[0]), drop
 
 
-def template(own: Samples, source: Source, is_smeared: bool = True) -> Complex:
-    """sqrt(w)/s times the visibility of 1 Jy there, averaged over channels, complex128 (n,)."""
-    u, v, w = own.uvw
+def template(own: Samples, source: Source, is_smeared: bool = True, uvw: Array | None = None) -> Complex:
+    """sqrt(w)/s times the visibility of 1 Jy there, averaged over channels, complex128 (n,).
+
+    `uvw` (3, n), in wavelengths, takes the place of that of the samples.
+    """
+    u, v, w = own.uvw if uvw is None else uvw
     turns = u * source.east + v * source.north + w * source.n_minus_1
     wide = np.exp(-GAUSS * source.fwhm**2 * (u * u + v * v)) if source.fwhm else 1.0
     lost = np.sinc(turns / own.freq * own.chan_width) if is_smeared and own.chan_width.any() else 1.0
@@ -306,18 +355,10 @@ def _highest(
 
 
 def _beside(own: Samples, source: Source) -> Solved:
-    return solve_beside([one_template(own, template(own, source))], own.tangent_part)
+    return solve_beside([block_of(own, template(own, source)[None])], own.tangent_part)
 
 
-def moved(samples: Samples, own: Samples, chosen: Mask, tangent: Array, change: Complex) -> Samples:
-    """All samples, those that are chosen changed along their tangents and less a part of the residuals."""
-    left = own.changed(tangent).less(change)
-    model, residual = samples.model.copy(), samples.residual.copy()
-    model[chosen], residual[chosen] = left.model, left.residual
-    return replace(samples, model=model, residual=residual)
-
-
-def _texts(own: Samples, source: Source, kind: str) -> tuple[str, str]:
+def _texts(own: Samples, source: Source, kind: str, stokes: str, near: Source | None) -> tuple[str, str]:
     t = template(own, source)
     flux = float(_beside(own, source).terms[0][0, 0])
     error = math.sqrt(own.square / own.n_real) / math.sqrt(float(np.vdot(t, t).real))
@@ -327,10 +368,20 @@ def _texts(own: Samples, source: Source, kind: str) -> tuple[str, str]:
     if source.fwhm:
         angle = unit_for([source.fwhm], ANGLES)
         size += f", about {angle.text(source.fwhm, 2)} {angle.name} across"
+    if stokes != "I" and near is not None:
+        return (
+            f"The source of the model {place} has another Stokes {stokes} ({size} more).",
+            "Free its `Q`, `U` and `V`; check leakages and the cross-hand phase.",
+        )
+    if stokes != "I":
+        return (
+            f"A source of Stokes {stokes} is missing {place} ({size}).",
+            "Add a [[source]] there with free `Q`, `U` and `V`, or calibrate the leakages.",
+        )
     if kind == "source of the model":
         return (
             f"The source of the model {place} is off ({size} there).",
-            "Free its flux, size and spectrum; check the beam (`[beam]`) and smearing (`--smearing`).",
+            "Free its flux, place, size and spectrum; check the beam (`[beam]`) and smearing (`--smearing`).",
         )
     if flux < 0:
         return (
@@ -338,6 +389,13 @@ def _texts(own: Samples, source: Source, kind: str) -> tuple[str, str]:
             "Free the sizes of the sources nearby, or add the structure that they lack.",
         )
     what = "Extended emission" if source.fwhm else "A source"
+    if near is not None:
+        away = place_text(near.east - source.east, near.north - source.north)
+        return (
+            f"{what} is missing {place} ({size}); the model has a source {away} of it.",
+            "Check the place of that source, the frame of its coordinates, uvw and frequencies; else add a "
+            "[[source]].",
+        )
     return (
         f"{what} is missing {place} ({size}).",
         "Add a [[source]] there to the model (`biro.add_source(posterior)` does so).",

@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 
+from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.samples import Array, Index, Mask, Samples
 from biro.observation.selection import to_utc
@@ -45,9 +46,11 @@ def uneven_candidates(samples: Samples) -> Iterator[Candidate]:
         len(samples.corr_names),
         partial(_corr_text, samples),
     )
-    yield from _of_labels(
-        samples, power, "noise of a time", samples.slot, len(samples.times), partial(_time_text, samples)
-    )
+    length = max(1, len(samples.times) // 2)
+    while length >= 1:
+        n_cell, text = -(-len(samples.times) // length), partial(_time_text, samples, length)
+        yield from _of_labels(samples, power, "noise of a time", samples.slot // length, n_cell, text)
+        length //= 2
 
 
 Text = Callable[[int], tuple[str, str]]
@@ -115,7 +118,7 @@ def _best(
 
 def _texts(text: Text, number: int, ratio: float) -> tuple[str, str]:
     what, remedy = text(number)
-    return f"Residuals {what} scatter {ratio:.2g} times as much as others.", remedy
+    return f"Residuals {what} scatter {plain(ratio)} times as much as others.", remedy
 
 
 def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
@@ -138,5 +141,13 @@ def _corr_text(samples: Samples, number: int) -> tuple[str, str]:
     return f"of {samples.corr_names[number]}", '[noise] with per = "correlation" fits a factor of each.'
 
 
-def _time_text(samples: Samples, number: int) -> tuple[str, str]:
-    return f"at {to_utc(float(samples.times[number]))}", FLAG
+def _time_text(samples: Samples, length: int, number: int) -> tuple[str, str]:
+    first = float(samples.times[number * length])
+    if length == 1:
+        return f"at {to_utc(first)}", FLAG
+    last = float(samples.times[min((number + 1) * length, len(samples.times)) - 1])
+    return (
+        f"from {to_utc(first)} to {to_utc(last)}",
+        "Scale the weights of these times (`--weights scatter`), or fit noise with outliers ([noise] with "
+        'distribution = "student-t").',
+    )
