@@ -26,7 +26,7 @@ SAME = 0.5
 LEAST = 1e-4
 """A maximum with less than this part of the evidence of the first is not listed."""
 COUNTS = 0.01
-"""A sampler may leave out modes that together have less than this part of the evidence, by Laplace's method."""
+"""Modes that together have less than this part of the evidence, by Laplace's method, may be left out."""
 MOST, MOST_ORDERS = 128, 24
 """Modes that are listed at most, and orders of exchangeable sources of which modes are made."""
 _DEEP = 20.0
@@ -222,7 +222,7 @@ def shares(modes: Sequence[Mode]) -> Array:
 
 
 def modes_to_explore(modes: Sequence[Mode]) -> list[Mode]:
-    """The modes of which a sampler has to have samples: the highest, and others until less than 1 % is left."""
+    """The modes of which a sampler has to have samples: the highest, and others until `COUNTS` is left."""
     if modes[0].laplace.is_singular:
         return [modes[0]]
     parts = shares(modes)

@@ -116,9 +116,7 @@ def weights_of_regions(
     groups = [values[home == k].reshape(-1, n_param) for k in explored]
     means, variances = (np.array([of(values, axis=0) for values in groups]) for of in (np.mean, np.var))
     bulk, tail = (
-        np.minimum(
-            effective_of_modes(part, errors, means, variances, np.array(numbers)), home.size * chains.shape[1]
-        )
+        np.minimum(effective_of_modes(part, errors, means, variances, np.array(numbers)), log_posterior.size)
         for numbers in ([of.bulk for of in each], [of.tail for of in each])
     )
     facts = {"n_explored": float(len(explored)), "share_error": error_of_largest(part, errors)}

@@ -94,14 +94,13 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     log_evidence = float(top + np.log(mean))
     square = float((weight**2).sum() / draws.n_drawn / mean**2)
     effective = total**2 / (weight**2).sum()
-    assert maximum.log_evidence is not None
     if covered:  # the mean of p / q over draws of p is that of its square over draws of q
         ratio = np.minimum(draws.log_ratio - log_evidence, MOST_RATIO)
         square = max(square, float(np.exp(ratio).mean()))
         effective = min(effective, draws.n_drawn / square)
     spread = np.sqrt(max(square - 1.0, 0.0) / draws.n_drawn)
     if not covered and k > WITH_VARIANCE:  # their scatter says nothing about what the draws have missed
-        spread = np.hypot(spread, log_evidence - maximum.log_evidence)
+        spread = np.hypot(spread, log_evidence - maximum.log_evidence_laplace)
     if not covered and k > TRUSTED:
         effective = 0.0
     spread = np.hypot(spread, draws.missed_mass or 0.0)
@@ -122,7 +121,7 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             "pareto_k": float(np.clip(k, -10.0, 10.0)),
             "n_mode": float(len(maximum.modes)),
             "n_exchangeable": float(sum(names.count(",") + 1 for names in maximum.exchangeable)),
-            "log_evidence_laplace": maximum.log_evidence,
+            "log_evidence_laplace": maximum.log_evidence_laplace,
             "converged": float(maximum.converged),
             "left": maximum.left,
             "n_start": float(maximum.n_start),
@@ -139,9 +138,9 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
 def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) -> Draws:
     """Draws of a mixture that also covers what a first one left out; the first where that is good enough.
 
-    The second one follows the bends of the posterior (`Bent`). After that the weighted draws of a mixture take
-    the place of particles of a tempered run for the next one (adaptive importance sampling: Cappe et al. 2004,
-    J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
+    The second one follows the bends of the posterior (`Bent`). After that the weighted draws of a mixture
+    take the place of particles of a tempered run for the next one (adaptive importance sampling: Cappe et al.
+    2004, J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
     """
     bent: list[More] = []
     for attempt in range(1, _N_ADAPT + 1):

@@ -169,11 +169,8 @@ class NutsRun:
     def _beginning(self, density: Whitened) -> Progress:
         """Before the first draw; with several modes, the places about them at which the chains begin."""
         n_dim, n_mode = self._target.n_param, len(self._modes)
-        n_chain = (
-            max(self._options.n_chain, n_mode * (2 if n_mode <= _PAIRS else 1))
-            if n_mode > 1
-            else self._options.n_chain
-        )
+        each = 2 if n_mode <= _PAIRS else 1
+        n_chain = self._options.n_chain if n_mode == 1 else max(self._options.n_chain, each * n_mode)
         before = Progress.none(n_chain, n_dim)
         if len(self._modes) == 1:
             return before
@@ -185,7 +182,7 @@ class NutsRun:
         return before._replace(last=begun)
 
     def _place_about(self, i_mode: int, density: Whitened, rng: np.random.Generator) -> Array:
-        """A place about a mode, (n_dim,), in its region; not one beyond a constraint, where no chain can begin."""
+        """A place about a mode, (n_dim,), in its region; not beyond a constraint, where none can begin."""
         about = Whitened.about(self._likelihood, self._modes[i_mode].laplace, straight=False)
         for _ in range(_TRIES):
             theta = about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param)))
@@ -281,17 +278,20 @@ class NutsRun:
         n_dim, scale, regions = self._target.n_param, before.scale, self._regions
         home = None if regions is None else regions.of(density.theta(before.last))
 
+        def is_away(z: Array) -> bool:
+            """Whether the chain that asks has left the region in which it began."""
+            if regions is None or home is None:
+                return False
+            return bool(regions.of(density.theta(z[None]))[0] != home[draws.index])
+
         def log_density(scaled: Array) -> tuple[float, Array]:
             z = scale * scaled
             try:
                 answer = gate(z)
             except Exception:  # `_wait` sees it in the gate; at errors of other kinds nutpie panics
                 raise OutsideError from None
-            if not np.isfinite(answer).all():
+            if not np.isfinite(answer).all() or is_away(z):
                 raise OutsideError
-            if regions is not None and home is not None:
-                if regions.of(density.theta(z[None]))[0] != home[draws.index]:
-                    raise OutsideError
             return float(answer[0]), scale * answer[1:]
 
         def start(seed: object) -> Array:

@@ -246,7 +246,7 @@ def covering_mixture(
     seed: int,
     more: Sequence[More] = (),
 ) -> Covering:
-    """A mixture of distributions about modes, of `more`, of the prior, and of clouds about what is left out."""
+    """A mixture of distributions about modes, of `more`, the prior, and clouds about what is left out."""
     found = mixture(target, modes, particles, more)
     assert found is not None
     if particles is None:

@@ -25,16 +25,16 @@ from biro.target.protocol import DifferentiableLikelihood
 
 Array = NDArray[np.float64]
 _FROM, _MOST_AXES = 0.2, 4
-"""How much ln p differs from a parabola two sigmas away, from which on an axis has a table; so many at most."""
+"""Difference of ln p from a parabola two sigmas away, from which on an axis has a table; axes at most."""
 _NEAR, _WIDER, _MOST_NODES = 0.25, 0.12, 40
-"""Sigmas between the first nodes of a table, growth of that with the distance, and nodes on a side at most."""
+"""Sigmas between the first nodes of a table, their growth with the distance, nodes on a side at most."""
 _LOW = 15.0
 """A table ends where ln p has fallen by this much."""
 _N_CELL = 30
 """Cells of a table between two nodes."""
 _STEP, _N_STEP, _FAR = 0.5, 5, 2.0
-"""Part of a Newton step, short enough where the curvature is three times that at the maximum; steps; sigmas."""
-_SHARPER = 0.5
+"""Part of a Newton step, short enough for three times the curvature at the maximum; steps; sigmas of one."""
+_FLATTER = 0.5
 """Power of the tables' densities beside Student's t."""
 
 
@@ -64,8 +64,8 @@ class _Axis(NamedTuple):
 
     def cells(self, power: float) -> Array:
         """Probabilities of the cells, float64 (n_cell,)."""
-        part: Array = np.exp(power * (self.log_density - self.log_density.max())) * np.diff(self.edge)
-        return part / part.sum()
+        part = np.exp(power * (self.log_density - self.log_density.max())) * np.diff(self.edge)
+        return np.asarray(part / part.sum())
 
     def draws(self, rng: np.random.Generator, n: int, power: float) -> Array:
         """t (n,)."""
@@ -78,7 +78,7 @@ class _Axis(NamedTuple):
             of_cell = np.log(self.cells(power) / np.diff(self.edge))
         outside = (t < self.edge[0]) | (t >= self.edge[-1])
         cell = np.searchsorted(self.edge, t, side="right") - 1
-        return np.where(outside, -np.inf, of_cell[np.clip(cell, 0, len(of_cell) - 1)])
+        return np.asarray(np.where(outside, -np.inf, of_cell[np.clip(cell, 0, len(of_cell) - 1)]))
 
 
 class Bent:
@@ -137,12 +137,14 @@ class Bent:
         n, squared = self.theta.size - n_axis, (u[:, n_axis:] ** 2).sum(axis=1)
         if np.isfinite(dof):
             value += special.gammaln(0.5 * (dof + n)) - special.gammaln(0.5 * dof)
-            return value - 0.5 * n * np.log(np.pi * dof) - 0.5 * (dof + n) * np.log1p(squared / dof)
-        return value - 0.5 * (squared + n * np.log(2.0 * np.pi))
+            value -= 0.5 * n * np.log(np.pi * dof) + 0.5 * (dof + n) * np.log1p(squared / dof)
+        else:
+            value -= 0.5 * (squared + n * np.log(2.0 * np.pi))
+        return value
 
 
 def _power(dof: float) -> float:
-    return _SHARPER if np.isfinite(dof) else 1.0
+    return _FLATTER if np.isfinite(dof) else 1.0
 
 
 def _axis_along(density: Whitened, a: int) -> _Axis:

@@ -179,7 +179,8 @@ class Whitened:
 
     def log_volume(self, z: Array) -> Array:
         """ln |d theta / d z| at z (n, n_param), without walls and with a factor that is a whole matrix."""
-        return self._change.at(self._w(z)).log_jacobian() + np.linalg.slogdet(self.frame.factor)[1]
+        log_det = np.linalg.slogdet(self.frame.factor)[1]
+        return np.asarray(self._change.at(self._w(z)).log_jacobian() + log_det)
 
     def refined(self) -> Whitened:
         """About where the density of z is highest, with the curvature there in place of that at the maximum.
