@@ -24,8 +24,8 @@ from biro.target.checked import Target
 Array = NDArray[np.float64]
 NORMAL = 2.0
 """A posterior that is wider than its normal approximation by this factor is far from it."""
-_OF_PRIOR, _OF_LAPLACE = 64, 16
-"""Points along a parameter at a limit: quantiles of its prior, and of the one-sided density."""
+_OF_PRIOR, _OF_TAILS, _OF_LAPLACE = 64, 6, 16
+"""Points along a parameter at a limit: quantiles of its prior, in its tails, of the one-sided density."""
 
 
 class Interval(NamedTuple):
@@ -111,12 +111,12 @@ def _by_draws(target: Target, laplace: Laplace, theta: Array) -> dict[int, Inter
 
 def _along(target: Target, laplace: Laplace, i: int, at_maximum: float) -> tuple[Interval, float]:
     """The interval of a parameter at a limit; and ln of its integral over that of the one-sided density."""
-    unit = np.full((_OF_PRIOR, target.n_param), 0.5)
-    unit[:, i] = (np.arange(_OF_PRIOR) + 0.5) / _OF_PRIOR
-    part = (np.arange(_OF_LAPLACE) + 0.5) / _OF_LAPLACE
+    unit = np.full((_OF_PRIOR + 2 * _OF_TAILS, target.n_param), 0.5)
+    tail = np.geomspace(1e-6, 0.25 / _OF_PRIOR, _OF_TAILS)
+    unit[:, i] = np.concatenate([tail, (np.arange(_OF_PRIOR) + 0.5) / _OF_PRIOR, 1.0 - tail])
+    part = np.append((np.arange(_OF_LAPLACE) + 0.5) / _OF_LAPLACE, 0.999)
     of_prior = np.abs(target.theta(unit)[:, i] - laplace.theta[i])
-    across = laplace.room[0 if laplace.side[i] > 0 else 1, i]
-    x = np.unique(np.concatenate([[0.0], of_prior, laplace.distance(part, i), [across]]))
+    x = np.unique(np.concatenate([[0.0], of_prior, laplace.distance(part, i)]))
     shift = np.zeros((len(x), target.n_param))
     shift[:, i] = -laplace.side[i] * x
     moved = np.arange(target.n_param) == i

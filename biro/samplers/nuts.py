@@ -197,7 +197,7 @@ class NutsRun:
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
         draws = Draws(n_tune, before)
         # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
-        gate = Gate(density.value_and_gradient, failed=draws.freeze)
+        gate = Gate(lambda z: self._answers(density, z), failed=draws.freeze)
         sampler = self._nutpie.sample(
             self._model(gate, draws, before, density),
             draws=options.n_draw - n_before,
@@ -218,6 +218,11 @@ class NutsRun:
         self._save(density, draws)
         self._facts["rows_per_call"] = gate.n_row / max(1, gate.n_call)
         return draws.so_far()
+
+    def _answers(self, density: Whitened, z: Array) -> Array:
+        """Log density, its derivatives and the region of each z (n, n_dim), float64 (n, n_dim + 2)."""
+        region = np.zeros(len(z)) if self._regions is None else self._regions.of(density.theta(z))
+        return np.column_stack([density.value_and_gradient(z), region])
 
     def _wait(
         self,
@@ -275,24 +280,17 @@ class NutsRun:
         A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
         with each chain from its own last draw. Chains of a posterior with several modes begin in these.
         """
-        n_dim, scale, regions = self._target.n_param, before.scale, self._regions
-        home = None if regions is None else regions.of(density.theta(before.last))
-
-        def is_away(z: Array) -> bool:
-            """Whether the chain that asks has left the region in which it began."""
-            if regions is None or home is None:
-                return False
-            return bool(regions.of(density.theta(z[None]))[0] != home[draws.index])
+        n_dim, scale = self._target.n_param, before.scale
+        home = None if self._regions is None else self._regions.of(density.theta(before.last))
 
         def log_density(scaled: Array) -> tuple[float, Array]:
-            z = scale * scaled
             try:
-                answer = gate(z)
+                answer = gate(scale * scaled)
             except Exception:  # `_wait` sees it in the gate; at errors of other kinds nutpie panics
                 raise OutsideError from None
-            if not np.isfinite(answer).all() or is_away(z):
+            if not np.isfinite(answer).all() or (home is not None and answer[-1] != home[draws.index]):
                 raise OutsideError
-            return float(answer[0]), scale * answer[1:]
+            return float(answer[0]), scale * answer[1:-1]
 
         def start(seed: object) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))

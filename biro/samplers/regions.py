@@ -19,8 +19,8 @@ BARRIER = 3.0
 
 A chain crosses a barrier of b once in some exp(b) trajectories.
 """
-_N_BETWEEN = 15
-"""Points between two modes at which the log-posterior is looked at."""
+_BETWEEN: Array = np.mod((np.arange(16.0) + 1.0) * 0.5 * (np.sqrt(5.0) - 1.0), 1.0)
+"""Parts of the way between two modes at which the log-posterior is looked at; even ones meet fringes."""
 
 
 class Regions:
@@ -62,6 +62,5 @@ class Regions:
         """By how much the log-posterior falls between two modes, from the lower one."""
         first, second = self.modes[i], self.modes[j]
         way = wrapped_difference(second.laplace.theta - first.laplace.theta, self.period)
-        part = (np.arange(_N_BETWEEN) + 1.0)[:, None] / (_N_BETWEEN + 1.0)
-        between = target.log_posterior(first.laplace.theta + part * way)
+        between = target.log_posterior(first.laplace.theta + _BETWEEN[:, None] * way)
         return min(first.log_posterior, second.log_posterior) - float(between.min())
