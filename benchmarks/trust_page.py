@@ -264,7 +264,8 @@ def evidence_pulls(lines: Sequence[Line]) -> str:
          f"{np.abs(of).max():.1f}"]
         for key, of in pulls.items()
     ]  # fmt: skip
-    return markdown_table(header, rows) if rows else ""
+    words = "Pulls of ln Z, against the exact value where one parameter is fitted, else against dynesty's:"
+    return f"{words}\n\n{markdown_table(header, rows)}" if rows else ""
 
 
 def honesty_cell(lines: Sequence[Line]) -> str:
