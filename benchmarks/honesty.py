@@ -4,9 +4,9 @@
 
 Each kind of data (`honest/kinds.py`) is simulated many times by explicit sums, with the antennas at other
 places each time, and fitted as a user would. The program keeps the pulls (mean - truth) / sd of each fit,
-whether its 95 % intervals hold the truth, and its warnings. An honest fit of sound data has right errors and
-no warning; one of hostile data has a warning, or right errors. `python benchmarks/trust_page.py` makes the
-table of docs/trust.md.
+whether its 95 % intervals hold the truth, its ln Z with the error, and its warnings. An honest fit of sound
+data has right errors and no warning; one of hostile data has a warning, or right errors.
+`python benchmarks/trust_page.py` makes the table of docs/trust.md.
 """
 
 from __future__ import annotations
@@ -62,7 +62,12 @@ def _fitted(case: Case, sampler: str, seed: int) -> Line:
         error = dict(zip(found.names, found.error.tolist(), strict=True))
         values = {name: (found[name], error[name]) for name in case.truth}
         inside = {name: abs(x - case.truth[name]) <= 1.96 * e for name, (x, e) in values.items()}
-        warnings = found.warnings()
+        inside |= {
+            name: interval.low <= case.truth[name] <= interval.high
+            for name, interval in found.intervals.items()
+            if name in case.truth
+        }
+        warnings, evidence = found.warnings(), (found.log_evidence, None)
     else:
         posterior = sample(target, sampler, seed=seed, progress=False, **SAMPLERS[sampler])
         table, weight = posterior.summary(), posterior.weight
@@ -71,9 +76,16 @@ def _fitted(case: Case, sampler: str, seed: int) -> Line:
             mean = weight @ posterior[name]
             values[name] = mean, np.sqrt(weight @ (posterior[name] - mean) ** 2)
             inside[name] = bool(table[name].low_95 <= truth <= table[name].high_95)
-        warnings = table.warnings()
+        warnings, evidence = table.warnings(), (posterior.log_evidence, posterior.log_evidence_err)
     pulls = {name: float((x - case.truth[name]) / e) for name, (x, e) in values.items()}
-    return {"pulls": pulls, "inside_95": {name: bool(x) for name, x in inside.items()}, "warnings": warnings}
+    return {
+        "pulls": pulls,
+        "inside_95": {name: bool(x) for name, x in inside.items()},
+        "warnings": warnings,
+        "log_evidence": evidence[0],
+        "log_evidence_err": evidence[1],
+        "log_evidence_exact": case.log_evidence,
+    }
 
 
 def jobs(kinds: list[str], samplers: list[str], repeats: int) -> Iterator[tuple[str, str, int]]:

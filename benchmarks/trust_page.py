@@ -238,7 +238,34 @@ def honesty_section(about: Line, lines: Sequence[Line]) -> str:
         f"{missed} of {len(hostile)} fits of hostile data have a pull above 4 and no warning."
     )
     header = ["data", "what they are", *samplers, "what biro does"]
-    return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, f'{len(lines)} fits')}"
+    table = f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, f'{len(lines)} fits')}"
+    evidences = evidence_pulls(lines)
+    return f"{table}\n\n{evidences}" if evidences else table
+
+
+def evidence_pulls(lines: Sequence[Line]) -> str:
+    """A row for each kind with pulls of ln Z, against the exact value or dynesty's for the same data."""
+    nested = {(x["kind"], x["seed"]): x for x in lines if x["sampler"] == "dynesty" and x.get("log_evidence")}
+    pulls: dict[tuple[str, str, str], list[float]] = defaultdict(list)
+    for line in lines:
+        other = nested.get((line["kind"], line["seed"]))
+        exact = line.get("log_evidence_exact")
+        if line.get("log_evidence_err") is None or (exact is None and (other is None or other is line)):
+            continue
+        value, error = (
+            (exact, 0.0) if exact is not None else (other["log_evidence"], other["log_evidence_err"])
+        )
+        against = "exact" if exact is not None else "dynesty"
+        pull = (line["log_evidence"] - value) / np.hypot(line["log_evidence_err"], error)
+        pulls[line["kind"], line["sampler"], against].append(float(pull))
+    header = ["data", "sampler", "ln Z against", "fits", "mean pull", "rms pull", "largest pull"]
+    rows = [
+        [*key, str(len(of)), f"{np.mean(of):+.2f}", f"{np.sqrt(np.mean(np.square(of))):.2f}",
+         f"{np.abs(of).max():.1f}"]
+        for key, of in pulls.items()
+    ]  # fmt: skip
+    words = "Pulls of ln Z, against the exact value where one parameter is fitted, else against dynesty's:"
+    return f"{words}\n\n{markdown_table(header, rows)}" if rows else ""
 
 
 def honesty_cell(lines: Sequence[Line]) -> str:

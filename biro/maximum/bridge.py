@@ -60,32 +60,33 @@ def nearest_mode(modes: Sequence[Mode], theta: Array, period: Array) -> NDArray[
 def evidence_of_mode(
     target: Target,
     modes: Sequence[Mode],
-    i_mode: int,
+    members: Sequence[int],
     draws: tuple[Array, Array],
     n_effective: float,
     rng: np.random.Generator,
 ) -> Evidence:
-    """The part of the evidence that belongs to one mode: to all theta to which it is the nearest.
+    """The part of the evidence that belongs to some modes: to all theta to which one of them is the nearest.
 
     Parameters
     ----------
     target : Target
     modes : sequence of Mode
         None of them singular.
-    i_mode : int
+    members : sequence of int
+        Which of the modes, one or several.
     draws : float64 (n, n_param) and (n,)
-        Draws of the posterior to which this mode is the nearest, and their log-posteriors.
+        Draws of the posterior to which one of these is the nearest, and their log-posteriors.
     n_effective : float
         How many independent draws they are worth.
     rng : numpy.random.Generator
     """
     period = np.where(target.wraps, target.period, np.nan)
-    proposal = Proposal([modes[i_mode]], period)
+    proposal = Proposal([modes[i] for i in members], period)
     proposed = proposal.draws(rng, N_PROPOSED)
     height = np.concatenate([
         target.log_posterior(proposed[i : i + _BATCH]) for i in range(0, len(proposed), _BATCH)
     ])  # fmt: skip
-    height[nearest_mode(modes, proposed, period) != i_mode] = -np.inf
+    height[~np.isin(nearest_mode(modes, proposed, period), members)] = -np.inf
     about_q = np.full(N_PROPOSED, -np.inf)  # draws that the proposal left out are outside, too
     about_q[: len(proposed)] = height - proposal.log_density(proposed)
     theta, log_posterior = draws

@@ -133,7 +133,7 @@ class Laplace:
         """
         error = np.sqrt(np.maximum(np.diag(self.spread), 0.0))
         for i in np.flatnonzero(self.side):
-            error[i] = self._distance(np.array(ONE_SIGMA), i)
+            error[i] = self.distance(np.array(ONE_SIGMA), i)
         return error
 
     @cached_property
@@ -167,7 +167,7 @@ class Laplace:
         log_det = np.linalg.slogdet(self.covariance[np.ix_(free, free)])[1]
         value = log_posterior + 0.5 * free.sum() * np.log(2.0 * np.pi) + 0.5 * log_det
         for i in np.flatnonzero(~free):
-            value += log_integral(self.slope[i], self._left_to(i), self._across(i))
+            value += self.log_one_sided(i)
         return float(value)
 
     @cached_property
@@ -208,7 +208,7 @@ class Laplace:
         free, ends = np.flatnonzero(self.side == 0), np.flatnonzero(self.side)
         theta = np.repeat(self.theta[None], n, axis=0)
         for i in ends:
-            theta[:, i] -= self.side[i] * self._distance(rng.random(n), i, _widening(dof))
+            theta[:, i] -= self.side[i] * self.distance(rng.random(n), i, _widening(dof))
         values, vectors = np.linalg.eigh(np.nan_to_num(self.covariance[np.ix_(free, free)]))
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         pulled = self._pull(theta[:, ends] - self.theta[ends])
@@ -323,11 +323,15 @@ class Laplace:
         """Distance from the limit at which a parameter is to the other limit."""
         return float(self.room[0 if self.side[i] > 0 else 1, i])
 
+    def log_one_sided(self, i: int | np.intp) -> float:
+        """ln of the integral of the density of a parameter at a limit, which is 1 at the maximum."""
+        return log_integral(*self._one_sided(i))
+
     def _one_sided(self, i: int | np.intp) -> tuple[float, float, float]:
         """Slope, curvature and width of the density of a parameter at a limit."""
         return float(self.slope[i]), self._left_to(i), self._across(i)
 
-    def _distance(self, part: Array, i: int | np.intp, wider: float = 1.0) -> Array:
+    def distance(self, part: Array, i: int | np.intp, wider: float = 1.0) -> Array:
         """Quantiles at the probabilities `part`: of the distance of a parameter from its limit."""
         return distance_from_limit(part, self.slope[i] / wider, self._left_to(i) / wider**2, self._across(i))
 

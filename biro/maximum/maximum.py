@@ -17,14 +17,15 @@ from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
 from biro.formatting import Tabular, digits_after_point, first_few
-from biro.maximum.ascent import Ascent, wrapped_difference
+from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
-from biro.maximum.laplace import ONE_SIGMA, Laplace
+from biro.maximum.laplace import Laplace
 from biro.maximum.modes import COUNTS, Mode, exchange_warning, missed_warning, modes_warning
 from biro.maximum.newton import ENOUGH
 from biro.maximum.segments.climb import N_START, SegmentClimb
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments
+from biro.maximum.skewed import Interval, Skewed, skewed
 from biro.maximum.starts import starting_points
 from biro.maximum.tempering.exploration import Explored, explore
 from biro.maximum.tempering.particles import Particles
@@ -40,8 +41,7 @@ log = logging.getLogger(__name__)
 STARTS = 16
 _LISTED, _SHOWN = 5, 4
 """Modes that the table lists, and parameters that it shows of each."""
-_NORMAL = 2.0
-"""A posterior that is wider or narrower than its normal approximation by this factor is said to be so."""
+_NONE_SKEWED = Skewed({}, None)
 _ENDS = {-1: "at its lower end", 0: "", 1: "at its upper end"}
 
 
@@ -88,6 +88,8 @@ class Maximum(Tabular):
         a start that was given.
     particles : Particles or None
         Draws of the posterior by tempering; None where that would have taken too long.
+    skewed : Skewed
+        Parameters whose posterior is far wider than its normal approximation, with their intervals.
     """
 
     columns: tuple[Column, ...]
@@ -113,6 +115,7 @@ class Maximum(Tabular):
     error_factor: float = 1.0
     missed_mass: float | None = None
     particles: Particles | None = None
+    skewed: Skewed = _NONE_SKEWED
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,23 +141,42 @@ class Maximum(Tabular):
     def error(self) -> NDArray[np.float64]:
         """One sigma of each parameter, (n_param,); NaN where the data say nothing about it.
 
-        For a parameter at an end of its prior, the distance from there that holds 68 %.
+        For a parameter at an end of its prior, and one whose posterior is far from normal, the distance from
+        the maximum that holds 68 %.
         """
-        return self.laplace.error
+        error = self.laplace.error
+        for i, interval in self.skewed.intervals.items():
+            error[i] = interval.error
+        return error
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        """The intervals of parameters whose posterior is far wider than its normal approximation, by name."""
+        return {self.names[i]: interval for i, interval in self.skewed.intervals.items()}
 
     @property
     def covariance(self) -> NDArray[np.float64]:
         """Mean products of distances from the maximum, (n_param, n_param); NaN where the data say nothing.
 
-        A parameter at an end of its prior has a one-sided density, and the others follow it.
+        They are those of the normal approximation. A parameter at an end of its prior has a one-sided
+        density, and the others follow it.
         """
         return self.laplace.spread.copy()
 
     @property
     def log_evidence(self) -> float | None:
-        """ln Z by Laplace's method, of all modes; None where the data do not tell parameters apart."""
+        """ln Z of all modes; None where the data do not tell parameters apart.
+
+        It is that of Laplace's method, unless a parameter is far from normal (`skewed`).
+        """
         if self.laplace.is_singular:
             return None
+        value = self.skewed.log_evidence
+        return self.log_evidence_laplace if value is None else value
+
+    @property
+    def log_evidence_laplace(self) -> float:
+        """ln Z by Laplace's method, of all modes."""
         return float(np.logaddexp.reduce([mode.log_evidence for mode in self.modes]))
 
     @property
@@ -167,30 +189,8 @@ class Maximum(Tabular):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether errors and evidence mislead: modes are missing, or the posterior is far from normal."""
-        return self._misses_modes or self._widest is not None
-
-    @property
-    def _misses_modes(self) -> bool:
+        """Whether errors and evidence mislead, because modes are missing."""
         return self.missed_mass is not None and self.missed_mass > COUNTS
-
-    @property
-    def _widest(self) -> tuple[str, float] | None:
-        """The parameter whose draws by tempering scatter most beyond its error, and by what factor.
-
-        None where all are below `_NORMAL`, or there are several modes. An error that is too large, as at a
-        limit of a prior, misleads nobody into trusting the value too much.
-        """
-        if self.particles is None or len(self.modes) > 1 or self.laplace.is_singular:
-            return None
-        period = np.array([column.period or np.nan for column in self.columns])
-        away = wrapped_difference(self.particles.theta - self.laplace.theta, period)
-        low, high = np.quantile(away, [0.5 - 0.5 * ONE_SIGMA, 0.5 + 0.5 * ONE_SIGMA], axis=0)
-        one_sided = np.quantile(np.abs(away), ONE_SIGMA, axis=0)
-        width = np.where(self.laplace.side == 0, 0.5 * (high - low), one_sided)
-        ratio = width / np.maximum(self.error, 1e-300)
-        i = int(np.argmax(ratio))
-        return None if ratio[i] < _NORMAL else (self.names[i], float(ratio[i]))
 
     @property
     def unidentified(self) -> list[str]:
@@ -222,10 +222,17 @@ class Maximum(Tabular):
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, None for what is not known; parameters by name."""
         table = zip(self.columns, self.laplace.theta, self.error, self.laplace.side, strict=True)
+        intervals = self.intervals
         parts = zip(self.labels, self.chi2, self.n_vis, self.reduced_chi2, self.noise_factor, strict=True)
         return {
             "parameters": {
-                c.name: {"unit": c.unit, "value": float(x), "error": _finite(e), "at": _ENDS[int(side)]}
+                c.name: {
+                    "unit": c.unit,
+                    "value": float(x),
+                    "error": _finite(e),
+                    "at": _ENDS[int(side)],
+                    "interval_95": list(intervals[c.name][1:3]) if c.name in intervals else None,
+                }
                 for c, x, e, side in table
             },
             "covariance": self._covariance_record(),
@@ -288,7 +295,10 @@ class Maximum(Tabular):
         ):
             digits = digits_after_point(float(error))
             known = f"{error:.{digits}f}{'?' * self.is_doubtful}" if np.isfinite(error) else "-"
-            rows.append([column.name, column.unit, f"{x:.{digits}f}", known, _ENDS[int(side)]])
+            told = [_ENDS[int(side)]] if side else []
+            if column.name in self.intervals:
+                told.append(_interval_text(self.intervals[column.name], int(side), digits))
+            rows.append([column.name, column.unit, f"{x:.{digits}f}", known, ", ".join(told)])
         return rows
 
     def notes(self) -> list[str]:
@@ -299,7 +309,13 @@ class Maximum(Tabular):
         ]
         if self.log_evidence is not None:
             of = f" of all {len(self.modes)} modes" if len(self.modes) > 1 else ""
-            lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} (Laplace){of}")
+            how = "Laplace" if self.skewed.log_evidence is None else self._how
+            lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} ({how}){of}")
+        lines += [
+            f"not normal: the posterior is {interval.ratio:.2g} times as wide in {name} as the normal "
+            f"approximation about the maximum; its error and its 95 % interval are by {self._how}"
+            for name, interval in self.intervals.items()
+        ]
         lines += [self._mode_text(i, mode) for i, mode in enumerate(self.modes[1:_LISTED], start=2)]
         if len(self.modes) > _LISTED:
             lines.append(f"... and {len(self.modes) - _LISTED} more modes (`to_dict` lists them)")
@@ -313,27 +329,29 @@ class Maximum(Tabular):
             for column, side in zip(self.columns, self.laplace.side, strict=True)
             if side and column.name.startswith("noise.factor")
         ]
-        if self._misses_modes:
+        if self.is_doubtful:
             lines.append(missed_warning(self.missed_mass or 0.0))
-        elif self._widest is not None:
-            name, ratio = self._widest
-            lines.append(
-                f"THE POSTERIOR IS NOT NORMAL: it is {ratio:.2g} times as wide in {name} as the error below; "
-                "sample it"
-            )
         lines += self.remarks
         lines += [exchange_warning(names) for names in self.exchangeable]
         if len(self.modes) > 1:
-            lines.append(modes_warning(len(self.modes)) + "; the errors below are those of the first alone")
+            whose = "those of the first alone"
+            if self.intervals:
+                whose = "of all of them where a 95 % interval is given, else " + whose
+            lines.append(f"{modes_warning(len(self.modes))}; the errors below are {whose}")
         if self.unidentified:
             lines.append(f"NOT DETERMINED by the data: {first_few(self.unidentified, '; ')}")
         if not self.converged:
             lines.append(f"NOT CONVERGED: another step would still add {self.left:.2g} to the log-posterior")
         return lines
 
+    @property
+    def _how(self) -> str:
+        """Where the intervals of parameters that are far from normal come from."""
+        return "the density along it" if self.particles is None else "tempering"
+
     def _mode_text(self, number: int, mode: Mode) -> str:
         """One line: how high another mode is, and the parameters that differ from those of the first."""
-        away = np.abs(mode.laplace.theta - self.laplace.theta) / np.maximum(self.error, 1e-300)
+        away = np.abs(mode.laplace.theta - self.laplace.theta) / np.maximum(self.laplace.error, 1e-300)
         cells = []
         for i in np.argsort(-np.nan_to_num(away), kind="stable")[:_SHOWN]:
             if away[i] > 1.0:
@@ -356,6 +374,9 @@ def maximise(
 
     Thousands of gains of many segments are climbed by a precision in blocks of segments, from few starts
     (`biro.maximum.segments`); their errors are those of the Fisher information.
+
+    A parameter whose posterior is far wider than its normal approximation, as a flux of which the data give
+    an upper limit alone, has the 95 % interval of the density itself (`biro.maximum.skewed`).
 
     Many starts that cover the prior climb side by side with exact gradients. The rest of the posterior is
     then searched (`biro.maximum.tempering.exploration`, up to 30 parameters), and the result states what part
@@ -439,6 +460,7 @@ def _maximise(
         n_search=explored.n_search,
         missed_mass=explored.missed_mass,
         particles=explored.particles,
+        skewed=skewed(target, climbs.found.modes, explored.particles, climbs.found.exchangeable),
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=diagnosis.fits,
@@ -449,6 +471,12 @@ def _maximise(
     if maximum.unidentified:
         log.warning("not determined by the data: %s", first_few(maximum.unidentified, "; "))
     return maximum
+
+
+def _interval_text(interval: Interval, side: int, digits: int) -> str:
+    """The 95 % interval in words."""
+    low, high = f"{interval.low:.{digits}f}", f"{interval.high:.{digits}f}"
+    return "95 %: " + {-1: f"below {high}", 0: f"{low} to {high}", 1: f"above {low}"}[side]
 
 
 def _finite(value: float) -> float | None:

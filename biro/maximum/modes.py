@@ -26,7 +26,9 @@ SAME = 0.5
 LEAST = 1e-4
 """A maximum with less than this part of the evidence of the first is not listed."""
 COUNTS = 0.01
-"""A sampler looks into each mode with at least this part of the evidence, as Laplace's method gives it."""
+"""A part of the evidence that is missed counts from here on."""
+_LEFT = 0.003
+"""Modes that together have less than this part of the evidence, by Laplace's method, may be left out."""
 MOST, MOST_ORDERS = 128, 24
 """Modes that are listed at most, and orders of exchangeable sources of which modes are made."""
 _DEEP = 20.0
@@ -222,11 +224,14 @@ def shares(modes: Sequence[Mode]) -> Array:
 
 
 def modes_to_explore(modes: Sequence[Mode]) -> list[Mode]:
-    """The modes of which a sampler has to have samples: the highest, and all others that count."""
+    """The modes of which a sampler has to have samples: the highest, and others until `_LEFT` is left."""
     if modes[0].laplace.is_singular:
         return [modes[0]]
     parts = shares(modes)
-    return [mode for i, mode in enumerate(modes) if i == 0 or parts[i] >= COUNTS]
+    order = np.argsort(-parts, kind="stable")
+    left = 1.0 - np.cumsum(parts[order])
+    needed = set(order[: int(np.argmax(left < _LEFT)) + 1].tolist()) | {0}
+    return [mode for i, mode in enumerate(modes) if i in needed]
 
 
 def exchange_warning(names: str) -> str:

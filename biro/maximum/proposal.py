@@ -10,15 +10,13 @@ Hesterberg 1995, Technometrics 37, 185; Owen & Zhou 2000).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import wrapped_difference
-from biro.maximum.laplace import Laplace
 from biro.maximum.modes import Mode, shares
-from biro.maximum.segments.laplace import SegmentLaplace
-from biro.maximum.tempering.clouds import Cloud
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]
@@ -27,8 +25,32 @@ TAILS = 0.3
 """a: part of the draws about modes that come from Student's t."""
 OF_PRIOR = 0.02
 """c, at least: part of the draws that come from the prior."""
+OF_MORE = 0.8
+"""Part of the draws that come from what is added to modes and prior, until the parts are fitted."""
 _ROUNDS, _LEAST = 50, 0.02
 """Steps by which the parts are fitted, and what is left to the modes, at least."""
+
+
+class Component(Protocol):
+    """A distribution of the mixture about a place theta, normal or (for finite dof) Student's t."""
+
+    @property
+    def theta(self) -> Array:
+        """The place, float64 (n_param,)."""
+
+    def draws(self, rng: np.random.Generator, n: int, dof: float) -> Array:
+        """theta, float64 (n, n_param)."""
+
+    def log_normalised(self, theta: Array, dof: float) -> Array:
+        """ln of the density at theta (n, n_param), float64 (n,)."""
+
+
+class More(NamedTuple):
+    """A distribution with its degrees of freedom, and its part of all of them."""
+
+    component: Component
+    dof: float
+    part: float = 1.0
 
 
 class Proposal:
@@ -44,8 +66,8 @@ class Proposal:
         a.
     prior : Target, optional
         Whose prior takes part; without one c is 0.
-    clouds : sequence of Cloud
-        More distributions beside those about modes, whose parts `fit` decides.
+    more : sequence of More
+        Distributions beside those about modes; until `fit` decides, `OF_MORE` of the draws come from them.
     """
 
     def __init__(
@@ -54,16 +76,19 @@ class Proposal:
         period: Array,
         tails: float = TAILS,
         prior: Target | None = None,
-        clouds: Sequence[Cloud] = (),
+        more: Sequence[More] = (),
     ) -> None:
         self._period, self._prior = period, prior
         part = np.ravel(shares(modes)[:, None] * np.array([1.0 - tails, tails]))
-        self._components: list[tuple[Laplace | SegmentLaplace | Cloud, float]] = [
+        self._components: list[tuple[Component, float]] = [
             (mode.laplace, dof) for mode in modes for dof in (np.inf, DOF)
         ]
         self._n_of_modes = len(part)
-        self._components += [(cloud, DOF) for cloud in clouds]
-        self._part = np.append(part, np.full(len(clouds), 1.0 / max(len(clouds), 1)))
+        self._components += [(one.component, one.dof) for one in more]
+        of_more = np.array([one.part for one in more])
+        self._part = (
+            part if not more else np.append((1.0 - OF_MORE) * part, OF_MORE * of_more / of_more.sum())
+        )
         if prior is not None:
             self._part = np.append(self._part, OF_PRIOR * self._part.sum() / (1.0 - OF_PRIOR))
         self._part = self._part / self._part.sum()

@@ -187,7 +187,7 @@ class PosteriorTable(Tabular):
             words = {
                 "r_hat": "R-hat {:.4f}",
                 "n_divergent": "{:.0f} divergences",
-                "n_outside": "{:.0f} trajectories cut by limits of priors",
+                "n_outside": "{:.0f} trajectories cut by limits of priors or regions",
                 "bfmi": "energy (BFMI) {:.2f}",
                 "depth": "mean depth {:.1f}",
             }
@@ -315,21 +315,20 @@ def _of_chains(diagnostics: Mapping[str, float], missed: float) -> str:
     """What the chains of NUTS have seen of several modes."""
     if "share_error" not in diagnostics:
         if diagnostics.get("n_explored") == 1.0:
-            return "the chains are in the largest, and each of the others has less than 1 % of the evidence"
+            return "the chains are in the largest, and all others together have less than 1 % of the evidence"
         return (
             "chains began in all of them; medians and intervals are of what they visited, and R-hat says "
             "whether they have crossed often enough"
         )
     line = (
-        f"each chain stayed in one of {diagnostics['n_explored']:.0f}, and its draws are weighted by the "
-        f"evidence of that mode (the part of the largest is known to within "
+        f"each chain stayed in one of {diagnostics['n_explored']:.0f} regions about them, and its draws are "
+        f"weighted by the evidence of that region (the part of the largest is known to within "
         f"{100 * diagnostics['share_error']:.1f} % of all), "
         f"so that medians and intervals are of {_which(missed)}"
     )
-    if diagnostics["unexplored"] >= LEAST_SHOWN:
-        line += (
-            f"; {100 * diagnostics['unexplored']:.0f} % of the evidence is in modes that no chain explored"
-        )
+    unexplored = diagnostics.get("unexplored", 0.0)
+    if unexplored >= LEAST_SHOWN:
+        line += f"; {100 * unexplored:.0f} % of the evidence is in modes that no chain explored"
     return line
 
 

@@ -1,7 +1,7 @@
 """What the chains of NUTS say of their draws: R-hat and effective numbers, in one mode or in several.
 
-Chains that stay in separate modes of a posterior cannot tell how much each mode counts. Their draws are
-weighted by the evidence of the modes (`biro.maximum.bridge`).
+Chains that stay in separate regions of a posterior (`biro.samplers.regions`) cannot tell how much each region
+counts. Their draws are weighted by the evidence of the regions (`biro.maximum.bridge`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.bridge import effective_of_modes, error_of_largest, evidence_of_mode, nearest_mode
+from biro.maximum.bridge import effective_of_modes, error_of_largest, evidence_of_mode
 from biro.maximum.modes import Mode, shares
+from biro.samplers.regions import Regions
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]
 _NO_WRAP = np.zeros(1, bool)
-_CROSSED = 0.01
-"""Part of the draws outside their chain's own mode from which the chains count as crossing."""
 
 
 class ChainStatistics(NamedTuple):
@@ -36,17 +35,17 @@ class ChainStatistics(NamedTuple):
 
 
 class ModeWeights(NamedTuple):
-    """Weights of draws of chains that stayed in separate modes.
+    """Weights of draws of chains that stayed in separate regions.
 
     Attributes
     ----------
     log_weight : float64 (n_chain,)
         Of each draw of a chain, not normalised.
     statistics : ChainStatistics
-        R-hat within the modes; effective numbers with the errors of the modes' evidence.
+        R-hat within the regions; effective numbers with the errors of the regions' evidence.
     facts : dict
-        For the diagnostics: `n_explored`, `unexplored` (part of the evidence, by Laplace's method, of modes
-        without a chain), `share_error` (one sigma of the part of the evidence that the largest mode has).
+        For the diagnostics: `n_explored`, the number of regions, and `share_error`, one sigma of the part of
+        the evidence that the largest has.
     """
 
     log_weight: Array
@@ -55,9 +54,9 @@ class ModeWeights(NamedTuple):
 
 
 def mode_of_chain(modes: Sequence[Mode], n_chain: int) -> NDArray[np.int64]:
-    """The mode in which each chain begins, int64 (n_chain,): one at least in each, the others by evidence."""
-    parts, count = shares(modes), np.ones(len(modes), np.int64)
-    for _ in range(n_chain - len(modes)):
+    """The mode in which each chain begins, int64 (n_chain,): as many in each, the others by evidence."""
+    parts, count = shares(modes), np.full(len(modes), n_chain // len(modes))
+    for _ in range(n_chain % len(modes)):
         count[np.argmax(parts / count)] += 1
     return np.repeat(np.arange(len(modes)), count)[:n_chain]
 
@@ -79,39 +78,35 @@ def chain_statistics(chains: Array, wraps: NDArray[np.bool_], period: Array) -> 
     return ChainStatistics(r_hat, bulk, tail)
 
 
-def weights_of_modes(
-    target: Target, modes: Sequence[Mode], chains: Array, log_posterior: Array, seed: int
+def weights_of_regions(
+    target: Target, regions: Regions, chains: Array, log_posterior: Array, seed: int
 ) -> ModeWeights | None:
-    """Weights of chains, each of which has stayed in one of several modes; None where they cross.
+    """Weights of chains, each of which has stayed in one of several regions; None where they are not known.
 
     Parameters
     ----------
     target : Target
-    modes : sequence of Mode
-        Two or more, none of them singular.
+    regions : Regions
+        Two or more.
     chains : float64 (n_chain, n, n_param)
         Draws, in the ranges of their priors.
     log_posterior : float64 (n_chain, n)
     seed : int
         Of the draws about the modes.
     """
-    period = np.where(target.wraps, target.period, np.nan)
     n_param = chains.shape[-1]
-    label = nearest_mode(modes, chains.reshape(-1, n_param), period).reshape(chains.shape[:2])
-    home = np.array([np.bincount(row).argmax() for row in label])
-    if np.mean(label != home[:, None]) > _CROSSED:
-        return None
+    home = regions.of(chains[:, -1])
     explored = np.unique(home)
     each = [chain_statistics(chains[home == k], target.wraps, target.period) for k in explored]
     found = []
     for k, statistics in zip(explored, each, strict=True):
-        within = (label == k) & (home == k)[:, None]
-        draws = chains[within], log_posterior[within]
+        draws = chains[home == k].reshape(-1, n_param), log_posterior[home == k].ravel()
         # Of the density, too, which bridge sampling averages over: it has fewer than the parameters.
         of_density = chain_statistics(log_posterior[home == k][..., None], _NO_WRAP, np.ones(1))
         n_effective = float(min(statistics.effective.min(), of_density.effective.min()))
         rng = np.random.default_rng([seed, 2, int(k)])
-        found.append(evidence_of_mode(target, modes, int(k), draws, n_effective, rng))
+        members = np.flatnonzero(regions.group == k).tolist()
+        found.append(evidence_of_mode(target, regions.modes, members, draws, n_effective, rng))
     height, errors = np.array(found).T
     if not np.isfinite(errors).all():
         return None
@@ -121,14 +116,10 @@ def weights_of_modes(
     groups = [values[home == k].reshape(-1, n_param) for k in explored]
     means, variances = (np.array([of(values, axis=0) for values in groups]) for of in (np.mean, np.var))
     bulk, tail = (
-        np.minimum(effective_of_modes(part, errors, means, variances, np.array(numbers)), label.size)
+        np.minimum(effective_of_modes(part, errors, means, variances, np.array(numbers)), log_posterior.size)
         for numbers in ([of.bulk for of in each], [of.tail for of in each])
     )
-    facts = {
-        "n_explored": float(len(explored)),
-        "unexplored": float(np.delete(shares(modes), explored).sum()),
-        "share_error": error_of_largest(part, errors),
-    }
+    facts = {"n_explored": float(len(explored)), "share_error": error_of_largest(part, errors)}
     return ModeWeights(
         np.log([per_chain[k] for k in home.tolist()]),
         ChainStatistics(max(of.r_hat for of in each), bulk, tail),

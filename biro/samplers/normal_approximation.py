@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.formatting import first_few
+from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import Maximum, maximise
-from biro.maximum.modes import COUNTS
-from biro.maximum.proposal import Proposal
+from biro.maximum.modes import COUNTS, Mode, modes_to_explore, shares
+from biro.maximum.proposal import DOF, More, Proposal
 from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, period_of
 from biro.maximum.tempering.particles import Particles
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
 from biro.progress import bar
 from biro.samplers.context import RunContext
+from biro.samplers.coordinates.bent import Bent
 from biro.samplers.options import MaximumOptions
 from biro.target.checked import Target
 from biro.target.protocol import differentiable
@@ -35,6 +37,8 @@ FILE = "maximum.json"
 _BATCH = 256
 _N_ADAPT, _GOOD, _N_KEPT = 3, 0.3, 512
 """Mixtures adapted to draws of the one before, efficiency from which none is, and draws that it is from."""
+_MOST_BENT = 8
+"""Modes at most about which coordinates without limits are set up."""
 _MAX_DRAWS = 200
 """Times as many draws as are wanted, at most: most of them may lie outside the prior."""
 
@@ -90,14 +94,13 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     log_evidence = float(top + np.log(mean))
     square = float((weight**2).sum() / draws.n_drawn / mean**2)
     effective = total**2 / (weight**2).sum()
-    assert maximum.log_evidence is not None
     if covered:  # the mean of p / q over draws of p is that of its square over draws of q
         ratio = np.minimum(draws.log_ratio - log_evidence, MOST_RATIO)
         square = max(square, float(np.exp(ratio).mean()))
         effective = min(effective, draws.n_drawn / square)
     spread = np.sqrt(max(square - 1.0, 0.0) / draws.n_drawn)
     if not covered and k > WITH_VARIANCE:  # their scatter says nothing about what the draws have missed
-        spread = np.hypot(spread, log_evidence - maximum.log_evidence)
+        spread = np.hypot(spread, log_evidence - maximum.log_evidence_laplace)
     if not covered and k > TRUSTED:
         effective = 0.0
     spread = np.hypot(spread, draws.missed_mass or 0.0)
@@ -118,7 +121,7 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             "pareto_k": float(np.clip(k, -10.0, 10.0)),
             "n_mode": float(len(maximum.modes)),
             "n_exchangeable": float(sum(names.count(",") + 1 for names in maximum.exchangeable)),
-            "log_evidence_laplace": maximum.log_evidence,
+            "log_evidence_laplace": maximum.log_evidence_laplace,
             "converged": float(maximum.converged),
             "left": maximum.left,
             "n_start": float(maximum.n_start),
@@ -135,31 +138,54 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
 def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) -> Draws:
     """Draws of a mixture that also covers what a first one left out; the first where that is good enough.
 
-    The weighted draws of the first mixture take the place of particles of a tempered run (adaptive importance
-    sampling: Cappe et al. 2004, J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
+    The second one follows the bends of the posterior (`Bent`). After that the weighted draws of a mixture
+    take the place of particles of a tempered run for the next one (adaptive importance sampling: Cappe et al.
+    2004, J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
     """
+    bent: list[More] = []
     for attempt in range(1, _N_ADAPT + 1):
         weights = smoothed(draws.log_posterior - draws.log_density)
         weight = np.exp(weights.log_weight - weights.log_weight.max())
-        n_effective = weight.sum() ** 2 / (weight**2).sum()
-        if weights.k <= TRUSTED and n_effective > _GOOD * len(weight):
+        if weights.k <= TRUSTED and weight.sum() ** 2 / (weight**2).sum() > _GOOD * len(weight):
             break
-        rng = np.random.default_rng([seed, 9, attempt])
-        n_kept = min(int(np.count_nonzero(weight > 0.0)), _N_KEPT)
-        kept = rng.choice(len(weight), n_kept, replace=False, p=weight / weight.sum())
-        particles = Particles(
-            theta=target.wrapped(draws.theta[kept]),
-            log_likelihood=(draws.log_posterior - draws.log_prior)[kept],
-            log_evidence=float(np.log(weight.sum() / draws.n_drawn) + weights.log_weight.max()),
-            temperature=1.0,
-            early=np.empty((0, target.n_param)),
-            n_call=0,
-        )
-        again = draws_within(target, replace(maximum, particles=particles), n, seed + attempt)
+        particles = None
+        if attempt == 1:
+            bent = _bent(target, modes_to_explore(maximum.modes)[:_MOST_BENT])
+        if attempt > 1 or not bent:
+            particles = _as_particles(target, draws, weights.log_weight, [seed, 9, attempt])
+        with_particles = replace(maximum, particles=particles)
+        again = draws_within(target, with_particles, n, seed + attempt, more=bent)
         if len(again.theta) < n:
             break
         draws = again._replace(missed_mass=maximum.missed_mass, log_ratio=np.empty(0))
     return draws
+
+
+def _as_particles(target: Target, draws: Draws, log_weight: Array, seed: list[int]) -> Particles:
+    """Weighted draws in place of particles of a tempered run, none of them twice."""
+    weight = np.exp(log_weight - log_weight.max())
+    n_kept = min(int(np.count_nonzero(weight > 0.0)), _N_KEPT)
+    rng = np.random.default_rng(seed)
+    kept = rng.choice(len(weight), n_kept, replace=False, p=weight / weight.sum())
+    return Particles(
+        theta=target.wrapped(draws.theta[kept]),
+        log_likelihood=(draws.log_posterior - draws.log_prior)[kept],
+        log_evidence=float(np.log(weight.sum() / draws.n_drawn) + log_weight.max()),
+        temperature=1.0,
+        early=np.empty((0, target.n_param)),
+        n_call=0,
+    )
+
+
+def _bent(target: Target, modes: Sequence[Mode]) -> list[More]:
+    """Distributions that follow the bends of the posterior about the highest modes."""
+    likelihood = differentiable(target.likelihood, "the maximum")
+    found = []
+    for mode, part in zip(modes, shares(modes), strict=True):
+        if isinstance(mode.laplace, Laplace):
+            bent = Bent.about(likelihood, mode.laplace)
+            found += [More(bent, dof, float(part)) for dof in (np.inf, DOF)]
+    return found
 
 
 def _missed(mass: float | None) -> dict[str, float]:
@@ -240,14 +266,22 @@ class Draws(NamedTuple):
     log_ratio: Array
 
 
-def draws_within(target: Target, maximum: Maximum, n: int, seed: int, *, tails: bool = True) -> Draws:
+def draws_within(
+    target: Target,
+    maximum: Maximum,
+    n: int,
+    seed: int,
+    *,
+    tails: bool = True,
+    more: Sequence[More] = (),
+) -> Draws:
     """Draws of `Proposal` about the modes of a maximum; fewer than n where hardly any is allowed.
 
-    Without `tails` they come from the normal distributions alone.
+    Without `tails` they come from the normal distributions alone; `more` are further components.
     """
     rng = np.random.default_rng([seed, 1])
     if tails:
-        proposal, missed, log_ratio = covering_mixture(target, maximum.modes, maximum.particles, seed)
+        proposal, missed, log_ratio = covering_mixture(target, maximum.modes, maximum.particles, seed, more)
     else:
         proposal, missed = Proposal(maximum.modes, period_of(target), tails=0.0), None
         log_ratio = np.empty(0)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
 from biro.maximum.maximum import STARTS, maximise
-from biro.maximum.modes import Mode, modes_to_explore
+from biro.maximum.modes import Mode, modes_to_explore, shares
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.posterior.table import LEAST_BFMI
@@ -26,7 +26,7 @@ from biro.samplers.chains import (
     ModeWeights,
     chain_statistics,
     mode_of_chain,
-    weights_of_modes,
+    weights_of_regions,
 )
 from biro.samplers.context import RunContext
 from biro.samplers.coordinates.whitened import Whitened
@@ -34,6 +34,7 @@ from biro.samplers.gate import Gate
 from biro.samplers.normal_approximation import MaximumFile
 from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
 from biro.samplers.options import NutsOptions
+from biro.samplers.regions import Regions
 from biro.target.checked import Target
 from biro.target.protocol import differentiable
 
@@ -49,6 +50,10 @@ _SCATTER = 0.5
 """Sigmas by which the places where chains begin scatter about a mode."""
 _TRIES = 100
 """Places about a mode that are tried for the begin of a chain."""
+_MOST_MODES = 64
+"""Modes in which chains begin, at most: each needs a chain."""
+_PAIRS = 16
+"""Modes up to which two chains at least begin in each, which R-hat compares."""
 _TUNE_AGAIN = 50
 """Steps for tuning, at least, when a run goes on."""
 R_HAT, N_EFFECTIVE = 1.01, 400.0
@@ -77,7 +82,9 @@ class NutsRun:
     Chains move side by side in threads of nutpie's; their gradients are worked out together. They begin
     about the maximum (`biro.maximise`), in coordinates in which its curvature is 1; nutpie adapts step and
     scales from there. Where there are several modes, chains begin in each of them, and there are as many
-    chains as modes at least.
+    chains as modes at least. Where chains do not cross between modes, each stays in the region of its own
+    (`biro.samplers.regions`), beyond which its density is zero, and its draws are weighted by the evidence of
+    the region.
 
     Parameters
     ----------
@@ -106,6 +113,7 @@ class NutsRun:
         self._target, self._options, self._seed = target, options, seed
         self._file, self._maximum_file, self._starts = file, maximum_file, starts
         self._modes: list[Mode] = []
+        self._regions: Regions | None = None
         self._facts: dict[str, float] = {}
 
     def run(self, stop: StopFlag, *, progress: bool) -> tuple[Whitened, Array]:
@@ -122,6 +130,9 @@ class NutsRun:
         saved = self._file.read(self._options.n_chain, n_param) if self._file is not None else None
         if saved is None or self._maximum_file.facts.get("n_mode") != 1.0:
             self._modes = self._find_modes(stop, progress=progress)
+        if len(self._modes) > 1:
+            regions = Regions(self._target, self._modes)
+            self._regions = regions if len(regions) > 1 else None
         if saved is None:
             alone = len(self._modes) == 1
             density = Whitened.about(self._likelihood, self._modes[0].laplace, straight=alone)
@@ -148,30 +159,36 @@ class NutsRun:
 
             maximum = maximise(self._likelihood, seed=self._seed, starts=self._starts, watch=watch)
             self._maximum_file.keep(maximum)
-            modes = modes_to_explore(maximum.modes)
+            modes = modes_to_explore(maximum.modes)[:_MOST_MODES]
             if len(modes) < len(maximum.modes):
                 self._facts["n_explored"] = float(len(modes))
+                of = dict(zip(map(id, maximum.modes), shares(maximum.modes), strict=True))
+                self._facts["unexplored"] = 1.0 - float(sum(of[id(mode)] for mode in modes))
             return modes
 
     def _beginning(self, density: Whitened) -> Progress:
         """Before the first draw; with several modes, the places about them at which the chains begin."""
-        n_chain, n_dim = max(self._options.n_chain, len(self._modes)), self._target.n_param
+        n_dim, n_mode = self._target.n_param, len(self._modes)
+        each = 2 if n_mode <= _PAIRS else 1
+        n_chain = self._options.n_chain if n_mode == 1 else max(self._options.n_chain, each * n_mode)
         before = Progress.none(n_chain, n_dim)
         if len(self._modes) == 1:
             return before
         if n_chain > self._options.n_chain:
-            log.log(NOTICE, "%d chains instead of %d: one in each mode", n_chain, self._options.n_chain)
+            log.log(NOTICE, "%d chains instead of %d for %d modes", n_chain, self._options.n_chain, n_mode)
         rng, begun = np.random.default_rng([self._seed, 1]), np.empty((n_chain, n_dim))
         for chain, i_mode in enumerate(mode_of_chain(self._modes, n_chain)):
-            begun[chain] = self._place_about(self._modes[i_mode], density, rng)
+            begun[chain] = self._place_about(int(i_mode), density, rng)
         return before._replace(last=begun)
 
-    def _place_about(self, mode: Mode, density: Whitened, rng: np.random.Generator) -> Array:
-        """A place about a mode, (n_dim,); not one beyond a constraint, where no chain can begin."""
-        about = Whitened.about(self._likelihood, mode.laplace, straight=False)
+    def _place_about(self, i_mode: int, density: Whitened, rng: np.random.Generator) -> Array:
+        """A place about a mode, (n_dim,), in its region; not beyond a constraint, where none can begin."""
+        about = Whitened.about(self._likelihood, self._modes[i_mode].laplace, straight=False)
         for _ in range(_TRIES):
-            z = density.z(about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param))))
-            if np.isfinite(density.value_and_gradient(z)).all():
+            theta = about.theta(_SCATTER * rng.normal(size=(1, self._target.n_param)))
+            z = density.z(theta)
+            there = self._regions is None or self._regions.of(theta)[0] == self._regions.group[i_mode]
+            if there and np.isfinite(density.value_and_gradient(z)).all():
                 break
         return np.asarray(z[0])
 
@@ -180,9 +197,9 @@ class NutsRun:
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
         draws = Draws(n_tune, before)
         # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
-        gate = Gate(density.value_and_gradient, failed=draws.freeze)
+        gate = Gate(lambda z: self._answers(density, z), failed=draws.freeze)
         sampler = self._nutpie.sample(
-            self._model(gate, draws, before),
+            self._model(gate, draws, before, density),
             draws=options.n_draw - n_before,
             tune=n_tune,
             chains=n_chain,
@@ -201,6 +218,11 @@ class NutsRun:
         self._save(density, draws)
         self._facts["rows_per_call"] = gate.n_row / max(1, gate.n_call)
         return draws.so_far()
+
+    def _answers(self, density: Whitened, z: Array) -> Array:
+        """Log density, its derivatives and the region of each z (n, n_dim), float64 (n, n_dim + 2)."""
+        region = np.zeros(len(z)) if self._regions is None else self._regions.of(density.theta(z))
+        return np.column_stack([density.value_and_gradient(z), region])
 
     def _wait(
         self,
@@ -252,22 +274,23 @@ class NutsRun:
         if self._file is not None:
             self._file.save(density.frame, draws)
 
-    def _model(self, gate: Gate, draws: Draws, before: Progress) -> Nutpie:
+    def _model(self, gate: Gate, draws: Draws, before: Progress, density: Whitened) -> Nutpie:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
 
         A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
         with each chain from its own last draw. Chains of a posterior with several modes begin in these.
         """
         n_dim, scale = self._target.n_param, before.scale
+        home = None if self._regions is None else self._regions.of(density.theta(before.last))
 
         def log_density(scaled: Array) -> tuple[float, Array]:
             try:
                 answer = gate(scale * scaled)
             except Exception:  # `_wait` sees it in the gate; at errors of other kinds nutpie panics
                 raise OutsideError from None
-            if not np.isfinite(answer).all():
+            if not np.isfinite(answer).all() or (home is not None and answer[-1] != home[draws.index]):
                 raise OutsideError
-            return float(answer[0]), scale * answer[1:]
+            return float(answer[0]), scale * answer[1:-1]
 
         def start(seed: object) -> Array:
             rng = np.random.default_rng(np.abs(np.frombuffer(bytes(str(seed), "ascii"), np.uint8)))
@@ -304,10 +327,10 @@ class NutsRun:
             target.log_likelihood(theta[i : i + _BATCH]) for i in range(0, len(theta), _BATCH)
         ])  # fmt: skip
         weights: ModeWeights | None = None
-        if len(self._modes) > 1:
+        if self._regions is not None:
             draws = theta.reshape(n_draw, n_chain, n_param).swapaxes(0, 1)
             height = (log_prior + log_likelihood).reshape(n_draw, n_chain).T
-            weights = weights_of_modes(target, self._modes, draws, height, provenance.seed)
+            weights = weights_of_regions(target, self._regions, draws, height, provenance.seed)
         told = weights.statistics if weights else chain_statistics(chains, target.wraps, target.period)
         effective = told.effective
         is_enough = told.r_hat < R_HAT and effective.min() > N_EFFECTIVE

@@ -148,6 +148,11 @@ class Draws:
                 self._index_of_thread[thread] = before if before in free or not free else min(free)
         return np.asarray(self._before.last[self._index_of_thread[thread]])
 
+    @property
+    def index(self) -> int:
+        """The index in the run of the chain whose thread this is."""
+        return self._index_of_thread.get(threading.get_ident(), 0)
+
     def recorder(self) -> Callable[[Array], dict[str, Array]]:
         """A function for nutpie to call with each draw of a chain, those for tuning first, in its thread."""
         chain = _Chain()
@@ -156,7 +161,7 @@ class Draws:
 
         def record(scaled: Array) -> dict[str, Array]:
             if not self._frozen:
-                chain.index = self._index_of_thread.get(threading.get_ident(), 0)
+                chain.index = self.index
                 chain.add(self._before.scale * scaled)
             return {RECORDER: number}
 

@@ -168,4 +168,4 @@ def _evidence(
     part = np.where(here, posterior.weight, 0.0)
     drawn = rng.choice(len(part), round(n_effective), p=part / part.sum())
     height = (posterior.log_likelihood + posterior.log_prior)[drawn]
-    return evidence_of_mode(target, modes, i_mode, (posterior.samples[drawn], height), n_effective, rng)
+    return evidence_of_mode(target, modes, [i_mode], (posterior.samples[drawn], height), n_effective, rng)

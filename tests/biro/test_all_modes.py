@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
-from scipy import special
+from scipy import special, stats
 from test_maximum import ARCSEC, FIXED_NOISE, C, point, sky, uniform
 from test_modes import Analytic, two_peaks
 
@@ -19,6 +19,8 @@ from biro.maximum.starts import cover, starting_points
 from biro.maximum.tempering import exploration
 from biro.maximum.tempering.particles import temper
 from biro.run.interrupt import RunInterrupted
+from biro.samplers.coordinates.bent import Bent
+from biro.samplers.regions import Regions
 from biro.samplers.sampling import sample
 from biro.target.checked import Target
 
@@ -73,6 +75,40 @@ def test_three_fringes_have_their_parts(tmp_path: Path) -> None:
         assert "SEVERAL MODES: the posterior has 3" in str(found.summary())
 
 
+def test_chains_stay_in_the_fringes_that_they_began_in(tmp_path: Path) -> None:
+    """Each of three fringes has chains, whose draws are weighted by its part; a run that goes on, too."""
+    data = one_baseline([1760.0, 1750.0], 2.0, 0.6, seed=3)
+    likelihood, east, height = on_a_line(tmp_path, data, 3.0)
+    weight = np.exp(height - height.max())
+    fringe = lambda x: np.clip(np.rint((x - 2.0) / (0.02 / 1755.0 / ARCSEC)), -2, 0).astype(int) + 2  # noqa: E731
+    parts = np.bincount(fringe(east), weight, 3) / weight.sum()
+    for n_draw in (150, 300):
+        run = {"run_dir": tmp_path / "run", "n_draw": n_draw, "n_tune": 150}
+        found = sample(likelihood, "nuts", seed=1, progress=False, **run)
+        table = found.summary()
+        assert table.missed_mass < 0.01
+        assert not table.is_doubtful
+        assert found.diagnostics["n_explored"] == 3.0
+        got = np.bincount(fringe(found["s.east"]), found.weight, 3)
+        assert (np.abs(got - parts) < 4.0 * found.diagnostics["share_error"]).all()
+        assert found.diagnostics["share_error"] < 0.02
+        mean = weight @ east / weight.sum()
+        sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
+        assert found.weight @ (found["s.east"] - mean) ** 2 == pytest.approx(sd**2, rel=0.05)
+        assert "each chain stayed in one of 3 regions" in " ".join(str(table).split())
+
+
+def test_chains_cross_where_the_barrier_is_low() -> None:
+    """Normal peaks 2 a apart have a minimum between them that is lower by (a / sigma)^2 / 2 - ln 2."""
+    for apart, n in ((2.0, 1), (3.5, 2)):  # barriers of 1.3 and 5.4
+        likelihood = two_peaks([[-0.4 * apart, 0.0], [0.4 * apart, 0.0]], [0.0, 0.0], sigma=0.4)
+        modes = biro.maximise(likelihood, seed=1).modes
+        regions = Regions(Target(likelihood), modes)
+        assert (len(modes), len(regions)) == (2, n)
+        there = regions.of(np.array([[-0.5, 0.3], [0.5, -0.3]]))
+        assert (there[0] == there[1]) == (n == 1)
+
+
 def test_intervals_hold_the_truth_among_fringes(tmp_path: Path) -> None:
     inside, rng = 0, np.random.default_rng(5)
     for seed in range(16):
@@ -100,7 +136,7 @@ def test_tens_of_modes_have_their_evidence(tmp_path: Path) -> None:
     assert abs(found.weight @ found["s.east"] - mean) < 4.0 * sd / np.sqrt(found.effective[0])
 
 
-def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path) -> None:
+def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No source: most of the posterior is where the flux makes no difference."""
     rng = np.random.default_rng(8)
     data = one_baseline([0.0] * 60, 0.0, 0.5, seed=8)
@@ -124,6 +160,69 @@ def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path) -> None:
         # Probabilities up to the quantiles: four sigma of the effective draws.
         p = np.array([0.025, 0.5, 0.975])
         assert (np.abs(got - p) < 4.0 * np.sqrt(p * (1.0 - p) / found.effective[0]) + 0.01).all(), (got, ends)
+
+    for n_draw in (512, 0):
+        if not n_draw:
+            monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+        best = biro.maximise(likelihood, seed=1)
+        assert not best.warnings()
+        interval = best.intervals["s.I"]
+        assert interval.low == pytest.approx(1e-6)
+        got = np.interp(np.log([1e-6 + best.error[0], interval.high]), np.log(grid), cumulated)
+        # Four sigma of 512 draws; of 64 points of the prior and straight lines between them, 1 %.
+        levels = np.array([0.6827, 0.95])
+        off = 4.0 * np.sqrt(levels * (1.0 - levels) / 512) if n_draw else 0.01
+        assert (np.abs(got - levels) < off).all()
+        assert abs(best.log_evidence - exact) < (0.4 if n_draw else 0.02)
+        assert "95 %: below " in str(best)
+
+
+def test_a_bent_posterior_is_followed() -> None:
+    """x has a gamma distribution, and y is 1 - 2 / x to within 0.05: nowhere near a normal one."""
+
+    def value_and_slope(theta):
+        x, y = theta.T
+        off = (y - 1.0 + 2.0 / x) / 0.05
+        value = 2.0 * np.log(x) - 0.3 * x - 0.5 * off**2
+        return value, np.column_stack([2.0 / x - 0.3 + off * 2.0 / x**2 / 0.05, -off / 0.05])
+
+    likelihood = Analytic([Flat(1, 200, "x"), Flat(-3, 3, "y")], value_and_slope)
+    bent = Bent.about(likelihood, biro.maximise(likelihood, seed=1).laplace)
+    x = np.linspace(1.0, 200.0, 400_001)
+    exact = np.log(np.trapezoid(x**2 * np.exp(-0.3 * x), x) * np.sqrt(2.0 * np.pi) * 0.05)
+    for dof, least in ((np.inf, 0.7), (4.0, 0.3)):  # a normal distribution has 0.01
+        theta = bent.draws(np.random.default_rng(1), 4000, dof)
+        height = likelihood.log_posterior(theta) - likelihood.log_prior(theta)
+        ratio = np.exp(height - bent.log_normalised(theta, dof) - exact)
+        part = ratio.sum() ** 2 / (ratio**2).sum() / len(ratio)
+        assert part > least
+        # The density is normalised: the mean of posterior over density is Z, to four sigma.
+        assert abs(ratio.mean() - 1.0) < 4.0 * np.sqrt((1.0 / part - 1.0) / len(ratio)) + 1e-3
+
+
+def test_degrees_of_freedom_with_a_long_tail_are_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gaussian noise fitted with Student's t, without a tempered run, against sums over a grid."""
+    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    noise = '\n[noise]\nfactor = 1\ndistribution = "student-t"\n'
+    pulls = []
+    for seed in range(4):
+        text = point("s", '"0 arcsec"', '"0 arcsec"', uniform(0, 2, "Jy")) + noise
+        likelihood = biro.Likelihood(one_baseline([0.0] * 200, 0.0, 0.5, seed), sky(text, tmp_path))
+        quantile = [(np.arange(n) + 0.5) / n for n in (400, 100)]
+        unit = np.stack(np.meshgrid(*quantile, indexing="ij"), axis=-1).reshape(-1, 2)
+        if likelihood.parameter_names[0] != "s.I":
+            unit = unit[:, ::-1]
+        value = np.concatenate([
+            likelihood.log_likelihood(likelihood.prior_transform(part)) for part in np.array_split(unit, 100)
+        ])  # fmt: skip
+        exact = np.logaddexp.reduce(value) - np.log(len(value))
+        found = sample(likelihood, "none", seed=seed, progress=False)
+        assert not found.summary().warnings()
+        pulls.append((found.log_evidence - exact) / found.log_evidence_err)
+        assert found.log_evidence_err < 0.05
+    assert np.sum(np.square(pulls)) < stats.chi2.ppf(0.999, len(pulls)), pulls
 
 
 def test_a_mode_that_a_constraint_cuts_counts() -> None:
@@ -206,8 +305,15 @@ def test_a_maximum_that_is_not_normal_is_said() -> None:
         return value, -theta * (part / 0.1**2 + (1.0 - part))
 
     likelihood = Analytic([Flat(-6, 6, "x"), Flat(-6, 6, "y")], value_and_slope)
-    text = str(biro.maximise(likelihood, seed=1))
-    assert text.startswith("THE POSTERIOR IS NOT NORMAL: it is ")
+    best = biro.maximise(likelihood, seed=1)
+    assert not best.warnings()[1:]  # but for two parameters that can change places
+    assert "not normal: the posterior is " in str(best)
+    exact = np.log(2.0 * np.pi * (1.0 + np.e * 0.1**2) / 144.0)
+    # Of 512 particles of a tempered run; Laplace's value is lower by 3.6.
+    assert abs(best.log_evidence - exact) < 0.4
+    # The wide peak has 97 %, a sigma of 1: 512 draws tell its 97.5 % point to 0.12, five sigma of that.
+    assert np.allclose([best.intervals["x"].low, best.intervals["x"].high], [-1.95, 1.95], atol=0.6)
+    assert np.allclose(best.error, 0.98, atol=0.25)
     found = sample(likelihood, "none", seed=1, progress=False)
     exact = np.log(2.0 * np.pi * (1.0 + np.e * 0.1**2) / 144.0)
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err

@@ -211,7 +211,7 @@ def test_bridge_sampling_knows_the_evidence_of_a_mode_and_its_error(n: int) -> N
     for seed in range(40):
         rng = np.random.default_rng(seed)
         theta = np.array([-1.2, 0.3]) + 0.01 * rng.normal(size=(n, 2))
-        found = evidence_of_mode(target, modes, 0, (theta, target.log_posterior(theta)), n, rng)
+        found = evidence_of_mode(target, modes, [0], (theta, target.log_posterior(theta)), n, rng)
         pulls.append((found.log_evidence - exact) / found.error)
     assert found.error < 0.03
     low, high = stats.chi2.ppf([0.0005, 0.9995], 40)  # one case of a thousand is outside

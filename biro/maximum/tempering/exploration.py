@@ -25,7 +25,7 @@ from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import COUNTS, Mode
-from biro.maximum.proposal import Proposal
+from biro.maximum.proposal import DOF, More, Proposal
 from biro.maximum.search import search
 from biro.maximum.starts import cover, starting_points
 from biro.maximum.tempering.clouds import clouds_about
@@ -204,14 +204,19 @@ def _by_particles(
     return missed, bool(abs(log_evidence - particles.log_evidence) < _AGREE + _AGREE_EACH * target.n_param)
 
 
-def mixture(target: Target, modes: Sequence[Mode], particles: Particles | None) -> Proposal | None:
-    """The normal distributions about all modes and the prior, with parts as the particles have them.
+def mixture(
+    target: Target,
+    modes: Sequence[Mode],
+    particles: Particles | None,
+    more: Sequence[More] = (),
+) -> Proposal | None:
+    """The distributions about all modes, `more` and the prior, with parts as the particles have them.
 
     None where the data do not determine the highest maximum.
     """
     if modes[0].laplace.is_singular:
         return None
-    found = Proposal(modes, period_of(target), prior=target)
+    found = Proposal(modes, period_of(target), prior=target, more=more)
     if particles is not None:
         found.fit(particles.theta)
     return found
@@ -235,10 +240,14 @@ class Covering(NamedTuple):
 
 
 def covering_mixture(
-    target: Target, modes: Sequence[Mode], particles: Particles | None, seed: int
+    target: Target,
+    modes: Sequence[Mode],
+    particles: Particles | None,
+    seed: int,
+    more: Sequence[More] = (),
 ) -> Covering:
-    """A mixture of the distributions about modes, of the prior, and of clouds about what these leave out."""
-    found = mixture(target, modes, particles)
+    """A mixture of distributions about modes, of `more`, the prior, and clouds about what is left out."""
+    found = mixture(target, modes, particles, more)
     assert found is not None
     if particles is None:
         return Covering(found, None, np.empty(0))
@@ -246,7 +255,8 @@ def covering_mixture(
     if len(far):
         rng = np.random.default_rng([seed, 6])
         clouds = clouds_about(particles.theta, far, period_of(target), rng)
-        found = Proposal(modes, period_of(target), prior=target, clouds=clouds)
+        with_clouds = [*more, *(More(cloud, DOF) for cloud in clouds)]
+        found = Proposal(modes, period_of(target), prior=target, more=with_clouds)
         found.fit(particles.theta)
     ratio = _log_ratio(target, found, particles)
     return Covering(found, float(np.mean(ratio - particles.log_evidence > MOST_RATIO)), ratio)
