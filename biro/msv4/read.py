@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -179,8 +179,12 @@ class _MSv4:
     def _field(name: str, node: DataTree, i: int, telescope: str) -> Field:
         centre = node["FIELD_PHASE_CENTER_DIRECTION"]
         ra, dec = (float(value) for value in np.degrees(np.asarray(centre.values).reshape(-1, 2)[i]))
+        name_of_pointing, pointing = "FIELD_REFERENCE_CENTER_DIRECTION", None
+        if name_of_pointing in node:
+            there = np.degrees(np.asarray(node[name_of_pointing].values).reshape(-1, 2)[i])
+            pointing = float(there[0]), float(there[1])
         equinox = EQUINOX.get(str(centre.attrs.get("frame", "icrs")).lower(), 0.0)
-        return make_field(name, (ra, dec), equinox, telescope, 51544.5)
+        return make_field(name, (ra, dec), equinox, telescope, 51544.5, pointing, name_of_pointing)
 
     def _columns(self) -> IndexColumns:
         antenna = {name: i for i, name in enumerate(self._antennas)}
@@ -216,7 +220,18 @@ class _MSv4:
         stated = part.node["time"].attrs.get("integration_time", {"data": 0.0})["data"]
         return np.full(len(part.rows), float(stated))
 
-    def notes(self) -> Iterator[str]:
+    @property
+    def is_blank(self) -> bool:
+        """Whether no visibility differs from 0."""
+        return not any(np.any(part.values("correlated_data")) for part in self.parts)
+
+    @property
+    def other_columns(self) -> Sequence[str]:
+        """Names of the correlated data that could be read instead."""
+        groups = self.parts[0].node.attrs["data_groups"].values()
+        return [name for group in groups if (name := group["correlated_data"]) != self.parts[0].column]
+
+    def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What the format does not keep."""
         yield "Measurement Sets of version 4 keep no INTERVAL: EFFECTIVE_INTEGRATION_TIME is taken for it"
 

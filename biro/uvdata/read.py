@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -88,6 +88,7 @@ class _UVDataSet:
     """
 
     column = "DATA"
+    other_columns = ()
 
     def __init__(self, path: Path, file_type: FileType) -> None:
         self._path, self._type = path, file_type
@@ -156,7 +157,14 @@ class _UVDataSet:
                 f"it is {kind}, so that its visibilities have no phase centre on the sky: phase them to"
                 " one first (UVData.phase)"
             )
-            return {"name": name, "direction": [0.0, 0.0], "frame": "", "problem": problem, "note": None}
+            return {
+                "name": name,
+                "direction": [0.0, 0.0],
+                "frame": "",
+                "problem": problem,
+                "note": None,
+                "pointing": None,
+            }
         frame, epoch = str(entry["cat_frame"]), entry["cat_epoch"]
         equinox = 2000.0 if frame == "icrs" else float(epoch) if frame in ("fk5", "fk4") else 0.0
         direction = tuple(float(np.degrees(cast(float, entry[key]))) for key in ("cat_lon", "cat_lat"))
@@ -189,7 +197,15 @@ class _UVDataSet:
             uvw=each(-np.asarray(held.uvw_array, np.float64)),
         )
 
-    def notes(self) -> Iterator[str]:
+    @property
+    def is_blank(self) -> bool:
+        """Whether no visibility differs from 0."""
+        if self._set.data_array is not None:
+            return not np.any(self._set.data_array)
+        blocks = np.array_split(np.arange(self._set.Nblts), 1 + self._set.Nblts // 100_000)
+        return not any(np.any(self._read(blt_inds=block).data_array) for block in blocks)
+
+    def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What is odd about units and weights."""
         if str(self._set.vis_units).lower() != "jy":
             yield f"the unit of the visibilities is {self._set.vis_units!r}; they are taken as Jy"
