@@ -86,7 +86,7 @@ def simulated() -> object:
         vis_units="Jy",
         empty=True,
     )
-    held.data_array[..., :2] = 2.0
+    held.data_array[...] = [2.0, 2.0 + 1e-4, 1e-4, 1e-4]  # hands that are no copies; zeros are no data
     held.nsample_array[:] = 3.0
     held.phase(lon=CENTRE[0], lat=CENTRE[1], phase_frame="fk5", epoch=2000.0, cat_name="B")
     return held
