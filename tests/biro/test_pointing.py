@@ -449,6 +449,28 @@ def test_pointing_errors_are_relative_to_the_centre(ms: Path) -> None:
     np.testing.assert_allclose(seen(ms, model), each[first] * each[second], rtol=1e-12)
 
 
+def test_slopes_by_pointing_errors_leave_the_centre_out() -> None:
+    free = {"prior": "normal", "mean": "0 deg", "sd": "0.1 deg"}
+    model = replace(sky(), pointing=biro.models.Pointing(north=["0 deg", free]))
+    view = biro.models.PartitionView(
+        "a",
+        "f",
+        "s",
+        (FIELD[0], FIELD[1]),
+        np.arange(3.0),
+        np.ones(1) * FREQ,
+        ("A", "B"),
+        pointed=np.full((1, 2, 2), 0.01),
+    )
+    bound = model.bind([view])
+    theta, step = np.array([[0.1, 0.3]]), np.array([[0.2, -0.1]])
+    (change,) = bound.push_forward(theta, step)
+    moved = bound.sources(theta + step, 0).beam.pointing - bound.sources(theta, 0).beam.pointing
+    assert change.pointing is not None
+    np.testing.assert_allclose(change.pointing, moved, atol=1e-16)  # linear: the rounding of 0.01 alone
+    np.testing.assert_allclose(bound.sources(0 * theta, 0).beam.pointing, 0.01)
+
+
 def test_the_centre_of_a_beam_is_read_and_written() -> None:
     text = '[beam]\nkind = "airy"\ndiameter = "12 m"\n'
     plain = from_toml(text)

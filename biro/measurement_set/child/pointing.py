@@ -34,8 +34,10 @@ MANY = 0.05
 SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
-SMALL = 1e-2
-"""Fraction of a beam; pointings that scatter by less about their mean are one: dishes point no better."""
+SMALL = 1e-3
+"""Fraction of a beam; antennas that point by less apart point to one place: 0.3 % of the power at its half."""
+UNSTEADY = 1e-2
+"""Fraction of a beam; an antenna that moves by less about its mean stands still: no dish points better."""
 MOST_TIMES = {True: 256, False: 1024}
 """Times of a field that are looked up, where directions have to be converted and where not."""
 
@@ -235,10 +237,9 @@ def of_table(
         steady = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     offset = np.where(np.isnan(offset), steady, offset)
     note = _gaps(found.usable)
-    tolerance = SMALL * observed.smallest
-    if np.abs(offset - steady).max() < tolerance:
+    if np.abs(offset - steady).max() < UNSTEADY * observed.smallest:
         times, offset = times[:1], steady[None]
-    if np.abs(offset).max() < tolerance:
+    if np.abs(offset).max() < SMALL * observed.smallest:
         return _steady(centre, "POINTING"), note
     whole = np.zeros((len(times), table.n_antenna, 2))
     whole[:, observed.antennas] = offset
