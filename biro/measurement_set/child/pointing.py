@@ -35,7 +35,7 @@ SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
 SMALL = 1e-3
-"""Fraction of a beam; antennas that point by less apart point to one place: 0.3 % of the power at its half."""
+"""Fraction of a beam; antennas less apart point to one place: 0.3 % of the power at its half."""
 UNSTEADY = 1e-2
 """Fraction of a beam; an antenna that moves by less about its mean stands still: no dish points better."""
 MOST_TIMES = {True: 256, False: 1024}
