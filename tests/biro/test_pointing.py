@@ -130,8 +130,8 @@ def rephase(path: Path) -> None:
     put_field(path, PHASE_DIR=SOURCE)
 
 
-# Beams are seen in the plane of the phase centre: at 16 arcmin from it distances come out D^2 / 2 = 1.1e-5
-# too small, the power at this place 4 ln 2 r^2/fwhm^2 * 2 * 1.1e-5 = 5e-6 too high.
+# Beams are seen in the plane of the phase centre, which is exact for a source there. At 12 arcmin from it
+# distances come out D^2 / 2 = 6e-6 too small, and the power here 8 ln 2 (r/fwhm)^2 times that too high, 2e-6.
 PLANE = 1e-5
 
 
