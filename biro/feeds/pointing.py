@@ -135,5 +135,5 @@ def beam_line(sky: SkyModel, fields: Sequence[tuple[str, Centre, DishPointing | 
         text = f"at {' '.join(sexagesimal(*centre))} (the model states it): {per_field(each)}"
     wider = 0.5 * max(apart) ** 2
     if wider > WIDE:
-        text += f"; so far from it the beam comes out up to {100 * wider:.2g} % too wide"
+        text += f"; so far from it the beam comes out about {100 * wider:.2g} % too wide"
     return f"beam: centred {text}"

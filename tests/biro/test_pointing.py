@@ -130,8 +130,8 @@ def rephase(path: Path) -> None:
     put_field(path, PHASE_DIR=SOURCE)
 
 
-# Beams are seen in the plane of the phase centre: at 16 arcmin from it distances come out D^2 / 2 = 1.1e-5
-# too small, the power at this place 4 ln 2 r^2/fwhm^2 * 2 * 1.1e-5 = 5e-6 too high.
+# Beams are seen in the plane of the phase centre, which is exact for a source there. At 12 arcmin from it
+# distances come out D^2 / 2 = 6e-6 too small, and the power here 8 ln 2 (r/fwhm)^2 times that too high, 2e-6.
 PLANE = 1e-5
 
 
@@ -447,6 +447,28 @@ def test_pointing_errors_are_relative_to_the_centre(ms: Path) -> None:
     }
     each = np.where(np.arange(7) == 1, power[np.deg2rad(0.1)], power[0.0])
     np.testing.assert_allclose(seen(ms, model), each[first] * each[second], rtol=1e-12)
+
+
+def test_slopes_by_pointing_errors_leave_the_centre_out() -> None:
+    free = {"prior": "normal", "mean": "0 deg", "sd": "0.1 deg"}
+    model = replace(sky(), pointing=biro.models.Pointing(north=["0 deg", free]))
+    view = biro.models.PartitionView(
+        "a",
+        "f",
+        "s",
+        (FIELD[0], FIELD[1]),
+        np.arange(3.0),
+        np.ones(1) * FREQ,
+        ("A", "B"),
+        pointed=np.full((1, 2, 2), 0.01),
+    )
+    bound = model.bind([view])
+    theta, step = np.array([[0.1, 0.3]]), np.array([[0.2, -0.1]])
+    (change,) = bound.push_forward(theta, step)
+    moved = bound.sources(theta + step, 0).beam.pointing - bound.sources(theta, 0).beam.pointing
+    assert change.pointing is not None
+    np.testing.assert_allclose(change.pointing, moved, atol=1e-16)  # linear: the rounding of 0.01 alone
+    np.testing.assert_allclose(bound.sources(0 * theta, 0).beam.pointing, 0.01)
 
 
 def test_the_centre_of_a_beam_is_read_and_written() -> None:

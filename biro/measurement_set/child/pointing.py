@@ -29,11 +29,15 @@ STATIONS = (
 """Telescopes whose beams are formed towards DELAY_DIR."""
 FARTHEST = np.deg2rad(10.0)
 """Farther from the phase centre no dish is taken to have pointed, rad; stations see the whole sky."""
+MANY = 0.05
+"""Share of times without pointing, as of slews, from which a note has it."""
 SPEED_OF_LIGHT = 299792458.0
 UNKNOWN_BEAM = np.deg2rad(1.0)
 """Width of a beam where no diameter of a dish is known, rad."""
-SMALL = 1e-2
-"""Fraction of a beam; pointings that scatter by less about their mean are one: dishes point no better."""
+SMALL = 1e-3
+"""Fraction of a beam; antennas less apart point to one place: 0.3 % of the power at its half."""
+UNSTEADY = 1e-2
+"""Fraction of a beam; an antenna that moves by less about its mean stands still: no dish points better."""
 MOST_TIMES = {True: 256, False: 1024}
 """Times of a field that are looked up, where directions have to be converted and where not."""
 
@@ -88,6 +92,7 @@ class PointingTable:
         self._offset = offset
         self._frame = frame_of(table, "DIRECTION", 0)
         self._measures = measures()
+        self._rows: dict[int, Rows] = {}
 
     @property
     def n_antenna(self) -> int:
@@ -101,9 +106,12 @@ class PointingTable:
 
     def rows(self, antenna: int) -> Rows:
         """Those of an antenna; rows of antenna -1 are of all."""
+        if antenna in self._rows:
+            return self._rows[antenna]
         own = np.flatnonzero(((self._antenna == antenna) | (self._antenna == -1)) & np.isfinite(self._time))
         own = own[np.argsort(self._time[own], kind="stable")]
-        return Rows(self._time[own], own, self._half[own])
+        self._rows[antenna] = Rows(self._time[own], own, self._half[own])
+        return self._rows[antenna]
 
     def towards(self, antenna: int, numbers: NDArray[np.int64], times: Array) -> tuple[Array, bool]:
         """Unit vectors (n, 3) of some rows, ICRS, and whether they are polynomials, taken at these times.
@@ -229,10 +237,9 @@ def of_table(
         steady = np.divide(total, number, out=np.zeros_like(total), where=number > 0)
     offset = np.where(np.isnan(offset), steady, offset)
     note = _gaps(found.usable)
-    tolerance = SMALL * observed.smallest
-    if np.abs(offset - steady).max() < tolerance:
+    if np.abs(offset - steady).max() < UNSTEADY * observed.smallest:
         times, offset = times[:1], steady[None]
-    if np.abs(offset).max() < tolerance:
+    if np.abs(offset).max() < SMALL * observed.smallest:
         return _steady(centre, "POINTING"), note
     whole = np.zeros((len(times), table.n_antenna, 2))
     whole[:, observed.antennas] = offset
@@ -261,7 +268,7 @@ def _gaps(usable: NDArray[np.bool_]) -> str | None:
             f"{lacking} of {usable.shape[1]} antennas, which are taken to point as the mean of the others"
         )
     share = 1.0 - usable[:, usable.any(axis=0)].mean()
-    if share > 0.0:
+    if share > MANY:
         parts.append(f"{100 * share:.2g} % of the times of others, where their own mean stands in")
     return f"POINTING has nothing within a beam for {' and '.join(parts)}" if parts else None
 
