@@ -111,6 +111,22 @@ b,GAUSSIAN,,1h2m3s,-4d5m6s,2,1,[],true,,83.5,40.25,-30
 TIGGER = b"""#format: name ra_h ra_m ra_s dec_d dec_m dec_s i q u v spi rm emaj_s emin_s pa_d freq0 pol_frac
 a 12 29 6.7 -0 03 08.6 2.5 0.1 0.2 -0.3 -0.7 0 3 2 10 1.4e9 10%
 """
+OSKAR = b"""# (RaD, DecD, I, Q, RefFreq='1e8', SpectralIndex, Spec_Curv, Maj, Min, PA, RM) = format
+1.5, -20.5, 2.5, 0.1, , [-0.7, 0.05], , 60, 30, 10, 5
+2.5 30:20:10.5 1 0 1.2e8 -0.6 0.1 , , ,
+"""
+HTML = b"""<HTML><BODY mdltype=SkyModel><TABLE><TR mdltype=Source ><TD mdltype=str mdlval="'A'"></TD>
+<TD mdltype=Position ><A mdltype=float mdlval="1.4"></A> <A mdltype=float mdlval="0.8"></A></TD>
+<TD mdltype=Polarization ><A mdltype=float mdlval="2.5"></A> <A mdltype=float mdlval="0.1"></A></TD>
+<TD mdltype=Gaussian mdlattr="shape" ><A mdltype=float mdlval="3e-5"></A> <A mdltype=float mdlval="2e-6"></A>
+<A mdltype=float mdlval="2.5"></A></TD> <TD mdltype=SpectralIndex mdlattr="spectrum" >
+<A mdltype=list><A mdltype=float mdlval="-0.8"></A></A> <A mdltype=float mdlval="1.4e9"></A></TD></TR></TABLE>
+</HTML>
+"""
+GAUL = b"""# Equinox : 2000.0
+# Gaus_id Source_id RA DEC Total_flux DC_Maj DC_Min DC_PA S_Code
+0 0 187.25 2.05 1.5 0.002 0.001 40.0 S
+"""
 CATALOGUE = b"""# Reference frequency of the detection ("ch0") image: 1.40000e+08 Hz
 # Equinox : 2000.0
 
@@ -303,7 +319,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]]
     "tigger": ("list.lsm.txt", read_tigger, lambda: [TIGGER]),
     "catalogue": ("list", read_sky, catalogue_seeds),
     "uvfits": ("data.uvfits", read_uvfits, lambda: [uvfits_seed()]),
-    "sky": ("list", read_sky, lambda: [SOURCE, BBS, TIGGER]),
+    "sky": ("list", read_sky, lambda: [SOURCE, BBS, TIGGER, OSKAR, HTML, GAUL]),
     "fits": ("image.fits", read_image, fits_seeds),
     "posterior": ("posterior.nc", read_posterior, lambda: [posterior_seed()]),
     "chain": ("chain.bin", lambda path: ChainFile(path, "run").restore(), lambda: [chain_seed()]),
