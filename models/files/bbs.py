@@ -285,7 +285,11 @@ def spectrum_of(row: Mapping[str, str], flux: float) -> tuple[tuple[float, ...],
             "i: is 0 with linear spectral terms, which are relative to it here; "
             "give the flux at another ReferenceFrequency"
         )
-    return tuple(float(t) for t in terms / flux), False, ref_freq
+    with np.errstate(over="ignore"):
+        relative = tuple(float(t) for t in terms / flux)
+    if not all(map(math.isfinite, relative)):
+        raise ModelError(f"spectralindex: linear terms are too large for i = {flux:g}")
+    return relative, False, ref_freq
 
 
 def _truth(row: Mapping[str, str], key: str, default: str) -> bool:

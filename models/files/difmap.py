@@ -54,7 +54,7 @@ SHAPES: dict[int, type[Source]] = {
     4: RingSource,
 }
 _CENTRE = re.compile(
-    r"!\s*Center RA:\s*(\d+)\s+(\d+)\s+([\d.]+),?\s*Dec:\s*([+-]?\d+)\s+(\d+)\s+([\d.]+)\s*\(([\d.]+)\)"
+    r"!\s*Center RA:\s*(\d+)\s+(\d+)\s+([\d.]+),?\s*Dec:\s*([+-]?\d+)\s+(\d+)\s+([\d.]+)\s*\((\d+\.?\d*)\)"
 )
 
 

@@ -7,14 +7,14 @@ rad. They mean what they mean in a Tigger ASCII list (`tigger`); attributes of o
 
 from __future__ import annotations
 
-import ast
 import math
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, to_model, within_turn
+from biro.models.files.bbs import unquoted
+from biro.models.files.components import Component, as_ellipse, parse_float, to_model, within_turn
 from biro.models.files.text import naming, read_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.strict import short_repr
@@ -46,7 +46,7 @@ class _Parser(HTMLParser):
         kind = given.get("mdltype")
         made = None
         if kind:
-            made = _Object(kind, _value(given["mdlval"]) if given.get("mdlval") else None)
+            made = _Object(kind, _value(given["mdlval"] or "", kind) if "mdlval" in given else None)
             parent = next((one for _, one in reversed(self._open) if one is not None), self.top)
             name = given.get("mdlattr")
             if name:
@@ -63,12 +63,14 @@ class _Parser(HTMLParser):
                 break
 
 
-def _value(text: str | None) -> object:
-    """A number or a text of Python; the text itself where it is neither."""
-    try:
-        return ast.literal_eval(text or "")
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
+def _value(text: str, kind: str) -> object:
+    """A finite number where the type says so and there is one, otherwise the text without its quotes."""
+    if kind in ("float", "int"):
+        try:
+            return parse_float(text.strip())
+        except ModelError:  # refused where a source needs it
+            return text
+    return unquoted(text)
 
 
 def is_tigger_html(text: str) -> bool:
@@ -102,9 +104,9 @@ def _numbers(one: _Object, *names: str) -> list[float]:
     found = [each.value for each in one.arguments[: len(names)]]
     found += [one.attributes[name].value if name in one.attributes else 0.0 for name in names[len(found) :]]
     for name, value in zip(names, found, strict=True):
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if not isinstance(value, float):
             raise ModelError(f"{one.kind}: {name}: expected a finite number, found {short_repr(value)}")
-    return [float(value) for value in found]  # type: ignore[arg-type]
+    return [value for value in found if isinstance(value, float)]
 
 
 def _component(source: _Object) -> Component:

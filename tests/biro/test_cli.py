@@ -504,7 +504,7 @@ def test_gaussians_of_a_component_list_in_the_frame_of_dp3(folder, copy, tmp_pat
 
     model.write_text(
         '[[source]]\nname = "a"\ntype = "gaussian"\nra = "05h14m00s"\ndec = "-44d12m00s"\n'
-        'emaj = "540 arcsec"\nemin = "240 arcsec"\npa = "35 deg"\n'
+        'emaj = "540 arcsec"\nemin = "240 arcsec"\npa = "35 deg"\nframe = "phase_centre"\n'  # as in BBS
         'I = { prior = "uniform", low = 0, high = 9, unit = "Jy" }\n'
     )
     fit = ("fit", copy, model, "-o", tmp_path / "run", "--column", "UV", "--gaussian-frame", "uv")
