@@ -131,7 +131,7 @@ def _is_fits(place: Path, time_limit: object) -> bool:
             raise DataError(f"{place}: {what}")
     if is_text(start):
         raise DataError(
-            f"{place}: text, neither UVFITS nor a Measurement Set; if it is a sky model, it comes behind the data"
+            f"{place}: text, neither UVFITS nor a Measurement Set; if it is a model, it comes behind the data"
         )
     raise DataError(
         f"{place}: a file, but neither UVFITS nor a Measurement Set, which is a folder (unpack an archive)"
