@@ -20,8 +20,8 @@ def true_times(
 ) -> tuple[IndexColumns, list[str]]:
     """Columns with the times at which subarrays observed, and notes about those that were moved.
 
-    Five days turn the sky by 4.9 deg against the clock: UVW and positions of antennas tell which of the two times
-    is meant. Where they tell nothing, times stay as they are.
+    Five days turn the sky by 4.9 deg against the clock: UVW and positions of antennas tell which of the two
+    times is meant. Where they tell nothing, times stay as they are.
 
     Parameters
     ----------
