@@ -210,7 +210,7 @@ def test_an_empty_corrected_column_hides_no_data(changed: Change, kind: str) -> 
     assert (found.column, found.counts["usable"]) == ("DATA", N_VIS)
     assert "CORRECTED_DATA is empty or 0" in found.reading_lines[0]
     if kind == "empty":
-        with pytest.raises(DataError, match=r"of CORRECTED_DATA usable: no data .*--column, .*DATA"):
+        with pytest.raises(DataError, match=r"usable: no data .*CORRECTED_DATA was read .*--column, .*DATA"):
             biro.read(path, column="CORRECTED_DATA")
 
 
