@@ -223,7 +223,8 @@ class Assembly:
         counts["total"] = index.n_visibilities
         if not treatment.allow_unusable:
             if not counts["usable"]:
-                others = ", ".join(self.data.other_columns)
+                is_empty = counts["no data"] or counts["exactly zero"]
+                others = ", ".join(self.data.other_columns) if is_empty else ""
                 raise DataError(
                     f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
                     + (f"; {self.data.column} was read (--column, column= names {others})" if others else "")
