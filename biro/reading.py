@@ -148,7 +148,7 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
             return opener
     if is_text(start):
         raise DataError(
-            f"{place}: text, as of a sky model, expected data: the data come first, then the model"
+            f"{place}: text, neither UVFITS nor a Measurement Set; if it is a model, it comes behind the data"
         )
     raise DataError(
         f"{place}: a file, but neither UVFITS, UVH5 nor a Measurement Set (a folder; unpack an archive)"

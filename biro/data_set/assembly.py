@@ -225,11 +225,11 @@ class Assembly:
         counts["total"] = index.n_visibilities
         if not treatment.allow_unusable:
             if not counts["usable"]:
-                others = ", ".join(self.data.other_columns)
+                is_empty = counts["no data"] or counts["exactly zero"]
+                others = ", ".join(self.data.other_columns) if is_empty else ""
                 raise DataError(
-                    f"{index.source}: 0 of {counts['total']} visibilities of {self.data.column} usable: "
-                    f"{describe_causes(counts)}"
-                    + (f" (--column, column= reads another: {others})" if others else "")
+                    f"{index.source}: 0 of {counts['total']} visibilities usable: {describe_causes(counts)}"
+                    + (f"; {self.data.column} was read (--column, column= names {others})" if others else "")
                 )
             partitions = [part for part in partitions if part.n_usable]
         else:

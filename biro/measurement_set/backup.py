@@ -21,6 +21,8 @@ log = logging.getLogger(__name__)
 
 FOLDER = ".biro_kept"
 """Folder of the backup, in the set. Its name must not change: an older version may have left one."""
+NEW, OLD = "_BIRO_NEW", "_BIRO_OLD"
+"""What the names of two columns end with while values change in place: one being written, one replaced."""
 LINKED = "linked"
 """Folder, in the backup, with second names of files that are being removed."""
 TABLE = "table.dat"

@@ -17,7 +17,7 @@ from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, chec
 from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
 from biro.held import Elsewhere
-from biro.measurement_set.backup import restore_backup
+from biro.measurement_set.backup import NEW, OLD, restore_backup
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.observation import Observation
@@ -167,7 +167,8 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     check_mode(mode)
     if mode == "replace" and source_column is not None:
         raise InputError("source_column has a meaning only with mode 'add' or 'subtract'")
-    if column in PROTECTED or not column.replace("_", "").isalnum() or not column[0].isalpha():
+    is_reserved = column in PROTECTED or column.endswith((NEW, OLD))
+    if is_reserved or not column.replace("_", "").isalnum() or not column[0].isalpha():
         raise InputError(
             f"cannot write column {column!r}: choose a name of letters, digits and _ other than DATA"
         )

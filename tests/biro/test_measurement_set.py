@@ -260,7 +260,7 @@ def test_uv_range(
     [
         ({"fields": "3C48"}, "no field '3C48'; there are 0='3C343.1'"),
         ({"spws": 3}, "no spectral window 3"),
-        ({"antennas": ["RT0", "RTX"]}, "no antenna 'RTX'; there are 0='RT0'"),
+        ({"antennas": ["RT0", "RTX"]}, r"no antenna 'RTX' .*; there are 0='RT0'"),
         ({"scans": 3}, "no scan 3; there are 2, 5, 8"),
         ({"channels": [16]}, "has channels 0 to 15"),
         (
@@ -364,9 +364,9 @@ def test_weights_in_the_order_of_the_rule(copy: Callable[[str], Path]) -> None:
     assert (sigma.weight_origin, sigma.partitions[0].weight.min()) == ("SIGMA", 4.0)
     with table(str(path), readonly=False, ack=False) as main:
         main.putcell("WEIGHT_SPECTRUM", 7, np.full((4, 4), 9.0, np.float32))
-    observation = read_ms(path)
-    # One value is enough for the column to count; the rows without are left out, not filled from WEIGHT.
-    assert observation.weight_origin == "WEIGHT_SPECTRUM"
+    # A column without a value in rows that have data is passed over, too; asked for, it is not filled up.
+    assert read_ms(path).weight_origin == "WEIGHT"
+    observation = read_ms(path, weight_column="WEIGHT_SPECTRUM")
     assert observation.counts["no data"] == 62 * 16
     assert np.unique(np.nonzero(observation.partitions[0].weight)[0]).tolist() == [7]
 

@@ -511,7 +511,7 @@ def test_number_of_models(ms: Path, number: int) -> None:
         write_column(ms, "MODEL_NEW", observation, [observation.partitions[0].vis] * number)
 
 
-@pytest.mark.parametrize("column", ["DATA", "FLOAT_DATA", "", "MY DATA", "../X"])
+@pytest.mark.parametrize("column", ["DATA", "FLOAT_DATA", "", "MY DATA", "../X", "X_BIRO_OLD"])
 def test_columns_that_are_never_written(ms: Path, column: str) -> None:
     observation = read_ms(ms)
     with pytest.raises(InputError, match="cannot write column"):

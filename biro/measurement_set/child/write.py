@@ -12,7 +12,7 @@ from casacore.tables import maketabdesc
 from numpy.typing import NDArray
 
 from biro.files.child_messages import ParentConnection, RefusalError
-from biro.measurement_set.backup import INFO, Backup
+from biro.measurement_set.backup import INFO, NEW, OLD, Backup
 from biro.measurement_set.child.casacore_table import (
     COMPLETE,
     CasaTable,
@@ -32,8 +32,6 @@ SPARE_BYTES = 1 << 20
 """Room that is left on the disk beyond what the column needs."""
 REST_ROWS = 4096
 """Rows to which no model belongs that are written at a time."""
-NEW, OLD = "_BIRO_NEW", "_BIRO_OLD"
-"""What the names of two columns end with while values change in place: one being written, one replaced."""
 
 
 class Writer:

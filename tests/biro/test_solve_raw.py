@@ -1,0 +1,83 @@
+"""Gains of raw data of linear feeds that turn on the sky, against the gains that were put in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+import biro
+from biro.cli.app import app
+from biro.measurement_set import create_ms
+from biro.models import SkyModel
+from biro.models.components.antenna_terms.feeds import Feeds
+from biro.observation.observation import Observation
+from biro.simulation.simulator import Channels, Track, simulate
+
+SOURCES = """[sky]
+centre = "05h00m00s -30d00m00s"
+[[source]]
+name = "a"
+east = "4 arcmin"
+north = "-6 arcmin"
+I = "2 Jy"
+"""
+SECOND = '[[source]]\nname = "b"\neast = "-10 arcmin"\nnorth = "8 arcmin"\nI = "1 Jy"\n'
+
+
+def sky_of(folder: Path, text: str) -> SkyModel:
+    (folder / "sky.toml").write_text(text)
+    return biro.read_model(folder / "sky.toml")
+
+
+@pytest.fixture
+def raw(tmp_path: Path) -> tuple[Observation, SkyModel, np.ndarray]:
+    """Unpolarised sources, alt-az dishes, and gains (7, 2) that differ between X and Y: D = G V G^H."""
+    sky = sky_of(tmp_path, SOURCES + SECOND)
+    made = simulate(
+        "KAT-7", sky, phase_centre="05h00m00s -30d00m00s", times=Track("2026-03-01", 480.0, 60.0),
+        channels=Channels(1.4e9, 1e6, 2), noise=0.01, seed=1,
+    )  # fmt: skip
+    rng = np.random.default_rng(5)
+    gain = np.exp(0.2 * rng.normal(size=(7, 2)) + 1j * rng.normal(size=(7, 2)))
+    (part,) = made.partitions
+    assert part.corr_type == ("XX", "XY", "YX", "YY")
+    left, right = gain[part.antenna1][:, [0, 0, 1, 1]], gain[part.antenna2][:, [0, 1, 0, 1]].conj()
+    return replace(made, partitions=(replace(part, vis=part.vis * (left * right)[:, None]),)), sky, gain
+
+
+def test_the_state_of_the_feeds_that_fits_is_taken(raw: tuple[Observation, SkyModel, np.ndarray]) -> None:
+    observation, sky, gain = raw
+    solved = biro.solve_gains(observation, sky, interval="track")
+    assert solved.fits
+    assert "their rotation is in these data" in solved.remarks[0]
+    (window,) = solved.windows
+    found = np.abs(window.gain[0, 0])
+    # 8 times, 2 channels and 6 baselines of signal-to-noise ratio 100 or more: 1e-3 of a gain; 5 times that.
+    assert found == pytest.approx(np.abs(gain), rel=5e-3)
+
+
+def test_what_a_model_states_is_kept(raw: tuple[Observation, SkyModel, np.ndarray]) -> None:
+    observation, sky, _ = raw
+    solved = biro.solve_gains(observation, replace(sky, feeds=Feeds(rotation="corrected")), interval="track")
+    assert not solved.fits
+    assert 'against [feeds] rotation = "corrected"' in solved.remarks[0]
+    assert "THE MODEL DOES NOT FIT" in solved.remarks[1]
+
+
+def test_gains_that_do_not_fit_end_with_a_code_of_their_own(
+    raw: tuple[Observation, SkyModel, np.ndarray], tmp_path: Path
+) -> None:
+    """A source of 1 Jy is missing: 100 times the noise; weights in other units change nothing."""
+    (part,) = raw[0].partitions
+    create_ms(tmp_path / "raw.ms", replace(raw[0], partitions=(replace(part, weight=part.weight * 100),)))
+    for text, code in ((SOURCES + SECOND, 0), (SOURCES, 4)):
+        (tmp_path / "sky.toml").write_text(text)
+        arguments = ["solve", str(tmp_path / "raw.ms"), str(tmp_path / "sky.toml"), "--interval", "track"]
+        result = CliRunner().invoke(app, [*arguments, "-o", str(tmp_path / "gains"), "--overwrite"])
+        assert result.exit_code == code, result.output
+        assert ("THE MODEL DOES NOT FIT" in result.output) == (code == 4)
+        assert (tmp_path / "gains" / "gains.npz").exists()
