@@ -112,8 +112,10 @@ def diagnose(
     data, of_copies = without_copies(data)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
-    factor = of_copies * _total(shown, data, fits, findings, remarks, theta, sd)
-    lines = lines_of(fits, findings, remarks, factor, otherwise=_otherwise(faults, conflicts))
+    of_others = _total(shown, data, fits, findings, remarks, theta, sd)
+    factor = of_copies * of_others
+    said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
+    lines = lines_of(fits, findings, remarks, said, otherwise=_otherwise(faults, conflicts))
     return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
 
 
