@@ -23,6 +23,8 @@ from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
 
 Array = NDArray[np.float64]
+OF_CLOSURES = ("missing source", "missing extended source", "missing polarised source", "source of the model")
+"""Kinds of misfit that residuals beside solved gains show as well."""
 _FOUND: WeakKeyDictionary[object, tuple[bytes, tuple[Finding, ...]]] = WeakKeyDictionary()
 
 
@@ -110,8 +112,10 @@ def diagnose(
     data, of_copies = without_copies(data)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
-    factor = of_copies * _total(shown, data, fits, findings, remarks, theta, sd)
-    lines = lines_of(fits, findings, remarks, factor, otherwise=_otherwise(faults, conflicts))
+    of_others = _total(shown, data, fits, findings, remarks, theta, sd)
+    factor = of_copies * of_others
+    said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
+    lines = lines_of(fits, findings, remarks, said, otherwise=_otherwise(faults, conflicts))
     return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
 
 
@@ -198,11 +202,11 @@ def _findings(
 ) -> list[Finding]:
     """Kinds of misfit that are certain.
 
-    Closures have no residuals of visibilities. What was found last of a likelihood is kept: a sampler that
+    What was found last of a likelihood is kept: a sampler that
     begins at the maximum ends there, too.
     """
     used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
-    if not used or any(fit.n_closure for fit in fits):
+    if not used:
         return []
     key, (last, known) = theta.tobytes(), _FOUND.get(likelihood, (b"", ()))
     if key == last:
@@ -215,6 +219,8 @@ def _findings(
         used = [without_tails(each, nu) for each, nu in zip(used, of_used, strict=True)]
     found = find_causes(used, names, has_outliers=has_tails)
     found = [each for each in found if each.significance > CERTAIN]
+    if any(fit.n_closure for fit in fits):  # gains that were solved for are in these residuals
+        found = [each for each in found if each.kind in OF_CLOSURES]
     if has_tails:  # such noise has places that scatter more
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
     _FOUND[likelihood] = key, tuple(found)

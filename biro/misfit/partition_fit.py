@@ -171,7 +171,7 @@ def noise_verdict(fit: PartitionFit) -> str:
         return OUTLIERS
     if not fit.is_far:
         return ""
-    if math.isnan(fit.thermal):
+    if math.isnan(fit.thermal) or fit.n_closure:  # visibilities of closures have solved gains in them
         return UNKNOWN
     ratio = fit.rms if fit.is_fitted else fit.rms / fit.noise_factor
     return UNITS if not 1.0 / FAR <= ratio <= FAR else NOISE
@@ -182,9 +182,12 @@ def noise_reason(fit: PartitionFit) -> str:
     size = f"residuals are {fit.rms:.3g} times the noise that the weights state"
     verdict = noise_verdict(fit)
     if verdict == UNKNOWN:
+        why = "Too few times and channels are neighbours to tell"
+        if fit.n_closure:
+            why = "Closures do not show"
         return (
-            f"{size} (chi2/dof {fit.chi2_per_dof:.3g} of {fit.n_dof:.0f}). Too few times and channels are "
-            "neighbours to tell which of the two is wrong. Look at the residuals"
+            f"{size} (chi2/dof {fit.chi2_per_dof:.3g} of {fit.n_dof:.0f}). {why} which of the two is wrong. "
+            "Look at the residuals"
         )
     if verdict == OUTLIERS:
         return (

@@ -47,7 +47,7 @@ def observe(noise: np.ndarray, weight: float = SIGMA**-2, signal: object = FLUX)
     turned = [[np.cos(turn), np.sin(turn)], [-np.sin(turn), np.cos(turn)]]
     uv = np.einsum("rst,ps->tpr", turned, place[PAIRS[:, 1]] - place[PAIRS[:, 0]]).reshape(-1, 2)
     return biro.Observation.from_arrays(
-        vis=(signal + SIGMA * noise).reshape(-1, *noise.shape[2:]),
+        vis=(np.asarray(signal) + SIGMA * noise).reshape(-1, *noise.shape[2:]),
         uvw=np.column_stack([uv, np.zeros(len(uv))]),
         antenna1=np.tile(PAIRS[:, 0], n_time),
         antenna2=np.tile(PAIRS[:, 1], n_time),
@@ -197,6 +197,46 @@ def test_what_is_no_data_is_named_first() -> None:
     # 40 times of 28 baselines.
     assert first.startswith("ROWS WITHOUT UVW: uvw is 0 in 112 of 1120 rows of different antennas")
     assert second.startswith("ZERO VISIBILITIES: 1 of 8960 visibilities that count are exactly 0")
+
+
+@pytest.mark.parametrize(
+    ("n_copy", "part_of_rows", "expected"),
+    [(1, 1.0, 2.0**0.5), (3, 1.0, 2.0), (1, 0.25, (0.75 + 0.25 * 4) ** 0.5 / 1.25**0.5)],
+)
+def test_copies_of_rows_are_named_and_counted_once(n_copy: int, part_of_rows: float, expected: float) -> None:
+    """A mean with weights m of n numbers has the variance sum m^2 / (sum m)^2; 1 / sum m is stated."""
+    obs = observe(white(np.random.default_rng(14)))
+    (part,) = obs.partitions
+    rows = np.arange(part.n_row)
+    again = [rows[: int(part_of_rows * len(rows))]] * n_copy
+    order = np.sort(np.concatenate([rows, *again]), kind="stable")
+    whole = biro.Observation.from_arrays(
+        part.vis[order],
+        part.uvw[order],
+        part.antenna1[order],
+        part.antenna2[order],
+        part.time[order],
+        part.chan_freq,
+        part.corr_type,
+        weight=part.weight[order],
+    )
+    found = biro.maximise(likelihood(whole), seed=1)
+    (line,) = found.warnings()
+    assert line.startswith(
+        f"DUPLICATED ROWS: {len(order) - len(rows)} of {len(order)} rows repeat another one"
+    )
+    assert found.error_factor == pytest.approx(expected, rel=1e-6)  # counted, not measured
+
+
+def test_a_slow_change_that_no_single_visibility_shows() -> None:
+    """A flux that falls by 10 %: a tenth of the noise of a visibility, 11 sigma of all together."""
+    rng = np.random.default_rng(16)
+    fall = 1.0 + np.linspace(0.05, -0.05, N_TIME)[:, None, None, None]
+    shape = (N_TIME, len(PAIRS), N_CHAN, 2)
+    obs = observe(white(rng), signal=(FLUX * fall * np.ones(shape)))
+    (line,) = biro.maximise(likelihood(obs), seed=1).warnings()
+    assert line.startswith("THE MODEL DOES NOT FIT (field/spw0): significance ")
+    assert "The flux changes with time" in line
 
 
 def test_sound_fits_carry_no_line() -> None:

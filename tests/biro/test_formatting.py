@@ -14,6 +14,8 @@ from biro.formatting import (
     check_names,
     digits_after_point,
     frequency_text,
+    percent,
+    plain,
     range_text,
     sexagesimal,
     unit_for,
@@ -46,6 +48,13 @@ def test_units_for_people() -> None:
 @pytest.mark.parametrize(("spread", "digits"), [(0.0123, 3), (1.2, 1), (12.0, 0), (0.00091, 5), (0.0, 6)])
 def test_digits_show_two_figures_of_the_uncertainty(spread: float, digits: int) -> None:
     assert digits_after_point(spread) == digits
+
+
+def test_plain_numbers_have_no_exponents() -> None:
+    assert [plain(x) for x in (263.4, 12.34, 9.96, 0.0123, -1.0)] == ["263", "12", "10", "0.012", "-1.0"]
+    assert plain(263.4, 2, "+") == "+263"
+    assert [percent(x) for x in (2.634, 0.0996, 1e-4)] == ["263 %", "10 %", "0.010 %"]
+    assert unit_for([1.0], FLUXES).text(1234.5) == "1234"  # half to even, as round has it
 
 
 def test_a_table_has_text_to_the_left_and_numbers_to_the_right() -> None:

@@ -45,7 +45,7 @@ MIN_SAMPLES = 8
 TIE = 5.0
 """Difference of ln L below which two explanations are both named: odds of 150 to 1."""
 COHERENT = "coherent residuals"
-CATCH_ALL, NARROW = "closure errors", 0.4
+CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
 AXES = (TIME, CHANNEL, HANDS)
 
@@ -144,7 +144,6 @@ def _best(
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
     ]
-    certain = _without_catch_all(certain)
     paid = any(net > 0.0 for _, net in certain)
     if not paid:
         unseen = LEAST_FACTOR**2
@@ -159,15 +158,19 @@ def _best(
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
+    ranked = _narrower(ranked)
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
 
 
-def _without_catch_all(certain: list[tuple[Candidate, float]]) -> list[tuple[Candidate, float]]:
-    """Candidates without errors of all baselines where a cause with fewer numbers explains much of these."""
-    drops = [(each.drop, each.kind) for each, net in certain if each.is_linear and net > 0.0]
-    narrow = max((drop for drop, kind in drops if kind != CATCH_ALL), default=0.0)
-    return [pair for pair in certain if pair[0].kind != CATCH_ALL or narrow < NARROW * pair[0].drop]
+def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:
+    """Without errors of all baselines, where these are first and a cause with fewer numbers explains much."""
+    first = ranked[0][1]
+    if first.kind != CATCH_ALL:
+        return ranked
+    enough = NARROW * first.drop
+    narrow = [each for each in ranked[1:] if each[1].is_linear and each[1].drop > enough]
+    return narrow or ranked
 
 
 def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
