@@ -109,6 +109,13 @@ def test_chains_cross_where_the_barrier_is_low() -> None:
         assert (there[0] == there[1]) == (n == 1)
 
 
+def test_even_fringes_are_regions_of_their_own() -> None:
+    """Between the outermost of 17 peaks 15 others lie, where evenly spaced points would all be high."""
+    likelihood = two_peaks([[-1.6 + 0.2 * k, 0.0] for k in range(17)], [0.0] * 17, sigma=0.02)
+    modes = biro.maximise(likelihood, seed=1, starts=64).modes
+    assert len(Regions(Target(likelihood), modes)) == len(modes) >= 15
+
+
 def test_intervals_hold_the_truth_among_fringes(tmp_path: Path) -> None:
     inside, rng = 0, np.random.default_rng(5)
     for seed in range(16):
