@@ -409,12 +409,13 @@ def _maximise(
     explored = Explored()
     climbs: Climbs | SegmentClimb
     if many is not None:
-        climbs = SegmentClimb(ascent, many, first)
+        climbs = SegmentClimb(ascent, many, first.theta)
     else:
-        climbs = Climbs(ascent, target.columns, first)
-        # A likelihood that offers starts looked for them in the whole prior.
-        if np.ndim(starts) == 0 and not getattr(likelihood, "offers_starts", False):
-            explored = explore(target, ascent, climbs, len(first), seed, watch)
+        climbs = Climbs(ascent, target.columns, first.theta)
+        if first.searched:  # the likelihood looked for these starts in the whole prior
+            explored = Explored(first.missed_mass)
+        elif np.ndim(starts) == 0:
+            explored = explore(target, ascent, climbs, len(first.theta), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
