@@ -50,6 +50,13 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
     return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
 
 
+def plain(value: float, *, sign: bool = False) -> str:
+    """A number with two digits that count and without an exponent: "220", "-98", "0.013"."""
+    if not 1e-4 < abs(value) < 1e6:
+        return f"{value:+.2g}" if sign else f"{value:.2g}"
+    return np.format_float_positional(float(f"{value:.2g}"), trim="-", sign=sign)
+
+
 def align(cells: Sequence[Sequence[str]]) -> str:
     """A table as text: a header, a rule and rows; two columns to the left, the others to the right."""
     width = [max(len(row[i]) for row in cells) for i in range(len(cells[0]))]

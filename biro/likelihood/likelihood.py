@@ -455,7 +455,8 @@ class Likelihood(Residuals, Closing):
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
-        data, models = self.independent(theta).partitions, self.predict(theta)
+        models = self.predict(theta)
+        data = self.independent(theta, models).partitions
         of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
         of_noise = self.doubts(theta) if self.model.noise_correlation is not None else []
         return [text for text in (*of_noise, self.undetermined, self.lone_gains, *of_data) if text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from biro.formatting import plain
 from biro.misfit.finding import Finding
 from biro.misfit.partition_fit import (
     CERTAIN,
@@ -136,4 +137,4 @@ def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
     misfit = any(line.startswith(MISFIT) for line in lines)
     if not factor > EFFECT or (said < 2 and not misfit):
         return []
-    return [f"ERRORS ARE TOO SMALL: by a factor of about {factor:.2g} in all"]
+    return [f"ERRORS ARE TOO SMALL: by a factor of about {plain(factor)} in all"]

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from biro.formatting import frequency_text
+from biro.formatting import frequency_text, plain
 from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
@@ -79,7 +79,7 @@ def _changed(samples: Samples, change: Complex) -> Samples:
 
 def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"All of the model is {100 * abs(found[0]):.2g} % too {'faint' if found[0] > 0 else 'bright'}.",
+        f"All of the model is {plain(100 * abs(found[0]))} % too {'faint' if found[0] > 0 else 'bright'}.",
         "Free the fluxes of the sources, or widen their priors.",
     )
 
@@ -140,7 +140,7 @@ def _in_frequency(samples: Samples) -> Iterator[Candidate]:
 
 def _corr_texts(samples: Samples, factor: Array) -> tuple[str, str]:
     known = [k for k in np.unique(samples.correlation[samples.is_parallel]).tolist()]
-    listed = " and ".join(f"{samples.corr_names[k]} {100 * factor[k]:+.2g} %" for k in known)
+    listed = " and ".join(f"{samples.corr_names[k]} {plain(100 * factor[k], sign=True)} %" for k in known)
     return (
         f"The correlations differ from the model: {listed}.",
         'Fit the ratio of the gains of the feeds ([gain] with feeds = "ratio"), or the polarisation.',
@@ -181,9 +181,9 @@ def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tu
         to_utc(float(samples.times[min(i * length + length // 2, len(samples.times) - 1)]))
         for i in (low, high)
     ]
+    first, last = (plain(100 * factor[i], sign=True) for i in (low, high))
     return (
-        f"The flux changes with time: it is {100 * factor[low]:+.2g} % off the model at {when[0]} and "
-        f"{100 * factor[high]:+.2g} % at {when[1]}.",
+        f"The flux changes with time: it is {first} % off the model at {when[0]} and {last} % at {when[1]}.",
         "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in "
         "[gain].",
     )
@@ -196,6 +196,6 @@ def _channel_texts(samples: Samples, cell: Index, factor: Array) -> tuple[str, s
     freq = float(samples.freq[np.argmax(cell == worst)])
     return (
         f"The spectrum of the data differs from that of the model, most at {frequency_text(freq)} "
-        f"({100 * factor[worst]:+.2g} %).",
+        f"({plain(100 * factor[worst], sign=True)} %).",
         "Give the source another spectrum, or calibrate the bandpass with `biro solve`.",
     )

@@ -9,6 +9,7 @@ from functools import partial
 
 import numpy as np
 
+from biro.formatting import plain
 from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
@@ -302,10 +303,6 @@ def _size(parts: Array, weight: Array, wanted: Parts) -> str:
             continue
         total = max(float(each.sum()), 1e-300)
         size = float(value[0, 0]) if value.size == 1 else math.sqrt(float(np.sum(each * value**2)) / total)
-        sign = "+" if value.size == 1 else ""
-        texts.append(
-            f"phase {math.degrees(size):{sign}.2g} deg"
-            if is_phase
-            else f"amplitude {100 * math.expm1(size):{sign}.2g} %"
-        )
+        shown = plain(math.degrees(size) if is_phase else 100 * math.expm1(size), sign=value.size == 1)
+        texts.append(f"phase {shown} deg" if is_phase else f"amplitude {shown} %")
     return ", ".join(texts)

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from scipy.special import gammaln
 
-from biro.formatting import first_few
+from biro.formatting import first_few, plain
 from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
@@ -126,8 +126,8 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
         at = int(np.argmax(place == group))
         gain = 1.0 + factor[group]
         texts.append(
-            f"{_ends(samples, at)} (amplitude {100 * (abs(gain) - 1):+.2g} %, "
-            f"phase {np.degrees(np.angle(gain)):+.2g} deg)"
+            f"{_ends(samples, at)} (amplitude {plain(100 * (abs(gain) - 1), sign=True)} %, "
+            f"phase {plain(np.degrees(np.angle(gain)), sign=True)} deg)"
         )
     word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
     return (
