@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -33,7 +32,7 @@ from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
 from biro.progress import bar
 from biro.target.checked import Target
-from biro.target.protocol import DifferentiableLikelihood, Watch
+from biro.target.protocol import DifferentiableLikelihood, Watch, doubts_of_maximum
 
 log = logging.getLogger(__name__)
 
@@ -419,7 +418,6 @@ def _maximise(
     rest = climbs.rest
     theta = rest.laplace.theta
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
-    doubts: Sequence[str] = getattr(likelihood, "doubts_of_maximum", list)()
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(
         columns=target.columns,
@@ -443,7 +441,7 @@ def _maximise(
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=diagnosis.fits,
-        remarks=(*diagnosis.warnings, *doubts),
+        remarks=(*diagnosis.warnings, *doubts_of_maximum(likelihood)),
         error_factor=diagnosis.error_factor,
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)

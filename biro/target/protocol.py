@@ -184,6 +184,21 @@ class StartingLikelihood(DifferentiableLikelihood, Protocol):
         """Points near the maximum; none where there is no way to find them."""
 
 
+class BiasedMaximum(DifferentiableLikelihood, Protocol):
+    """A likelihood that knows what the maximum of its posterior is biased in."""
+
+    def doubts_of_maximum(self) -> Sequence[str]:
+        """What the maximum is biased in, though samples are not: a line each."""
+
+
+class TreatingGains(SampledLikelihood, Protocol):
+    """A likelihood that treats gains in one of several ways."""
+
+    @property
+    def gains(self) -> str:
+        """How: "sample", "closures", "marginalise" or "solve"."""
+
+
 class GainSolvingLikelihood(DifferentiableLikelihood, Protocol):
     """A likelihood that finds the gains among its parameters, given all others."""
 
@@ -292,6 +307,18 @@ def starts_offered_by(likelihood: DifferentiableLikelihood, seed: int) -> Starts
     if not hasattr(likelihood, "start_points"):
         return Starts(np.empty((0, likelihood.n_param)))
     return cast("StartingLikelihood", likelihood).start_points(seed)
+
+
+def doubts_of_maximum(likelihood: DifferentiableLikelihood) -> Sequence[str]:
+    """What the maximum of a posterior is biased in, as far as its likelihood knows."""
+    if not hasattr(likelihood, "doubts_of_maximum"):
+        return ()
+    return cast("BiasedMaximum", likelihood).doubts_of_maximum()
+
+
+def treatment_of_gains(likelihood: SampledLikelihood) -> str:
+    """How a likelihood treats gains; "sample" where it does not say."""
+    return cast("TreatingGains", likelihood).gains if hasattr(likelihood, "gains") else "sample"
 
 
 def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:

@@ -45,6 +45,7 @@ def test_the_climb_begins_at_the_maximum_of_closures(data: biro.Observation) -> 
     assert (np.abs(offered - found.best_fit) / found.error)[:, is_place].max() < 5.0
     assert found.n_start <= len(offered) + 2
     assert found.n_search == 0
+    assert found.missed_mass == 0.0  # of the posterior of closures, which has one maximum
     assert np.abs(offered - found.best_fit)[:, ~is_place].min() < 5.0 * found.error[~is_place].max()
 
 

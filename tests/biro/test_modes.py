@@ -354,3 +354,23 @@ def test_a_curvature_without_an_inverse_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("biro.maximum.laplace.np.linalg.eigh", gives_up)
     with pytest.raises(LikelihoodError, match=r"cannot be inverted \(Eigenvalues did not converge\)"):
         biro.maximise(two_peaks([[-1.2, 0.3]], [0.0]), seed=1)
+
+
+def test_climbs_that_were_given_up_are_no_missing_modes() -> None:
+    """A bent ridge in ten dimensions has one maximum: ends of climbs that go on are all there."""
+
+    def value_and_slope(theta):
+        # ln L = -(x / 0.5)^2 / 2 - sum (y_i - x^2)^2 / (2 0.02^2): a ridge of 200 sigma in length.
+        x, away = theta[:, 0], theta[:, 1:] - theta[:, :1] ** 2
+        value = -2.0 * x**2 - 0.5 * (away**2).sum(axis=1) / 0.02**2
+        slope = np.concatenate(
+            [(-4.0 * x + 2.0 * x * away.sum(axis=1) / 0.02**2)[:, None], -away / 0.02**2], axis=1
+        )
+        return value, slope
+
+    likelihood = Analytic([Flat(-3, 3, name) for name in "xabcdefghi"], value_and_slope)
+    found = biro.maximise(likelihood, seed=1)
+    assert found.particles is not None
+    assert len(found.modes) == 1
+    assert found.missed_mass == 0.0
+    assert np.abs(found.best_fit).max() < 0.01  # 0.02 sigma of x: a last step adds less than 1e-6
