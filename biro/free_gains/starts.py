@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from biro.errors import BiroError
 from biro.maximum.maximum import maximise
 from biro.observation.observation import Observation
-from biro.target.protocol import DifferentiableLikelihood
+from biro.target.protocol import DifferentiableLikelihood, Starts
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -47,8 +47,8 @@ def _quiet() -> Iterator[None]:
         search.setLevel(level)
 
 
-def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed: int) -> Array:
-    """Parameters of a likelihood with gains, (n_start, n_param), at the modes of closures.
+def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed: int) -> Starts:
+    """Parameters of a likelihood with gains at the modes of closures, found in the whole prior.
 
     Parameters
     ----------
@@ -60,15 +60,16 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
 
     Returns
     -------
-    float64 (n_start, n_param)
-        None at all where closures cannot be searched.
+    Starts
+        With the part of the posterior of closures in modes that were not found; none at all where closures
+        cannot be searched.
     """
     try:
         with _quiet():
             found = maximise(closures, seed=seed, watch=lambda best: None)
     except BiroError as error:
         log.info("gains: the climb does not begin at the maximum of closures: %s", error)
-        return np.empty((0, likelihood.n_param))
+        return Starts(np.empty((0, likelihood.n_param)))
     names = {name: i for i, name in enumerate(likelihood.parameter_names)}
     middle = likelihood.prior_transform(np.full(likelihood.n_param, 0.5))
     starts = []
@@ -81,7 +82,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
     log.info("gains: the climb begins at %d modes of closures (%s)", len(found.modes), found.agreement)
     wrapped = likelihood.model.wrap(np.array(starts))
     inside = wrapped[np.isfinite(likelihood.log_prior(wrapped))]
-    return np.unique(inside, axis=0)
+    return Starts(np.unique(inside, axis=0), searched=True, missed_mass=found.missed_mass)
 
 
 def _with_fluxes_of_data(likelihood: DifferentiableLikelihood, closures: Predicting, theta: Array) -> Array:

@@ -42,7 +42,7 @@ from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode, lines_of
 from biro.target.degeneracies import FLUX_SCALE
-from biro.target.protocol import InnerDraws
+from biro.target.protocol import InnerDraws, Starts
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.geometry import Form, Precision
@@ -397,19 +397,14 @@ class Likelihood(Residuals, Closing):
         moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
         return moved
 
-    def start_points(self, seed: int) -> Array:
-        """Where the climb to the maximum begins beside gains, (n_start, n_param), if there are any.
+    def start_points(self, seed: int) -> Starts:
+        """Where the climb to the maximum begins beside gains that theta lacks; none in other cases.
 
-        At the maximum of the closures of the same data and sky (`biro.free_gains.starts`).
+        It begins at the maxima of the closures of the same data and sky (`biro.free_gains.starts`).
         """
         if self._closures is None:
-            return np.empty((0, self.n_param))
+            return Starts(np.empty((0, self.n_param)))
         return gain_starts(self, self._closures, seed)
-
-    @property
-    def offers_starts(self) -> bool:
-        """Whether `start_points` has any: the search of the whole prior is that of closures then."""
-        return self._closures is not None
 
     @cached_property
     def _closures(self) -> Likelihood | None:
@@ -457,7 +452,8 @@ class Likelihood(Residuals, Closing):
         if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
-        data, models = self.independent(theta).partitions, self.predict(theta)
+        models = self.predict(theta)
+        data = self.independent(theta, models).partitions
         of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
         of_noise = self.doubts(theta) if self.model.noise_correlation is not None else []
         return [text for text in (*of_noise, self.undetermined, self.lone_gains, *of_data) if text]

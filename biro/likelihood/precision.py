@@ -120,7 +120,7 @@ def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Ascent, Laplace
     if not likelihood.n_param:
         raise BiroError("the model has no free parameters")
     ascent = Ascent(likelihood)
-    ends, _, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)))
+    ends, _, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)).theta)
     return ascent, newton(ascent, ends[0]).laplace
 
 

@@ -22,6 +22,8 @@ from biro.observation.observation import Observation
 from rime_kernels import Sources
 
 Array = NDArray[np.float64]
+Models = Sequence[NDArray[np.complexfloating]] | None
+"""Model visibilities (n_row, n_chan, n_corr), Jy, of each partition."""
 
 
 class Residuals(Density):
@@ -56,8 +58,9 @@ class Residuals(Density):
 
         Of large data some baselines and channels are taken, about a million visibilities in all.
         """
-        data, found = self.independent(theta).partitions, []
-        models, factors = self.residual_models(theta), self.noise_factor(theta)
+        every = self.predict(theta) if self._looks_at_all else None
+        models = self.residual_models(theta) if every is None else every
+        data, factors, found = self.independent(theta, every).partitions, self.noise_factor(theta), []
         sky = self._sky_batch(theta).sources()
         parts = zip(data, self._looked_at, models, factors, sky, strict=True)
         for part, (rows, channels), model, factor, sources in parts:
@@ -85,17 +88,18 @@ class Residuals(Density):
         parts = self.observation.partitions
         return not self.observation.is_held and sum(part.vis.size for part in parts) <= MAX_SAMPLES
 
-    def corrected(self, theta: ArrayLike) -> Observation:
+    def corrected(self, theta: ArrayLike, models: Models = None) -> Observation:
         """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
 
         With "closures", visibilities that no closures are made of have no weight. Where noise differs among
-        baselines, weights are those that it has at theta, but for `noise_factor`.
+        baselines, weights are those that it has at theta, but for `noise_factor`. `models` is what `predict`
+        gives for theta, where that is known.
         """
         if self.observation.is_held:  # which no gains are taken out of
             return self.observation
         if self._of_all_data is not self:
-            return self._of_all_data.corrected(theta)
-        return self._treatment.corrected(self.predict(theta), self._one(theta))
+            return self._of_all_data.corrected(theta, models)
+        return self._treatment.corrected(models or self.predict(theta), self._one(theta))
 
     def sigma(self, theta: ArrayLike, vis: Sequence[NDArray[np.complexfloating]]) -> list[Array]:
         """Noise of the real and of the imaginary part of data that are `vis` but for their noise, in Jy.
@@ -120,16 +124,16 @@ class Residuals(Density):
             return self._treatment.coloured(self._one(theta), drawn)
         return drawn
 
-    def independent(self, theta: ArrayLike) -> Observation:
+    def independent(self, theta: ArrayLike, models: Models = None) -> Observation:
         """The data as for `corrected`, for tests that take residuals as independent of one another.
 
         Where the model has noise that is correlated, they are V + z / sqrt(w), with the model visibilities V
-        and z what is left of the residuals without that correlation.
+        and z what is left of the residuals without that correlation. `models` is as for `corrected`.
         """
-        data = self.corrected(theta)
+        data = self.corrected(theta, models)
         if not isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
             return data
-        models, parts = self.predict(theta), []
+        models, parts = models or self.predict(theta), []
         white = self._treatment.whitened(self._one(theta), models)
         for part, model, z in zip(data.partitions, models, white, strict=True):
             root = np.sqrt(part.weight, dtype=np.float64)

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from biro.formatting import first_few
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
-from biro.target.degeneracies import degeneracy
+from biro.target.degeneracies import PLACES, POSITION, degeneracy
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -35,6 +35,7 @@ Roundings of 189 parameters are 1e-15, and the weakest combination that they det
 _SMALL = 0.03
 """Parts of a combination that are smaller than this times its largest are not named."""
 _TRIES = 100
+_NOT_OF_SKY = ("gain.", "leakage.", "feeds.", "pointing.", "noise.", "beam.", "ionosphere.")
 
 
 class Informed(Protocol):
@@ -46,6 +47,8 @@ class Informed(Protocol):
     def parameter_names(self) -> Sequence[str]: ...
     @property
     def n_vis(self) -> NDArray[np.int64]: ...
+    @property
+    def gains(self) -> str: ...
     def fisher(self, theta: Array) -> Array: ...
 
 
@@ -70,12 +73,16 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
     if theta is None:
         return ""
     information = likelihood.fisher(theta)[np.ix_(looked, looked)]
-    found = null_directions(information, _scales(model)[looked])
+    scale = _scales(model)[looked]
+    found = null_directions(information, scale)
+    place = nearly_open_position(information, scale, names)
     if beside is not None:
         found = _with_any(found, np.isin(names, beside))
-    if not len(found):
+    named = _named(found, names, closures=likelihood.gains == "closures") if len(found) else []
+    if place and not any(text.startswith(POSITION) for text in named):
+        named.append(f"{POSITION}: {first_few(place)}")
+    if not named:
         return ""
-    named = _named(found, names, closures=getattr(likelihood, "gains", "") == "closures")
     return (
         f"The data do not fix {first_few(named, '; ')}; only the priors do. "
         "To pin one down, fix or tie one of its parameters (a flux density, an amplitude or a phase of one "
@@ -122,6 +129,40 @@ def null_directions(information: Array, scale: Array) -> Array:
     # A basis in which each direction alone has one parameter, which shows directions that part.
     first = qr(found, mode="r", pivoting=True)[1][: len(found)]
     return np.asarray(np.linalg.solve(found[:, first], found), np.float64)
+
+
+def nearly_open_position(information: Array, scale: Array, names: Sequence[str]) -> list[str]:
+    """The coordinates of all sources, if their common change is known worse from the data than from priors.
+
+    Phases of gains make up for nearly all of it, but for what changes within a segment (physics: section 6):
+    an error from the data alone, all else free, that is longer than the prior is wide leaves it to the prior.
+
+    Parameters
+    ----------
+    information : float64 (n_param, n_param)
+    scale : float64 (n_param,)
+        Widths of the priors.
+    names : sequence of str
+    """
+    if not any(name.startswith("gain.") and "phase" in name for name in names):
+        return []
+    shifts: dict[str, list[int]] = {}
+    for i, name in enumerate(names):
+        kind = name.rsplit(".", 1)[-1]
+        if kind in PLACES and not name.startswith(_NOT_OF_SKY):
+            shifts.setdefault(kind, []).append(i)
+    # One coordinate for each common change, and all parameters that are no places.
+    every = [
+        *shifts.values(),
+        *([i] for i in range(len(names)) if not any(i in of for of in shifts.values())),
+    ]
+    to = np.array([np.isin(np.arange(len(names)), of) for of in every], np.float64)
+    together = to @ information @ to.T
+    by = 1.0 / np.sqrt(np.maximum(np.diag(together), np.finfo(float).tiny))
+    inverse = np.linalg.pinv(together * np.outer(by, by), rcond=_NULL, hermitian=True)
+    error = by * np.sqrt(np.maximum(np.diag(inverse), 0.0))
+    pairs = zip(shifts.values(), error, strict=False)
+    return [names[i] for of, sigma in pairs if sigma > scale[of].max() for i in of]
 
 
 def _with_any(directions: Array, wanted: NDArray[np.bool_]) -> Array:

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent, wrapped_difference
-from biro.maximum.differences import sigmas, step_lengths
-from biro.maximum.saddles import NEGATIVE, curvature_modes
+from biro.maximum.differences import ERROR, sigmas, step_lengths
+from biro.maximum.saddles import curvature_modes
 from biro.target.batching import BatchingPool, ask
 
 Array = NDArray[np.float64]
@@ -151,7 +151,7 @@ def _whitening(ascent: Ascent, y: Array, curvature: Array) -> Array:
     Where that is no more than an error of differences, they are as long as for parameters by themselves.
     """
     _, scale, values, vectors = curvature_modes(curvature, np.zeros(y.size, np.int64), ascent.width)
-    known = np.abs(values) > NEGATIVE[ascent.likelihood.precision]
+    known = np.abs(values) > ERROR[ascent.likelihood.precision]
     return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.where(known, np.abs(values), 1.0))
 
 

@@ -60,8 +60,12 @@ class Climbs:
         """Whether half of the climbs or more ended elsewhere."""
         return self.n_climb > 1 and 2 * self.found.n_agree <= self.n_climb
 
-    def add(self, starts: Array) -> int:
-        """Climb from more starts; how many of these climbs ended at no maximum that was known before."""
+    def add(self, starts: Array) -> float:
+        """Climb from more starts; the part of these climbs that ended at no maximum known before.
+
+        Of climbs that went on to their end, or stand for others: a climb that was given up, since others were
+        higher or went on in its place, says nothing of a maximum.
+        """
         before = self.found.modes
         ends, values, votes = climb(self._ascent, starts)
         self.n_start += len(starts)
@@ -70,8 +74,8 @@ class Climbs:
         self.ends, self.values = np.concatenate([self.ends, ends]), np.concatenate([self.values, values])
         self.votes = np.concatenate([self.votes, votes])
         self._compare()
-        known = [self._is_among(end, value, before) for end, value in zip(ends, values, strict=True)]
-        return len(starts) - int(votes[known].sum())
+        new = [not self._is_among(end, value, before) for end, value in zip(ends, values, strict=True)]
+        return float(votes[new].sum() / votes.sum()) if len(ends) else 1.0
 
     def _is_among(self, theta: Array, value: float, modes: Sequence[Mode]) -> bool:
         return any(mode.is_at(theta, value, self._ascent.period) for mode in modes)

@@ -15,6 +15,14 @@ Gradient = Callable[[Array], Array]
 _ROUNDS = 5
 _STEP = {"double": 0.02, "single": 0.3}
 """Length of a step of differences, in standard deviations of the parameter while the others are fixed."""
+ERROR = {"double": 1e-6, "single": 1e-3}
+"""Of a curvature by differences along single parameters, over that of the parameters alone."""
+_WEAK, _WEAK_STEP, _SURE = 1e-4, 0.3, 0.3
+"""Curvature, over that of parameters alone, below which it is measured along a combination; steps for that,
+in standard deviations of the combination if parameters were independent; and what is left, over what the
+steps differ by, at least."""
+_ROUNDING = 1e-15
+"""Of a curvature along a combination, times the largest parameter over its own standard deviation."""
 
 
 def step_lengths(
@@ -113,6 +121,47 @@ def curvature_by_steps(
         step = step_lengths(gradient, theta, low, high, guess, precision, again)
         slopes[again] = falls(gradient, theta, low, high, step, again)
     return 0.5 * (slopes + slopes.T), step
+
+
+def with_weak_modes(
+    gradient: Gradient, theta: Array, low: Array, high: Array, matrix: Array, precision: Precision
+) -> Array:
+    """The curvature P, float64 (n_param, n_param), measured along combinations that data hardly determine.
+
+    Differences along single parameters have an error of some 1e-6 of their own curvature. A combination along
+    which many parameters make up for each other may have less: errors of it would be those of the
+    differences. Its curvature comes from differences along it, with two steps, extrapolated to none
+    (Richardson). It is 0 where the two steps differ by far more than what is left, as in a bent valley
+    without a slope, and where it is no more than roundings.
+    """
+    inner = np.flatnonzero((theta > low) & (theta < high) & (np.diag(matrix) > 0.0))
+    if precision != "double" or not inner.size:
+        return matrix
+    scale = np.sqrt(np.diag(matrix)[inner])
+    values, vectors = np.linalg.eigh(matrix[np.ix_(inner, inner)] / np.outer(scale, scale))
+    weak = np.flatnonzero(np.abs(values) < _WEAK)
+    if not weak.size:
+        return matrix
+    along = np.zeros((weak.size, theta.size))
+    along[:, inner] = vectors[:, weak].T / scale
+    with np.errstate(divide="ignore"):  # a combination does not have all parameters
+        room = np.min(np.minimum(theta - low, high - theta)[inner] / np.abs(along[:, inner]), axis=1)
+    step = np.minimum(_WEAK_STEP, 0.4 * room)[:, None] * along
+    slopes = gradient(np.concatenate([theta + k * step for k in (1.0, -1.0, 2.0, -2.0)]))
+    up, down, far_up, far_down = slopes.reshape(4, weak.size, -1)[:, :, inner] / scale
+    length = np.linalg.norm(step[:, inner] * scale, axis=1)[:, None]
+    near, far = (down - up) / (2.0 * length) @ vectors, (far_down - far_up) / (4.0 * length) @ vectors
+    rows, at = (4.0 * near - far) / 3.0, np.arange(weak.size)
+    rounding = _ROUNDING * float(np.abs(theta[inner] * scale).max())
+    sure = np.abs(rows[at, weak]) > np.maximum(_SURE * np.abs(rows - near)[at, weak], rounding)
+    modes, lost, known = np.diag(values), weak[~sure & (np.abs(values[weak]) < ERROR[precision])], weak[sure]
+    modes[known] = rows[sure]
+    modes[np.ix_(known, known)] = 0.5 * (rows[sure][:, known] + rows[sure][:, known].T)
+    modes[:, known] = modes[known].T
+    modes[lost], modes[:, lost] = 0.0, 0.0
+    found = matrix.copy()
+    found[np.ix_(inner, inner)] = vectors @ modes @ vectors.T * np.outer(scale, scale)
+    return found if np.isfinite(slopes).all() else matrix
 
 
 def falls(

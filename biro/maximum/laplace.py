@@ -37,8 +37,12 @@ Array = NDArray[np.float64]
 ONE_SIGMA = 0.682689492137086
 WIDER = 2.0
 """How much wider Student's t is than the normal distribution whose place it takes."""
-_NOISE = {"double": 1e-6, "single": 1e-3}
-"""Eigenvalues below this, of the curvature in units of its diagonal, are errors of the differences."""
+_NOISE = {"double": 1e-11, "single": 1e-3}
+"""Eigenvalues below this, of the curvature in units of its diagonal, are errors of the differences.
+
+In double precision those that are weak are measured by themselves (`differences.with_weak_modes`). What is
+left of one decides by its error: where that is longer than the prior is wide, data do not determine it.
+"""
 _SMALL = 0.05
 """A combination does not name parameters whose share is less than this fraction of the largest share."""
 _FLAT = 0.025

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -34,7 +33,7 @@ from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
 from biro.progress import bar
 from biro.target.checked import Target
-from biro.target.protocol import DifferentiableLikelihood, Watch
+from biro.target.protocol import DifferentiableLikelihood, Watch, doubts_of_maximum
 
 log = logging.getLogger(__name__)
 
@@ -430,16 +429,16 @@ def _maximise(
     explored = Explored()
     climbs: Climbs | SegmentClimb
     if many is not None:
-        climbs = SegmentClimb(ascent, many, first)
+        climbs = SegmentClimb(ascent, many, first.theta)
     else:
-        climbs = Climbs(ascent, target.columns, first)
-        # A likelihood that offers starts looked for them in the whole prior.
-        if np.ndim(starts) == 0 and not getattr(likelihood, "offers_starts", False):
-            explored = explore(target, ascent, climbs, len(first), seed, watch)
+        climbs = Climbs(ascent, target.columns, first.theta)
+        if first.searched:  # the likelihood looked for these starts in the whole prior
+            explored = Explored(first.missed_mass)
+        elif np.ndim(starts) == 0:
+            explored = explore(target, ascent, climbs, len(first.theta), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
-    doubts: Sequence[str] = getattr(likelihood, "doubts_of_maximum", list)()
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(
         columns=target.columns,
@@ -464,7 +463,7 @@ def _maximise(
         n_gradient=ascent.n_row,
         seed=int(seed),
         fits=diagnosis.fits,
-        remarks=(*diagnosis.warnings, *doubts),
+        remarks=(*diagnosis.warnings, *doubts_of_maximum(likelihood)),
         error_factor=diagnosis.error_factor,
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import MEMORY, climb_on
-from biro.maximum.differences import curvature, curvature_by_steps, step_lengths
+from biro.maximum.differences import curvature, curvature_by_steps, step_lengths, with_weak_modes
 from biro.maximum.laplace import Laplace
 from biro.maximum.saddles import curvature_modes, explore_around
 from biro.maximum.segments.laplace import SegmentLaplace
@@ -141,10 +141,11 @@ class _CurvatureNear:
         of, box = ascent.gradient, (ascent.low, ascent.high)
         if ascent.step is None:
             self._step = step_lengths(of, theta, *box, self._step, precision)
-            return curvature(of, theta, *box, self._step)
+            matrix = curvature(of, theta, *box, self._step)
+            return with_weak_modes(of, theta, *box, matrix, precision)
         first = 1e-4 * ascent.width
         matrix, ascent.step = curvature_by_steps(of, theta, *box, ascent.step, first, precision)
-        return matrix
+        return with_weak_modes(of, theta, *box, matrix, precision)
 
 
 def _distance(theta: Array, other: Array, matrix: Array) -> float:

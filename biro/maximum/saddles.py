@@ -11,11 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.maximum.ascent import Ascent
+from biro.maximum.differences import ERROR
 from biro.maximum.stationary_point import StationaryPoint
 
 Array = NDArray[np.float64]
-NEGATIVE = {"double": 1e-6, "single": 1e-3}
-"""Negative curvature, over that of the parameters alone, that is more than the error of differences."""
 LENGTHS = 2.0 ** np.arange(-1, 7)
 """Of steps along a direction of negative curvature, in units of 1 / sqrt(|curvature|)."""
 FRACTIONS = 0.5 ** np.arange(1, 9)
@@ -46,7 +45,7 @@ def _steps_off_saddle(ascent: Ascent, point: StationaryPoint) -> list[Array]:
     """Steps both ways along each direction of negative curvature, float64 (n_length, n_param) each."""
     free, scale, values, vectors = curvature_modes(point.curvature, point.side, ascent.width)
     lengths, steps = np.concatenate([LENGTHS, -LENGTHS]), []
-    for k in np.flatnonzero(values < -NEGATIVE[ascent.likelihood.precision]):
+    for k in np.flatnonzero(values < -ERROR[ascent.likelihood.precision]):
         direction = np.zeros(point.theta.size)
         direction[free] = vectors[:, k] / scale / np.sqrt(-values[k])
         steps.append(lengths[:, None] * direction)

@@ -9,7 +9,13 @@ from biro.errors import InputError, LikelihoodError
 from biro.maximum.ascent import BATCH, Ascent
 from biro.maximum.search import EDGE
 from biro.target.checked import Target
-from biro.target.protocol import DifferentiableLikelihood, n_data_of, solves_gains
+from biro.target.protocol import (
+    DifferentiableLikelihood,
+    Starts,
+    n_data_of,
+    solves_gains,
+    starts_offered_by,
+)
 
 Array = NDArray[np.float64]
 N_BESIDE = 2
@@ -18,8 +24,8 @@ N_SCREEN, N_SOLVED = 64, 4
 """Points of the prior for each start, and where gains are solved for beside each point."""
 
 
-def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Array:
-    """Where to begin, theta (n_start, n_param).
+def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Starts:
+    """Where to begin: points that a likelihood offers, and others beside them, or points of the user.
 
     Parameters
     ----------
@@ -38,8 +44,9 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
         if starts < 1:
             raise InputError(f"starts must be at least 1, got {starts}")
         offered = _offered(likelihood, rng)
-        n_draw = min(int(starts), N_BESIDE) if len(offered) else int(starts)
-        return np.concatenate([offered, _covering(likelihood, n_draw, rng)])
+        n_draw = min(int(starts), N_BESIDE) if offered.searched else int(starts)
+        drawn = _covering(likelihood, n_draw, rng)
+        return offered._replace(theta=np.concatenate([offered.theta, drawn]))
     theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
     if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
         raise InputError(
@@ -48,17 +55,17 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     outside = ~np.isfinite(likelihood.log_prior(theta))
     if outside.any():
         raise InputError(_outside(likelihood, theta[int(np.argmax(outside))]))
-    return theta
+    return Starts(theta)
 
 
-def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> Array:
-    """Points (n_point, n_param) at which a likelihood expects its maximum, with fitted noise factors."""
-    nothing = np.empty((0, likelihood.n_param))
-    theta: Array = getattr(likelihood, "start_points", lambda seed: nothing)(int(rng.integers(2**31)))
-    if not len(theta):
-        return nothing
-    theta = with_best_noise(likelihood, theta)
-    return theta[np.isfinite(likelihood.log_posterior(theta))]
+def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> Starts:
+    """Points at which a likelihood expects its maximum, with fitted noise factors; none of most."""
+    offered = starts_offered_by(likelihood, int(rng.integers(2**31)))
+    if not len(offered.theta):
+        return Starts(offered.theta)
+    theta = with_best_noise(likelihood, offered.theta)
+    theta = theta[np.isfinite(likelihood.log_posterior(theta))]
+    return offered._replace(theta=theta) if len(theta) else Starts(theta)
 
 
 def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, cast
+from typing import NamedTuple, Protocol, cast
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -25,7 +25,6 @@ from biro.models.quantities.parameter import Column, Parameter
 Array = NDArray[np.float64]
 OF_CLOSURES = ("missing source", "missing extended source", "missing polarised source", "source of the model")
 """Kinds of misfit that residuals beside solved gains show as well."""
-_FOUND: WeakKeyDictionary[object, tuple[bytes, tuple[Finding, ...]]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -102,21 +101,54 @@ def diagnose(
     conflicts = _conflicts(likelihood, theta, mean, sd, columns)
     if not hasattr(likelihood, "chi2"):
         return Diagnosis(warnings=tuple(conflicts))
-    known = cast(FittedLikelihood, likelihood)
-    fits, remarks = fits_at(known, theta), _remarks(likelihood, theta)
+    seen = _seen_at(likelihood, theta)
     if not hasattr(likelihood, "residual_data"):
-        return Diagnosis(tuple(fits), (*conflicts, *lines_of(fits, (), remarks)))
-    shown = cast(ResidualLikelihood, likelihood)
-    data = shown.residual_data(theta)
+        return Diagnosis(seen.fits, (*conflicts, *lines_of(seen.fits, (), seen.remarks)))
+    of_others = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
+    factor = seen.of_copies * of_others
+    said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
+    otherwise = _otherwise(seen.faults, conflicts)
+    lines = lines_of(seen.fits, seen.findings, seen.remarks, said, otherwise=otherwise)
+    return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
+
+
+class _Seen(NamedTuple):
+    """What a diagnosis finds at one theta, whatever the posterior about it; see `Diagnosis`.
+
+    `of_copies` is by how much copies of rows make errors too small.
+    """
+
+    fits: tuple[PartitionFit, ...]
+    remarks: tuple[str, ...]
+    findings: tuple[Finding, ...] = ()
+    faults: tuple[str, ...] = ()
+    of_copies: float = 1.0
+
+
+_SEEN: WeakKeyDictionary[object, tuple[bytes, _Seen]] = WeakKeyDictionary()
+
+
+def _seen_at(likelihood: object, theta: Array) -> _Seen:
+    """What is seen at theta. It is kept for each likelihood: a sampler may end at the maximum it began at."""
+    if not hasattr(likelihood, "residual_data"):
+        return _looked_for(likelihood, theta)
+    key, (last, seen) = theta.tobytes(), _SEEN.get(likelihood, (b"", _Seen((), ())))
+    if key != last:
+        seen = _looked_for(likelihood, theta)
+        _SEEN[likelihood] = key, seen
+    return seen
+
+
+def _looked_for(likelihood: object, theta: Array) -> _Seen:
+    fits, remarks = fits_at(cast(FittedLikelihood, likelihood), theta), _remarks(likelihood, theta)
+    if not hasattr(likelihood, "residual_data"):
+        return _Seen(tuple(fits), tuple(remarks))
+    data = cast(ResidualLikelihood, likelihood).residual_data(theta)
     faults = fault_lines(data)
     data, of_copies = without_copies(data)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
-    of_others = _total(shown, data, fits, findings, remarks, theta, sd)
-    factor = of_copies * of_others
-    said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
-    lines = lines_of(fits, findings, remarks, said, otherwise=_otherwise(faults, conflicts))
-    return Diagnosis(tuple(fits), (*faults, *conflicts, *lines), tuple(findings), factor)
+    return _Seen(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies)
 
 
 def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:
@@ -200,17 +232,10 @@ def _findings(
     data: Sequence[ResidualData],
     fits: Sequence[PartitionFit],
 ) -> list[Finding]:
-    """Kinds of misfit that are certain.
-
-    What was found last of a likelihood is kept: a sampler that
-    begins at the maximum ends there, too.
-    """
+    """Kinds of misfit that are certain."""
     used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
     if not used:
         return []
-    key, (last, known) = theta.tobytes(), _FOUND.get(likelihood, (b"", ()))
-    if key == last:
-        return list(known)
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
     has_tails = any(fit.has_tails for fit in fits)
     if has_tails:
@@ -223,25 +248,17 @@ def _findings(
         found = [each for each in found if each.kind in OF_CLOSURES]
     if has_tails:  # such noise has places that scatter more
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
-    _FOUND[likelihood] = key, tuple(found)
     return found
 
 
-def _total(
-    likelihood: ResidualLikelihood,
-    data: Sequence[ResidualData],
-    fits: Sequence[PartitionFit],
-    findings: Sequence[Finding],
-    remarks: Sequence[str],
-    theta: Array,
-    sd: Array,
-) -> float:
+def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array) -> float:
     """By how much errors are too small in all, where something is wrong with them; else 1.
 
     The correlation of residuals and their size contain all factors at once. Where that is not measured,
     those that tests of the residuals state are multiplied; of duplicated rows and correlation in time the
     larger counts.
     """
+    fits, findings, remarks = seen.fits, seen.findings, seen.remarks
     of_time = [f.error_factor for f in findings if f.kind in ("correlated in time", "duplicated rows")]
     others = [f.error_factor for f in findings if f.kind in ("correlated in frequency", "correlated hands")]
     product = max(of_time, default=1.0) * math.prod(others)
@@ -255,6 +272,7 @@ def _total(
     if not any(fit.n_closure or fit.has_tails for fit in fits):
         box = getattr(getattr(likelihood, "model", None), "box", None)
         if box is not None:
+            data, _ = without_copies(likelihood.residual_data(theta))
             measured = error_factor(data, likelihood.residual_models, theta, sd, box)
     return float(np.nanmax([1.0, product, measured]))
 

@@ -40,7 +40,7 @@ from biro.samplers.options import (
 )
 from biro.samplers.polish import with_peak
 from biro.target.checked import Target
-from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, integrates
+from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, integrates, treatment_of_gains
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +149,7 @@ def _target(
     likelihood: RecordedLikelihood, sampler: str, options: Mapping[str, object]
 ) -> tuple[Target, Options]:
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
-    if getattr(likelihood, "gains", "") == "solve" and sampler != "none":
+    if treatment_of_gains(likelihood) == "solve" and sampler != "none":
         raise InputError(
             f'gains="solve" is a profile likelihood, not one for sampler {sampler!r}: it has a maximum '
             '(biro.maximise, or sampler "none") but no evidence; use gains="marginalise"'
@@ -261,10 +261,10 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
         posterior = with_peak(target, _run_sampler(target, options, context))
         posterior = with_integral(posterior, likelihood)
         doubts = likelihood.doubts(posterior.best_fit) if integrates(likelihood) else []
-        if isinstance(options, MaximumOptions) and getattr(likelihood, "gains", "") != "marginalise":
+        if isinstance(options, MaximumOptions) and treatment_of_gains(likelihood) != "marginalise":
             doubts = [*doubts, *_doubts_of_maximum(posterior.names)]
         posterior = restored(posterior, likelihood)
-    if getattr(likelihood, "gains", "") == "solve":
+    if treatment_of_gains(likelihood) == "solve":
         posterior = replace(posterior, log_evidence=None, log_evidence_err=None)
     whole = full_of(likelihood)
     found = diagnose(whole, posterior.best_fit, *mean_and_sd(posterior), posterior.columns)

@@ -15,7 +15,7 @@ BETWEEN_PHASE = "the common phase between the feeds (R-L or X-Y: polarisation an
 BETWEEN_AMPLITUDE = "the common amplitude between the feeds (Stokes V x gains)"
 POSITION = "the position of the whole sky (phase gains x positions)"
 _FLUXES = ("I", "flux")
-_PLACES = ("east", "north", "ra", "dec", "l", "m")
+PLACES = ("east", "north", "ra", "dec", "l", "m")
 
 
 def degeneracy(names: Sequence[str], *, closures: bool = False) -> str:
@@ -39,6 +39,6 @@ def degeneracy(names: Sequence[str], *, closures: bool = False) -> str:
         return BETWEEN_PHASE
     if "V" in sky:
         return BETWEEN_AMPLITUDE
-    if sky & set(_PLACES):
+    if sky & set(PLACES):
         return POSITION
     return PHASE if not sky and any("phase" in kind for kind in gains) else ""

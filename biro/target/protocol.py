@@ -160,6 +160,45 @@ class SegmentedModel(DifferentiableModel, Protocol):
         """Derivatives of the log prior density, float64 (n_batch, n_param); NaN outside."""
 
 
+class Starts(NamedTuple):
+    """Points from which a climb to the maximum begins.
+
+    Attributes
+    ----------
+    theta : float64 (n_start, n_param)
+    searched : bool
+        Whether the likelihood itself looked for them in the whole prior.
+    missed_mass : float or None
+        Estimated part of the posterior in modes that this search has not found; None where it is not known.
+    """
+
+    theta: Array
+    searched: bool = False
+    missed_mass: float | None = None
+
+
+class StartingLikelihood(DifferentiableLikelihood, Protocol):
+    """A likelihood that knows where its maximum may be."""
+
+    def start_points(self, seed: int) -> Starts:
+        """Points near the maximum; none where there is no way to find them."""
+
+
+class BiasedMaximum(DifferentiableLikelihood, Protocol):
+    """A likelihood that knows what the maximum of its posterior is biased in."""
+
+    def doubts_of_maximum(self) -> Sequence[str]:
+        """What the maximum is biased in, though samples are not: a line each."""
+
+
+class TreatingGains(SampledLikelihood, Protocol):
+    """A likelihood that treats gains in one of several ways."""
+
+    @property
+    def gains(self) -> str:
+        """How: "sample", "closures", "marginalise" or "solve"."""
+
+
 class GainSolvingLikelihood(DifferentiableLikelihood, Protocol):
     """A likelihood that finds the gains among its parameters, given all others."""
 
@@ -261,6 +300,25 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
     """
     n_data: NDArray[np.int64] = getattr(likelihood, "n_data", 2 * likelihood.n_vis)
     return n_data
+
+
+def starts_offered_by(likelihood: DifferentiableLikelihood, seed: int) -> Starts:
+    """The points that a likelihood offers to begin at; none of most."""
+    if not hasattr(likelihood, "start_points"):
+        return Starts(np.empty((0, likelihood.n_param)))
+    return cast("StartingLikelihood", likelihood).start_points(seed)
+
+
+def doubts_of_maximum(likelihood: DifferentiableLikelihood) -> Sequence[str]:
+    """What the maximum of a posterior is biased in, as far as its likelihood knows."""
+    if not hasattr(likelihood, "doubts_of_maximum"):
+        return ()
+    return cast("BiasedMaximum", likelihood).doubts_of_maximum()
+
+
+def treatment_of_gains(likelihood: SampledLikelihood) -> str:
+    """How a likelihood treats gains; "sample" where it does not say."""
+    return cast("TreatingGains", likelihood).gains if hasattr(likelihood, "gains") else "sample"
 
 
 def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:

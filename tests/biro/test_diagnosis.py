@@ -248,3 +248,20 @@ def test_sound_fits_carry_no_line() -> None:
         fixed = "factor = 1" if seed % 2 else ""
         lines += biro.maximise(likelihood(observe(white(rng, *shape)), noise=fixed), seed=seed).warnings()
     assert lines == []
+
+
+def test_a_maximum_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sampler none has the diagnosis of its maximum; residuals of it are made from one prediction."""
+    calls = {"residual_data": 0, "remarks": 0, "predict": 0}
+    for name in calls:
+        original = getattr(biro.Likelihood, name)
+
+        def counted(self, theta, name=name, original=original):
+            calls[name] += 1
+            return original(self, theta)
+
+        monkeypatch.setattr(biro.Likelihood, name, counted)
+    like = likelihood(observe(white(np.random.default_rng(4))), noise="factor = 1")
+    posterior = biro.sample(like, "none", seed=1, progress=False)
+    assert posterior.fits
+    assert calls == {"residual_data": 1, "remarks": 1, "predict": 2}

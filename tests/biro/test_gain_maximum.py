@@ -39,12 +39,13 @@ def data() -> biro.Observation:
 def test_the_climb_begins_at_the_maximum_of_closures(data: biro.Observation) -> None:
     """Within 5 sigma of the end but for the flux scale, which amplitudes of 0.2 leave open; few gradients."""
     likelihood = biro.Likelihood(data, SKY, backend="cpu", gains="marginalise")
-    offered = likelihood.start_points(1)
+    offered = likelihood.start_points(1).theta
     found = biro.maximise(likelihood, seed=1)
     is_place = np.array([name in ("b.east", "b.north") for name in found.names])
     assert (np.abs(offered - found.best_fit) / found.error)[:, is_place].max() < 5.0
     assert found.n_start <= len(offered) + 2
     assert found.n_search == 0
+    assert found.missed_mass == 0.0  # of the posterior of closures, which has one maximum
     assert np.abs(offered - found.best_fit)[:, ~is_place].min() < 5.0 * found.error[~is_place].max()
 
 

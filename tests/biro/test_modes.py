@@ -14,7 +14,9 @@ from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, u
 
 import biro
 from biro.errors import LikelihoodError
+from biro.maximum.ascent import Ascent
 from biro.maximum.bridge import effective_of_modes, error_of_largest, errors_by_drift, evidence_of_mode
+from biro.maximum.climbs import Climbs
 from biro.posterior.pareto import smoothed
 from biro.samplers.nuts import NutsRun
 from biro.samplers.sampling import sample
@@ -354,3 +356,25 @@ def test_a_curvature_without_an_inverse_is_one_line(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("biro.maximum.laplace.np.linalg.eigh", gives_up)
     with pytest.raises(LikelihoodError, match=r"cannot be inverted \(Eigenvalues did not converge\)"):
         biro.maximise(two_peaks([[-1.2, 0.3]], [0.0]), seed=1)
+
+
+def test_climbs_that_were_given_up_are_at_no_new_maximum() -> None:
+    """A bent ridge in ten dimensions has one maximum, at 0: of climbs from draws none ends elsewhere."""
+    width = 0.003
+
+    def value_and_slope(theta):
+        # ln L = -(x / 0.5)^2 / 2 - sum (y_i - x^2)^2 / (2 width^2)
+        x, away = theta[:, 0], theta[:, 1:] - theta[:, :1] ** 2
+        value = -2.0 * x**2 - 0.5 * (away**2).sum(axis=1) / width**2
+        along = -4.0 * x + 2.0 * x * away.sum(axis=1) / width**2
+        return value, np.concatenate([along[:, None], -away / width**2], axis=1)
+
+    likelihood = Analytic([Flat(-3, 3, name) for name in "xabcdefghi"], value_and_slope)
+    rng = np.random.default_rng(1)
+    x = rng.normal(scale=0.5, size=(48, 1))
+    draws = np.concatenate([x, x**2 + width * rng.normal(size=(48, 9))], axis=1)
+    climbs = Climbs(Ascent(likelihood), Target(likelihood).columns, draws[:16])
+    assert climbs.add(draws[16:]) == 0.0
+    assert climbs.n_climb < 48  # some were given up
+    assert len(climbs.found.modes) == 1
+    assert np.abs(climbs.rest.laplace.theta).max() < 0.01  # 0.02 sigma of x

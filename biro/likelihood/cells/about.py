@@ -49,7 +49,7 @@ def highest(
     if segments is None:
         return about_maximum(likelihood) if start is None else (ascent, newton(ascent, start).laplace)
     rng = np.random.default_rng(0)
-    starts = starting_points(ascent, N_START, rng) if start is None else start[None]
+    starts = starting_points(ascent, N_START, rng).theta if start is None else start[None]
     return ascent, SegmentClimb(ascent, segments, starts).rest.laplace
 
 

@@ -180,7 +180,10 @@ def refuse(likelihood: Compared) -> None:
     if model.model.noise.distribution != "gaussian":
         problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
     elif model.noise_terms is not None:
-        problem = "noise as one factor of all baselines, without a systematic error"
+        problem = (
+            "noise as one factor of all baselines: take systematic, additive and factors of antennas out of "
+            "[noise], which differ from one visibility to the next"
+        )
     elif model.noise_correlation is not None:
         problem = "samples of independent noise, not [noise] correlation"
     elif likelihood.gains == "closures":

@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.observation.partition import Partition
+from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.varied_noise.sums import density_slopes, log_density
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -74,6 +76,7 @@ class NoiseOfBaselines:
         self._first, self._second = terms.antenna[i][part.antenna1], terms.antenna[i][part.antenna2]
         self._systematic, self._additive = terms.systematic[row_class], terms.additive[row_class]
         self._follows, self._factor_of_all = terms.follows_model, terms.factor_of_all
+        self._n_used = int(np.count_nonzero(self._weight > 0))
         step = max(1, _BLOCK // max(1, flat[1]))
         self._blocks = [slice(k, k + step) for k in range(0, part.n_row, step)]
 
@@ -95,38 +98,34 @@ class NoiseOfBaselines:
 
         With degrees of freedom nu, -(nu/2 + 1) ln(1 + |D - V|^2 / (nu v)) stands for -|D - V|^2 / (2 v).
         """
-        parts, flat, total = self._parts(numbers, factor), model.reshape(self._data.shape), 0.0
-        for rows in self._blocks:
-            used, _, _, variance = self._variance(rows, parts, flat)
-            power = np.where(used, squared(flat[rows] - self._data[rows]), 0.0)
-            density = _log_density(power / variance, dof) - np.log(variance)
-            total += float(np.sum(density) - _LOG_2PI * used.sum())
-        return total
+        found = np.empty(len(self._data))
+        with CALL_LOCK:
+            log_density(*self._of_vis(model, numbers, factor), dof or 0.0, found)
+        return float(found.sum() - _LOG_2PI * self._n_used)
 
     def slopes(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
     ) -> Slopes:
         """The same with its derivatives."""
-        parts, flat = self._parts(numbers, factor), model.reshape(self._data.shape)
-        total = by_dof = 0.0
-        by_row = np.empty((len(flat), 3))
-        residual = np.empty(self._data.shape, np.complex128)
-        for rows in self._blocks:
-            used, inverse, power, variance = self._variance(rows, parts, flat)
-            difference = np.where(used, flat[rows] - self._data[rows], 0.0)
-            ratio = squared(difference) / variance
-            total += float(np.sum(_log_density(ratio, dof) - np.log(variance)) - _LOG_2PI * used.sum())
-            hold: Array | float = 1.0  # what a residual counts for
-            if dof is not None:
-                hold = (dof + 2.0) / (dof + ratio)
-                by_dof += 0.5 * float(np.sum(hold * ratio / dof - np.log1p(ratio / dof)))
-            by_variance = np.where(used, (0.5 * hold * ratio - 1.0) / variance, 0.0)
-            by_row[rows] = _moments(by_variance, inverse, power)
-            residual[rows] = difference * (hold * inverse / variance)
-            if self._follows:
-                residual[rows] -= 2.0 * parts[1, rows] * inverse * by_variance * flat[rows]
+        n_row = len(self._data)
+        found, by_row, residual = (
+            np.empty((n_row, 2)),
+            np.empty((n_row, 3)),
+            np.empty(self._data.shape, complex),
+        )
+        with CALL_LOCK:
+            density_slopes(*self._of_vis(model, numbers, factor), dof or 0.0, found, by_row, residual)
+        total, by_dof = found.sum(axis=0).tolist()
+        total -= _LOG_2PI * self._n_used
         by_number, by_factor = self.pulled(by_row, numbers, factor)
         return Slopes(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
+
+    def _of_vis(
+        self, model: NDArray[np.complexfloating], numbers: Array, factor: float
+    ) -> tuple[NDArray[np.complexfloating], NDArray[np.complexfloating], NDArray[np.floating], Array]:
+        """What loops over visibilities read: V, D, w, and the numbers of rows."""
+        of_row = np.ascontiguousarray(self._parts(numbers, factor)[..., 0])
+        return np.ascontiguousarray(model.reshape(self._data.shape)), self._data, self._weight, of_row
 
     def log_norm(self, model: Model, numbers: Array, factor: float) -> float:
         """-sum ln v - N ln(2 pi): ln L of data without residuals."""
@@ -273,11 +272,6 @@ class NoiseOfBaselines:
 
 
 _LOG_2PI = float(np.log(2.0 * np.pi))
-
-
-def _log_density(ratio: Array, dof: float | None) -> Array:
-    """ln of the density of |D - V|^2 / v over that at the centre: Gaussian, or Student's t."""
-    return -0.5 * ratio if dof is None else -(1.0 + 0.5 * dof) * np.log1p(ratio / dof)
 
 
 def squared(vis: NDArray[np.complexfloating]) -> Array:

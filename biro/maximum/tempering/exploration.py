@@ -133,7 +133,7 @@ def _by_climbs(
     for _ in range(_ROUNDS):
         if climbs.found.found_once <= COUNTS:
             break
-        climbs.add(starting_points(ascent, n_start, rng))
+        climbs.add(starting_points(ascent, n_start, rng).theta)
     return Explored(climbs.found.found_once, None, n_search)
 
 
@@ -193,9 +193,9 @@ def _by_particles(
         if known is not None:
             far = np.flatnonzero(_log_ratio(target, known, particles) - particles.log_evidence > _FAR_BELOW)
         n = min(_N_CLIMB, len(far))
-        n_new = climbs.add(particles.theta[rng.choice(far, n, replace=False)]) if n else 0
-        missed = len(far) / len(particles.theta) * n_new / max(n, 1)
-        if not n_new:
+        part_new = climbs.add(particles.theta[rng.choice(far, n, replace=False)]) if n else 0.0
+        missed = len(far) / len(particles.theta) * part_new
+        if not part_new:
             break
     if known is None:
         return missed, True

@@ -26,7 +26,7 @@ from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.prior import LogNormal, LogUniform
 from biro.samplers.coordinates.walls import ROOM
-from biro.target.protocol import DifferentiableLikelihood
+from biro.target.protocol import DifferentiableLikelihood, treatment_of_gains
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -194,7 +194,7 @@ class Forms:
         self._ordered = np.zeros(n, bool)
         self._ordered[likelihood.model.unconstrained.ordered] = True
         self._free = self._far_from_limits()
-        beside_gains = getattr(likelihood, "gains", "sample") != "sample" or any(map(is_gain, self._names))
+        beside_gains = treatment_of_gains(likelihood) != "sample" or any(map(is_gain, self._names))
         self._straighten(likelihood, walled=beside_gains)
         if beside_gains:
             self._take_logarithms(likelihood)

@@ -1,0 +1,1 @@
+"""Noise that differs among visibilities: sums over them and derivatives."""
