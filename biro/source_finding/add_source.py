@@ -84,7 +84,7 @@ def add_source(
         )
     sky = likelihood.sky
     residual, beams = _residual(likelihood, fitted.best_fit)
-    search = Search(residual, options, beams=beams, average=False)
+    search = Search(residual, options, beams=beams, of_residuals=True)
     found = search.at_peak(kind)
     if found is None:
         raise InputError("the residual image has no peak at which a positive source lowers chi2")

@@ -181,8 +181,8 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         search.reduced_chi2,
         search.coherence,
         _smearing_lines(search.data.smearing),
-        search.gain_error,
-        search.without_gains,
+        search.explained.gain_error,
+        search.explained.noise,
     )
 
 

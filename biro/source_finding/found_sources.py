@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
 from biro.models import Uniform
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
-from biro.source_finding.component import Kind
+from biro.source_finding.component import Component, Kind, n_param
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
     from biro.models import SkyModel
 
+Array = NDArray[np.float64]
 NOTABLE = 1.5
 """Coherence of residuals above which a line says so."""
 
@@ -193,6 +196,42 @@ class FoundSources(Tabular):
             "peak": vars(self.residual.peak),
             "reason": self.reason,
         }
+
+
+def described(components: Sequence[Component], sigma: Array, *, spectral: bool) -> tuple[FoundSource, ...]:
+    """Components as sources with names, the brightest first.
+
+    Parameters
+    ----------
+    components : sequence of Component
+    sigma : float64 (n_param,)
+        Errors of their parameters, one component after the other.
+    spectral : bool
+        Whether spectral indices were fitted.
+    """
+    sources, i = [], 0
+    for component in components:
+        n = n_param(component, spectral)
+        errors, i = sigma[i : i + n], i + n
+        emaj, emin, pa = component.shape
+        sources.append(
+            FoundSource(
+                name="",
+                kind=component.kind,
+                east=component.lm[0],
+                north=component.lm[1],
+                flux=component.flux,
+                flux_err=float(errors[0]),
+                position_err=float(np.hypot(errors[1], errors[2])),
+                emaj=emaj,
+                emin=emin,
+                pa=pa,
+                spectral_index=component.index,
+                spectral_index_err=float(errors[3]) if spectral else 0.0,
+            )
+        )
+    sources.sort(key=lambda source: -source.flux)
+    return tuple(replace(source, name=f"s{i}") for i, source in enumerate(sources, start=1))
 
 
 def _inside(prior: Uniform, value: float) -> float:

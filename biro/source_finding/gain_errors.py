@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.source_finding.gain_noise import Ends, GainNoise, Modes
 from biro.source_finding.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
@@ -17,11 +18,17 @@ LONGER = 4
 """Each length of time over which gains may be constant is so many times the one before."""
 MAX_WORK = 1 << 25
 """Numbers in the normal matrices of gains, times the antennas, at most."""
+PRIOR_INTERVALS = 4.0
+"""Intervals that the mean variance of all antennas counts for, where that of one antenna is estimated."""
+GAP = 3.0
+"""Times farther apart than so many times the median are of different scans."""
 _SD = np.concatenate([[0.0], np.logspace(-4.0, 1.0, 31)])
 """Standard deviations of gains that are tried, in units of the rms of residuals at unit visibility."""
+_ROUNDS = 5
+"""Rounds of the estimate of each antenna's variance."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explained:
     """Residuals of a model, taken for noise and errors of gains.
 
@@ -32,36 +39,18 @@ class Explained:
     noise : float
         Rms of what gains do not explain, in units of the noise that the weights state.
     gain_error : float
-        Rms of the real and of the imaginary part of an antenna's relative gain error.
+        Rms of the real and of the imaginary part of an antenna's relative gain error, over the antennas.
     left : tuple of complex128 (n,), Jy
         Residuals without the most probable errors of gains, in the order of the chunks.
+    modes : Modes
+        Of these errors.
     """
 
     minus_2_log: float
     noise: float
     gain_error: float
     left: tuple[Vis, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Modes:
-    """Eigenvectors of the normal matrices of the gains' real or imaginary parts in each interval.
-
-    Attributes
-    ----------
-    values : float64 (n_interval, n_antenna)
-    vectors : float64 (n_interval, n_antenna, n_antenna)
-    along : float64 (n_interval, n_antenna)
-        Gradients along the eigenvectors.
-    """
-
-    values: Array
-    vectors: Array
-    along: Array
-
-    def solution(self, k: float) -> Array:
-        """The most probable gain errors for k = t^2/s^2, float64 (n_interval, n_antenna)."""
-        return np.asarray(np.einsum("sij,sj->si", self.vectors, self.along * k / (1.0 + k * self.values)))
+    modes: Modes
 
 
 class GainErrors:
@@ -71,91 +60,205 @@ class GainErrors:
 
         r_pq = V_pq [(a_p + a_q) + i (phi_p - phi_q)] + noise,
 
-    with noise s/sqrt(w), and with a and phi normal of standard deviation t, independent for each antenna,
-    partition and interval of time. The integral over a and phi is
+    with noise s/sqrt(w), and with a and phi normal, independent for each antenna, partition and interval of
+    time. Their standard deviation is t d, where d depends on the antenna and differs for a and phi (`learn`).
+    In units of d, the integral over a and phi is
 
         -2 ln L = [chi2 - sum k g^2/(1 + k m)] / s^2 + sum ln(1 + k m) + 2N ln s^2,      k = t^2/s^2,
 
     with sums over the eigenvectors of the normal matrices of a and of phi, m their eigenvalues and g the
-    gradients along them. s, k and the length of the intervals take their best values. A source that the
+    gradients along them. What is of second order in the most probable errors is taken off r before. s, k and the length of the intervals take their best values. A source that the
     model lacks is not antenna-based, so that adding it raises L; what is added to describe errors of gains
     does not.
 
     Parameters
     ----------
     data : VisibilityData
+    any_at_all : bool
+        False: gains have no errors.
+
+    Attributes
+    ----------
+    names : int64 (n_antenna,)
+        Numbers of the antennas.
+    relative : float64 (2, n_antenna)
+        d of a and of phi, of mean square 1.
     """
 
-    def __init__(self, data: VisibilityData) -> None:
+    def __init__(self, data: VisibilityData, *, any_at_all: bool = True) -> None:
         chunks = data.chunks
-        first, second = (
-            np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in ("antenna1", "antenna2")
+        first, second, part, time, self._root = (
+            np.concatenate([getattr(chunk, name) for chunk in chunks])
+            for name in ("antenna1", "antenna2", "part", "time", "root")
         )
-        names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
-        self._n, self._n_vis = len(names), data.n_vis
-        self._first, self._second = np.split(both.ravel(), 2)
-        self._is_other = self._first != self._second
-        self._root = np.concatenate([chunk.root for chunk in chunks])
-        part = np.concatenate([chunk.part for chunk in chunks])
-        time = np.unique(np.concatenate([chunk.time for chunk in chunks]), return_inverse=True)[1].ravel()
-        self._intervals = list(_intervals(part, time, MAX_WORK // self._n**3))
+        self.names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
+        first, second = np.split(both.ravel(), 2)
+        self._ends = Ends(first, second, len(self.names), first != second)
+        self._n_vis, self._lengths = data.n_vis, [len(chunk.vis) for chunk in chunks]
+        self._times, slot = np.unique(time, return_inverse=True)
+        most = MAX_WORK // len(self.names) ** 3
+        self._intervals = list(_intervals(part, slot.ravel(), self._times, most))
+        self._sizes = _SD if any_at_all else _SD[:1]
+        self.forget()
+
+    def forget(self) -> None:
+        """Take errors as equally large in all antennas."""
+        self.relative = np.ones((2, len(self.names)))
 
     def __call__(self, residual: Sequence[Vis], model: Sequence[Vis]) -> Explained:
         """Residuals data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
         z, v = np.concatenate(residual) * self._root, np.concatenate(model) * self._root
-        slope, power = z * v.conj() * self._is_other, (v.real**2 + v.imag**2) * self._is_other
+        value, best = self._best(z, v, self._intervals)
+        if best.k > 0.0:
+            # Terms of second order belong to the model, once they are known from the first.
+            z = z - v * self._ends.product(best.index, best.errors)
+            value, best = self._best(z, v, [each for each in self._intervals if each.index is best.index])
+        left = z - v * (self._ends.turn(best.index, best.errors) - self._ends.product(best.index, best.errors))
         chi2 = float(np.vdot(z, z).real)
-        n, best = 2.0 * max(self._n_vis, 1), (np.inf, 0.0, 0)
-        solved = []
-        for i, interval in enumerate(self._intervals):
-            real = self._modes(interval, power, slope.real, 1.0)
-            imag = self._modes(interval, power, slope.imag, -1.0)
-            solved.append((real, imag))
-            m = np.concatenate([real.values, imag.values]).ravel()
-            g2 = np.concatenate([real.along, imag.along]).ravel() ** 2
-            for sd in _SD if power.any() else _SD[:1]:
+        noise = float(np.sqrt(max(chi2 - best.explained, 0.0) / (2.0 * max(self._n_vis, 1))))
+        split = tuple(np.split(left / self._root, np.cumsum(self._lengths)[:-1]))
+        return Explained(value, noise, float(np.sqrt(best.k)) * noise, split, best)
+
+    def _best(self, z: Vis, v: Vis, intervals: Sequence[_Intervals]) -> tuple[float, Modes]:
+        """The least -2 ln L of residuals and a model over sigma, and the modes of the gains there."""
+        slope, power = z * v.conj(), v.real**2 + v.imag**2
+        chi2, n = float(np.vdot(z, z).real), 2.0 * max(self._n_vis, 1)
+        value, best = np.inf, None
+        for interval in intervals:
+            modes = Modes.of(interval.index, self._ends, self.relative, power, slope)
+            m, g2 = modes.values.ravel(), modes.along.ravel() ** 2
+            for sd in self._sizes if power.any() else _SD[:1]:
                 k = sd**2 * n / max(chi2, 1e-300)
                 left = max(chi2 - float((g2 * k / (1.0 + k * m)).sum()), 1e-12 * chi2, 1e-300)
-                value = n * np.log(left / n) + float(np.log1p(k * m).sum())
-                best = min(best, (float(value), float(k), i))
-        value, k, i = best
-        a, phi = (modes.solution(k) for modes in solved[i])
-        index = self._intervals[i]
-        turn = a[index, self._first] + a[index, self._second]
-        turn = turn + 1j * (phi[index, self._first] - phi[index, self._second])
-        left_over, begin = [], 0
-        for old, vis in zip(residual, model, strict=True):
-            left_over.append(old - vis * (turn * self._is_other)[begin : begin + len(vis)])
-            begin += len(vis)
-        m = np.concatenate([modes.values for modes in solved[i]])
-        g2 = np.concatenate([modes.along for modes in solved[i]]) ** 2
-        noise = float(np.sqrt(max(chi2 - float((g2 * k / (1.0 + k * m)).sum()), 0.0) / n))
-        return Explained(value, noise, float(np.sqrt(k)) * noise, tuple(left_over))
+                one = float(n * np.log(left / n) + np.log1p(k * m).sum())
+                if best is None or one < value:
+                    value, best = one, replace(modes, k=k)
+        assert best is not None, "there is one length of time at least"
+        return value, best
 
-    def _modes(self, interval: Indices, power: Array, slope: Array, sign: float) -> _Modes:
-        """The normal matrices of a (sign 1) or phi (sign -1), solved."""
-        n, size = self._n, int(interval.max()) + 1
-        ends, signs = (self._first, self._second), (1.0, sign)
-        matrix, gradient = np.zeros(size * n * n), np.zeros(size * n)
-        for one, factor in zip(ends, signs, strict=True):
-            place = interval * n + one
-            gradient += factor * np.bincount(place, slope, size * n)
-            for other, second in zip(ends, signs, strict=True):
-                matrix += factor * second * np.bincount(place * n + other, power, size * n * n)
-        values, vectors = np.linalg.eigh(matrix.reshape(size, n, n))
-        along = np.einsum("sij,si->sj", vectors, gradient.reshape(size, n))
-        return _Modes(np.maximum(values, 0.0), vectors, along)
+    def learn(self, explained: Explained) -> None:
+        """Estimate the variance of each antenna's errors, by expectation and maximisation.
+
+        The variance is the mean over the intervals of the square of the most probable error and of its
+        variance; the mean of all antennas counts for `PRIOR_INTERVALS` intervals more.
+        """
+        modes, noise2 = explained.modes, max(explained.noise**2, 1e-300)
+        if not modes.k > 0.0:
+            return
+        seen = np.diagonal(modes.matrix, axis1=2, axis2=3) > 0.0
+        count, variance = seen.sum(axis=1), modes.k * modes.relative**2
+        for _ in range(_ROUNDS):
+            root = np.sqrt(variance)[:, None, :]
+            inverse = np.linalg.inv(
+                np.eye(len(self.names)) + modes.matrix * root[..., None] * root[:, :, None, :]
+            )
+            error = root * np.einsum("csij,csj->csi", inverse, modes.gradient * root)
+            square = error**2 / noise2 + variance[:, None, :] * np.diagonal(inverse, axis1=2, axis2=3)
+            total = np.where(seen, square, 0.0).sum(axis=1)
+            mean = total.sum() / max(count.sum(), 1)
+            variance = (total + PRIOR_INTERVALS * mean) / (count + PRIOR_INTERVALS)
+        self.relative = np.sqrt(variance / max(variance.mean(), 1e-300))
+
+    def noise_of(self, explained: Explained, model: Sequence[Vis]) -> GainNoise | None:
+        """The covariance of data that errors of gains of a model are a part of; None where there are none."""
+        if not explained.modes.k > 0.0:
+            return None
+        return GainNoise.of(
+            explained.modes, self._ends, np.concatenate(model), self._root, self._lengths
+        )
+
+    def by_antenna(self, explained: Explained) -> dict[int, tuple[float, float, float]]:
+        """What is wrong with the gain of each antenna, by its number.
+
+        Returns
+        -------
+        dict of (float, float, float)
+            Mean of the relative error of the amplitude over the intervals, its rms about the mean, and rms of
+            the phase error, rad.
+        """
+        seen = explained.modes.matrix[0].diagonal(axis1=1, axis2=2) > 0.0
+        found = {}
+        for i, name in enumerate(self.names):
+            a, phi = explained.modes.errors[:, seen[:, i], i]
+            if a.size:
+                found[int(name)] = float(a.mean()), float(a.std()), float(np.sqrt(np.mean(phi**2)))
+        return found
+
+    def turn(self, explained: Explained, i_part: int, time: Array, *antennas: Indices) -> Vis:
+        """The most probable relative error in rows of a partition, complex128 (n_row,).
+
+        Parameters
+        ----------
+        explained : Explained
+        i_part : int
+        time : float64 (n_row,), s
+        *antennas : int (n_row,)
+            The first and the second antenna.
+        """
+        modes = explained.modes
+        (interval,) = (each for each in self._intervals if each.index is modes.index)
+        slot = np.searchsorted(0.5 * (self._times[1:] + self._times[:-1]), time)
+        index, known = interval.of(i_part, slot)
+        ends = [np.minimum(np.searchsorted(self.names, end), len(self.names) - 1) for end in antennas]
+        for end, place in zip(antennas, ends, strict=True):
+            known = known & (self.names[place] == end)
+        return Ends(*ends, len(self.names), known & (ends[0] != ends[1])).turn(index, modes.errors)
 
 
-def _intervals(part: Indices, time: Indices, most: int) -> list[Indices]:
-    """Numbers of intervals of growing length, int64 (n,) each; of the shortest there are `most` at most."""
-    length, found = 1, []
-    while True:
-        both = part * (int(time.max()) + 1) + time // length
-        index = np.unique(both, return_inverse=True)[1].ravel()
-        is_last = length > int(time.max())
-        if int(index.max()) < most or is_last:
-            found.append(index)
-        if is_last:
-            return found
+@dataclass(frozen=True, eq=False)
+class _Intervals:
+    """Intervals of time in each partition.
+
+    Attributes
+    ----------
+    block : int64 (n_time,)
+        Interval of each time.
+    keys : int64 (n_interval,)
+        Of each interval of a partition, from both numbers.
+    index : int64 (n_vis,)
+        Interval of each visibility.
+    """
+
+    block: Indices
+    keys: Indices
+    index: Indices
+
+    @classmethod
+    def over(cls, part: Indices, slot: Indices, block: Indices) -> _Intervals:
+        """Intervals of visibilities whose partitions and numbers of times are these."""
+        keys, index = np.unique(part * len(block) + block[slot], return_inverse=True)
+        return cls(block, keys, index.ravel())
+
+    def of(self, i_part: int, slot: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+        """The intervals of some times of a partition, and whether there are such intervals."""
+        wanted = i_part * len(self.block) + self.block[slot]
+        index = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
+        return index, self.keys[index] == wanted
+
+
+def _intervals(part: Indices, slot: Indices, times: Array, most: int) -> list[_Intervals]:
+    """Intervals of growing length; of the shortest there are `most` at most."""
+    blocks = list(_blocks(times))
+    every = (_Intervals.over(part, slot, block) for block in blocks)
+    return [one for one, block in zip(every, blocks, strict=True) if len(one.keys) <= most or not block.any()]
+
+
+def _blocks(times: Array) -> Iterator[Indices]:
+    """The interval of each time, for intervals of growing length: parts of scans, scans, several scans, all.
+
+    Gains change between scans, which gaps in time tell apart.
+    """
+    spacing = np.diff(times)
+    is_gap = spacing > GAP * np.median(spacing) if spacing.size else np.zeros(0, bool)
+    scan = np.concatenate([[0], np.cumsum(is_gap)])
+    first = np.searchsorted(scan, scan)
+    place = np.arange(len(times)) - first
+    length, together = 1, 1
+    while length <= int(place.max()):
+        begins = (np.diff(scan) != 0) | (np.diff(place // length) != 0)
+        yield np.concatenate([[0], np.cumsum(begins)])
         length *= LONGER
+    while together <= int(scan.max()):
+        yield scan // together
+        together *= LONGER
+    yield np.zeros(len(times), np.int64)
