@@ -171,9 +171,9 @@ class Search:
         elif len(self.components) >= max_sources:
             reason = f"{max_sources} sources are as many as were asked for"
         refused = f"{peak} {times}, is no source that lowers chi2 significantly"
-        best = self._best_change([] if reason else self._places(), forced=forced)
+        best = self._best_change([] if reason else self._places(), more=not reason, forced=forced)
         if best is None and not reason and (far := self._far_places()):
-            best = self._best_change(far, forced=forced)
+            best = self._best_change(far, more=True, forced=forced)
         if best is not None and not forced:
             best = self._simplified(best)
         if best is None or (best.n_param == before.n_param and not best.chi2 < before.chi2):
@@ -197,12 +197,12 @@ class Search:
     def choose(self) -> None:
         """Take the best of the models that the search has settled at.
 
-        One of more components must be better by what two parameters need.
+        One of more components must be better by what a point needs.
         """
         ends = sorted(self._ends, key=lambda fit: len(fit.components))
         coherence = min(self._evidence.coherence(self._evidence.explain(fit)) for fit in ends)
         best, *others = map(self._evidence.judge, ends)
-        least = self._evidence.needed(2, 0, 1.0, coherence)
+        least = self._evidence.needed(3, 0, 1.0, coherence)
         for each in others:
             if self._evidence.score(each, coherence) < self._evidence.score(best, coherence) - least:
                 best = each
@@ -338,8 +338,7 @@ class Search:
         """Points where the image of the residuals has its highest peaks, as far as averages keep sources."""
         if not self.components:
             self._far_places()
-        found = [place for place in peaks(self.residual) if np.hypot(*place.lm) <= self._extent]
-        return [p for p in found if self.data is self._all or np.hypot(*p.lm) <= self._radius]
+        return list(peaks(self.residual, (0.0, self._extent if self.data is self._all else self._radius)))
 
     def _far_places(self) -> list[Component]:
         """Peaks beyond what averages keep, higher than errors make them; averages keep these from now on."""
@@ -347,23 +346,23 @@ class Search:
             return []
         noise2 = (self.residual.noise * self.explained.noise) ** 2 * self.coherence
         least = noise2 * self._evidence.needed(3, 1, self._images.n_beam) if self.components else 0.0
-        found = [
-            place
-            for place in peaks(self.residual)
-            if self._radius < np.hypot(*place.lm) <= self._extent and place.flux**2 > least
-        ]
+        beyond = peaks(self.residual, (self._radius, self._extent))
+        found = [place for place in beyond if place.flux**2 > least]
         if found:
             self._reach(float(max(np.hypot(*place.lm) for place in found)))
         return found
 
-    def _best_change(self, places: Sequence[Component], *, forced: bool) -> Fit | None:
-        """The change that is best when all components are fitted together; None where none is good."""
+    def _best_change(self, places: Sequence[Component], *, more: bool, forced: bool) -> Fit | None:
+        """The change that is best when all components are fitted together; None where none is good.
+
+        With `more`, there may be more components than before.
+        """
         changes = self._changes()
         best, least = None, 0.0
         now = self._path[-1]
         for some in (
             changes.additions(places),
-            changes.splits() if places else (),
+            changes.splits() if more else (),
             changes.reshapings(ellipses=self._ellipses),
         ):
             for change in sorted(some, key=self._evidence.promise)[:MAX_JOINT]:
