@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.source_finding.changes import Change
-from biro.source_finding.component import Component, n_param
-from biro.source_finding.gain_errors import Explained, GainErrors
-from biro.source_finding.gain_noise import GainNoise
-from biro.source_finding.source_fit import Fit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component, n_param
+from biro.source_finding.fitting.gain_errors import Explained, GainErrors
+from biro.source_finding.fitting.gain_noise import GainNoise
+from biro.source_finding.fitting.source_fit import Fit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]

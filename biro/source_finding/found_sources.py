@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,13 +12,15 @@ from numpy.typing import NDArray
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
 from biro.models import Uniform
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
-from biro.source_finding.component import Component, Kind, n_param
+from biro.source_finding.fitting.component import Component, Kind, n_param
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
     from biro.models import SkyModel
 
 Array = NDArray[np.float64]
+WORST = 3
+"""Antennas that a line about gains names."""
 NOTABLE = 1.5
 """Coherence of residuals above which a line says so."""
 
@@ -89,6 +91,10 @@ class FoundSources(Tabular):
         Rms of the relative errors of the antennas' gains that the residuals show; 0 for none.
     without_gains : float
         Noise factor of the residuals without these errors; NaN where it was not measured.
+    antennas : dict of (float, float, float)
+        By the name of an antenna, what is wrong with its gain: rms of the relative error of the amplitude,
+        its mean over all times, and rms of the phase error, rad. Empty where a line about what does not fit
+        names the gains.
     thermal : float
         Thermal noise over what the weights say, from differences of neighbouring times of Stokes I; NaN where
         there are none.
@@ -110,6 +116,7 @@ class FoundSources(Tabular):
     smearing: tuple[str, ...] = ()
     gain_error: float = 0.0
     without_gains: float = float("nan")
+    antennas: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
     stopped: str = ""
@@ -161,19 +168,37 @@ class FoundSources(Tabular):
             size += f" and {self.noise_factor / self.thermal:.3g} times the thermal noise"
         lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
         if self.gain_error > 0.0:
-            percent = f"{100.0 * self.gain_error:.2g} %"
-            lines.append(
-                f"antenna gain errors of {percent} explain a part of it: without them the rms would be "
-                f"{self.without_gains:.4g} times the stated noise"
-            )
+            lines.append(self._gain_line())
         if self.coherence > NOTABLE:
             lines.append(
-                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent residuals, because "
-                "residuals of neighbouring times are alike"
+                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent noise, because "
+                "residuals of neighbouring times are alike without gain errors, too"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else "; spectral indices are fixed at 0"
         lines.append(f"varied: what each row names, all together{fixed}")
         return [*lines, *self.smearing, *self.misfit]
+
+    def _gain_line(self) -> str:
+        """How large errors of gains are, where, and what they explain."""
+        percent, worst = f"{100.0 * self.gain_error:.2g} % rms", ""
+        ranked = sorted(self.antennas.items(), key=lambda item: -np.hypot(item[1][0], item[1][2]))
+        if ranked:
+            named = "; ".join(
+                f"{name} amplitude {100.0 * rms:.2g} % rms with a mean of {100.0 * mean:+.2g} %, phase "
+                f"{np.rad2deg(phase):.2g} deg rms"
+                for name, (rms, mean, phase) in ranked[:WORST]
+            )
+            worst = f" (worst: {named})"
+        excess = self.noise_factor**2 - self.thermal**2
+        part = (self.noise_factor**2 - self.without_gains**2) / excess if excess > 0.0 else np.nan
+        share = (
+            f"{100.0 * min(part, 1.0):.0f} % of what chi2 has above the thermal noise" if part > 0.0 else ""
+        )
+        return (
+            f"antenna gains are wrong by {percent}{worst}: they, and no source, explain "
+            f"{share or 'a part of the residuals'}. Without them the residual rms is {self.without_gains:.4g}"
+            " times the stated noise. The errors of the sources include them"
+        )
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -188,6 +213,7 @@ class FoundSources(Tabular):
             "reduced_chi2": self.reduced_chi2,
             "coherence": self.coherence,
             "gain_error": self.gain_error,
+            "antennas": {name: list(errors) for name, errors in self.antennas.items()},
             "thermal_noise": self.thermal,
             "misfit": list(self.misfit),
             "stopped": self.stopped,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.images.dirty_image import DirtyImage
-from biro.source_finding.component import Component
+from biro.source_finding.fitting.component import Component
 
 MAX_CANDIDATES, CANDIDATE_HEIGHT = 12, 0.8
 """Number of peaks that are tried for one source, and their height at least, relative to the highest peak.

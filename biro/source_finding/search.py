@@ -2,37 +2,35 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import InputError
-from biro.images.dirty_image import DirtyImage
 from biro.images.imager import ImagingOptions
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.source_finding.beam_factors import SeenThrough, seen_through
-from biro.source_finding.changes import Changes, simpler
-from biro.source_finding.component import Component, Kind
+from biro.source_finding.changes import Changes
 from biro.source_finding.evidence import Evidence
+from biro.source_finding.fitting.beam_factors import SeenThrough, seen_through
+from biro.source_finding.fitting.component import Component, Kind
+from biro.source_finding.fitting.gain_noise import GainNoise
+from biro.source_finding.fitting.search_data import averaged
+from biro.source_finding.fitting.source_fit import Fit, SourceFit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 from biro.source_finding.found_sources import FoundSource, described
+from biro.source_finding.joint_fits import best_change, fitted, simplified
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.residual_image import ResidualImages
-from biro.source_finding.search_data import averaged
 from biro.source_finding.search_path import SearchPath
-from biro.source_finding.source_fit import Fit, SourceFit
-from biro.source_finding.visibility_data import VisibilityData
 
 Vis = NDArray[np.complex128]
-log = logging.getLogger(__name__)
 LEAST_SEEN = 0.05
 """Fraction of a Gaussian's flux that the shortest baselines see at least."""
-MAX_JOINT = 4
-"""Changes of the model that are tried in fits of all components, the most promising first, before none is."""
+NOTHING = Fit((), np.inf, np.zeros((0, 0)))
+"""The fit that a search begins with."""
 NEAR = 15.0
 """Beams from the phase centre within which averages keep sources at first."""
 
@@ -54,7 +52,7 @@ class Search:
     beams : SeenThrough, optional
         In place of it, where the beams are known.
     stop : function, optional
-        Fits raise `biro.source_finding.source_fit.Stopped` soon after it gives True.
+        Fits raise `biro.source_finding.fitting.source_fit.Stopped` soon after it gives True.
     of_residuals : bool
         Whether the data are what other components leave, which gains multiply, too: neither averages nor
         errors of gains are taken into account.
@@ -65,12 +63,15 @@ class Search:
     explained : Explained
         The residuals of these as noise and errors of gains.
     coherence : float
-        How many residuals without errors of gains are alike (`Coherence`).
+        Of the residuals without errors of gains (`Coherence`).
     residual : DirtyImage
         Without the most probable errors of gains until `finish`.
     data : VisibilityData
         That components are fitted to.
     """
+
+    _fitter: SourceFit
+    _evidence: Evidence
 
     def __init__(
         self,
@@ -82,22 +83,20 @@ class Search:
         *,
         of_residuals: bool = False,
     ) -> None:
-        if "stokes" in options:
-            raise InputError("sources are looked for in Stokes I; leave stokes out")
-        if any(part.tapered for part in observation.partitions):
-            raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
         self._observation, self._backend = observation, options.get("backend", "auto")
-        self._instrument, self._beams_given, self._stop = instrument, beams, stop
-        self._of_residuals = of_residuals
+        self._instrument, self._beams_given = instrument, beams
+        self._stop, self._of_residuals = stop, of_residuals
         self.centre = observation.partitions[0].phase_centre
         self._images = ResidualImages(observation, options)
         self.beam_size, half = self._images.beam_size, self._images.half
         self._all = self._data_of(observation)
         self._extent = min(1.5 * half, 0.99, self._all.reach)
-        self._warn_of_reach(self._all.reach)
+        self._images.warn_of_reach(self._all.reach)
         self._radius = min(NEAR * self.beam_size, self._extent)
         self._ends: list[Fit] = []
-        self._use(self._averaged())
+        self._fit = NOTHING
+        self._gains: GainNoise | None = None
+        self._set(self._averaged())
         self.begin(ellipses=True)
 
     @property
@@ -122,7 +121,7 @@ class Search:
 
     @property
     def antenna_errors(self) -> dict[int, tuple[float, float, float]]:
-        """See `GainErrors.by_antenna`."""
+        """Errors of each antenna's gain: `GainErrors.by_antenna`."""
         return self._evidence.gains.by_antenna(self.explained)
 
     def begin(self, *, ellipses: bool) -> None:
@@ -137,9 +136,8 @@ class Search:
         self._ellipses, self._is_final = ellipses, False
         self._path = SearchPath(self.data.n_vis)
         self.residual = self._images.blank
-        chi2 = self.data.chi2([chunk.vis for chunk in self.data.chunks])
         self._evidence.gains.forget()
-        self._take(Fit((), chi2, np.zeros((0, 0))))
+        self._take(NOTHING)
 
     def step(self, threshold: float | None, max_sources: int) -> str:
         """Add the component that the data need most, or let one have a shape.
@@ -162,7 +160,8 @@ class Search:
         """
         high, rms = highest(self.residual), self.residual.rms
         before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the rms of the image"
-        peak = f"the highest peak left, {high:.4g} Jy/beam,"
+        without = " without gain errors" if self.explained.gain_error > 0.0 else ""
+        peak = f"the highest peak left{without}, {high:.4g} Jy/beam,"
         reason, forced = "", threshold is not None
         if high <= 0.0:
             reason = f"{peak} is not above 0"
@@ -175,7 +174,7 @@ class Search:
         if best is None and not reason and (far := self._far_places()):
             best = self._best_change(far, more=True, forced=forced)
         if best is not None and not forced:
-            best = self._simplified(best)
+            best = simplified(best, self._fitter, self._evidence)
         if best is None or (best.n_param == before.n_param and not best.chi2 < before.chi2):
             return "" if self._may_be_elliptical() else reason or refused
         self._take(best)
@@ -189,9 +188,9 @@ class Search:
 
     def settle(self) -> None:
         """Go back to the last step that was worth its parameters, and leave out what is not needed there."""
-        coherence = self.coherence
-        self._take(self._path[self._path.best(self._evidence, coherence)].fit)
-        self._take(self._simplified(self._fit, coherence))
+        coherence, best = self.coherence, self._path.best(self._evidence, self.coherence)
+        self._take(self._path[best].fit)
+        self._take(simplified(self._fit, self._fitter, self._evidence, coherence))
         self._ends.append(self._fit)
 
     def choose(self) -> None:
@@ -211,9 +210,7 @@ class Search:
     def stop(self) -> None:
         """Take the model with the lowest chi2 of those that there are, settled or not, as it is."""
         fits = [fit for fit in (*self._ends, self._fit) if fit.components]
-        self._take(
-            min(fits, key=lambda fit: self.data.chi2(self.data.residual(fit.components))), n_step=0
-        )
+        self._take(min(fits, key=lambda fit: self.data.chi2(self.data.residual(fit.components))), n_step=0)
         self.finish(fit=False)
 
     def finish(self, *, fit: bool = True) -> None:
@@ -233,14 +230,10 @@ class Search:
             if fit and self._all.smear(self.components):
                 self._take(self._fit)
         self._fitter = self._fitter.with_gains(None)
-        plain = self._fitted(self.components) if fit else self._fitter.fit(self.components, n_step=0)
+        plain = fitted(self._fitter, self.components) if fit else self._fitter.fit(self.components, n_step=0)
         self._fit, self._is_final = plain or self._fit, True
         self._left = self.data.residual(self.components)
         self.residual = self._images(self._sky())
-
-    def image_without_gains(self) -> DirtyImage:
-        """The image of the residuals without the most probable errors of gains."""
-        return self._images(self._sky(), self._turn)
 
     def add_circle(self) -> bool:
         """Add a circular Gaussian where it lowers chi2 most, whatever the evidence says.
@@ -253,7 +246,7 @@ class Search:
         changes = self._changes()
         for point in changes.points(self._places()):
             for circle in changes.shaped(point.components[0], ("circle",)):
-                joint = self._fitted((*self.components, *circle.components))
+                joint = fitted(self._fitter, (*self.components, *circle.components))
                 if joint is not None and joint.chi2 < self._fit.chi2:
                     self._take(joint)
                     self._image()
@@ -290,14 +283,6 @@ class Search:
             return self._beams_given
         return SeenThrough.of(observation, self._instrument, warn=observation is self._observation)
 
-    def _warn_of_reach(self, reach: float) -> None:
-        half = self._images.half
-        if reach < np.sqrt(2.0) * half:
-            log.warning(
-                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
-                "source is looked for beyond the beam", *np.rad2deg([reach, np.sqrt(2.0) * half])
-            )  # fmt: skip
-
     def _data_of(self, observation: Observation) -> VisibilityData:
         return VisibilityData(observation, self._backend, self._seen(observation))
 
@@ -309,17 +294,19 @@ class Search:
         return self._all if found is self._observation else self._data_of(found)
 
     def _use(self, data: VisibilityData, *, n_step: int | None = None) -> None:
-        """Fit these data from now on."""
-        is_first = not hasattr(self, "_evidence")
+        """Fit these data from now on, beginning with the components as they are."""
+        self._set(data)
+        self._path.cut(len(self._path) - 1)
+        self._take(self._fit, n_step=n_step)
+
+    def _set(self, data: VisibilityData) -> None:
+        """Make these the data that components are fitted to."""
         self.data = data
         # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
         seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(data.shortest, 1e-9))
         self._fitter = SourceFit(data, self._extent, min(self._images.half, float(seen)), self._stop)
         with_gains = not self._of_residuals
         self._evidence = Evidence(data, self.beam_size, self._images.n_beam, with_gains=with_gains)
-        if not is_first:
-            self._path.cut(len(self._path) - 1)
-            self._take(self._fit, n_step=n_step)
 
     def _reach(self, radius: float) -> None:
         """Use averages that keep sources as far away as this, and little more."""
@@ -327,8 +314,7 @@ class Search:
         if 0.5 * self._radius <= wanted and radius <= self._radius:
             return
         self._radius = wanted
-        data = self._averaged()
-        if data is not self.data:
+        if (data := self._averaged()) is not self.data:
             self._use(data)
 
     def _changes(self) -> Changes:
@@ -347,35 +333,19 @@ class Search:
         noise2 = (self.residual.noise * self.explained.noise) ** 2 * self.coherence
         least = noise2 * self._evidence.needed(3, 1, self._images.n_beam) if self.components else 0.0
         beyond = peaks(self.residual, (self._radius, self._extent))
-        found = [place for place in beyond if place.flux**2 > least]
-        if found:
+        if found := [place for place in beyond if place.flux**2 > least]:
             self._reach(float(max(np.hypot(*place.lm) for place in found)))
         return found
 
     def _best_change(self, places: Sequence[Component], *, more: bool, forced: bool) -> Fit | None:
-        """The change that is best when all components are fitted together; None where none is good.
-
-        With `more`, there may be more components than before.
-        """
+        """The best change; with `more`, there may be more components than before."""
         changes = self._changes()
-        best, least = None, 0.0
-        now = self._path[-1]
-        for some in (
+        kinds = (
             changes.additions(places),
             changes.splits() if more else (),
             changes.reshapings(ellipses=self._ellipses),
-        ):
-            for change in sorted(some, key=self._evidence.promise)[:MAX_JOINT]:
-                joint = self._fitted(change.components)
-                if joint is None:
-                    continue
-                surplus = self._evidence.surplus(now, self._evidence.judge(joint), change.n_new)
-                if forced and change.n_new and joint.chi2 < self._fit.chi2:
-                    surplus = max(surplus, 1e-9)
-                if surplus > least:
-                    best, least = joint, surplus
-                    break
-        return best
+        )
+        return best_change(kinds, self._path[-1], self._fitter, self._evidence, forced=forced)
 
     def _may_be_elliptical(self) -> bool:
         """Go on with ellipses from the best step, where there were none up to now; whether that is so."""
@@ -407,9 +377,10 @@ class Search:
         if fit.components:
             self._gains = self._evidence.learn(fit)
             self._fitter = self._fitter.with_gains(self._gains)
-            fit = self._fitter.fit(fit.components, n_step=n_step)
         else:
             self._gains, self._fitter = None, self._fitter.with_gains(None)
+            n_step = 0
+        fit = self._fitter.fit(fit.components, n_step=n_step)
         self._fit, self._left = fit, self.data.residual(fit.components)
         self.explained = self._evidence.explain(fit)
         self.coherence = self._evidence.coherence(self.explained)
@@ -421,42 +392,9 @@ class Search:
 
     def _sky(self) -> SkyModel:
         """The components as a model of fixed values."""
-        none = np.zeros(self._fit.n_param)
-        found = described(self.components, none, spectral=self.data.spectral)
+        found = described(self.components, np.zeros(self._fit.n_param), spectral=self.data.spectral)
         return seen_through(propose(found, self.centre, self.data.ref_freq, free=False), self._instrument)
 
     def _image(self) -> None:
         """Make the image of the residuals."""
-        turn = None if self._of_residuals else self._turn
-        self.residual = self._images(self._sky(), turn)
-
-    def _fitted(self, components: Iterable[Component]) -> Fit | None:
-        """All components fitted together; those that lose their flux are left out."""
-        some = tuple(components)
-        while some:
-            fit = self._fitter.fit(some)
-            good = tuple(component for component in fit.components if component.flux > 0.0)
-            if len(good) == len(fit.components):
-                return fit
-            some = good
-        return None
-
-    def _simplified(self, joint: Fit, coherence: float = 1.0) -> Fit:
-        """The joint fit without components, and shapes, that it hardly needs."""
-        evidence = self._evidence
-        judged, tried = evidence.judge(joint), set[tuple[Component, ...]]()
-        while True:
-            scale = judged.fit.chi2 / max(1, 2 * self.data.n_vis - judged.fit.n_param) * coherence
-            most = 2.0 * np.array([evidence.needed(n, 0, 1.0, coherence) for n in (1, 2, 1)])
-            most[2] += evidence.needed(0, 1, evidence.beams(judged.components), coherence)
-            for fewer, n_source in simpler(judged.fit, scale, self.data.spectral, most):
-                if fewer in tried:
-                    continue
-                tried.add(fewer)
-                fit = self._fitted(fewer)
-                trial = None if fit is None else evidence.judge(fit)
-                if trial is not None and not evidence.surplus(trial, judged, n_source, coherence) > 0.0:
-                    judged = trial
-                    break
-            else:
-                return judged.fit
+        self.residual = self._images(self._sky(), None if self._of_residuals else self._turn)

@@ -12,10 +12,10 @@ import biro
 from biro.models import GaussianSource, PointSource, SkyModel
 from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
-from biro.source_finding.component import Component
 from biro.source_finding.evidence import Coherence
-from biro.source_finding.source_fit import SourceFit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component
+from biro.source_finding.fitting.source_fit import SourceFit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 ARCMIN = np.pi / 180 / 60
 # A beam of 4 arcmin; knots are one to four beams apart.

@@ -19,12 +19,12 @@ from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
 from biro.source_finding import find as finding
 from biro.source_finding.changes import Changes
-from biro.source_finding.component import Component
 from biro.source_finding.evidence import Evidence
-from biro.source_finding.gain_errors import GainErrors
-from biro.source_finding.search_data import averaged
-from biro.source_finding.source_fit import SourceFit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component
+from biro.source_finding.fitting.gain_errors import GainErrors
+from biro.source_finding.fitting.search_data import averaged
+from biro.source_finding.fitting.source_fit import SourceFit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 ARCSEC = np.pi / 180 / 3600
 # A beam of about 4 arcmin (KAT-7 at 1.3 GHz); knots are a fraction of a beam to three beams apart.

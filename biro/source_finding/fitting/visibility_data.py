@@ -14,10 +14,10 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, stokes_visibilities
 from biro.smearing import choose
-from biro.source_finding.averages import Averages
-from biro.source_finding.beam_factors import BeamFactors, SeenThrough
-from biro.source_finding.component import Component, n_param
-from biro.source_finding.gain_noise import GainNoise
+from biro.source_finding.fitting.averages import Averages
+from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
+from biro.source_finding.fitting.component import Component, n_param
+from biro.source_finding.fitting.gain_noise import GainNoise
 from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -123,15 +123,15 @@ class VisibilityData:
         C is the covariance with errors of gains; without these it is that of the weights.
         """
         n = sum(n_param(component, self.spectral) for component in components)
-        matrix, along = np.zeros((n + 1, n + 1)), 0.0
+        matrix, along = np.zeros((n + 1, n + 1)), np.zeros(())
         for i, (chunk, left) in enumerate(zip(self.chunks, residual, strict=True)):
             model, jacobian = chunk.jacobian(components, self.spectral)
             jacobian[n] = (left - model) * chunk.root
             # Seen as real numbers, real and imaginary parts side by side, a product of columns is Re(a* b).
             columns = jacobian.view(np.float64)
             matrix += columns @ columns.T
-            along = along if gains is None else along + gains.along(i, columns)
-        matrix = matrix if gains is None else matrix - gains.lost(np.asarray(along))
+            along = along if gains is None else np.asarray(along + gains.along(i, columns))
+        matrix = matrix if gains is None else matrix - gains.lost(along)
         return matrix[:n, :n], matrix[:n, n], float(matrix[n, n])
 
     def spread(self, components: Sequence[Component], gains: GainNoise) -> Array:

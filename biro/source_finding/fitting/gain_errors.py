@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.gain_noise import Ends, GainNoise, Modes
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.gain_noise import Ends, GainNoise, Modes
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -67,9 +67,9 @@ class GainErrors:
         -2 ln L = [chi2 - sum k g^2/(1 + k m)] / s^2 + sum ln(1 + k m) + 2N ln s^2,      k = t^2/s^2,
 
     with sums over the eigenvectors of the normal matrices of a and of phi, m their eigenvalues and g the
-    gradients along them. What is of second order in the most probable errors is taken off r before. s, k and the length of the intervals take their best values. A source that the
-    model lacks is not antenna-based, so that adding it raises L; what is added to describe errors of gains
-    does not.
+    gradients along them. What is of second order in the most probable errors is taken off r before. s, k and
+    the length of the intervals take their best values. A source that the model lacks is not antenna-based, so
+    that adding it raises L; what is added to describe errors of gains does not.
 
     Parameters
     ----------
@@ -113,7 +113,9 @@ class GainErrors:
             # Terms of second order belong to the model, once they are known from the first.
             z = z - v * self._ends.product(best.index, best.errors)
             value, best = self._best(z, v, [each for each in self._intervals if each.index is best.index])
-        left = z - v * (self._ends.turn(best.index, best.errors) - self._ends.product(best.index, best.errors))
+        left = z - v * (
+            self._ends.turn(best.index, best.errors) - self._ends.product(best.index, best.errors)
+        )
         chi2 = float(np.vdot(z, z).real)
         noise = float(np.sqrt(max(chi2 - best.explained, 0.0) / (2.0 * max(self._n_vis, 1))))
         split = tuple(np.split(left / self._root, np.cumsum(self._lengths)[:-1]))
@@ -145,8 +147,7 @@ class GainErrors:
         modes, noise2 = explained.modes, max(explained.noise**2, 1e-300)
         if not modes.k > 0.0:
             return
-        seen = np.diagonal(modes.matrix, axis1=2, axis2=3) > 0.0
-        count, variance = seen.sum(axis=1), modes.k * modes.relative**2
+        count, variance = modes.seen.sum(axis=1), modes.k * modes.relative**2
         for _ in range(_ROUNDS):
             root = np.sqrt(variance)[:, None, :]
             inverse = np.linalg.inv(
@@ -154,7 +155,7 @@ class GainErrors:
             )
             error = root * np.einsum("csij,csj->csi", inverse, modes.gradient * root)
             square = error**2 / noise2 + variance[:, None, :] * np.diagonal(inverse, axis1=2, axis2=3)
-            total = np.where(seen, square, 0.0).sum(axis=1)
+            total = np.where(modes.seen, square, 0.0).sum(axis=1)
             mean = total.sum() / max(count.sum(), 1)
             variance = (total + PRIOR_INTERVALS * mean) / (count + PRIOR_INTERVALS)
         self.relative = np.sqrt(variance / max(variance.mean(), 1e-300))
@@ -163,9 +164,8 @@ class GainErrors:
         """The covariance of data that errors of gains of a model are a part of; None where there are none."""
         if not explained.modes.k > 0.0:
             return None
-        return GainNoise.of(
-            explained.modes, self._ends, np.concatenate(model), self._root, self._lengths
-        )
+        vis, noise = np.concatenate(model), explained.noise
+        return GainNoise.of(explained.modes, self._ends, vis, self._root, self._lengths, noise)
 
     def by_antenna(self, explained: Explained) -> dict[int, tuple[float, float, float]]:
         """What is wrong with the gain of each antenna, by its number.
@@ -173,18 +173,22 @@ class GainErrors:
         Returns
         -------
         dict of (float, float, float)
-            Mean of the relative error of the amplitude over the intervals, its rms about the mean, and rms of
-            the phase error, rad.
+            Rms of the relative error of the amplitude, its mean over all intervals, and rms of the phase
+            error, rad.
         """
-        seen = explained.modes.matrix[0].diagonal(axis1=1, axis2=2) > 0.0
-        found = {}
-        for i, name in enumerate(self.names):
-            a, phi = explained.modes.errors[:, seen[:, i], i]
-            if a.size:
-                found[int(name)] = float(a.mean()), float(a.std()), float(np.sqrt(np.mean(phi**2)))
-        return found
+        modes = explained.modes
+        amplitude, phase = np.sqrt(modes.k) * explained.noise * modes.relative
+        values = zip(amplitude.tolist(), modes.mean[0].tolist(), phase.tolist(), strict=True)
+        return dict(zip(self.names.tolist(), values, strict=True))
 
-    def turn(self, explained: Explained, i_part: int, time: Array, *antennas: Indices) -> Vis:
+    def turn(
+        self,
+        explained: Explained,
+        i_part: int,
+        time: Array,
+        antenna1: NDArray[np.integer],
+        antenna2: NDArray[np.integer],
+    ) -> Vis:
         """The most probable relative error in rows of a partition, complex128 (n_row,).
 
         Parameters
@@ -192,17 +196,16 @@ class GainErrors:
         explained : Explained
         i_part : int
         time : float64 (n_row,), s
-        *antennas : int (n_row,)
-            The first and the second antenna.
+        antenna1, antenna2 : int (n_row,)
         """
         modes = explained.modes
         (interval,) = (each for each in self._intervals if each.index is modes.index)
         slot = np.searchsorted(0.5 * (self._times[1:] + self._times[:-1]), time)
         index, known = interval.of(i_part, slot)
-        ends = [np.minimum(np.searchsorted(self.names, end), len(self.names) - 1) for end in antennas]
-        for end, place in zip(antennas, ends, strict=True):
-            known = known & (self.names[place] == end)
-        return Ends(*ends, len(self.names), known & (ends[0] != ends[1])).turn(index, modes.errors)
+        last = len(self.names) - 1
+        first, second = (np.minimum(np.searchsorted(self.names, end), last) for end in (antenna1, antenna2))
+        known &= (self.names[first] == antenna1) & (self.names[second] == antenna2) & (first != second)
+        return Ends(first, second, len(self.names), known).turn(index, modes.errors)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.component import Component, moved, vector_of
-from biro.source_finding.gain_noise import GainNoise
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component, moved, vector_of
+from biro.source_finding.fitting.gain_noise import GainNoise
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]

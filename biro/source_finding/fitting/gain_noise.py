@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -107,21 +108,17 @@ class Modes:
         n, size = ends.n_antenna, int(index.max()) + 1
         power, slope = power * ends.is_other, slope * ends.is_other
         places = index * n + ends.first, index * n + ends.second
-        own = sum(np.bincount(place, power, size * n) for place in places)
+        own = np.add(*(np.bincount(place, power, size * n) for place in places))
         first, second = places[0] * n + ends.second, places[1] * n + ends.first
-        between = sum(np.bincount(place, power, size * n * n) for place in (first, second))
-        between = np.reshape(between, (size, n, n))
+        between = np.add(*(np.bincount(place, power, size * n * n) for place in (first, second)))
+        between = between.reshape(size, n, n)
         matrix = np.stack([between, -between])
         matrix[:, :, np.arange(n), np.arange(n)] += np.reshape(own, (size, n))
-        gradient = np.stack(
-            [
-                sum(
-                    factor * np.bincount(place, part, size * n)
-                    for place, factor in zip(places, (1.0, sign), strict=True)
-                ).reshape(size, n)
-                for part, sign in ((slope.real, 1.0), (slope.imag, -1.0))
-            ]
-        )
+        parts = (slope.real, 1.0), (slope.imag, -1.0)
+        gradient = np.stack([
+            np.bincount(places[0], part, size * n) + sign * np.bincount(places[1], part, size * n)
+            for part, sign in parts
+        ]).reshape(2, size, n)  # fmt: skip
         scaled = matrix * relative[:, None, :, None] * relative[:, None, None, :]
         values, vectors = np.linalg.eigh(scaled)
         along = np.einsum("csij,csi->csj", vectors, gradient * relative[:, None, :])
@@ -136,7 +133,20 @@ class Modes:
     def errors(self) -> Array:
         """The most probable errors, float64 (2, n_interval, n_antenna)."""
         along = self.along * self.k / (1.0 + self.k * self.values)
-        return np.einsum("csij,csj->csi", self.vectors, along) * self.relative[:, None, :]
+        return np.asarray(np.einsum("csij,csj->csi", self.vectors, along) * self.relative[:, None, :])
+
+    @property
+    def seen(self) -> NDArray[np.bool_]:
+        """Whether data tell of an error, bool (2, n_interval, n_antenna)."""
+        return np.asarray(np.diagonal(self.matrix, axis1=2, axis2=3) > 0.0)
+
+    @property
+    def mean(self) -> Array:
+        """The most probable errors that are the same in all intervals, float64 (2, n_antenna)."""
+        root = np.sqrt(self.k) * self.relative
+        matrix = self.matrix.sum(axis=1) * root[:, :, None] * root[:, None, :] + np.eye(root.shape[1])
+        along = np.linalg.solve(matrix, (self.gradient.sum(axis=1) * root)[..., None])
+        return np.asarray(root * along[..., 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,16 +168,21 @@ class GainNoise:
     white : float64 (2 n_interval, n_antenna, n_antenna)
         Roots of the blocks of the inverse.
     variance : float64 (n_gain,)
-        Diagonal of K.
+        Of the errors about their means over the intervals, relative to that of the noise.
+    mean2 : float64 (2, n_antenna)
+        Square of these means, likewise.
     """
 
     offset: list[Vis]
     seen: list[csr_array]
     white: Array
     variance: Array
+    mean2: Array
 
     @classmethod
-    def of(cls, modes: Modes, ends: Ends, model: Vis, root: Array, lengths: Sequence[int]) -> GainNoise:
+    def of(
+        cls, modes: Modes, ends: Ends, model: Vis, root: Array, lengths: Sequence[int], noise: float
+    ) -> GainNoise:
         """The covariance for the errors of some modes.
 
         Parameters
@@ -179,6 +194,8 @@ class GainNoise:
             1/sigma.
         lengths : sequence of int
             Of the chunks.
+        noise : float
+            Standard deviation of the noise over the stated one.
         """
         from scipy.sparse import csr_array
 
@@ -199,11 +216,13 @@ class GainNoise:
         cut = 2 * np.cumsum([0, *lengths])
         root = np.sqrt(modes.k / (1.0 + modes.k * modes.values))
         white = root[..., None] * (np.swapaxes(modes.vectors, 2, 3) * modes.relative[:, None, None, :])
-        variance = np.broadcast_to(modes.k * modes.relative[:, None, :] ** 2, (2, size, n)).ravel()
-        parts = [whole[:, a:b].tocsr() for a, b in zip(cut[:-1], cut[1:], strict=True)]
+        mean2 = (modes.mean / max(noise, 1e-150)) ** 2
+        within = np.maximum(modes.k * modes.relative**2 - mean2, 0.0)
+        variance = np.broadcast_to(within[:, None, :], (2, size, n)).ravel()
+        parts = [whole[:, a:b].tocsr() for a, b in pairwise(cut)]
         second = model * ends.product(modes.index, modes.errors)
         offset = np.split(second, np.cumsum(lengths)[:-1])
-        return cls(offset, parts, white.reshape(2 * size, n, n), variance)
+        return cls(offset, parts, white.reshape(2 * size, n, n), variance, mean2)
 
     def along(self, i_chunk: int, columns: Array) -> Array:
         """A^T W J, float64 (n_gain, n_column), for W^(1/2) J of a chunk, float64 (n_column, 2 n)."""
@@ -216,5 +235,8 @@ class GainNoise:
         return np.asarray(y.T @ y)
 
     def spread(self, along: Array) -> Array:
-        """J^T W A K A^T W J."""
-        return np.asarray(along.T @ (self.variance[:, None] * along))
+        """J^T W A K A^T W J, where what an antenna's errors have in common in all intervals counts as one."""
+        shape = len(self.mean2), -1, self.mean2.shape[1], along.shape[1]
+        common = along.reshape(shape).sum(axis=1).reshape(self.mean2.size, -1)
+        total = along.T @ (self.variance[:, None] * along)
+        return np.asarray(total + common.T @ (self.mean2.reshape(-1, 1) * common))
