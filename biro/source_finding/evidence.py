@@ -150,6 +150,10 @@ class Evidence:
         """How many residuals are alike once the errors of gains are taken out; 1 for noise."""
         return self._coherence(explained.left)
 
+    def coherence_with_gains(self, residual: Sequence[Vis]) -> float:
+        """How many residuals are alike with all errors of gains in them."""
+        return self._coherence(residual, self._model(residual))
+
     def gain(self, before: Judged, after: Judged) -> float:
         """2 ln of the likelihood ratio of two fits.
 

@@ -54,8 +54,7 @@ class Search:
     stop : function, optional
         Fits raise `biro.source_finding.fitting.source_fit.Stopped` soon after it gives True.
     of_residuals : bool
-        Whether the data are what other components leave, which gains multiply, too: neither averages nor
-        errors of gains are taken into account.
+        Whether other components, which gains multiply, too, were taken off the data: no averages, no errors.
 
     Attributes
     ----------
@@ -160,7 +159,7 @@ class Search:
         """
         high, rms = highest(self.residual), self.residual.rms
         before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the rms of the image"
-        without = " without gain errors" if self.explained.gain_error > 0.0 else ""
+        without = "" if self._gains is None else " without gain errors"
         peak = f"the highest peak left{without}, {high:.4g} Jy/beam,"
         reason, forced = "", threshold is not None
         if high <= 0.0:
@@ -270,11 +269,13 @@ class Search:
 
     def sources(self) -> tuple[FoundSource, ...]:
         """Brightest first, with errors for noise as large as the residuals and as coherent."""
-        covariance = self.coherence * self._fit.covariance
-        if self._is_final and self._gains is not None:
-            spread = self.data.spread(self.components, self._gains)
-            covariance = covariance + self._fit.covariance @ spread @ self._fit.covariance
-        sigma = self.explained.noise * np.sqrt(np.maximum(np.diag(covariance), 0.0))
+        inverse = self._fit.covariance
+        if self._gains is None:
+            covariance = self.variance * self._evidence.coherence_with_gains(self._left) * inverse
+        else:
+            spread = self.data.spread(self.components, self._gains) if self._is_final else 0.0 * inverse
+            covariance = self.explained.noise**2 * (self.coherence * inverse + inverse @ spread @ inverse)
+        sigma = np.sqrt(np.maximum(np.diag(covariance), 0.0))
         return described(self.components, sigma, spectral=self.data.spectral)
 
     def _seen(self, observation: Observation) -> SeenThrough | None:
@@ -305,8 +306,8 @@ class Search:
         # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
         seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(data.shortest, 1e-9))
         self._fitter = SourceFit(data, self._extent, min(self._images.half, float(seen)), self._stop)
-        with_gains = not self._of_residuals
-        self._evidence = Evidence(data, self.beam_size, self._images.n_beam, with_gains=with_gains)
+        n_beam, with_gains = self._images.n_beam, not self._of_residuals
+        self._evidence = Evidence(data, self.beam_size, n_beam, with_gains=with_gains)
 
     def _reach(self, radius: float) -> None:
         """Use averages that keep sources as far away as this, and little more."""
@@ -361,10 +362,9 @@ class Search:
         return True
 
     def _goes_back(self, before: Fit) -> bool:
-        """Average models over integrations and channels where the components ask for it.
+        """Average models over integrations and channels where the components need it.
 
-        Where that is new the components of `before` are fitted again: a source of which averages take a part
-        looks like a longer one.
+        Where that is new, those of `before` are fitted again: a source that averages dim looks longer.
         """
         if not self.data.smear(self.components):
             return False
@@ -397,4 +397,4 @@ class Search:
 
     def _image(self) -> None:
         """Make the image of the residuals."""
-        self.residual = self._images(self._sky(), None if self._of_residuals else self._turn)
+        self.residual = self._images(self._sky(), None if self._gains is None else self._turn)

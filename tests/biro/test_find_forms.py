@@ -108,7 +108,8 @@ def test_errors_of_gains_are_not_taken_for_sources():
     sky = [PointSource("p", east="3 arcmin", north="-5 arcmin", I="1 Jy")]
     found = biro.find_sources(observed(sky, gain=0.1), **OPTIONS)
     assert found.reduced_chi2 > 10
-    assert found.coherence > 3
+    # 8 antennas, two numbers each, in intervals of 20 times of some 70: 0.1 +- 4 / sqrt(2 x 60) of it.
+    assert found.gain_error == pytest.approx(0.1, rel=4 / np.sqrt(120))
     assert len(found.sources) <= 2
     first = found.sources[0]
     assert first.flux == pytest.approx(1.0, abs=4 * first.flux_err)

@@ -94,6 +94,7 @@ class GainErrors:
         self.names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
         first, second = np.split(both.ravel(), 2)
         self._ends = Ends(first, second, len(self.names), first != second)
+        self._n_baseline = len(np.unique(np.sort(np.stack([first, second]), axis=0), axis=1).T)
         self._n_vis, self._lengths = data.n_vis, [len(chunk.vis) for chunk in chunks]
         self._times, slot = np.unique(time, return_inverse=True)
         most = MAX_WORK // len(self.names) ** 3
@@ -161,8 +162,11 @@ class GainErrors:
         self.relative = np.sqrt(variance / max(variance.mean(), 1e-300))
 
     def noise_of(self, explained: Explained, model: Sequence[Vis]) -> GainNoise | None:
-        """The covariance of data that errors of gains of a model are a part of; None where there are none."""
-        if not explained.modes.k > 0.0:
+        """The covariance of data that errors of gains of a model are a part of; None where there are none.
+
+        None, too, where closures are fewer than gains: errors of these may then be anything.
+        """
+        if not explained.modes.k > 0.0 or self._n_baseline < 2 * len(self.names):
             return None
         vis, noise = np.concatenate(model), explained.noise
         return GainNoise.of(explained.modes, self._ends, vis, self._root, self._lengths, noise)
