@@ -44,6 +44,8 @@ class Explained:
         Residuals without the most probable errors of gains, in the order of the chunks.
     modes : Modes
         Of these errors.
+    second : complex128 (n,), Jy
+        What is of second order in these errors, which was taken off the residuals.
     """
 
     minus_2_log: float
@@ -51,6 +53,7 @@ class Explained:
     gain_error: float
     left: tuple[Vis, ...]
     modes: Modes
+    second: Vis
 
 
 class GainErrors:
@@ -110,17 +113,17 @@ class GainErrors:
         """Residuals data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
         z, v = np.concatenate(residual) * self._root, np.concatenate(model) * self._root
         value, best = self._best(z, v, self._intervals)
+        second = np.zeros_like(v)
         if best.k > 0.0:
             # Terms of second order belong to the model, once they are known from the first.
-            z = z - v * self._ends.product(best.index, best.errors)
-            value, best = self._best(z, v, [each for each in self._intervals if each.index is best.index])
-        left = z - v * (
-            self._ends.turn(best.index, best.errors) - self._ends.product(best.index, best.errors)
-        )
+            second = v * self._ends.product(best.index, best.errors)
+            value, best = self._best(z - second, v, [i for i in self._intervals if i.index is best.index])
+        z = z - second
+        first = self._ends.turn(best.index, best.errors) - self._ends.product(best.index, best.errors)
         chi2 = float(np.vdot(z, z).real)
         noise = float(np.sqrt(max(chi2 - best.explained, 0.0) / (2.0 * max(self._n_vis, 1))))
-        split = tuple(np.split(left / self._root, np.cumsum(self._lengths)[:-1]))
-        return Explained(value, noise, float(np.sqrt(best.k)) * noise, split, best)
+        split = tuple(np.split((z - v * first) / self._root, np.cumsum(self._lengths)[:-1]))
+        return Explained(value, noise, float(np.sqrt(best.k)) * noise, split, best, second / self._root)
 
     def _best(self, z: Vis, v: Vis, intervals: Sequence[_Intervals]) -> tuple[float, Modes]:
         """The least -2 ln L of residuals and a model over sigma, and the modes of the gains there."""
@@ -168,8 +171,9 @@ class GainErrors:
         """
         if not explained.modes.k > 0.0 or self._n_baseline < 2 * len(self.names):
             return None
-        vis, noise = np.concatenate(model), explained.noise
-        return GainNoise.of(explained.modes, self._ends, vis, self._root, self._lengths, noise)
+        offset = np.split(explained.second, np.cumsum(self._lengths)[:-1])
+        v = np.concatenate(model) * self._root
+        return GainNoise.of(explained.modes, self._ends, v, offset, explained.noise)
 
     def by_antenna(self, explained: Explained) -> dict[int, tuple[float, float, float]]:
         """What is wrong with the gain of each antenna, by its number.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -180,27 +179,24 @@ class GainNoise:
     mean2: Array
 
     @classmethod
-    def of(
-        cls, modes: Modes, ends: Ends, model: Vis, root: Array, lengths: Sequence[int], noise: float
-    ) -> GainNoise:
+    def of(cls, modes: Modes, ends: Ends, model: Vis, offset: list[Vis], noise: float) -> GainNoise:
         """The covariance for the errors of some modes.
 
         Parameters
         ----------
         modes : Modes
         ends : Ends
-        model : complex128 (n,), Jy
-        root : float64 (n,), 1/Jy
-            1/sigma.
-        lengths : sequence of int
-            Of the chunks.
+        model : complex128 (n,)
+            Over sigma.
+        offset : list of complex128, Jy
+            Terms of second order, for each chunk.
         noise : float
             Standard deviation of the noise over the stated one.
         """
         from scipy.sparse import csr_array
 
         n, n_vis, size = ends.n_antenna, len(model), modes.values.shape[1]
-        v, number = model * root * ends.is_other, np.arange(n_vis)
+        v, number = model * ends.is_other, np.arange(n_vis)
         entries, rows = [], []
         for kind, (turned, sign) in enumerate(((v, 1.0), (1j * v, -1.0))):
             for antenna, factor in ((ends.first, 1.0), (ends.second, sign)):
@@ -213,15 +209,13 @@ class GainNoise:
         whole = csr_array(
             (np.concatenate(entries), (np.concatenate(rows), columns.ravel())), shape=shape
         ).tocsc()
-        cut = 2 * np.cumsum([0, *lengths])
+        cut = 2 * np.cumsum([0, *map(len, offset)])
         root = np.sqrt(modes.k / (1.0 + modes.k * modes.values))
         white = root[..., None] * (np.swapaxes(modes.vectors, 2, 3) * modes.relative[:, None, None, :])
         mean2 = (modes.mean / max(noise, 1e-150)) ** 2
         within = np.maximum(modes.k * modes.relative**2 - mean2, 0.0)
         variance = np.broadcast_to(within[:, None, :], (2, size, n)).ravel()
         parts = [whole[:, a:b].tocsr() for a, b in pairwise(cut)]
-        second = model * ends.product(modes.index, modes.errors)
-        offset = np.split(second, np.cumsum(lengths)[:-1])
         return cls(offset, parts, white.reshape(2 * size, n, n), variance, mean2)
 
     def along(self, i_chunk: int, columns: Array) -> Array:
