@@ -106,7 +106,7 @@ class Search:
     @property
     def has_any(self) -> bool:
         """Whether a model with components was found."""
-        return bool(self.components or any(fit.components for fit in self._ends))
+        return any(fit.components for fit in (*self._ends, self._fit))
 
     @property
     def reduced_chi2(self) -> float:
@@ -200,10 +200,9 @@ class Search:
         ends = sorted(self._ends, key=lambda fit: len(fit.components))
         coherence = min(self._evidence.coherence(self._evidence.explain(fit)) for fit in ends)
         best, *others = map(self._evidence.judge, ends)
-        least = self._evidence.needed(3, 0, 1.0, coherence)
+        least, score = self._evidence.needed(3, 0, 1.0, coherence), self._evidence.score
         for each in others:
-            if self._evidence.score(each, coherence) < self._evidence.score(best, coherence) - least:
-                best = each
+            best = each if score(each, coherence) < score(best, coherence) - least else best
         self._take(best.fit)
 
     def stop(self) -> None:
@@ -306,8 +305,8 @@ class Search:
         # Of a Gaussian, exp(-2 pi^2 sigma^2 u^2) of the flux is seen on a baseline of u wavelengths.
         seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(data.shortest, 1e-9))
         self._fitter = SourceFit(data, self._extent, min(self._images.half, float(seen)), self._stop)
-        n_beam, with_gains = self._images.n_beam, not self._of_residuals
-        self._evidence = Evidence(data, self.beam_size, n_beam, with_gains=with_gains)
+        n_beam, gains = self._images.n_beam, not self._of_residuals
+        self._evidence = Evidence(data, self.beam_size, n_beam, with_gains=gains)
 
     def _reach(self, radius: float) -> None:
         """Use averages that keep sources as far away as this, and little more."""
@@ -334,7 +333,7 @@ class Search:
         noise2 = (self.residual.noise * self.explained.noise) ** 2 * self.coherence
         least = noise2 * self._evidence.needed(3, 1, self._images.n_beam) if self.components else 0.0
         beyond = peaks(self.residual, (self._radius, self._extent))
-        if found := [place for place in beyond if place.flux**2 > least]:
+        if found := [p for p in beyond if p.flux**2 > least]:
             self._reach(float(max(np.hypot(*place.lm) for place in found)))
         return found
 
