@@ -21,7 +21,7 @@ from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.uv_extent import uv_extent
 from biro.sky_files import text_reader
-from biro.source_finding.component import MIN_RATIO
+from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.proposed_model import Quantities, around, rounded
 
 log = logging.getLogger(__name__)

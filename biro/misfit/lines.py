@@ -40,6 +40,8 @@ _OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQU
 """Lines that a finding of this kind takes the place of."""
 OF_RESIDUALS = (HANDS, UNEQUAL)
 """A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
+TOO_SMALL = "ERRORS ARE TOO SMALL"
+"""How a line begins that says by how much errors are too small in all."""
 
 
 def lines_of(
@@ -155,4 +157,4 @@ def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
     said = [line for line in lines if _SAID in line]
     if not factor > EFFECT or (len(said) == 1 and not any(line.startswith(MISFIT) for line in lines)):
         return []
-    return [f"ERRORS ARE TOO SMALL: by a factor of about {plain(factor)} in all"]
+    return [f"{TOO_SMALL}: by a factor of about {plain(factor)} in all"]

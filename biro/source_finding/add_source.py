@@ -15,8 +15,8 @@ from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.models.components.direction import lm_to_radec, radec_to_lm
 from biro.observation.observation import Observation
-from biro.source_finding.beam_factors import SeenThrough
-from biro.source_finding.component import Kind
+from biro.source_finding.fitting.beam_factors import SeenThrough
+from biro.source_finding.fitting.component import Kind
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
 
@@ -84,7 +84,7 @@ def add_source(
         )
     sky = likelihood.sky
     residual, beams = _residual(likelihood, fitted.best_fit)
-    search = Search(residual, options, beams=beams, average=False)
+    search = Search(residual, options, beams=beams, of_residuals=True)
     found = search.at_peak(kind)
     if found is None:
         raise InputError("the residual image has no peak at which a positive source lowers chi2")

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.component import Component, Kind, n_param
-from biro.source_finding.source_fit import Fit, SourceFit
+from biro.source_finding.fitting.component import Component, Kind, n_param
+from biro.source_finding.fitting.source_fit import Fit, SourceFit
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
 Components = tuple[Component, ...]
 SIZES = (0.3, 1.0, 3.0, 10.0)
 """FWHM that fits of Gaussians begin with, in beams."""
+FIRST_STEPS = 3
+"""Steps of fits from each of these, of which the best one goes on."""
 MAX_POINTS = 4
 """Places of a new component that are tried in fits of all components."""
 
@@ -63,14 +65,14 @@ class Changes:
 
     def shaped(self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None) -> list[Fit]:
         """The best circle and the best ellipse about a point, where there are such fits."""
-        best = []
+        best: list[Fit] = []
+        left = self._left if left is None else left
         for kind in kinds:
-            fits = []
-            for size in SIZES:
-                start = point.as_circle(size * self._beam_size)
-                start = start.as_ellipse() if kind == "ellipse" else start
-                fits.append(self._fitter.fit([start], self._left if left is None else left))
-            best += sorted(filter(is_possible, fits), key=lambda fit: fit.chi2)[:1]
+            starts = [point.as_circle(size * self._beam_size) for size in SIZES]
+            starts = [start.as_ellipse() for start in starts] if kind == "ellipse" else starts
+            fits = [self._fitter.fit([start], left, n_step=FIRST_STEPS) for start in starts]
+            for fit in sorted(filter(is_possible, fits), key=lambda fit: fit.chi2)[:1]:
+                best += filter(is_possible, [self._fitter.fit(fit.components, left)])
         return best
 
     def additions(self, places: Iterable[Component]) -> Iterator[Change]:

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.gain_errors import Explained, GainErrors
-from biro.source_finding.source_fit import Fit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.changes import Change
+from biro.source_finding.fitting.component import Component, n_param
+from biro.source_finding.fitting.gain_errors import Explained, GainErrors
+from biro.source_finding.fitting.gain_noise import GainNoise
+from biro.source_finding.fitting.source_fit import Fit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
@@ -80,41 +83,76 @@ class Coherence:
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """A fit, and how its residuals are explained.
+    """A fit, and how likely its residuals are.
 
     Attributes
     ----------
     fit : Fit
-    explained : Explained
+    minus_2_log : float
+        -2 ln L with errors of gains integrated out, without a constant.
     by_baseline : float64 (n_baseline,)
         chi2 of each baseline.
     """
 
     fit: Fit
-    explained: Explained
+    minus_2_log: float
     by_baseline: Array
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components that were fitted."""
+        return self.fit.components
 
 
 class Evidence:
-    """What residuals say for or against components.
+    """How far residuals speak for or against components.
 
     Parameters
     ----------
     data : VisibilityData
+    beam_size : float, rad
+    n_beam : float
+        Number of beams in the image.
+    with_gains : bool
+        Whether gains may have errors.
+
+    Attributes
+    ----------
+    gains : GainErrors
     """
 
-    def __init__(self, data: VisibilityData) -> None:
-        self._data, self._gains, self._coherence = data, GainErrors(data), Coherence(data)
+    def __init__(
+        self, data: VisibilityData, beam_size: float = 1.0, n_beam: float = 1.0, *, with_gains: bool = True
+    ) -> None:
+        self._data, self._coherence = data, Coherence(data)
+        self.gains = GainErrors(data, any_at_all=with_gains)
+        self._beam_size, self._n_beam = beam_size, n_beam
+
+    def explain(self, fit: Fit) -> Explained:
+        """The residuals of a fit as noise and errors of gains."""
+        residual = self._data.residual(fit.components)
+        return self.gains(residual, self._model(residual))
 
     def judge(self, fit: Fit) -> Judged:
         """A fit with the likelihood of its residuals."""
         residual = self._data.residual(fit.components)
-        model = [chunk.vis - left for chunk, left in zip(self._data.chunks, residual, strict=True)]
-        return Judged(fit, self._gains(residual, model), self._coherence.by_baseline(residual))
+        likely = self.gains(residual, self._model(residual)).minus_2_log
+        return Judged(fit, likely, self._coherence.by_baseline(residual))
 
-    def coherence(self, judged: Judged) -> float:
+    def learn(self, fit: Fit) -> GainNoise | None:
+        """Estimate each antenna's errors of gains from a fit; the covariance with these."""
+        residual = self._data.residual(fit.components)
+        model = self._model(residual)
+        self.gains.learn(self.gains(residual, model))
+        return self.gains.noise_of(self.gains(residual, model), model)
+
+    def coherence(self, explained: Explained) -> float:
         """How many residuals are alike once the errors of gains are taken out; 1 for noise."""
-        return self._coherence(judged.explained.left)
+        return self._coherence(explained.left)
+
+    def coherence_with_gains(self, residual: Sequence[Vis]) -> float:
+        """How many residuals are alike with all errors of gains in them."""
+        return self._coherence(residual, self._model(residual))
 
     def gain(self, before: Judged, after: Judged) -> float:
         """2 ln of the likelihood ratio of two fits.
@@ -123,8 +161,8 @@ class Evidence:
         several: all see a source, and one may be wrong. This is not asked of the first source, which is what
         all the flux of a short baseline tells of.
         """
-        gain = before.explained.minus_2_log - after.explained.minus_2_log
-        if len(before.by_baseline) < LEAST_BASELINES or not before.fit.components or gain <= 0.0:
+        gain = before.minus_2_log - after.minus_2_log
+        if len(before.by_baseline) < LEAST_BASELINES or not before.components or gain <= 0.0:
             return gain
         drop = np.maximum(before.by_baseline - after.by_baseline, 0.0)
         return gain * (1.0 - float(drop.max() / drop.sum())) if drop.any() else 0.0
@@ -137,3 +175,35 @@ class Evidence:
         """
         n = max(2.0 * self._data.n_vis / coherence, np.e)
         return float(n_param * np.log(n) + 2.0 * n_source * np.log(max(n_beam, 1.0)))
+
+    def surplus(self, before: Judged, after: Judged, n_source: int, coherence: float = 1.0) -> float:
+        """By how much the evidence for a fit is above what its further parameters need."""
+        n_param, n_beam = after.fit.n_param - before.fit.n_param, self.beams(after.components)
+        return self.gain(before, after) / coherence - self.needed(n_param, n_source, n_beam, coherence)
+
+    def score(self, judged: Judged, coherence: float) -> float:
+        """-2 ln of the evidence for a model; the lowest is the best."""
+        n_beam = self.beams(judged.components)
+        needed = self.needed(judged.fit.n_param, len(judged.components), n_beam, coherence)
+        return judged.minus_2_log / coherence + needed
+
+    def promise(self, change: Change) -> float:
+        """How good a change is while the other components are held; the lowest is the best."""
+        n = sum(n_param(component, self._data.spectral) for component in change.components)
+        needed = self.needed(n, change.n_new, self.beams(change.components))
+        return 2.0 * self._data.n_vis * float(np.log(max(change.chi2, 1e-300))) + needed
+
+    def beams(self, components: Sequence[Component]) -> float:
+        """Number of beams among which the place of a new component was chosen.
+
+        Those in the circle about the brightest that holds all, or all of the image where there is but one.
+        """
+        if len(components) < 2:
+            return self._n_beam
+        place = max(components, key=lambda component: component.flux).lm
+        radius = max(np.hypot(c.lm[0] - place[0], c.lm[1] - place[1]) for c in components)
+        return float(min(1.0 + np.pi * (radius / self._beam_size) ** 2, self._n_beam))
+
+    def _model(self, residual: Sequence[Vis]) -> list[Vis]:
+        """The model that leaves these residuals."""
+        return [chunk.vis - left for chunk, left in zip(self._data.chunks, residual, strict=True)]

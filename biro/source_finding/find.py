@@ -15,20 +15,22 @@ from biro.errors import InputError
 from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
-from biro.misfit.diagnosis import diagnose
+from biro.misfit.diagnosis import Diagnosis, diagnose
+from biro.misfit.lines import TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.progress import Bar, bar
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.smearing import Choice
-from biro.source_finding.beam_factors import seen_through
+from biro.source_finding.fitting.beam_factors import seen_through
+from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
-from biro.source_finding.source_fit import Stopped
 
 log = logging.getLogger(__name__)
 
@@ -48,8 +50,9 @@ def find_sources(
     the residuals, and other shapes of earlier sources are tried; what lowers chi2 most is kept, all sources
     are fitted together, and what is not needed any more is left out. The likelihood is that of thermal noise
     together with errors of the antennas' gains, which are integrated out
-    (`biro.source_finding.gain_errors.GainErrors`): structure that is not found yet is no error of gains, and
-    errors of gains are no structure. A change is kept if it raises 2 ln L by more than n ln 2N for its n
+    (`biro.source_finding.fitting.gain_errors.GainErrors`): structure that is not found yet is no error of
+    gains, and errors of gains are no structure. The last fit is by least squares, and errors of gains are in
+    its errors. A change is kept if it raises 2 ln L by more than n ln 2N for its n
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
     residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
@@ -121,11 +124,12 @@ def find_sources(
     if search is None or not search.components:
         raise InputError(f"no source found: {reason}")
     found = replace(_result(observation, search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
-    return (
-        found
-        if stopped
-        else replace(found, misfit=misfit_lines(observation, found.sky, found.start, found.noise_factor))
-    )
+    if stopped:
+        return found
+    misfit = _diagnosed(observation, found.sky, found.start, found.noise_factor)
+    has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
+    lines = tuple(line for line in misfit.warnings if not line.startswith(TOO_SMALL))
+    return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
 
 
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
@@ -181,8 +185,9 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         search.reduced_chi2,
         search.coherence,
         _smearing_lines(search.data.smearing),
-        search.gain_error,
-        search.without_gains,
+        search.explained.gain_error,
+        search.explained.noise,
+        antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
     )
 
 
@@ -195,15 +200,14 @@ def _smearing_lines(choices: Sequence[Choice]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def misfit_lines(
+def _diagnosed(
     observation: Observation, sky: SkyModel, start: Mapping[str, float], noise_factor: float
-) -> tuple[str, ...]:
-    """What is wrong with weights or model; nothing where both are right.
+) -> Diagnosis:
+    """What is wrong with weights or model in Stokes I, which the search fitted.
 
     Parameters
     ----------
     observation : Observation
-        Its parallel hands are compared with the model.
     sky : SkyModel
         With priors around what was found.
     start : dict
@@ -211,11 +215,16 @@ def misfit_lines(
     noise_factor : float
         Rms of the residuals over the stated noise.
     """
-    hands = replace(observation, partitions=tuple(map(_parallel, observation.partitions)))
-    likelihood = Likelihood(hands, replace(sky, noise=Noise(factor=noise_factor)))
+    if observation.formed is None:
+        if sky.beam is None and sky.feeds is None:
+            parts, formed = form_stokes(observation.partitions, PSEUDO_I)
+            observation = replace(observation, partitions=tuple(parts), formed=formed)
+        else:
+            observation = replace(observation, partitions=tuple(map(_parallel, observation.partitions)))
+    likelihood = Likelihood(observation, replace(sky, noise=Noise(factor=noise_factor)))
     theta = np.array([start[name] for name in likelihood.parameter_names])
     unknown = np.full(theta.shape, np.nan)
-    return diagnose(likelihood, theta, unknown, unknown, ()).warnings
+    return diagnose(likelihood, theta, unknown, unknown, ())
 
 
 def _parallel(part: Partition) -> Partition:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
 from biro.models import Uniform
+from biro.models.bound.positions.bearing import bearing
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
-from biro.source_finding.component import Kind
+from biro.source_finding.fitting.component import Component, Kind, n_param
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
     from biro.models import SkyModel
 
+Array = NDArray[np.float64]
+WORST = 3
+"""Antennas that a line about gains names."""
 NOTABLE = 1.5
 """Coherence of residuals above which a line says so."""
 
@@ -86,6 +92,10 @@ class FoundSources(Tabular):
         Rms of the relative errors of the antennas' gains that the residuals show; 0 for none.
     without_gains : float
         Noise factor of the residuals without these errors; NaN where it was not measured.
+    antennas : dict of (float, float, float)
+        By the name of an antenna, what is wrong with its gain: rms of the relative error of the amplitude,
+        its mean over all times, and rms of the phase error, rad. Empty where a line about what does not fit
+        names the gains.
     thermal : float
         Thermal noise over what the weights say, from differences of neighbouring times of Stokes I; NaN where
         there are none.
@@ -107,6 +117,7 @@ class FoundSources(Tabular):
     smearing: tuple[str, ...] = ()
     gain_error: float = 0.0
     without_gains: float = float("nan")
+    antennas: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
     stopped: str = ""
@@ -158,19 +169,37 @@ class FoundSources(Tabular):
             size += f" and {self.noise_factor / self.thermal:.3g} times the thermal noise"
         lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
         if self.gain_error > 0.0:
-            percent = f"{100.0 * self.gain_error:.2g} %"
-            lines.append(
-                f"antenna gain errors of {percent} explain a part of it: without them the rms would be "
-                f"{self.without_gains:.4g} times the stated noise"
-            )
+            lines.append(self._gain_line())
         if self.coherence > NOTABLE:
             lines.append(
-                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent residuals, because "
-                "residuals of neighbouring times are alike"
+                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent noise, because "
+                "residuals of neighbouring times are alike without gain errors, too"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else "; spectral indices are fixed at 0"
         lines.append(f"varied: what each row names, all together{fixed}")
         return [*lines, *self.smearing, *self.misfit]
+
+    def _gain_line(self) -> str:
+        """How large errors of gains are, where, and what they explain."""
+        percent, worst = f"{100.0 * self.gain_error:.2g} % rms", ""
+        ranked = sorted(self.antennas.items(), key=lambda item: -np.hypot(item[1][0], item[1][2]))
+        if ranked:
+            named = "; ".join(
+                f"{name} amplitude {100.0 * rms:.2g} % rms with a mean of {100.0 * mean:+.2g} %, phase "
+                f"{np.rad2deg(phase):.2g} deg rms"
+                for name, (rms, mean, phase) in ranked[:WORST]
+            )
+            worst = f" (worst: {named})"
+        excess = self.noise_factor**2 - self.thermal**2
+        part = (self.noise_factor**2 - self.without_gains**2) / excess if excess > 0.0 else np.nan
+        share = (
+            f"{100.0 * min(part, 1.0):.0f} % of what chi2 has above the thermal noise" if part > 0.0 else ""
+        )
+        return (
+            f"antenna gains are wrong by {percent}{worst}: they, and no source, explain "
+            f"{share or 'a part of the residuals'}. Without them the residual rms is {self.without_gains:.4g}"
+            " times the stated noise. The errors of the sources include them"
+        )
 
     def to_toml(self) -> str:
         """The model file, with the fitted sources as comments."""
@@ -185,6 +214,7 @@ class FoundSources(Tabular):
             "reduced_chi2": self.reduced_chi2,
             "coherence": self.coherence,
             "gain_error": self.gain_error,
+            "antennas": {name: list(errors) for name, errors in self.antennas.items()},
             "thermal_noise": self.thermal,
             "misfit": list(self.misfit),
             "stopped": self.stopped,
@@ -193,6 +223,49 @@ class FoundSources(Tabular):
             "peak": vars(self.residual.peak),
             "reason": self.reason,
         }
+
+
+def described(
+    components: Sequence[Component], sigma: Array, dec0: float, *, spectral: bool
+) -> tuple[FoundSource, ...]:
+    """Components as sources with names, the brightest first.
+
+    Parameters
+    ----------
+    components : sequence of Component
+    sigma : float64 (n_param,)
+        Errors of their parameters, one component after the other.
+    dec0 : float, rad
+        Declination of the phase centre, from whose north components count their angles; sources count them
+        from their own.
+    spectral : bool
+        Whether spectral indices were fitted.
+    """
+    sources, i = [], 0
+    for component in components:
+        n = n_param(component, spectral)
+        errors, i = sigma[i : i + n], i + n
+        emaj, emin, pa = component.shape
+        if component.kind == "ellipse":
+            pa = (pa - float(bearing(np.array(component.lm), dec0))) % np.pi
+        sources.append(
+            FoundSource(
+                name="",
+                kind=component.kind,
+                east=component.lm[0],
+                north=component.lm[1],
+                flux=component.flux,
+                flux_err=float(errors[0]),
+                position_err=float(np.hypot(errors[1], errors[2])),
+                emaj=emaj,
+                emin=emin,
+                pa=pa,
+                spectral_index=component.index,
+                spectral_index_err=float(errors[3]) if spectral else 0.0,
+            )
+        )
+    sources.sort(key=lambda source: -source.flux)
+    return tuple(replace(source, name=f"s{i}") for i, source in enumerate(sources, start=1))
 
 
 def _inside(prior: Uniform, value: float) -> float:

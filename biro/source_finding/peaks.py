@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.images.dirty_image import DirtyImage
-from biro.source_finding.component import Component
+from biro.source_finding.fitting.component import Component
 
 MAX_CANDIDATES, CANDIDATE_HEIGHT = 12, 0.8
 """Number of peaks that are tried for one source, and their height at least, relative to the highest peak.
@@ -24,17 +24,27 @@ def highest(image: DirtyImage) -> float:
     return float(_inner(image)[0].max())
 
 
-def peaks(image: DirtyImage) -> Iterator[Component]:
-    """Points at the highest local maxima of an image of Stokes I, as high as these."""
+def peaks(image: DirtyImage, reach: tuple[float, float] = (0.0, 0.98)) -> Iterator[Component]:
+    """Points at the highest local maxima of an image of Stokes I, as high as these.
+
+    Parameters
+    ----------
+    image : DirtyImage
+    reach : (float, float)
+        Distances from the phase centre, as direction cosines, between which they lie.
+    """
     from scipy.ndimage import maximum_filter
 
     (inner, rim), middle = _inner(image), image.dirty.shape[-1] // 2
-    tops = (inner == maximum_filter(inner, size=5)) & (inner >= CANDIDATE_HEIGHT * inner.max())
-    y, x = np.nonzero(tops)
+    offset = (np.arange(inner.shape[-1]) + rim - middle) * image.cell
+    distance = np.hypot(offset, offset[:, None])
+    is_near = (distance >= reach[0]) & (distance <= min(reach[1], 0.98))
+    tops = (inner == maximum_filter(inner, size=5)) & is_near
+    if not tops.any():
+        return
+    y, x = np.nonzero(tops & (inner >= CANDIDATE_HEIGHT * inner[tops].max()))
     for i in np.argsort(-inner[y, x])[:MAX_CANDIDATES]:
-        east, north = float(middle - rim - x[i]) * image.cell, float(y[i] + rim - middle) * image.cell
-        if np.hypot(east, north) < 0.98:
-            yield Component((east, north), max(float(inner[y[i], x[i]]), 1e-12))
+        yield Component((float(-offset[x[i]]), float(offset[y[i]])), max(float(inner[y[i], x[i]]), 1e-12))
 
 
 def _inner(image: DirtyImage) -> tuple[NDArray[np.float64], int]:

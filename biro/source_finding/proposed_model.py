@@ -9,7 +9,7 @@ import numpy as np
 
 from biro.formatting import ANGLES, FLUXES, Unit, unit_for
 from biro.models import Fixed, GaussianSource, Normal, PointSource, SkyModel, Uniform
-from biro.source_finding.component import MIN_RATIO
+from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource
 
 Quantities = dict[str, Any]

@@ -17,9 +17,9 @@ from biro.cli.options import read_options, reading_words
 from biro.errors import BiroError
 from biro.models import GaussianSource, PointSource, SkyModel, Uniform
 from biro.simulation.prediction import predict
-from biro.source_finding.component import Component
-from biro.source_finding.source_fit import SourceFit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component
+from biro.source_finding.fitting.source_fit import SourceFit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 ARCMIN = np.pi / 180 / 60
 

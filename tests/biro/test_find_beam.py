@@ -23,7 +23,7 @@ from biro.models import (
     read_model,
 )
 from biro.simulation.prediction import predict
-from biro.source_finding.beam_factors import BeamFactors, SeenThrough
+from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
 
 ARCMIN = np.pi / 180 / 60
 # Power 0.5 at 30 arcmin and 1.4 GHz: of the point at 22.4 arcmin 0.68 is seen, of the faint one 0.42.

@@ -12,10 +12,10 @@ import biro
 from biro.models import GaussianSource, PointSource, SkyModel
 from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
-from biro.source_finding.component import Component
 from biro.source_finding.evidence import Coherence
-from biro.source_finding.source_fit import SourceFit
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component
+from biro.source_finding.fitting.source_fit import SourceFit
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 ARCMIN = np.pi / 180 / 60
 # A beam of 4 arcmin; knots are one to four beams apart.
@@ -108,7 +108,8 @@ def test_errors_of_gains_are_not_taken_for_sources():
     sky = [PointSource("p", east="3 arcmin", north="-5 arcmin", I="1 Jy")]
     found = biro.find_sources(observed(sky, gain=0.1), **OPTIONS)
     assert found.reduced_chi2 > 10
-    assert found.coherence > 3
+    # 8 antennas, two numbers each, in intervals of 20 times of some 70: 0.1 +- 4 / sqrt(2 x 60) of it.
+    assert found.gain_error == pytest.approx(0.1, rel=4 / np.sqrt(120))
     assert len(found.sources) <= 2
     first = found.sources[0]
     assert first.flux == pytest.approx(1.0, abs=4 * first.flux_err)

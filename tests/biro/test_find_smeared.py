@@ -10,8 +10,8 @@ from biro.models import Noise, PointSource, SkyModel
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
 from biro.smearing import Choice, smearing_of
-from biro.source_finding import visibility_data
-from biro.source_finding.averages import Averages
+from biro.source_finding.fitting import visibility_data
+from biro.source_finding.fitting.averages import Averages
 
 ARCMIN = np.pi / 180 / 60
 CENTRE = (1.3, -0.75)

@@ -14,9 +14,10 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import PSEUDO_I, stokes_visibilities
 from biro.smearing import choose
-from biro.source_finding.averages import Averages
-from biro.source_finding.beam_factors import BeamFactors, SeenThrough
-from biro.source_finding.component import Component, n_param
+from biro.source_finding.fitting.averages import Averages
+from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
+from biro.source_finding.fitting.component import Component, n_param
+from biro.source_finding.fitting.gain_noise import GainNoise
 from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -112,20 +113,35 @@ class VisibilityData:
         return math.fsum(chunk.chi2(left - chunk.model(components)) for chunk, left in chunks)
 
     def normal_equations(
-        self, residual: Sequence[Vis], components: Sequence[Component]
+        self,
+        residual: Sequence[Vis],
+        components: Sequence[Component],
+        gains: GainNoise | None = None,
     ) -> tuple[Array, Array, float]:
-        """J^T W J, J^T W (R - V) and chi2 for the Jacobian J of the model V, summed over the chunks."""
-        n = sum(len(component.vector(self.spectral)) for component in components)
-        matrix, gradient, chi2 = np.zeros((n, n)), np.zeros(n), 0.0
-        for chunk, left in zip(self.chunks, residual, strict=True):
+        """J^T C^-1 J, J^T C^-1 (R - V) and chi2 for the Jacobian J of the model V, summed over the chunks.
+
+        C is the covariance with errors of gains; without these it is that of the weights.
+        """
+        n = sum(n_param(component, self.spectral) for component in components)
+        matrix, along = np.zeros((n + 1, n + 1)), np.zeros(())
+        for i, (chunk, left) in enumerate(zip(self.chunks, residual, strict=True)):
             model, jacobian = chunk.jacobian(components, self.spectral)
+            jacobian[n] = (left - model) * chunk.root
             # Seen as real numbers, real and imaginary parts side by side, a product of columns is Re(a* b).
             columns = jacobian.view(np.float64)
-            left = left - model
             matrix += columns @ columns.T
-            gradient += columns @ (left * chunk.root).view(np.float64)
-            chi2 += chunk.chi2(left)
-        return matrix, gradient, chi2
+            along = along if gains is None else np.asarray(along + gains.along(i, columns))
+        matrix = matrix if gains is None else matrix - gains.lost(along)
+        return matrix[:n, :n], matrix[:n, n], float(matrix[n, n])
+
+    def spread(self, components: Sequence[Component], gains: GainNoise) -> Array:
+        """J^T W (C - W^-1) W J, the covariance that errors of gains give to J^T W (R - V)."""
+        n = sum(n_param(component, self.spectral) for component in components)
+        along = sum(
+            gains.along(i, chunk.jacobian(components, self.spectral)[1][:n].view(np.float64))
+            for i, chunk in enumerate(self.chunks)
+        )
+        return gains.spread(np.asarray(along))
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,10 +282,13 @@ class Chunk:
         return total
 
     def jacobian(self, components: Sequence[Component], spectral: bool) -> tuple[Vis, Vis]:
-        """Visibilities of all components together, and the Jacobian of V / sigma (n_param, n)."""
+        """Visibilities of all components together, and the Jacobian of V / sigma (n_param + 1, n).
+
+        The last row has no values yet.
+        """
         total = np.zeros(self.vis.shape, np.complex128)
         n = sum(n_param(component, spectral) for component in components)
-        jacobian, first = np.empty((n, self.vis.size), np.complex128), 0
+        jacobian, first = np.empty((n + 1, self.vis.size), np.complex128), 0
         for component in components:
             unit = self._unit(component)
             total += component.flux * unit

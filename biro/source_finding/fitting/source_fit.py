@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.component import Component, moved, vector_of
-from biro.source_finding.visibility_data import VisibilityData
+from biro.source_finding.fitting.component import Component, moved, vector_of
+from biro.source_finding.fitting.gain_noise import GainNoise
+from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
@@ -30,6 +31,7 @@ class Fit:
     ----------
     components : tuple of Component
     chi2 : float
+        Without what errors of gains explain, where these were given to the fit.
     covariance : float64 (n_param, n_param)
         Formal covariance if the weights are 1/sigma^2; parameters in the order of the components' vectors.
     """
@@ -56,6 +58,8 @@ class SourceFit:
         Largest FWHM of a component; one that would grow further stays as wide.
     stop : function
         A fit raises `Stopped` at the next step after it gives True.
+    gains : GainNoise, optional
+        Errors of gains, which are a part of the covariance of the data.
     """
 
     def __init__(
@@ -64,8 +68,14 @@ class SourceFit:
         extent: float,
         widest: float = np.inf,
         stop: Callable[[], bool] = lambda: False,
+        gains: GainNoise | None = None,
     ) -> None:
         self.data, self._extent, self._widest, self._stop = data, extent, widest, stop
+        self._gains = gains
+
+    def with_gains(self, gains: GainNoise | None) -> SourceFit:
+        """Fits with other errors of gains."""
+        return SourceFit(self.data, self._extent, self._widest, self._stop, gains)
 
     def fit(
         self,
@@ -91,27 +101,29 @@ class SourceFit:
         """
         spectral = self.data.spectral
         target = [chunk.vis for chunk in self.data.chunks] if residual is None else residual
+        if self._gains is not None:
+            target = [mine - second for mine, second in zip(target, self._gains.offset, strict=True)]
         current, damping, growth = tuple(components), 1e-3, 4.0
-        matrix, gradient, chi2 = self.data.normal_equations(target, current)
+        matrix, gradient, chi2 = self.data.normal_equations(target, current, self._gains)
         for _ in range(_MAX_STEPS if n_step is None else n_step):
             if self._stop():
                 raise Stopped
             step = _step(matrix, gradient, damping)
             free = moved(current, vector_of(current, spectral) + step, spectral)
             trial = tuple(component.at_most(self._widest) for component in free)
-            inside = self._is_inside(trial)
-            trial_chi2 = self.data.chi2(target, trial) if inside else float("inf")
-            if not trial_chi2 < chi2:
+            # Most steps are good, so that their derivatives are worth working out at once.
+            found = self.data.normal_equations(target, trial, self._gains) if self._is_inside(trial) else None
+            if found is None or not found[2] < chi2:
                 damping, growth = damping * growth, 2.0 * growth
                 if damping > 1e8:
                     break
                 continue
             # How far the step was as good as a parabola promised (Nielsen 1999).
             promised = float(2.0 * step @ gradient - step @ matrix @ step)
-            good = (chi2 - trial_chi2) / promised if promised > 0.0 else 1.0
+            gain = chi2 - found[2]
+            good = gain / promised if promised > 0.0 else 1.0
             damping = max(damping * max(0.1, 1.0 - (2.0 * good - 1.0) ** 3), 1e-9)
-            gain, current, growth = chi2 - trial_chi2, trial, 4.0
-            matrix, gradient, chi2 = self.data.normal_equations(target, current)
+            current, growth, (matrix, gradient, chi2) = trial, 4.0, found
             if gain < _ENOUGH * chi2 / max(1, 2 * self.data.n_vis):
                 break
         return Fit(current, chi2, _inverse(matrix))

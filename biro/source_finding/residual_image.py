@@ -1,0 +1,95 @@
+"""The dirty image of what components leave of the data, with and without errors of gains."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.data_set.models_of_rows import Model
+from biro.errors import InputError
+from biro.images.dirty_image import DirtyImage
+from biro.images.imager import Imager, ImagingOptions
+from biro.models import SkyModel
+from biro.observation.observation import Observation
+from biro.observation.partition import Partition
+from biro.simulation.prediction import predict
+
+log = logging.getLogger(__name__)
+Vis = NDArray[np.complex128]
+Turn = Callable[[int, Partition], Vis]
+"""The relative error of the rows of a partition, complex128 (n_row,), from its number and itself."""
+
+
+class ResidualImages:
+    """Images of the data minus models.
+
+    Parameters
+    ----------
+    observation : Observation
+    options : dict
+        Of the image.
+
+    Attributes
+    ----------
+    blank : DirtyImage
+        Of the data.
+    beam_size : float, rad
+        FWHM of the beam; five pixels where there is none.
+    half : float
+        Half of the side of the image.
+    n_beam : float
+        Beams in it.
+
+    Raises
+    ------
+    InputError
+        Stokes parameters that were asked for; weights that are tapered.
+    """
+
+    def __init__(self, observation: Observation, options: ImagingOptions) -> None:
+        if "stokes" in options:
+            raise InputError("sources are looked for in Stokes I; leave stokes out")
+        if any(part.tapered for part in observation.partitions):
+            raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
+        self._observation, self._backend = observation, options.get("backend", "auto")
+        self._imager = Imager(observation, **options)
+        beam, cell = self._imager.beam, self._imager.cell
+        self.beam_size = beam.minor if beam is not None else 5.0 * cell
+        self.half = 0.5 * self._imager.n_pixel * cell
+        self.n_beam = (2.0 * self.half / self.beam_size) ** 2
+        self.blank = self._imager.image()
+
+    def __call__(self, sky: SkyModel, turn: Turn | None = None) -> DirtyImage:
+        """The image of data - model.
+
+        Parameters
+        ----------
+        sky : SkyModel
+            Of fixed values.
+        turn : function, optional
+            Errors of gains that the model has. With natural weights the image is then, but for a factor, the
+            derivative of the likelihood with errors of gains by the flux of a source at each pixel.
+        """
+        return self._imager.image("residual", list(self._models(sky, turn)))
+
+    def warn_of_reach(self, reach: float) -> None:
+        """Log a warning where beams are known up to a distance within the image only.
+
+        Parameters
+        ----------
+        reach : float
+            The distance from the phase centre, as a direction cosine.
+        """
+        if reach < np.sqrt(2.0) * self.half:
+            log.warning(
+                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
+                "source is looked for beyond the beam", *np.rad2deg([reach, np.sqrt(2.0) * self.half])
+            )  # fmt: skip
+
+    def _models(self, sky: SkyModel, turn: Turn | None) -> Iterator[Model]:
+        models = predict(self._observation, sky, backend=self._backend)
+        for i, (part, model) in enumerate(zip(self._observation.partitions, models, strict=True)):
+            yield model if turn is None else np.asarray(model) * (1.0 + turn(i, part))[:, None, None]
