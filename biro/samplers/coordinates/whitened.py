@@ -314,8 +314,11 @@ class _Precision:
 
 
 def _modes(matrix: Array) -> tuple[Array, Array, Array]:
-    """Eigenvalues and vectors of a precision in units of its diagonal, and the roots of that."""
-    scale = np.sqrt(np.diag(matrix))
+    """Eigenvalues and vectors of a precision in units of its diagonal, and the roots of that.
+
+    A curvature that is negative, as of a mode that is a saddle, counts as one that is hardly known.
+    """
+    scale = np.sqrt(np.maximum(np.abs(np.diag(matrix)), _FLOOR))
     values, vectors = np.linalg.eigh(matrix / np.outer(scale, scale))
     return np.clip(values, 1e-14, None), vectors, scale
 
