@@ -198,7 +198,7 @@ def test_help_is_quick_and_lists_exit_codes():
     )
     # The aim is 1 s on an idle machine (measured: 0.2 s); 5 s leaves room for a busy one.
     assert time.perf_counter() - started < 5.0
-    assert "130 interrupted" in done.stdout
+    assert "130 interrupted" in " ".join(done.stdout.split())
     words = "info fit sbc predict image find simulate compare plot demo tune"
     for command in words.split():
         assert f"  {command} " in done.stdout
@@ -468,7 +468,7 @@ def test_predict_writes_the_model(folder, copy):
     code, _, said = biro("predict", copy, folder / "sky.toml", "--precision", "double")
     assert code == 0, said
     assert "MODEL_DATA (made), double precision: 210 rows written" in said
-    part = read_ms(copy, column="MODEL_DATA").partitions[0]
+    part = read_ms(copy, column="MODEL_DATA", allow_unusable=True).partitions[0]  # zeros are no data
     # One source 1 arcmin to the east (physics, sections 2 and 3), stored as complex64.
     l = np.deg2rad(1 / 60)
     turns = (part.uvw[:, 0] * l - part.uvw[:, 2] * l * l / 2)[:, None] * part.chan_freq / 299792458.0
@@ -557,7 +557,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
         (
             ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "obs.ms: is a folder, expected a sky model file",
+            "obs.ms: is a Measurement Set, expected a sky model: the data come first",
         ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],
@@ -623,7 +623,8 @@ def test_errors_are_one_line_and_exit_2(folder, tmp_path, words, message):
     *before, last = said.splitlines()
     assert last.startswith("biro: ")
     assert message in last
-    assert len(before) <= 3 * (words[0] == "fit"), "only a fit says something before it begins: what, and how"
+    most = {"fit": 3, "predict": 1}.get(words[0], 0)
+    assert len(before) <= most, "a fit says first what it does and how, a prediction whether it smears"
 
 
 @pytest.mark.parametrize(

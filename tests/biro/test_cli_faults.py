@@ -42,7 +42,9 @@ def fails(*words: str | Path) -> str:
 
 def one_line(code: int, out: str, said: str) -> str:
     assert (code, out) == (2, ""), said
-    (line,) = said.splitlines()
+    *before, line = said.splitlines()
+    # A prediction says first whether it smears.
+    assert all(each.startswith("smearing") for each in before), said
     assert line.startswith("biro: ")
     return line.removeprefix("biro: ")
 

@@ -360,7 +360,7 @@ def test_correlation_that_is_left_is_said(tmp_path: Path) -> None:
     (line,) = wrong.doubts(truth(wrong, smoothing=0.3))
     assert line in wrong.remarks(truth(wrong, smoothing=0.3))
     assert "THE NOISE MODEL IS WRONG" in line
-    assert "fit rho" in line
+    assert "Fit rho" in line
     right = regular(noise, GAUSSIAN, BOTH, tmp_path)
     assert right.doubts(truth(right, smoothing=0.0)) == []
     hanning = regular(smoothed(rng, 8), GAUSSIAN, CHAN, tmp_path)

@@ -96,8 +96,8 @@ def test_a_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "nameless.npz", time=time, rm=rm)
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
-        ("missing.npz", "no file of an ionosphere, or a broken one .no such file"),
-        ("", "a folder, a pipe or a device"),
+        ("missing.npz", "no file of an ionosphere, or a broken one .No such file"),
+        ("", "is a folder, expected a file"),
         ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
         ("square.npz", "names must have one axis"),
         ("objects.npz", "no file of an ionosphere, or a broken one .*pickle"),

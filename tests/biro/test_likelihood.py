@@ -89,7 +89,7 @@ def log_likelihood_by_hand(obs: biro.Observation, i: float, v: float, s: float) 
 def test_it_is_the_sum_of_gaussians_of_real_numbers(tmp_path, precision: str, form: str) -> None:
     obs = observation()
     likelihood = biro.Likelihood(obs, sky(ONE_SOURCE, tmp_path), precision=precision, form=form)
-    assert likelihood.parameter_names[:2] == ("a.I", "a.V")
+    assert likelihood.parameter_names[:2] == ["a.I", "a.V"]
     assert likelihood.n_param == 3  # a noise factor is fitted by default
     theta = np.array([[2.5, 0.3, 1.0], [1.0, -0.7, 1.7], [-3.0, 0.0, 0.4]])
     expected = [log_likelihood_by_hand(obs, *vector) for vector in theta]

@@ -219,7 +219,7 @@ def test_evidence_and_posterior_are_those_of_all_parameters() -> None:
         values.append(dense(obs, model, theta, inner)[0])
     log_evidence = np.log(np.trapezoid(np.exp(values), np.log(factors)) / np.log(10.0))
     posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=1000)
-    assert posterior.names == names
+    assert posterior.names == tuple(names)
     assert posterior.log_evidence == pytest.approx(log_evidence, abs=5.0 * posterior.log_evidence_err)
     assert posterior.log_evidence_err < 0.05
     weight, full = posterior.weight, likelihood.full

@@ -178,7 +178,7 @@ def test_the_error_of_the_plane_is_as_the_docs_state_it(ms: Path, degrees: float
 
 
 def test_images_find_and_simulations_have_the_same_centre(ms: Path, tmp_path: Path) -> None:
-    from biro.source_finding.beam_factors import BeamFactors, SeenThrough
+    from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
 
     rephase(ms)
     observation = read_ms(ms)
@@ -236,7 +236,7 @@ def test_a_simulation_writes_where_its_dishes_pointed(tmp_path: Path) -> None:
         for column in ("REFERENCE_DIR", "DELAY_DIR"):
             np.testing.assert_allclose(field.getcell(column, 0)[0], FIELD, atol=1e-15)
         np.testing.assert_allclose(field.getcell("PHASE_DIR", 0)[0], SOURCE, atol=1e-15)
-    back = read_ms(tmp_path / "out.ms")
+    back = read_ms(tmp_path / "out.ms", allow_unusable=True)  # cross hands of 0 are no data
     (again,) = predict(back, sky())
     np.testing.assert_allclose(np.asarray(again), made.partitions[0].vis, rtol=1e-12)
 

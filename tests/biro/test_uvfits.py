@@ -412,7 +412,7 @@ def test_read_by_content(path: Path, data_dir: Path, measurement_set: Unpack) ->
         np.testing.assert_array_equal(one.vis, other.vis)
         np.testing.assert_array_equal(one.uvw, other.uvw)
     assert biro.read(measurement_set("wsrt_3c343.1"), time_limit=60).telescope == "WSRT"
-    with pytest.raises(DataError, match="neither UVFITS, UVH5 nor a Measurement Set"):
+    with pytest.raises(DataError, match="neither UVFITS nor a Measurement Set"):
         biro.read(data_dir / "README.md")
     for names, content, message in (
         (

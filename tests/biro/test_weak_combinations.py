@@ -124,5 +124,5 @@ def test_leakages_of_flat_priors_at_a_high_signal_to_noise() -> None:
 
 
 def test_numbers_are_plain() -> None:
-    assert [plain(x) for x in (217.3, 0.0134, 7.0, 1.04e-7)] == ["220", "0.013", "7", "1e-07"]
-    assert [plain(x, sign=True) for x in (217.3, -98.2, 0.0)] == ["+220", "-98", "+0"]
+    assert [plain(x) for x in (217.3, 0.0134, 7.0, 1.04e-7)] == ["217", "0.013", "7.0", "1e-07"]
+    assert [plain(x, sign="+") for x in (217.3, -98.2, 0.0)] == ["+217", "-98", "+0"]
