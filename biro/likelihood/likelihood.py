@@ -34,6 +34,7 @@ from biro.likelihood.treatments.inner_gains import InnerGains
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import Visibilities
 from biro.likelihood.undetermined import undetermined
+from biro.maximum.tempering.exploration import SEARCHABLE
 from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
@@ -398,9 +399,10 @@ class Likelihood(Residuals, Closing):
         return moved
 
     def start_points(self, seed: int) -> Starts:
-        """Where the climb to the maximum begins beside gains that theta lacks; none in other cases.
+        """Where the climb to the maximum begins beside gains that are found for each sky; else none.
 
-        It begins at the maxima of the closures of the same data and sky (`biro.free_gains.starts`).
+        It begins at the maxima of the closures of the same data and sky (`biro.free_gains.starts`). Gains
+        among few parameters need no such start: the whole prior is searched.
         """
         if self._closures is None:
             return Starts(np.empty((0, self.n_param)))
@@ -408,8 +410,9 @@ class Likelihood(Residuals, Closing):
 
     @cached_property
     def _closures(self) -> Likelihood | None:
-        """The likelihood of the closures of the same data and sky, beside gains that theta lacks."""
-        if self.gains not in INNER_GAINS or not self.n_param:
+        """The likelihood of the closures of the same data and sky, where gains are found for each sky."""
+        found_in_theta = self.gains == "sample" and self.solves_gains and self.n_param > SEARCHABLE
+        if not self.n_param or not (self.gains in INNER_GAINS or found_in_theta):
             return None
         options = self._options.keywords()
         try:

@@ -63,7 +63,8 @@ def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> 
     offered = starts_offered_by(likelihood, int(rng.integers(2**31)))
     if not len(offered.theta):
         return Starts(offered.theta)
-    theta = with_best_noise(likelihood, offered.theta)
+    theta = likelihood.with_best_gains(offered.theta) if solves_gains(likelihood) else offered.theta
+    theta = with_best_noise(likelihood, theta)
     theta = theta[np.isfinite(likelihood.log_posterior(theta))]
     return offered._replace(theta=theta) if len(theta) else Starts(theta)
 

@@ -49,6 +49,20 @@ def test_the_climb_begins_at_the_maximum_of_closures(data: biro.Observation) -> 
     assert np.abs(offered - found.best_fit)[:, ~is_place].min() < 5.0 * found.error[~is_place].max()
 
 
+def test_gains_among_the_parameters_begin_there_too(data: biro.Observation) -> None:
+    """The maximum of 38 parameters, found from the prior, is that found from the maximum of 4 of the sky."""
+    sampled = biro.Likelihood(data, SKY, backend="cpu")
+    assert sampled.n_param > 30
+    offered = sampled.start_points(1)
+    assert offered.searched
+    solved = biro.maximise(biro.Likelihood(data, SKY, backend="cpu", gains="solve"), seed=1)
+    found = biro.maximise(sampled, seed=1, starts=1)
+    # Places do not depend on the unit of densities of amplitudes, as the flux scale does (see below).
+    for name in ("b.east", "b.north"):
+        assert found[name] == pytest.approx(solved[name], abs=1e-4 * solved.error.min())
+    assert found["a.I"] / solved["a.I"] == pytest.approx(found["b.I"] / solved["b.I"], rel=1e-4)
+
+
 def test_a_maximum_of_log_normal_amplitudes_says_that_its_flux_scale_is_high(data: biro.Observation) -> None:
     """Ten amplitudes of sd 0.2: flux times exp(2 sd^2), which is sd sqrt(10) = 0.63 of its error."""
     sampled = biro.Likelihood(data, SKY, backend="cpu")
