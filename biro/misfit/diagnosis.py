@@ -233,7 +233,8 @@ def _findings(
     fits: Sequence[PartitionFit],
 ) -> list[Finding]:
     """Kinds of misfit that are certain."""
-    used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
+    turned = _with_turns(likelihood, data)
+    used = [each for each, fit in zip(turned, fits, strict=True) if fit.n_vis]
     if not used:
         return []
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
@@ -248,6 +249,22 @@ def _findings(
         found = [each for each in found if each.kind in OF_CLOSURES]
     if has_tails:  # such noise has places that scatter more
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
+    return found
+
+
+def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[ResidualData]:
+    """The data with the turns of their feeds, where gains of the two feeds act in another frame."""
+    from biro.calibration.frame import turns_of
+
+    observation = getattr(likelihood, "observation", None)
+    sky = getattr(getattr(likelihood, "model", None), "model", None)
+    if observation is None or sky is None or len(observation.partitions) != len(data):
+        return list(data)
+    found = []
+    turns = turns_of(observation, sky, separate=True)
+    for each, whole, turn in zip(data, observation.partitions, turns, strict=True):
+        at = np.searchsorted(whole.times, each.partition.times) if turn is not None else None
+        found.append(each if at is None or turn is None else replace(each, turn=turn[at]))
     return found
 
 
