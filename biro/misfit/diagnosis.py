@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
 from biro.misfit.data_faults import fault_lines, without_copies
+from biro.misfit.feed_frame import turns_of
 from biro.misfit.finding import Finding
 from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
@@ -254,8 +255,6 @@ def _findings(
 
 def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[ResidualData]:
     """The data with the turns of their feeds, where gains of the two feeds act in another frame."""
-    from biro.calibration.frame import turns_of
-
     observation = getattr(likelihood, "observation", None)
     sky = getattr(getattr(likelihood, "model", None), "model", None)
     if observation is None or sky is None or len(observation.partitions) != len(data):

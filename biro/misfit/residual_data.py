@@ -28,7 +28,7 @@ class ResidualData:
         they are not known.
     turn : complex128 (n_time, n_antenna, 2, 2) or None
         P of feeds whose rotation was taken out of the data, where gains of the two feeds do not commute with
-        it (`biro.calibration.frame.turns_of`).
+        it (`biro.misfit.feed_frame.turns_of`).
     """
 
     partition: Partition

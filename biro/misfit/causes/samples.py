@@ -33,6 +33,7 @@ STOKES: dict[str, dict[str, complex]] = {
     "V": {"XY": 1j, "YX": -1j, "RR": 1, "LL": -1, "V": 1},
 }
 """Correlations of 1 Jy of each Stokes parameter (physics: section 3)."""
+ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
 LINEAR = ("XX", "XY", "YX", "YY")
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
@@ -95,12 +96,12 @@ class Samples:
                 column.append(values)
         whole = [np.concatenate(column) for column in columns]
         kinds = (np.complex128, np.complex128, np.float64, *[np.int64] * 4, np.bool_)
-        arrays: list[NDArray[Any]] = [
-            values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)
-        ]
-        return cls(
-            tuple(each.partition for each in data), tuple(names), *arrays, tuple(each.turn for each in data)
-        )
+        arrays: dict[str, NDArray[Any]] = {
+            name: values.astype(kind, copy=False)
+            for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
+        }
+        parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
+        return cls(parts=parts, names=tuple(names), turns=turns, **arrays)
 
     @property
     def n(self) -> int:
@@ -156,8 +157,7 @@ class Samples:
 
     def only(self, which: Mask) -> Samples:
         """Some of the samples."""
-        arrays = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
-        return replace(self, **{name: getattr(self, name)[which] for name in arrays})
+        return replace(self, **{name: getattr(self, name)[which] for name in ARRAYS})
 
     @property
     def fair(self) -> Samples:
