@@ -557,7 +557,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
         (
             ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "obs.ms: is a Measurement Set, expected a sky model: the data come first",
+            "a Measurement Set, expected a sky model: the data come first",
         ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],
