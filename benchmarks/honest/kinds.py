@@ -245,7 +245,7 @@ BEAM = (
 BEAM_TRUTH = {"g.I": 2.0, "far.I": 3.0}
 FRINGES = _HEAD + source("g", '"1 Jy"', prior("uniform", "arcsec", low=-3, high=3)) + FIXED
 QUANTILES = (np.arange(2000) + 0.5) / 2000.0
-"""Of priors, at which a likelihood is averaged: ln Z is right to 1e-3, as 500 of them show."""
+"""Number of draws of the prior at which a likelihood is averaged: ln Z is right to 1e-3, as 500 show."""
 
 
 def log_evidence(vis: Vis, sigma: float, models: Iterable[Vis]) -> float:

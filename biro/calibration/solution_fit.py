@@ -58,7 +58,7 @@ def _per_dof(solved: SolvedGains) -> tuple[float, int]:
 
 
 def judged(solved: SolvedGains) -> SolvedGains:
-    """The same gains, with what is to be said where they and the sky do not fit the data."""
+    """Gains with remarks where they and the sky do not fit the data."""
     ratio = excess(solved)
     if not ratio > MISFIT:
         return solved

@@ -16,6 +16,10 @@ OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Re
 """A function of a module: opens a set of one format, and sorts the options with which it is read."""
 
 
+INSTALL_FORMATS = "pip install 'biro-rime[formats]'"
+"""What installs the packages that read formats of others."""
+
+
 @contextmanager
 def naming(path: Place, what: str) -> Iterator[None]:
     """Put the path before the message of an error, and turn errors of other packages into DataError.

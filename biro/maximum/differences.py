@@ -16,13 +16,13 @@ _ROUNDS = 5
 _STEP = {"double": 0.02, "single": 0.3}
 """Length of a step of differences, in standard deviations of the parameter while the others are fixed."""
 ERROR = {"double": 1e-6, "single": 1e-3}
-"""Of a curvature by differences along single parameters, over that of the parameters alone."""
+"""Relative error of a curvature by differences along single parameters, over that of the parameters alone."""
 _WEAK, _WEAK_STEP, _SURE = 1e-4, 0.3, 0.3
 """Curvature, over that of parameters alone, below which it is measured along a combination; steps for that,
 in standard deviations of the combination if parameters were independent; and what is left, over what the
 steps differ by, at least."""
 _ROUNDING = 1e-15
-"""Of a curvature along a combination, times the largest parameter over its own standard deviation."""
+"""Error of a curvature along a combination, times the largest parameter over its own standard deviation."""
 
 
 def step_lengths(

@@ -20,7 +20,7 @@ from biro.data_set.assembly import DataSet, Request, Visibilities
 from biro.data_set.directions import make_field, utc_offset
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.metadata import Field, Metadata
-from biro.data_set.open_set import Place, naming
+from biro.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.data_set.options import SetOptions
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
@@ -32,7 +32,6 @@ UNIX_ZERO = 40587.0 * 86400.0
 """Time at which Unix time is 0, MJD in s."""
 EQUINOX = {"icrs": 2000.0, "fk5": 2000.0, "fk4": 1950.0}
 """Equinox of the frames of directions that the schema has; others are refused."""
-INSTALL = "pip install 'biro-rime[formats]'"
 
 
 @contextmanager
@@ -55,7 +54,7 @@ def _tree(path: Place) -> Iterator[DataTree]:
         import xarray
         import zarr  # noqa: F401  xarray names no package where this one is missing
     except ImportError as error:
-        raise DataError(f"xarray and zarr read this format ({error}); {INSTALL}") from None
+        raise DataError(f"xarray and zarr read this format ({error}); {INSTALL_FORMATS}") from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with xarray.open_datatree(os.fspath(path), engine="zarr", chunks=None) as tree:
@@ -85,10 +84,12 @@ class _Part:
         self.uvw = uvw[self.rows]
         self.n_baseline = node.sizes["baseline_id"]
 
-    def values(self, name: str) -> NDArray[Any]:
-        """What the group `name` refers to, one line for each time and baseline."""
-        array = self.node[self.group[name]]
-        return np.asarray(array.values).reshape(-1, *array.shape[2:])
+    def values(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+        """What the group `name` refers to in some rows; times without any of these are not read."""
+        times, place = np.unique(rows // self.n_baseline, return_inverse=True)
+        held = np.asarray(self.node[self.group[name]].isel(time=times).values)
+        found: NDArray[Any] = held[place, rows % self.n_baseline]
+        return found
 
     def of_time(self, name: str) -> NDArray[Any]:
         """A coordinate of times, one value for each row."""
@@ -223,7 +224,7 @@ class _MSv4:
     @property
     def is_blank(self) -> bool:
         """Whether no visibility differs from 0."""
-        return not any(np.any(part.values("correlated_data")) for part in self.parts)
+        return not any(np.any(part.node[part.column].values) for part in self.parts)
 
     @property
     def other_columns(self) -> Sequence[str]:
@@ -238,12 +239,16 @@ class _MSv4:
     def visibilities(self, part: PartitionRows) -> Visibilities:
         """Read the visibilities of one partition."""
         held = self.parts[part.data_desc_id]
-        inside = np.ix_(held.rows[part.rows - self._start[part.data_desc_id]], part.chan, part.corr)
-        weight = held.values("weight")[inside]
+        rows = held.rows[part.rows - self._start[part.data_desc_id]]
+
+        def selected(name: str) -> NDArray[Any]:
+            return held.values(name, rows)[:, part.chan][:, :, part.corr]
+
+        weight = selected("weight")
         return Visibilities(
-            held.values("correlated_data")[inside],
+            selected("correlated_data"),
             np.where(np.isnan(weight), 0, weight),
-            held.values("flag")[inside].astype(bool),
+            selected("flag").astype(bool),
             np.zeros(len(part.rows), bool),
             "WEIGHT",
         )

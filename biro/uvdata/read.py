@@ -21,7 +21,7 @@ from biro.data_set.assembly import DataSet, Request, Visibilities
 from biro.data_set.directions import make_field
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.metadata import Field, Metadata
-from biro.data_set.open_set import Place, naming
+from biro.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.data_set.options import SetOptions
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
@@ -38,7 +38,6 @@ CORRELATIONS = {
     -5: "XX", -6: "YY", -7: "XY", -8: "YX",
 }  # fmt: skip
 """Names of the numbers of polarizations, which are those of FITS (AIPS memo 117)."""
-INSTALL = "pip install 'biro-rime[formats]'"
 
 
 @contextmanager
@@ -77,7 +76,9 @@ def _uvdata() -> UVData:
     try:
         from pyuvdata import UVData
     except ImportError as error:
-        raise DataError(f"pyuvdata reads this format, but cannot be imported ({error}); {INSTALL}") from None
+        raise DataError(
+            f"pyuvdata reads this format, but cannot be imported ({error}); {INSTALL_FORMATS}"
+        ) from None
     return UVData()
 
 

@@ -10,7 +10,7 @@ from biro.data_set.metadata import Metadata
 from biro.data_set.orientation import projected
 
 OFFSET = 5.0 * 86400.0
-"""That subarray n is late by n - 1 times, where a task of AIPS has joined data, s."""
+"""Delay of subarray n, in units of n - 1, where a task of AIPS has joined data, s."""
 NEAR, BETTER = 0.03, 2.0
 """Times fit UVW that differ by less than this part of a baseline, and by so much less than others."""
 

@@ -126,7 +126,7 @@ def test_compiled_code_that_is_switched_off() -> None:
     ],
 )
 def test_empty_words_are_one_line(words: list[str], text: str) -> None:
-    """As a variable of a shell that is not set leaves them; "" would else be the working directory."""
+    """Empty words come from variables of a shell that are not set; "" would else be the working directory."""
     said = _problem_of_words(words)
     assert said is not None
     assert said.startswith(text)

@@ -366,7 +366,7 @@ def test_stations_point_to_delay_dir_and_empty_cells_leave_the_other(
 
 
 def test_a_column_that_kept_b1950_is_the_phase_centre(ms: Path) -> None:
-    """As a converter leaves it that turned PHASE_DIR to J2000 and not REFERENCE_DIR."""
+    """A converter may turn PHASE_DIR to J2000 and leave REFERENCE_DIR as it was."""
     b1950 = SkyCoord(*FIELD, unit="rad", frame="fk5").transform_to("fk4")
     put_field(ms, REFERENCE_DIR=np.array([b1950.ra.rad, b1950.dec.rad]))
     observation = read_ms(ms)

@@ -37,7 +37,7 @@ def test_a_weak_curvature_is_measured_along_its_combination(weakest: float, snr:
 
 
 def test_a_bent_valley_has_no_curvature_along_it() -> None:
-    """Of ln p = -(S (x y - 1))^2 / 2 at x = y = 1, as of a flux and an amplitude at a signal to noise S."""
+    """Curvature of ln p = -(S (x y - 1))^2 / 2 at x = y = 1, for a flux and an amplitude at S/N = S."""
     s = 30.0
 
     def gradient(theta: Array) -> Array:

@@ -105,7 +105,7 @@ class PointingTable:
         return self._frame not in ("J2000", "ICRS")
 
     def rows(self, antenna: int) -> Rows:
-        """Those of an antenna; rows of antenna -1 are of all."""
+        """Rows of an antenna; those of antenna -1 belong to all."""
         if antenna in self._rows:
             return self._rows[antenna]
         own = np.flatnonzero(((self._antenna == antenna) | (self._antenna == -1)) & np.isfinite(self._time))

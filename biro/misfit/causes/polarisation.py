@@ -176,7 +176,7 @@ def _texts(names: Sequence[str], found: Array) -> tuple[str, str]:
 
 
 def _listed(names: Sequence[str], values: Array) -> str:
-    """Those of the values that are no rounding or noise beside the largest."""
+    """Values that are more than rounding or noise beside the largest."""
     least = LEAST * float(np.abs(values).max())
     pairs = zip(names, values.tolist(), strict=True)
     return ", ".join(f"{name} {percent(x, 2, '+')}" for name, x in pairs if abs(x) >= least)

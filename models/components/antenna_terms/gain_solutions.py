@@ -140,7 +140,7 @@ class GainSolutions:
     def _nearest(
         self, slots: NDArray[np.intp], time: NDArray[np.float64]
     ) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """Of some solutions, that whose interval is nearest to each time, and whether it covers that time.
+        """Find the solution whose interval is nearest to each time, and whether it covers that time.
 
         Ends of intervals are rounded: a thousandth of an interval beyond its end counts as within.
         """
