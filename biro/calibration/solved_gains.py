@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.frame import to_feeds
 from biro.calibration.statement import as_dict, in_words
 from biro.calibration.window import Complex, Index, WindowSolution
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.gain_files import write_gains
+from biro.misfit.feed_frame import to_feeds
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
@@ -40,7 +40,7 @@ class SolvedGains:
     reference : str
         The antenna that phases are relative to, wherever it has data enough.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
-        Of each partition, the rotation of the feeds between which the gains act (`biro.calibration.frame`).
+        Of each partition, the rotation of the feeds between which the gains act (`biro.misfit.feed_frame`).
     fits : bool
         Whether nothing shows that the sky with these gains does not fit (`biro.calibration.solution_fit`).
     remarks : tuple of str

@@ -9,13 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.calibration.frame import to_feeds, turns_of, weight_in_feeds
 from biro.calibration.solution_fit import judged, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.data_set.models_of_rows import all_gathered
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.misfit.feed_frame import to_feeds, turns_of, weight_in_feeds
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.misfit.causes.all_causes import find_causes
 from biro.misfit.correlated_errors import error_factor
 from biro.misfit.data_faults import fault_lines, without_copies
+from biro.misfit.feed_frame import turns_of
 from biro.misfit.finding import Finding
 from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
@@ -233,7 +234,8 @@ def _findings(
     fits: Sequence[PartitionFit],
 ) -> list[Finding]:
     """Kinds of misfit that are certain."""
-    used = [each for each, fit in zip(data, fits, strict=True) if fit.n_vis]
+    turned = _with_turns(likelihood, data)
+    used = [each for each, fit in zip(turned, fits, strict=True) if fit.n_vis]
     if not used:
         return []
     names = getattr(getattr(likelihood, "observation", None), "antenna_names", ())
@@ -248,6 +250,20 @@ def _findings(
         found = [each for each in found if each.kind in OF_CLOSURES]
     if has_tails:  # such noise has places that scatter more
         found = [each for each in found if not each.kind.startswith(("noise", "bad"))]
+    return found
+
+
+def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[ResidualData]:
+    """The data with the turns of their feeds, where gains of the two feeds act in another frame."""
+    observation = getattr(likelihood, "observation", None)
+    sky = getattr(getattr(likelihood, "model", None), "model", None)
+    if observation is None or sky is None or len(observation.partitions) != len(data):
+        return list(data)
+    found = []
+    turns = turns_of(observation, sky, separate=True)
+    for each, whole, turn in zip(data, observation.partitions, turns, strict=True):
+        at = np.searchsorted(whole.times, each.partition.times) if turn is not None else None
+        found.append(each if at is None or turn is None else replace(each, turn=turn[at]))
     return found
 
 

@@ -26,12 +26,16 @@ class ResidualData:
     sources : float64 (n_source, 3) or None
         Direction cosines and FWHM (rad) of the sources of the model; None where it has images, or where
         they are not known.
+    turn : complex128 (n_time, n_antenna, 2, 2) or None
+        P of feeds whose rotation was taken out of the data, where gains of the two feeds do not commute with
+        it (`biro.misfit.feed_frame.turns_of`).
     """
 
     partition: Partition
     model: NDArray[np.complexfloating]
     factor: float
     sources: NDArray[np.float64] | None = None
+    turn: NDArray[np.complex128] | None = None
 
     @cached_property
     def scaled(self) -> NDArray[np.complex128]:

@@ -47,6 +47,9 @@ TIE = 5.0
 COHERENT = "coherent residuals"
 CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
+STEADY = "antenna gain"
+NEARLY = {STEADY: 0.99, "gain drift": 0.95, "bandpass": 0.95, "baseline": 0.95, CATCH_ALL: 0.95}
+"""Part of what these explain from which steady gains with fewer numbers take their place."""
 AXES = (TIME, CHANNEL, HANDS)
 
 
@@ -150,6 +153,7 @@ def _best(
         certain = [
             (each, net) for each, net in certain if inflation == 1.0 and each.chance(unseen) < UNLIKELY
         ]
+    certain = _without_details(certain, samples)
     by_family: dict[str, tuple[float, Candidate]] = {}
     for each, net in certain:
         score = net if paid else -each.log_p / inflation
@@ -161,6 +165,27 @@ def _best(
     ranked = _narrower(ranked)
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
+
+
+def _without_details(
+    certain: list[tuple[Candidate, float]], samples: Samples
+) -> list[tuple[Candidate, float]]:
+    """Without what explains little more than steady gains do, with more numbers.
+
+    A model that was fitted beside wrong gains is wrong itself, and gains that vary or factors of baselines
+    make up for a part of that.
+    """
+    variance = samples.square / samples.n_real
+    steady = [each for each, net in certain if each.kind == STEADY and net > 0.0]
+
+    def is_detail(each: Candidate) -> bool:
+        own = each.drop - each.n_term * variance
+        return any(
+            other.n_term < each.n_term and other.drop - other.n_term * variance > NEARLY[each.kind] * own
+            for other in steady
+        )
+
+    return [(each, net) for each, net in certain if not (each.kind in NEARLY and is_detail(each))]
 
 
 def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -27,7 +27,11 @@ RIDGE = 25.0
 """Added to the diagonals: errors of 20 %, or 0.2 rad, beforehand, so that what is not known stays small."""
 KNOWN = 0.2
 """Error below which a gain is spoken of."""
-N_STEP = 4
+N_STEP = 10
+CONVERGED = 1e-6
+"""Part of sum |r|^2 by which a step lowers it at least."""
+LIKELY = 3.0
+"""Standard deviations to first order from which gains are solved for as factors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +54,11 @@ class Cells:
     n_cell: int
     n_time: int = 0
     by_feed: bool = False
+
+    @cached_property
+    def n_used(self) -> int:
+        """Cells with samples."""
+        return len(np.unique(self.cell))
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,126 +141,209 @@ def cells_of(samples: Samples) -> Iterator[Cells]:
 
 def gain_candidates(samples: Samples) -> Iterator[Candidate]:
     """Gains of antennas that differ from what the model has."""
-    chosen = samples.is_parallel
-    own = samples if chosen.all() else samples.only(chosen)
+    has_turns = bool(len(samples.turnable))
+    yield from _in_frame(Frame(samples, in_feeds=False), (False,) if has_turns else (False, True))
+    if has_turns:
+        yield from _in_frame(Frame(samples, in_feeds=True), (True,))
+
+
+def _in_frame(frame: Frame, by_feed: tuple[bool, ...]) -> Iterator[Candidate]:
+    own = frame.own
+    if not own.n or not np.abs(own.model).any():
+        return
     ends = np.unique(np.concatenate([own.antenna1, own.antenna2]))
-    if len(ends) < 3 or not own.n or not np.abs(own.model).any():
+    if len(ends) < 3:
         return
     for cells in cells_of(own):
+        if cells.by_feed not in by_feed:
+            continue
         normal = Normal.of(own, cells)
-        yield from _all_antennas(samples, own, cells, normal, ends)
-        yield from _few_antennas(samples, own, cells, normal, ends)
+        tried = [*_all_antennas(frame, cells, normal, ends), *_few_antennas(frame, cells, normal, ends)]
+        first = [_candidate(each, each.linear_drop) for each in tried]
+        likely = [each for each in first if each.significance() > LIKELY]
+        if cells.name != "steady" and likely:
+            likely = [max(likely, key=lambda each: each.net(frame.samples.n_real))]
+        for fit, each in zip(tried, first, strict=True):
+            yield _candidate(fit, fit.drop) if each in likely else each
 
 
-def _all_antennas(
-    samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
-) -> Iterator[Candidate]:
+def _all_antennas(frame: Frame, cells: Cells, normal: Normal, ends: Index) -> Iterator[GainFit]:
     present = [
         int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum()) for block in normal.blocks
     ]
+    antennas = tuple(ends.tolist())
     for wanted in PARTS:
-        drop = normal.solved(ends.tolist(), wanted).drop
+        drop = normal.solved(antennas, wanted).drop
         # One amplitude is the flux of the model, and one phase of each cell is free.
-        n_term = wanted[0] * (present[0] - 1) + wanted[1] * (present[1] - cells.n_cell)
-        yield _candidate(samples, own, cells, ends.tolist(), wanted, drop, max(n_term, 1), 1.0)
+        n_term = wanted[0] * (present[0] - 1) + wanted[1] * (present[1] - cells.n_used)
+        yield GainFit(frame, cells, antennas, wanted, drop, max(n_term, 1))
 
 
-def _few_antennas(
-    samples: Samples, own: Samples, cells: Cells, normal: Normal, ends: Index
-) -> Iterator[Candidate]:
+def _few_antennas(frame: Frame, cells: Cells, normal: Normal, ends: Index) -> Iterator[GainFit]:
     """One antenna, then another beside it, ...: each time the one that explains most."""
     if cells.n_cell * len(ends) > MOST_FEW:
         return
-    chosen: list[int] = []
+    chosen: tuple[int, ...] = ()
     for k in range(min(MOST_ANTENNAS, len(ends) - 2)):
-        best: Candidate | None = None
-        added = -1
-        for antenna in ends.tolist():
-            if antenna in chosen:
-                continue
-            for wanted in PARTS:
-                some = [*chosen, antenna]
-                drop, n_term = normal.solved(some, wanted).drop, cells.n_cell * (k + 1) * sum(wanted)
-                made = _candidate(samples, own, cells, some, wanted, drop, n_term, len(ends) ** (k + 1.0))
-                if best is None or made.net(own.n_real) > best.net(own.n_real):
-                    best, added = made, antenna
-        if best is None:
+        made = [
+            GainFit(
+                frame,
+                cells,
+                (*chosen, antenna),
+                wanted,
+                normal.solved((*chosen, antenna), wanted).drop,
+                cells.n_used * (k + 1) * sum(wanted),
+                len(ends) ** (k + 1.0),
+            )
+            for antenna in ends.tolist()
+            if antenna not in chosen
+            for wanted in PARTS
+        ]
+        if not made:
             return
-        chosen.append(added)
-        yield best
+        chosen = max(made, key=lambda each: each.net).antennas
+        yield from (each for each in made if each.antennas == chosen)
 
 
-def _candidate(
-    samples: Samples,
-    own: Samples,
-    cells: Cells,
-    antennas: Sequence[int],
-    wanted: Parts,
-    drop: float,
-    n_term: int,
-    places: float,
-) -> Candidate:
-    gain, log_p = linear(own.square, drop, n_term, own.n_real, places)
+def _candidate(fit: GainFit, drop: float) -> Candidate:
+    # Of all samples, so that candidates that change others can be compared.
+    whole = fit.frame.samples
+    gain, log_p = linear(whole.square, drop, fit.n_term, whole.n_real, fit.places)
+    name = fit.cells.name
     return Candidate(
-        "antenna gain" if cells.name == "steady" else "gain drift" if cells.name == "time" else "bandpass",
+        "antenna gain" if name == "steady" else "gain drift" if name == "time" else "bandpass",
         drop,
         gain,
-        n_term,
+        fit.n_term,
         log_p,
-        partial(_after, samples, own, cells, antennas, wanted),
-        partial(_texts, own, cells, antennas, wanted),
+        fit.after,
+        partial(_texts, fit),
     )
 
 
-def _gains(
-    own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts
-) -> tuple[Samples, Array, Array]:
-    """Samples with gains solved for (Gauss-Newton); ln amplitudes and phases, and their errors.
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Samples in the frame in which gains are factors of correlations: that of the sky, or of the feeds.
 
-    Returns
-    -------
-    Samples
-    gains, errors : float64 (2, n_cell, n_antenna of those)
+    Attributes
+    ----------
+    samples : Samples
+        In the frame of the data.
+    in_feeds : bool
+        Gains of the two feeds differ where rotation was taken out of data of linear feeds.
     """
-    sky, data = own, own.model + own.residual
-    total = np.zeros((2, cells.n_cell, own.n_antenna))
-    errors = np.zeros((2, cells.n_cell, len(antennas)))
-    best = own
-    for _ in range(N_STEP):
-        normal = Normal.of(own, cells)
-        solved = normal.solved(antennas, wanted)
-        places = np.flatnonzero(wanted)
-        for which, term, error in zip(places, solved.terms, solved.errors, strict=True):
-            total[which][:, list(antennas)] += np.clip(term, -1.0, 1.0)
-            errors[which] = error
-        gain = np.exp(total[0] + 1j * total[1])
-        of_rows = gain[cells.cell, own.antenna1] * gain[cells.cell, own.antenna2].conj()
-        # Tangents of the model with gains in it are those of the sky times the gains, to first order.
-        model = own.changed(solved.tangent).model * (of_rows * sky.model) / _safe(own.model)
-        own = replace(own, model=model, residual=data - model)
-        sky = replace(sky, model=model / _safe(of_rows))
-        best = own if own.square < best.square else best
-    return best, total[:, :, list(antennas)], errors
+
+    samples: Samples
+    in_feeds: bool
+
+    @cached_property
+    def whole(self) -> Samples:
+        """The samples in this frame."""
+        return self.samples.in_feeds() if self.in_feeds else self.samples
+
+    @cached_property
+    def own(self) -> Samples:
+        """Parallel hands of those."""
+        chosen = self.whole.is_parallel
+        return self.whole if chosen.all() else self.whole.only(chosen)
+
+    def after(self, own: Samples) -> Samples:
+        """The samples in the frame of the data, with the model and the residuals of parallel hands here."""
+        which = self.whole.is_parallel
+        model, residual = self.whole.model.copy(), self.whole.residual.copy()
+        model[which], residual[which] = own.model, own.residual
+        whole = replace(self.whole, model=model, residual=residual)
+        return self.samples.with_feeds(whole) if self.in_feeds else whole
+
+
+@dataclass(frozen=True, eq=False)
+class GainFit:
+    """Gains as factors, exp(a + i b), of some antennas in each cell, by Gauss-Newton beside the sky.
+
+    Attributes
+    ----------
+    frame : Frame
+    cells : Cells
+    antennas : tuple of int
+    wanted : two bool
+        Amplitudes, phases.
+    linear_drop : float
+        By how much sum |r|^2 decreases to first order.
+    n_term : int
+    places : float
+        Choices of antennas.
+    """
+
+    frame: Frame
+    cells: Cells
+    antennas: tuple[int, ...]
+    wanted: Parts
+    linear_drop: float
+    n_term: int
+    places: float = 1.0
+
+    @cached_property
+    def solved(self) -> tuple[Samples, Array, Array]:
+        """Samples with gains solved for; ln amplitudes and phases, and their errors.
+
+        Returns
+        -------
+        Samples
+        gains, errors : float64 (2, n_cell, n_antenna of those)
+        """
+        own, cells, antennas = self.frame.own, self.cells, list(self.antennas)
+        sky, data = own, own.model + own.residual
+        total = np.zeros((2, cells.n_cell, own.n_antenna))
+        errors = np.zeros((2, cells.n_cell, len(antennas)))
+        best, best_total = own, total.copy()
+        for _ in range(N_STEP):
+            solved = Normal.of(own, cells).solved(antennas, self.wanted)
+            places = np.flatnonzero(self.wanted)
+            for which, term, error in zip(places, solved.terms, solved.errors, strict=True):
+                total[which][:, antennas] += np.clip(term, -1.0, 1.0)
+                errors[which] = error
+            gain = np.exp(total[0] + 1j * total[1])
+            of_rows = gain[cells.cell, own.antenna1] * gain[cells.cell, own.antenna2].conj()
+            # Tangents of the model with gains in it are those of the sky times the gains, to first order.
+            model = own.changed(solved.tangent).model * (of_rows * sky.model) / _safe(own.model)
+            own = replace(own, model=model, residual=data - model)
+            sky = replace(sky, model=model / _safe(of_rows))
+            fall = best.square - own.square
+            if fall > 0.0:
+                best, best_total = own, total.copy()
+            if fall < CONVERGED * best.square:
+                break
+        return best, best_total[:, :, antennas], errors
+
+    @property
+    def net(self) -> float:
+        """Gain of ln L to first order, less half ln n for each number."""
+        whole = self.frame.samples
+        gain, _ = linear(whole.square, self.linear_drop, self.n_term, whole.n_real, self.places)
+        return gain - 0.5 * self.n_term * math.log(whole.n_real)
+
+    @property
+    def drop(self) -> float:
+        """By how much sum |r|^2 decreases below what the sky reaches alone."""
+        own = self.frame.own
+        return own.square - float(np.sum(own.tangent_part**2)) - self.solved[0].square
+
+    def after(self) -> Samples:
+        """The samples without what these gains explain."""
+        return self.frame.after(self.solved[0])
 
 
 def _safe(values: Complex) -> Complex:
     return np.where(values == 0, 1.0, values)
 
 
-def _after(samples: Samples, own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -> Samples:
-    solved = _gains(own, cells, antennas, wanted)[0]
-    which = samples.is_parallel
-    model, residual = samples.model.copy(), samples.residual.copy()
-    model[which], residual[which] = solved.model, solved.residual
-    return replace(samples, model=model, residual=residual)
-
-
-def _texts(own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -> tuple[str, str]:
-    _, parts, errors = _gains(own, cells, antennas, wanted)
+def _texts(fit: GainFit) -> tuple[str, str]:
+    own, cells, antennas, wanted = fit.frame.own, fit.cells, fit.antennas, fit.wanted
+    _, parts, errors = fit.solved
     few = len(antennas) <= MOST_ANTENNAS
     if not few:  # a common amplitude is a flux, and a common phase is nothing
         parts = parts - np.median(parts, axis=2, keepdims=True)
-    errors *= np.sqrt(own.square / own.n_real)
+    errors = errors * np.sqrt(own.square / own.n_real)
     weight = np.array(wanted)[:, None, None] * (errors < KNOWN) / np.maximum(errors, 1e-9) ** 2
     if not weight.any():
         weight = np.array(wanted)[:, None, None] / np.maximum(errors, 1e-9) ** 2
@@ -261,33 +353,50 @@ def _texts(own: Samples, cells: Cells, antennas: Sequence[int], wanted: Parts) -
     feeds = ", and differently in the two feeds" if cells.by_feed else ""
     sizes = [_size(parts[:, :, [k]], weight[:, :, [k]], wanted) for k in range(len(antennas))]
     if few:
-        hands = own.corr_names if cells.by_feed and cells.name == "steady" else ("",)
+        names = list(enumerate(own.corr_names))
+        there = [(i, name) for i, name in names if i in own.correlation]
+        hands = there if cells.by_feed and cells.name == "steady" else [(0, "")]
         sizes = [
             "; ".join(
                 f"{hand} {_size(parts[:, [i], k : k + 1], weight[:, [i], k : k + 1], wanted)}".strip()
                 if cells.name == "steady"
                 else sizes[k]
-                for i, hand in enumerate(hands)
+                for i, hand in hands
             )
             for k in range(len(antennas))
         ]
         listed = " and ".join(f"{own.antenna(antennas[k])} ({sizes[k]})" for k in order)
         noun, are, change = ("gains", "are", "change") if len(antennas) > 1 else ("gain", "is", "changes")
         verb = f"{are} off" if cells.name == "steady" else f"{change}{changes}"
-        return f"The {noun} of {listed} {verb}{feeds}.", _remedy(cells)
+        return f"The {noun} of {listed} {verb}{feeds}.", _remedy(own, cells, wanted)
     whole = _size(parts, weight, wanted)
     most = f"most {own.antenna(antennas[order[0]])}, {sizes[order[0]]}"
     verb = "are off" if cells.name == "steady" else f"change{changes}"
-    return f"The gains of the antennas {verb}{feeds}, by {whole} rms ({most}).", _remedy(cells)
+    return f"The gains of the antennas {verb}{feeds}, by {whole} rms ({most}).", _remedy(own, cells, wanted)
 
 
-def _remedy(cells: Cells) -> str:
+def _remedy(own: Samples, cells: Cells, wanted: Parts) -> str:
+    """What to do, with the lines of a model that can follow such gains."""
     if cells.name == "channel":
         return "Calibrate the bandpass with `biro solve`, and give its table to [gain]."
-    per = "integration" if cells.n_time == 1 else "scan"
-    if cells.name == "time":
-        return f'Fit gains: a [gain] table with per = "{per}", and `--gains marginalise`.'
-    return "Fit gains: a [gain] table, and `--gains marginalise`; or calibrate the data with `biro solve`."
+    per = f', per = "{_segment(own, cells)}"' if cells.name == "time" else ""
+    keys = ['feeds = "separate"'] * cells.by_feed
+    keys += [f'amplitude = {{ prior = "log-normal", sd = 0.1{per} }}'] * wanted[0]
+    keys += [f'phase = {{ prior = "uniform"{per} }}'] * wanted[1]
+    solve = "" if cells.name == "time" else ", or calibrate the data with `biro solve`"
+    return f"Fit gains ([gain] {' and '.join(keys)}) with `--gains marginalise`{solve}."
+
+
+def _segment(own: Samples, cells: Cells) -> str:
+    """Segments of a prior that follow a change: scans where none is longer than the change takes."""
+    if cells.n_time <= 1:
+        return "integration"
+    longest = 0
+    for part in own.parts:
+        scans = part.scan_of_time
+        counts = np.unique(scans, return_counts=True)[1] if scans is not None else [len(part.times)]
+        longest = max(longest, *counts)
+    return "scan" if longest <= cells.n_time else "integration"
 
 
 def _span(own: Samples, cells: Cells) -> str:

@@ -173,7 +173,7 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
     word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
     return (
         f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
-        "Flag the baseline, or correct it.",
+        "Flag these baselines, or correct them." if len(order) > 1 else "Flag the baseline, or correct it.",
     )
 
 
@@ -182,7 +182,9 @@ def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Ar
     word, verb = ("Baselines", "are") if len(names) > 1 else ("Baseline", "is")
     return (
         f"{word} {first_few(names)} {verb} conjugated: visibilities belong to -uvw.",
-        "Exchange its two antennas in the data, or flag it.",
+        "Exchange the two antennas of each in the data, or flag them."
+        if len(names) > 1
+        else "Exchange its two antennas in the data, or flag it.",
     )
 
 

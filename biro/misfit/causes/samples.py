@@ -33,6 +33,8 @@ STOKES: dict[str, dict[str, complex]] = {
     "V": {"XY": 1j, "YX": -1j, "RR": 1, "LL": -1, "V": 1},
 }
 """Correlations of 1 Jy of each Stokes parameter (physics: section 3)."""
+ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
+LINEAR = ("XX", "XY", "YX", "YY")
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
 
@@ -54,6 +56,8 @@ class Samples:
         The visibility is `parts[part].vis[row, chan, corr]`.
     worst : bool (n,)
         Which are looked at for their large residuals alone: they are no fair sample of large data.
+    turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
+        Of each part, P of feeds whose rotation was taken out of data of linear feeds.
     """
 
     parts: tuple[Partition, ...]
@@ -66,6 +70,7 @@ class Samples:
     chan: Index
     corr: Index
     worst: Mask
+    turns: tuple[Complex | None, ...] = ()
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
@@ -91,10 +96,12 @@ class Samples:
                 column.append(values)
         whole = [np.concatenate(column) for column in columns]
         kinds = (np.complex128, np.complex128, np.float64, *[np.int64] * 4, np.bool_)
-        arrays: list[NDArray[Any]] = [
-            values.astype(kind, copy=False) for values, kind in zip(whole, kinds, strict=True)
-        ]
-        return cls(tuple(each.partition for each in data), tuple(names), *arrays)
+        arrays: dict[str, NDArray[Any]] = {
+            name: values.astype(kind, copy=False)
+            for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
+        }
+        parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
+        return cls(parts=parts, names=tuple(names), turns=turns, **arrays)
 
     @property
     def n(self) -> int:
@@ -150,13 +157,71 @@ class Samples:
 
     def only(self, which: Mask) -> Samples:
         """Some of the samples."""
-        arrays = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
-        return replace(self, **{name: getattr(self, name)[which] for name in arrays})
+        return replace(self, **{name: getattr(self, name)[which] for name in ARRAYS})
 
     @property
     def fair(self) -> Samples:
         """The samples without those that were chosen for their large residuals."""
         return self.only(~self.worst) if self.worst.any() else self
+
+    @cached_property
+    def turnable(self) -> Index:
+        """Samples that can be turned to the frame of the feeds: int64 (n_four, 4), XX, XY, YX, YY each."""
+        key = np.stack([self.part, self.row, self.chan])
+        first = np.flatnonzero((key[:, : -len(LINEAR) + 1] == key[:, len(LINEAR) - 1 :]).all(axis=0))
+        have = np.array([turn is not None for turn in self.turns], bool)
+        first = first[have[self.part[first]]] if len(have) else first[:0]
+        found = first[:, None] + np.arange(len(LINEAR))
+        for i in np.flatnonzero(have).tolist():
+            here = self.part[first] == i
+            found[here] = found[here][:, [self.parts[i].corr_type.index(name) for name in LINEAR]]
+        return found
+
+    def in_feeds(self) -> Samples:
+        """Those samples in the frame of the feeds, P V P^H, in which gains of linear feeds are diagonal."""
+        four = self.turnable
+        turned = self._turned(self.residual / self.root), self._turned(self.model / self.root)
+        variance = (1.0 / self.root**2)[four].reshape(-1, 2, 2)
+        first, second = self._turns
+        variance = np.abs(first) ** 2 @ variance @ np.swapaxes(np.abs(second) ** 2, -1, -2)
+        root = self.root.copy()
+        root[four] = 1.0 / np.sqrt(variance.reshape(-1, 4))
+        which = np.zeros(self.n, bool)
+        which[four] = True
+        return replace(self, residual=turned[0] * root, model=turned[1] * root, root=root).only(which)
+
+    def with_feeds(self, feeds: Samples) -> Samples:
+        """The samples with the model and the residuals of `in_feeds`, turned back."""
+        which = np.zeros(self.n, bool)
+        which[self.turnable] = True
+        found = []
+        for own, other in ((self.residual, feeds.residual), (self.model, feeds.model)):
+            whole = np.zeros(self.n, np.complex128)
+            whole[which] = other / feeds.root
+            found.append(np.where(which, self._turned(whole, back=True) * self.root, own))
+        return replace(self, residual=found[0], model=found[1])
+
+    @property
+    def _turns(self) -> tuple[Complex, Complex]:
+        """P of the two antennas of each of `turnable`, complex128 (n_four, 2, 2)."""
+        at = self.turnable[:, 0]
+        ends = (np.empty((len(at), 2, 2), np.complex128), np.empty((len(at), 2, 2), np.complex128))
+        for i, (part, turn) in enumerate(zip(self.parts, self.turns, strict=True)):
+            here = self.part[at] == i
+            if turn is not None and here.any():
+                row = self.row[at[here]]
+                for end, antenna in zip(ends, (part.antenna1, part.antenna2), strict=True):
+                    end[here] = turn[part.time_index[row], antenna[row]]
+        return ends
+
+    def _turned(self, values: Complex, *, back: bool = False) -> Complex:
+        first, second = self._turns
+        if back:
+            first, second = (np.swapaxes(end, -1, -2).conj() for end in (first, second))
+        four = values[self.turnable].reshape(-1, 2, 2)
+        out = values.copy()
+        out[self.turnable] = (first @ four @ np.swapaxes(second, -1, -2).conj()).reshape(-1, 4)
+        return out
 
     def less(self, what: Complex) -> Samples:
         """The samples with a part of their residuals, complex (n,), taken out."""
