@@ -162,7 +162,7 @@ def _best(
     ranked = sorted(by_family.values(), key=lambda pair: -pair[0])
     if not ranked:
         return None, None
-    ranked = _narrower(ranked)
+    ranked = _before_noise(_narrower(ranked), samples)
     tie = len(ranked) > 1 and ranked[0][0] - ranked[1][0] < TIE
     return ranked[0][1], ranked[1][1] if tie else None
 
@@ -196,6 +196,25 @@ def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candid
     enough = NARROW * first.drop
     narrow = [each for each in ranked[1:] if each[1].is_linear and each[1].drop > enough]
     return narrow or ranked
+
+
+def _before_noise(ranked: list[tuple[float, Candidate]], samples: Samples) -> list[tuple[float, Candidate]]:
+    """Without correlated noise, where it is first and terms explain most of what changes slowly.
+
+    One number describes such noise, and gains that change need hundreds; but noise is no explanation. Were
+    the residuals noise, terms that follow it would explain a part of it all the same, as many of its
+    independent values as there are terms.
+    """
+    first = ranked[0][1]
+    if first.kind not in AXES:
+        return ranked
+    slow = 1.0 - _thermal(samples, ()) * samples.n_real / samples.square or 1.0
+
+    def explains_most(each: Candidate) -> bool:
+        by_chance = slow * min(each.n_term * min(first.inflation, each.n_time) / samples.n_real, 1.0)
+        return each.is_linear and each.drop / samples.square - by_chance > MOSTLY * (slow - by_chance)
+
+    return [each for each in ranked if each[0] > 0.0 and explains_most(each[1])] or ranked
 
 
 def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:

@@ -56,6 +56,8 @@ class Candidate:
         Verdict and remedy, of the samples that it was found in.
     inflation : float
         Variance of slowly varying parameters in units of that of independent noise, where it is correlated.
+    n_time : float
+        Neighbouring times that each of the terms covers.
     """
 
     kind: str
@@ -66,6 +68,7 @@ class Candidate:
     after: Callable[[], Samples]
     texts: Callable[[], tuple[str, str]]
     inflation: float = 1.0
+    n_time: float = math.inf
 
     @property
     def family(self) -> str:

@@ -30,6 +30,8 @@ KNOWN = 0.2
 N_STEP = 10
 CONVERGED = 1e-6
 """Part of sum |r|^2 by which a step lowers it at least."""
+NEARLY_MOST = 0.7
+"""Part of the largest mean square of an antenna's errors from which another is named beside it."""
 LIKELY = 3.0
 """Standard deviations to first order from which gains are solved for as factors."""
 
@@ -218,6 +220,7 @@ def _candidate(fit: GainFit, drop: float) -> Candidate:
         log_p,
         fit.after,
         partial(_texts, fit),
+        n_time=fit.cells.n_time or math.inf,
     )
 
 
@@ -341,13 +344,17 @@ def _texts(fit: GainFit) -> tuple[str, str]:
     own, cells, antennas, wanted = fit.frame.own, fit.cells, fit.antennas, fit.wanted
     _, parts, errors = fit.solved
     few = len(antennas) <= MOST_ANTENNAS
-    if not few:  # a common amplitude is a flux, and a common phase is nothing
-        parts = parts - np.median(parts, axis=2, keepdims=True)
+    if not few:  # a common amplitude is a flux, which is steady, and a common phase is nothing
+        common = np.median(parts, axis=2, keepdims=True)
+        if cells.name == "time":
+            common[0] = np.median(parts[0])
+        parts = parts - common
     errors = errors * np.sqrt(own.square / own.n_real)
     weight = np.array(wanted)[:, None, None] * (errors < KNOWN) / np.maximum(errors, 1e-9) ** 2
     if not weight.any():
         weight = np.array(wanted)[:, None, None] / np.maximum(errors, 1e-9) ** 2
-    strength = np.sum(weight * parts**2, axis=(0, 1))
+    # Mean squares of amplitude and of phase, each over the cells, so that the better known counts no more.
+    strength = np.sum(np.sum(weight * parts**2, axis=1) / np.maximum(np.sum(weight, axis=1), 1e-300), axis=0)
     order = np.argsort(-strength)
     changes = {"steady": "", "time": _span(own, cells), "channel": " from channel to channel"}[cells.name]
     feeds = ", and differently in the two feeds" if cells.by_feed else ""
@@ -370,9 +377,12 @@ def _texts(fit: GainFit) -> tuple[str, str]:
         verb = f"{are} off" if cells.name == "steady" else f"{change}{changes}"
         return f"The {noun} of {listed} {verb}{feeds}.", _remedy(own, cells, wanted)
     whole = _size(parts, weight, wanted)
-    most = f"most {own.antenna(antennas[order[0]])}, {sizes[order[0]]}"
+    largest = [k for k in order[:MOST_ANTENNAS] if strength[k] > NEARLY_MOST * strength[order[0]]]
+    most = " and ".join(f"{own.antenna(antennas[k])}, {sizes[k]}" for k in largest)
     verb = "are off" if cells.name == "steady" else f"change{changes}"
-    return f"The gains of the antennas {verb}{feeds}, by {whole} rms ({most}).", _remedy(own, cells, wanted)
+    return f"The gains of the antennas {verb}{feeds}, by {whole} rms (most {most}).", _remedy(
+        own, cells, wanted
+    )
 
 
 def _remedy(own: Samples, cells: Cells, wanted: Parts) -> str:
