@@ -47,9 +47,12 @@ TIE = 5.0
 COHERENT = "coherent residuals"
 CATCH_ALL, NARROW = "closure errors", 0.5
 """What explains nearly all that changes slowly, and the part of it from which another cause goes first."""
-STEADY = "antenna gain"
-NEARLY = {STEADY: 0.99, "gain drift": 0.95, "bandpass": 0.95, "baseline": 0.95, CATCH_ALL: 0.95}
+GAIN, FLUX = "antenna gain", "flux of the model"
+NEARLY = {GAIN: 0.99} | dict.fromkeys(("gain drift", "bandpass", "baseline", CATCH_ALL), 0.95)
 """Part of what these explain from which steady gains with fewer numbers take their place."""
+OF_FLUX = (*NEARLY, "variable flux", "flux by channel", "spectrum of the model")
+MOSTLY_FLUX = 0.8
+"""Part of what those explain from which one factor of all fluxes, which a prior holds, takes their place."""
 AXES = (TIME, CHANNEL, HANDS)
 
 
@@ -170,22 +173,23 @@ def _best(
 def _without_details(
     certain: list[tuple[Candidate, float]], samples: Samples
 ) -> list[tuple[Candidate, float]]:
-    """Without what explains little more than steady gains do, with more numbers.
+    """Without what explains little more than something steady does, with more numbers.
 
     A model that was fitted beside wrong gains is wrong itself, and gains that vary or factors of baselines
-    make up for a part of that.
+    make up for a part of that. A flux that a prior holds differs from the data at all times.
     """
     variance = samples.square / samples.n_real
-    steady = [each for each, net in certain if each.kind == STEADY and net > 0.0]
 
     def is_detail(each: Candidate) -> bool:
+        parts = {GAIN: NEARLY.get(each.kind), FLUX: MOSTLY_FLUX if each.kind in OF_FLUX else None}
         own = each.drop - each.n_term * variance
         return any(
-            other.n_term < each.n_term and other.drop - other.n_term * variance > NEARLY[each.kind] * own
-            for other in steady
+            other.n_term < each.n_term and other.drop - other.n_term * variance > part * own
+            for other, net in certain
+            if net > 0.0 and (part := parts.get(other.kind)) is not None
         )
 
-    return [(each, net) for each, net in certain if not (each.kind in NEARLY and is_detail(each))]
+    return [(each, net) for each, net in certain if not is_detail(each)]
 
 
 def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candidate]]:

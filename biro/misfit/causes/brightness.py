@@ -171,15 +171,11 @@ def of_cells(
     templates: Complex,
     cell: Index,
     texts: Callable[[Array], tuple[str, str]],
-    *,
-    is_free: bool = True,
 ) -> Candidate:
-    """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell.
-
-    `is_free` says that the fit could change the mean over the cells.
-    """
+    """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell."""
     factor, solved, n_cell = factors_of_cells(samples, templates, cell)
-    n_term = max(n_cell - is_free, 1) * len(templates)
+    # The mean over the cells is no further number where the fit was free to change it.
+    n_term = max(n_cell * len(templates) - samples.n_free(templates), len(templates))
     gain, log_p = linear(samples.square, solved.drop, n_term, samples.n_real)
     change = np.sum(factor[cell].T * templates, axis=0)
     after = partial(moved_along, samples, change, solved.tangent)

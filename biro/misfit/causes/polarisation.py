@@ -56,14 +56,12 @@ def _intensity(samples: Samples) -> Complex:
 def _stokes(samples: Samples, used: dict[str, Complex]) -> Iterator[Candidate]:
     names, templates = list(used), np.array(list(used.values()))
     zero = np.zeros(samples.n, np.int64)
-    yield of_cells(
-        samples, "polarisation of the model", templates, zero, partial(_texts, names), is_free=False
-    )
+    yield of_cells(samples, "polarisation of the model", templates, zero, partial(_texts, names))
     length = len(samples.times) // 2
     while length >= 1:
         cell = samples.slot // length
         texts = partial(_time_texts, samples, names, cell, length)
-        yield of_cells(samples, "changing polarisation", templates, cell, texts, is_free=False)
+        yield of_cells(samples, "changing polarisation", templates, cell, texts)
         length //= 2
 
 

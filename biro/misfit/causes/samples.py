@@ -140,6 +140,12 @@ class Samples:
         """Products of the residuals with `tangents`, float64 (n_tangent,): 0 where the fit was free."""
         return np.asarray((self.tangents.conj() @ self.residual).real)
 
+    def n_free(self, templates: Complex) -> int:
+        """How many templates (k, n) are changes that the fit was free to make: mostly within `tangents`."""
+        part = (self.tangents.conj() @ templates.T).real
+        square = np.einsum("kn,kn->k", templates.conj(), templates).real
+        return int(np.count_nonzero(np.sum(part**2, axis=0) > 0.5 * square))
+
     def changed(self, amounts: Array) -> Samples:
         """The samples with the model changed along `tangents` by amounts, float64 (n_tangent,)."""
         change = amounts @ self.tangents
