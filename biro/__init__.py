@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from biro.beams.cube_files import read_beam
     from biro.calibration.solving import solve_gains
     from biro.errors import BiroError
+    from biro.flag_lines import flag_selected
     from biro.flagging.strategy import read_strategy
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
@@ -55,6 +56,7 @@ __all__ = [
     "find_sources",
     "fit_each",
     "flag",
+    "flag_selected",
     "image",
     "join",
     "maximise",
@@ -89,6 +91,7 @@ _HOME = {
     "find_sources": "biro.source_finding.find",
     "fit_each": "biro.many_fits.fit_each",
     "flag": "biro.interference",
+    "flag_selected": "biro.flag_lines",
     "image": "biro.images.image",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",
