@@ -18,12 +18,11 @@ if TYPE_CHECKING:
     from biro.beams.cube_files import read_beam
     from biro.calibration.solving import solve_gains
     from biro.errors import BiroError
-    from biro.flag_lines import flag_selected
     from biro.flagging.strategy import read_strategy
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
     from biro.images.image import image
-    from biro.interference import flag
+    from biro.interference import flag, flag_selected
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.fit_each import fit_each
     from biro.maximum.maximum import maximise
@@ -91,7 +90,7 @@ _HOME = {
     "find_sources": "biro.source_finding.find",
     "fit_each": "biro.many_fits.fit_each",
     "flag": "biro.interference",
-    "flag_selected": "biro.flag_lines",
+    "flag_selected": "biro.interference",
     "image": "biro.images.image",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",

@@ -13,11 +13,10 @@ from typing import Annotated
 import typer
 
 from biro._version import __version__
-from biro.cli.data import info
+from biro.cli.data import flag, info
 from biro.cli.demo import demo
 from biro.cli.find import find
 from biro.cli.fit import fit
-from biro.cli.flag import flag
 from biro.cli.guard import EXIT_CODES, guard, say
 from biro.cli.image import image
 from biro.cli.plot import compare, plot, watch

@@ -6,8 +6,8 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 
-from biro.data_set.flagged_cells import FlaggedCells, find_cells
-from biro.flagging.lines import FlagLine
+from biro.flag_lines.cells import FlaggedCells, find_cells
+from biro.flag_lines.lines import FlagLine
 from biro.measurement_set.column import check_writable
 from biro.measurement_set.flags import write_masks
 from biro.measurement_set.opened import TableOptions, opened_columns

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from biro.data_set.flagged_cells import FlaggedCells, Mask, find_cells
 from biro.data_set.index import PartitionRows
-from biro.flagging.lines import FlagLine
+from biro.flag_lines.cells import FlaggedCells, Mask, find_cells
+from biro.flag_lines.lines import FlagLine
 from biro.uvfits.read import open_uvfits, stations_of
 from biro.uvfits.write import check_other, write_flagged
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -54,6 +55,8 @@ class Samples:
         The visibility is `parts[part].vis[row, chan, corr]`.
     worst : bool (n,)
         Which are looked at for their large residuals alone: they are no fair sample of large data.
+    target : FlagTarget or None
+        The data set in which samples can be flagged.
     """
 
     parts: tuple[Partition, ...]
@@ -66,6 +69,7 @@ class Samples:
     chan: Index
     corr: Index
     worst: Mask
+    target: FlagTarget | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:

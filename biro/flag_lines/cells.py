@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.errors import DataError
-from biro.flagging.lines import FlagLine, Pair, Span, Window
+from biro.flag_lines.lines import FlagLine, Pair, Span, Window
 from biro.observation.partition import PARALLEL_HANDS
 from biro.observation.selection import select_names
 

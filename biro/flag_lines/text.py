@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 
 from biro.errors import InputError
-from biro.flagging.aips_lines import read_records, without_comment
-from biro.flagging.lines import FlagLine, Pair, Range, Span, Window, read_line
+from biro.flag_lines.aips import read_records, without_comment
+from biro.flag_lines.lines import FlagLine, Pair, Range, Span, Window, read_line
 from biro.observation.selection import UVRange, to_mjd_seconds
 
 DAY = 86400.0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biro.errors import InputError
-from biro.flagging.lines import FlagLine, Pair, Span, Window
+from biro.flag_lines.lines import FlagLine, Pair, Span, Window
 
 Value = list[str]
 KNOWN = (
