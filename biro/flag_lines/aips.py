@@ -105,20 +105,21 @@ def _records(text: str) -> Iterator[_Record]:
                 )
             at = match.end()
             name, quoted, doubly, plain, end = match.groups()
-            words.append(match[0].strip())
-            first = first or number
             if name:
                 key = name.upper()
+                if not first and key not in LASTING:  # headers stand before a record, without "/"
+                    words, first = [], number
                 if key not in KNOWN:
                     raise InputError(
                         f"line {number}: the keyword {name} is not supported; supported are "
                         f"{', '.join(KNOWN)}"
                     )
                 values[key] = []
-            elif end:
-                yield _Record(values, " ".join(words).replace(" ,", ","), first)
+            words.append(match[0].strip())
+            if end:
+                yield _Record(values, " ".join(words).replace(" ,", ",").replace("= ", "="), first)
                 values, words, key, first = {}, [], "", 0
-            elif match[0].strip() != ",":
+            elif not name and match[0].strip() != ",":
                 if not key:
                     raise InputError(f"line {number}: {match[0].strip()!r} is of no keyword")
                 values[key].append(next(part for part in (quoted, doubly, plain) if part is not None))
