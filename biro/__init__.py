@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from biro.gain_files import read_gains
     from biro.images.fits import read_image
     from biro.images.image import image
-    from biro.interference import flag
+    from biro.interference import flag, flag_selected
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.fit_each import fit_each
     from biro.maximum.maximum import maximise
@@ -55,6 +55,7 @@ __all__ = [
     "find_sources",
     "fit_each",
     "flag",
+    "flag_selected",
     "image",
     "join",
     "maximise",
@@ -89,6 +90,7 @@ _HOME = {
     "find_sources": "biro.source_finding.find",
     "fit_each": "biro.many_fits.fit_each",
     "flag": "biro.interference",
+    "flag_selected": "biro.interference",
     "image": "biro.images.image",
     "join": "biro.observation.join",
     "maximise": "biro.maximum.maximum",

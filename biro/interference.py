@@ -1,21 +1,32 @@
-"""`biro.flag`: interference in a Measurement Set, found in its data or in what a sky leaves of them."""
+"""`biro.flag` and `biro.flag_selected`: interference that is found, or data that are named, are flagged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import all_gathered
+from biro.errors import DataError, InputError
+from biro.flag_lines.cells import FlaggedCells
+from biro.flag_lines.lines import FlagLine
+from biro.flag_lines.report import SelectedFlags
+from biro.flag_lines.text import read_any, read_lines
 from biro.flagging.report import FlagReport
 from biro.flagging.strategy import StrategyLike
+from biro.measurement_set.flag_lines import flag_lines
 from biro.measurement_set.flags import FlagOptions, flag_set
+from biro.measurement_set.storage import TIME_LIMIT
 from biro.models import SkyModel
+from biro.models.files.foreign import read_file
 from biro.observation.observation import Observation
+from biro.reading import format_of
 from biro.simulation.prediction import predict
+from biro.uvfits.flag_lines import flag_lines as flag_lines_of_uvfits
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.physics.envelope import GaussianFrame
@@ -94,3 +105,96 @@ def flag(
     return flag_set(
         path, strategy, dry_run=dry_run, models=models, backend=backend, devices=devices, **options
     )
+
+
+def flag_selected(
+    path: str | os.PathLike[str],
+    select: str | Sequence[str] = (),
+    *,
+    from_file: str | os.PathLike[str] | None = None,
+    output: str | os.PathLike[str] | None = None,
+    overwrite: bool = False,
+    dry_run: bool = False,
+    time_limit: float = TIME_LIMIT,
+) -> SelectedFlags:
+    """Flag visibilities that are named, in a Measurement Set or in a copy of a UVFITS file.
+
+    The flags of a Measurement Set as they were are kept as a version beside it, which `biro.undo_flags`
+    brings back (see `biro.flag`). A UVFITS file is not changed: the weights of what is flagged are negative
+    in the copy. Autocorrelations are flagged with the others.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set or UVFITS file
+    select : str or sequence of str
+        Each as "antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, channels=3,4", with the names and text
+        forms of the selection of `biro.read` (fields, spws, scans, antennas, time_range, uv_range, channels,
+        correlations); `antennas` names all baselines of an antenna, `baselines` pairs as FD-HN.
+    from_file : path, optional
+        A text file of such lines, of commands of CASA's flagdata (mode="manual"), or of records of AIPS's
+        UVFLG.
+    output : path
+        Where the copy of a UVFITS file goes.
+    overwrite : bool
+        Replace the copy where it exists.
+    dry_run : bool
+        Count, and write nothing.
+    time_limit : float, s
+        How long to wait for a locked Measurement Set.
+
+    Returns
+    -------
+    SelectedFlags
+
+    Raises
+    ------
+    InputError
+        A line that is not understood or has a key that is not supported; no line; an output where the data
+        are a Measurement Set, or none where they are a UVFITS file.
+    DataError
+        `select` names an antenna, a field, a spectral window, channels or a correlation that the data do not
+        have; such a line of a file flags nothing, and the result says so.
+    MeasurementSetError
+        As `biro.flag` raises it.
+
+    Examples
+    --------
+    >>> print(flag_selected("obs.ms", "antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45"))
+    """
+    lines = [read_any(text) for text in ([select] if isinstance(select, str) else select)]
+    if from_file is not None:
+        lines += _lines_of(from_file)
+    if not lines:
+        raise InputError("no selection is given; give select= (--select), or a file of lines")
+    kind = format_of(path, time_limit)
+    if kind == "Measurement Set":
+        if output is not None:
+            raise InputError(f"{path}: flags are written into a Measurement Set itself; leave the output out")
+        found, version = flag_lines(path, lines, dry_run=dry_run, time_limit=time_limit, check=_check)
+        return SelectedFlags(str(path), tuple(found.counts), version)
+    if kind != "UVFITS":
+        raise InputError(f"{path}: biro writes flags into Measurement Sets and copies of UVFITS files alone")
+    if output is None and not dry_run:
+        raise InputError(f"{path}: a UVFITS file is not changed; name the copy that is flagged (-o, output=)")
+    if output is not None and not overwrite and Path(output).exists():
+        raise InputError(f"{output}: exists; give another name for the copy, or overwrite it (--overwrite)")
+    copy = None if dry_run else output
+    found = flag_lines_of_uvfits(path, lines, copy, _check)
+    return SelectedFlags(str(path), tuple(found.counts), output="" if copy is None else str(copy))
+
+
+def _check(found: FlaggedCells) -> None:
+    """Refuse selections, which are from no file, that name what the data do not have."""
+    for count in found.counts:
+        if count.why and not count.line.number:
+            raise DataError(f"{count.line.text!r}: {count.why}")
+
+
+def _lines_of(path: str | os.PathLike[str]) -> list[FlagLine]:
+    try:
+        text = read_file(path).decode("utf-8", errors="replace")
+        return read_lines(text)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror or error}") from None
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None

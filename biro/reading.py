@@ -155,6 +155,20 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
     )
 
 
+def format_of(path: str | os.PathLike[str], time_limit: float = TIME_LIMIT) -> str:
+    """What a path holds: "Measurement Set", "UVFITS", or "other".
+
+    Raises
+    ------
+    DataError
+        It holds no data.
+    """
+    opener = _opener(Path(path), time_limit)
+    if opener is None:
+        return "Measurement Set"
+    return "UVFITS" if opener is open_uvfits else "other"
+
+
 def check_is_data(place: Path) -> None:
     """Refuse a file that is no data set.
 

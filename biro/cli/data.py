@@ -1,10 +1,10 @@
-"""`biro info` and `biro flag`: what a data set holds, and interference that is found in it."""
+"""`biro info` and `biro flag`: what a data set holds; interference in it, or data that are named, flagged."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,6 +24,11 @@ from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
     from biro.flagging.report import FlagReport
+
+BY_HAND = "By hand"
+"""Heading of the options that name data, in the help of the command."""
+DEFAULT = "meerkat"
+"""The strategy where none is given."""
 
 
 @guard
@@ -52,8 +57,46 @@ def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOption
     "flagger",
 )
 def flag(
-    obs: Annotated[Path, typer.Argument(metavar="OBS", parser=Path, help="Measurement Set.")],
-    strategy: Annotated[str, typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.")] = "meerkat",
+    obs: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OBS", parser=Path, help="Measurement Set; with --select or --from also a UVFITS file."
+        ),
+    ],
+    select: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LINE",
+            help="Flag what this names, as 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
+            "channels=3,4'; any number of times. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
+            "time_range, uv_range, channels, correlations.",
+            rich_help_panel=BY_HAND,
+        ),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Flag what the lines of a file name: of the form of --select, of CASA's flagdata, or of "
+            "AIPS's UVFLG.",
+            rich_help_panel=BY_HAND,
+        ),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="COPY",
+            help="Of a UVFITS file: the copy that has the flags.",
+            rich_help_panel=BY_HAND,
+        ),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.", show_default=DEFAULT),
+    ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
@@ -71,31 +114,46 @@ def flag(
             metavar="FOLDER", help="Waterfalls and percentiles before and after, occupancy, and flags.json."
         ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace pictures in FOLDER.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace COPY, or pictures in FOLDER.")
+    ] = False,
     backend: BackendOption = Backend.auto,
     devices: DevicesOption = None,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find interference, and write it into FLAG; the flags before are kept, and --undo brings them back."""
+    """Find interference, or take what --select and --from name, and flag it.
+
+    The flags of a Measurement Set as they were are kept, and --undo brings them back.
+    """
     from biro.errors import InputError
     from biro.interference import flag as flag_set
-    from biro.measurement_set import undo_flags
 
+    by_hand = bool(select) or from_file is not None
     if undo:
         others = [name for name in reading if name != "time_limit"]
-        if dry_run or model is not None or pictures is not None or others:
+        if by_hand or output or strategy or dry_run or model is not None or pictures is not None or others:
             raise InputError("--undo brings all flags of the set back: it goes with --time-limit alone")
-        version = undo_flags(obs, **reading)
-        say(f"{obs}: the flags {version} are back, and that version is removed")
+        _undo(obs, reading)
         return
+    if by_hand:
+        others = [*reading] + [
+            name
+            for name, value in (("strategy", strategy), ("model", model), ("pictures", pictures))
+            if value is not None
+        ]
+        written = {"from_file": from_file, "output": output, "overwrite": overwrite, "dry_run": dry_run}
+        _flag_by_hand(obs, select or [], others, {**written, **reading}, as_json=as_json)
+        return
+    if output is not None:
+        raise InputError("--output is of --select and --from: interference is written into FLAG of the set")
     if pictures is not None:
         _make_folder(pictures, overwrite)
     named = read_sky_or_run(model, None) if model is not None else NamedSky()
     report = flag_set(
         obs,
-        strategy,
+        strategy or DEFAULT,
         dry_run=dry_run,
         sky=named.model,
         values=named.values,
@@ -112,6 +170,44 @@ def flag(
         with after_result(f"{obs} is flagged" if report.written else "nothing was written", "draw again"):
             _draw(report, pictures)
     if report.written:
+        say("biro flag --undo brings the flags before back")
+
+
+def _undo(obs: Path, reading: ReadingOptions) -> None:
+    from biro.errors import InputError
+    from biro.measurement_set import undo_flags
+    from biro.reading import format_of
+
+    if format_of(obs) == "UVFITS":
+        raise InputError(
+            f"{obs}: a UVFITS file is never changed; the file that was copied has the flags before"
+        )
+    version = undo_flags(obs, **reading)
+    say(f"{obs}: the flags {version} are back, and that version is removed")
+
+
+def _flag_by_hand(
+    obs: Path,
+    select: list[str],
+    others: list[str],
+    options: dict[str, Any],
+    *,
+    as_json: bool,
+) -> None:
+    """Flag what lines name by `flag_selected`; `others` are options given that do not go with them."""
+    from biro.errors import InputError
+    from biro.interference import flag_selected
+
+    alien = [name for name in others if name != "time_limit"]
+    if alien:
+        names = ", ".join("--" + name.replace("_", "-") for name in alien)
+        raise InputError(f"{names} does not go with --select and --from: name the data in --select itself")
+    flags = flag_selected(obs, select, **options)
+    if as_json:
+        print_json(flags.to_dict())
+    else:
+        typer.echo(str(flags))
+    if flags.version:
         say("biro flag --undo brings the flags before back")
 
 

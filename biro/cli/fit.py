@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -35,8 +37,13 @@ from biro.cli.options import (
 from biro.cli.plot import draw_run, is_drawn
 
 if TYPE_CHECKING:
+    from mpi4py import MPI
+
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.results import FitResults
+    from biro.observation.observation import Observation
+    from biro.posterior.posterior import Posterior
+    from biro.posterior.table import PosteriorTable
     from rime_kernels.geometry import Form
 
 log = logging.getLogger(__name__)
@@ -49,16 +56,25 @@ def fit(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL",
-            help="Sky model with priors (TOML); or a list: numbers of difmap marked with v are fitted.",
+            metavar="MODEL...",
+            help="Sky model with priors (TOML); or a list: numbers of difmap marked with v are fitted. "
+            "Several models, behind all data, are fitted one after the other, into RUN/NAME each.",
         ),
     ],
     run: Annotated[
         Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
     ],
     sampler: Annotated[
-        Sampler, typer.Option(help="dynesty computes the evidence too; none finds the maximum, in seconds.")
-    ] = Sampler.emcee,
+        Sampler | None,
+        typer.Option(
+            help="dynesty computes the evidence too; none finds the maximum, in seconds, with an evidence of "
+            "its normal approximation.",
+            show_default="emcee; dynesty with --compare",
+        ),
+    ] = None,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Of several models: print evidences and Bayes factors.")
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
     ] = None,
@@ -101,19 +117,16 @@ def fit(
     shares the data among N processes. With --each, the pictures of a fit are drawn by biro plot.
     """
     from biro.errors import InputError
-    from biro.likelihood.likelihood import Likelihood
-    from biro.list_priors import with_marked
     from biro.many_fits.fit_each import fit_each
-    from biro.many_fits.one_fit import lines_before
+    from biro.many_fits.models import split_models
     from biro.ranks.world import world
     from biro.reading import read
-    from biro.run.facts import asked_precision, check_saved, observed_facts
-    from biro.samplers.sampling import sample
     from biro.sky_files import read_sky
 
     comm = world()
     options = keyword_options(set_option or [])
-    sky = read_sky(model)
+    obs, models = split_models([*obs, model])
+    chosen = _sampler_of(sampler, len(models), compare=compare, each=each)
     of_likelihood: dict[str, Any] = {
         "backend": backend.value,
         "precision": precision.value,
@@ -124,15 +137,16 @@ def fit(
         "average": average.value,
         "devices": devices_of(devices),
     }
+    if comm is not None and (each or len(models) > 1):
+        raise InputError("ranks share the data of one fit of one model: start several fits without them")
     if each:
-        if comm is not None:
-            raise InputError("ranks share the data of one fit: start biro fit --each without them")
         if cache is not None:
             raise InputError("--cache is of one fit: leave --each out")
+        skies = {name: read_sky(path) for name, path in models.items()}
         fits = fit_each(
             obs,
-            sky,
-            sampler.value,
+            skies if len(skies) > 1 else next(iter(skies.values())),
+            chosen,
             run_dir=run,
             seed=seed,
             workers=workers,
@@ -144,35 +158,128 @@ def fit(
         return
     if workers is not None:
         raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
+    for path in models.values():
+        read_sky(path)  # a mistake in the last one is found before the first one is fitted
     observation = read(obs, **reading, comm=comm, cache=cache)
-    sky = with_marked(sky, model, observation)
-    asked = of_likelihood["precision"] = asked_precision(precision.value, run)
-    likelihood = Likelihood(observation, sky, **of_likelihood, comm=comm)
-    say(_problem_text(likelihood, backend.value))
-    for line in lines_before(likelihood):
-        say(line)
-    if asked == "auto":
-        say(f"precision {likelihood.precision_reason}")
-    plan = likelihood.plan(_batch_size(sampler.value, options, likelihood.n_param))
-    for line in plan.splitlines():
-        log.info("%s", line)
-    posterior = sample(
-        likelihood,
-        sampler.value,
-        run_dir=run,
-        seed=seed,
-        facts=observed_facts(obs, reading) | {"plan": plan.splitlines()},
-        **options,
-    )
+    given = _Given(obs, reading, observation, chosen, seed, of_likelihood, options, comm, pictures=pictures)
+    if len(models) == 1:
+        posterior = given.fit(model, run)
+        _print(posterior.summary(), as_json=as_json)
+        given.draw(run)
+        return
+    _fit_models(given, models, run, compare=compare, as_json=as_json)
+
+
+def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: bool) -> str:
+    """Name of the sampler, which has to give an evidence where models are compared."""
+    from biro.errors import InputError
+
+    if not compare:
+        return (sampler or Sampler.emcee).value
+    if n_model < 2:
+        raise InputError(
+            "--compare needs several models, one behind the other: biro fit OBS ONE TWO --compare"
+        )
+    if each:
+        raise InputError("--compare is of one set of data: leave --each out, or use biro compare RUN RUN")
+    if sampler in (Sampler.emcee, Sampler.nuts):
+        raise InputError(
+            f"--compare needs evidences, which {sampler.value} does not give: use --sampler dynesty, or none"
+        )
+    return (sampler or Sampler.dynesty).value
+
+
+@dataclass
+class _Given:
+    """What all models of one command are fitted with."""
+
+    obs: list[Path]
+    reading: ReadingOptions
+    observation: Observation
+    sampler: str
+    seed: int | None
+    of_likelihood: dict[str, Any]
+    options: SamplerOptions
+    comm: MPI.Intracomm | None
+    pictures: bool
+    last: tuple[Posterior, Likelihood] | None = None
+
+    def fit(self, model: Path, run: Path) -> Posterior:
+        """Fit one model, into one run directory."""
+        from biro.likelihood.likelihood import Likelihood
+        from biro.list_priors import with_marked
+        from biro.many_fits.one_fit import lines_before
+        from biro.run.facts import asked_precision, check_saved, observed_facts
+        from biro.samplers.sampling import sample
+        from biro.sky_files import read_sky
+
+        sky = with_marked(read_sky(model), model, self.observation)
+        asked = asked_precision(self.of_likelihood["precision"], run)
+        of_likelihood = {**self.of_likelihood, "precision": asked, "comm": self.comm}
+        likelihood = Likelihood(self.observation, sky, **of_likelihood)
+        say(_problem_text(likelihood, self.of_likelihood["backend"]))
+        for line in lines_before(likelihood):
+            say(line)
+        if asked == "auto":
+            say(f"precision {likelihood.precision_reason}")
+        plan = likelihood.plan(_batch_size(self.sampler, self.options, likelihood.n_param))
+        for line in plan.splitlines():
+            log.info("%s", line)
+        posterior = sample(
+            likelihood,
+            self.sampler,
+            run_dir=run,
+            seed=self.seed,
+            facts=observed_facts(self.obs, self.reading) | {"plan": plan.splitlines()},
+            **self.options,
+        )
+        check_saved(run)
+        self.last = posterior, likelihood
+        return posterior
+
+    def draw(self, run: Path) -> None:
+        """Draw the pictures of the fit that came last."""
+        if not self.pictures or self.last is None:
+            return
+        if is_drawn(run):
+            say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
+        else:
+            draw_run(run, *self.last)
+
+
+def _fit_models(
+    given: _Given, models: Mapping[str, Path], run: Path, *, compare: bool, as_json: bool
+) -> None:
+    """Fit several models, one after the other, and compare them."""
+    from biro.errors import BiroError, RunError
+    from biro.posterior.comparison import compare as compare_posteriors
+    from biro.run.record import read_record
+
+    if read_record(run) is not None:
+        raise RunError(f"{run} is the run directory of a single fit; give another one")
+    posteriors: dict[str, Posterior] = {}
+    for name, path in models.items():
+        say(f"model {name}: {path}, into {run / name}")
+        try:
+            posteriors[name] = given.fit(path, run / name)
+        except BiroError as error:
+            raise type(error)(f"{path}: {error}") from error
+        if not as_json:
+            typer.echo(f"{name}\n{posteriors[name].summary()}\n")
+        given.draw(run / name)
+    table = compare_posteriors(posteriors) if compare else None
     if as_json:
-        print_json(posterior.summary().to_dict())
+        fits = {name: posterior.summary().to_dict() for name, posterior in posteriors.items()}
+        print_json({"fits": fits} | ({} if table is None else {"comparison": table.to_dict()}))
+    elif table is not None:
+        typer.echo(str(table))
+
+
+def _print(summary: PosteriorTable, *, as_json: bool) -> None:
+    if as_json:
+        print_json(summary.to_dict())
     else:
-        typer.echo(str(posterior.summary()))
-    check_saved(run)
-    if pictures and is_drawn(run):
-        say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
-    elif pictures:
-        draw_run(run, posterior, likelihood)
+        typer.echo(str(summary))
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:

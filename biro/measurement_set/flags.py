@@ -30,7 +30,7 @@ from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
 from biro.flagging.find import BYTES, Samples, causes_text, find_interference
 from biro.flagging.report import SHOWN, FlagReport, Tally
-from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
+from biro.flagging.strategy import StrategyLike, read_strategy
 from biro.formatting import check_names
 from biro.measurement_set.backup import restore_backup
 from biro.measurement_set.column import check_writable
@@ -130,7 +130,10 @@ def flag_set(
     version = ""
     if not dry_run and _any(masks):
         of = " of residuals" if models is not None else ""
-        version = _write(str(folder), masks, wanted, tally, n_row, limit, of)
+        n_found = sum(tally.counts[cause] for cause in SHOWN)
+        reason = f"{n_found} visibilities of {tally.counts['total']}: {causes_text(tally.counts)}{of}"
+        command = f"biro flag {shlex.quote(str(folder))} --strategy {shlex.quote(wanted.name)}"
+        version = write_masks(folder, masks, command, reason, n_row, limit)
     return tally.report(str(path), wanted.name, version, names)
 
 
@@ -282,13 +285,23 @@ def _any(masks: Masks) -> bool:
     return any(bits.any() for _, bits in masks)
 
 
-def _write(
-    path: str, masks: Masks, strategy: Strategy, tally: Tally, n_row: int, limit: float, of: str
-) -> str:
-    """Write the flags; the name of the version that keeps those before. `of` says what was looked at."""
-    command = f"biro flag {shlex.quote(path)} --strategy {shlex.quote(strategy.name)}"
-    n_found = sum(tally.counts[cause] for cause in SHOWN)
-    folder, remedy = existing_set(path, limit), f"biro flag {shlex.quote(path)} --undo brings them back"
+def write_masks(folder: Path, masks: Masks, command: str, reason: str, n_row: int, limit: float) -> str:
+    """Write the flags; the name of the version that keeps those before.
+
+    Parameters
+    ----------
+    folder : Path
+        The Measurement Set, without links.
+    masks : list of (PartitionRows, uint8 array)
+    command, reason : str
+        For FLAG_CMD and HISTORY.
+    n_row : int
+        Rows of the set when it was read.
+    limit : float, s
+        How long to wait for a lock.
+    """
+    path = str(folder)
+    remedy = f"biro flag {shlex.quote(path)} --undo brings them back"
     with _saying(folder, remedy) as begun, MeasurementSetProcess(folder, limit) as child:
         prepared = child.call("prepare_flags", path=path, undo=False)
         if prepared["n_row"] != n_row:
@@ -302,7 +315,6 @@ def _write(
         child.call("begin_flags", comment=f"before {command}")
         for part, bits in masks:
             _send(child, part, bits)
-        reason = f"{n_found} visibilities of {tally.counts['total']}: {causes_text(tally.counts)}{of}"
         child.call("finish_flags", command=command, reason=reason)
     return str(prepared["version"])
 

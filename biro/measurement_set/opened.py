@@ -179,6 +179,14 @@ class OpenedColumn:
             flag = cast(NDArray[np.bool_], stored)
         return Visibilities(vis, weight, flag, missing, origin)
 
+    def flags(self, part: PartitionRows) -> NDArray[np.bool_]:
+        """FLAG or FLAG_ROW, bool (n_row, n_chan, n_corr); FLAG without a value is no flag."""
+        flag = np.zeros((len(part.rows), len(part.chan), len(part.corr)), bool)
+        if "FLAG" in self.columns:
+            stored, undefined = self._common("FLAG", part)
+            flag |= cast(NDArray[np.bool_], stored) & ~undefined[:, None, None]
+        return flag | self.index.columns.flag_row[part.rows][:, None, None]
+
     def _weights(
         self, part: PartitionRows, vis_type: np.dtype[np.complexfloating]
     ) -> tuple[NDArray[np.floating], NDArray[np.bool_], str]:

@@ -16,6 +16,7 @@ from biro.misfit.correlated_errors import error_factor
 from biro.misfit.data_faults import fault_lines, without_copies
 from biro.misfit.feed_frame import turns_of
 from biro.misfit.finding import Finding
+from biro.misfit.flag_target import FlagTarget
 from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
@@ -244,7 +245,8 @@ def _findings(
         dof = likelihood.noise_dof(theta)  # type: ignore[attr-defined]
         of_used = [float(nu) for nu, fit in zip(dof, fits, strict=True) if fit.n_vis]
         used = [without_tails(each, nu) for each, nu in zip(used, of_used, strict=True)]
-    found = find_causes(used, names, has_outliers=has_tails)
+    target = FlagTarget.of(getattr(likelihood, "observation", None))
+    found = find_causes(used, names, has_outliers=has_tails, target=target)
     found = [each for each in found if each.significance > CERTAIN]
     if any(fit.n_closure for fit in fits):  # gains that were solved for are in these residuals
         found = [each for each in found if each.kind in OF_CLOSURES]

@@ -93,6 +93,12 @@ def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[t
     yield data, request
 
 
+def stations_of(data: DataSet) -> dict[int, int]:
+    """Indices of the antennas of the first subarray by the numbers of their stations."""
+    assert isinstance(data, _UVFITS)
+    return {number: at for (subarray, number), at in data.antennas.numbers.items() if subarray == 1}
+
+
 @contextmanager
 def opened(place: Path) -> Iterator[tuple[Path | io.BytesIO, HDUList]]:
     """A file whose headers have been looked at, and its units."""

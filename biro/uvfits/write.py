@@ -1,11 +1,12 @@
-"""Write model visibilities into a copy of a UVFITS file."""
+"""Write model visibilities, or flags, into a copy of a UVFITS file."""
 
 from __future__ import annotations
 
 import io
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -13,6 +14,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.data_set.index import PartitionRows
 from biro.data_set.models_of_rows import Mode, Model, check_as_stored, check_mode, checked_models, taken_model
 from biro.data_set.open_set import naming
 from biro.errors import DataError, InputError
@@ -24,6 +26,8 @@ from biro.observation.partition import Partition
 from biro.uvfits.groups import Groups, turned
 from biro.uvfits.header import GroupHeader, parse_header
 from biro.uvfits.read import opened
+
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -83,14 +87,56 @@ def write_uvfits(
     """
     check_mode(mode)
     check_as_stored(observation, "UVFITS")
+    with _copied(path, out, mode, lambda header: _check(header, observation)) as copy:
+        return copy.write(observation.partitions, models)
+
+
+def write_flagged(
+    path: str | os.PathLike[str], out: str | os.PathLike[str], flagged: Iterable[tuple[PartitionRows, Mask]]
+) -> int:
+    """Write a copy of a UVFITS file in which the weights of some visibilities are negative, which flags them.
+
+    All else is that of the file to the bit. The file itself is not changed; the copy is there as a whole or
+    not at all.
+
+    Parameters
+    ----------
+    path : path of the UVFITS file
+        Of floating-point numbers.
+    out : path of the copy
+        Replaced where it exists.
+    flagged : iterable of (PartitionRows, bool (n_row, n_chan, n_corr))
+        Rows of the file with all channels and correlations, and which visibilities of them to flag.
+
+    Returns
+    -------
+    int
+        Visibilities whose weight was positive and is negative now.
+
+    Raises
+    ------
+    DataError, InputError
+        As `write_uvfits` raises them.
+    """
+    with _copied(path, out, "replace", _check_numbers) as copy:
+        return copy.flag(list(flagged))
+
+
+@contextmanager
+def _copied(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    mode: Mode,
+    check: Callable[[GroupHeader], None],
+) -> Iterator[_Copy]:
+    """A copy of a file, to be changed; it is there under its name once it is whole."""
     place, copy = Path(path), Path(out)
-    if copy.exists() and copy.samefile(place):
-        raise InputError(f"{visible(str(out))}: is the file that is read, which is never changed")
+    check_other(place, copy)
     with naming(path, "UVFITS"), opened(place) as (file, hdus):
         header = parse_header(hdus[0].header)
         start = hdus[0].fileinfo()["datLoc"]
         groups = Groups(file, start, header)
-        _check(header, observation)
+        check(header)
         content = file.getvalue() if isinstance(file, io.BytesIO) else None
     with atomic_path(copy) as temporary:
         _check_room(copy, place.stat().st_size if content is None else len(content))
@@ -99,12 +145,22 @@ def write_uvfits(
         else:
             temporary.write_bytes(content)
         with open(temporary, "r+b") as target:
-            return _Copy(target, start, groups, mode).write(observation.partitions, models)
+            yield _Copy(target, start, groups, mode)
+
+
+def check_other(place: Path, copy: Path) -> None:
+    """Refuse a copy that is the file itself."""
+    if copy.exists() and copy.samefile(place):
+        raise InputError(f"{visible(str(copy))}: is the file that is read, which is never changed")
+
+
+def _check_numbers(header: GroupHeader) -> None:
+    if header.dtype.kind != "f":
+        raise DataError("stores integers, which have no room for other visibilities; write .npz")
 
 
 def _check(header: GroupHeader, observation: Observation) -> None:
-    if header.dtype.kind != "f":
-        raise DataError("stores integers, which have no room for other visibilities; write .npz")
+    _check_numbers(header)
     n_row = header.n_group * header.axis("IF").length
     for label, part in zip(observation.labels, observation.partitions, strict=True):
         if part.n_row and part.row_id.max() >= n_row:
@@ -172,22 +228,45 @@ class _Copy:
     def _flag_others(self, partitions: Sequence[Partition]) -> int:
         """Make the weights of what is not written negative; how many were positive."""
         n_flagged = 0
-        shape = [self.header.axis(name).length for name in ("IF", "FREQ", "STOKES")]
         for first in range(0, self.header.n_group, self.block):
-            others = np.ones((min(self.block, self.header.n_group - first), *shape), bool)
+            others = ~self._none(first)
             for part in partitions:
                 others[np.ix_(*self._place(part, first)[1])] = False
-            if not others.any():
-                continue
-            numbers = self._read(first)
-            weight = turned(numbers[:, len(self.header.parameters) :], self.header)[..., 2]
-            # A weight is stored * scale + zero, and has to become the same with the other sign.
-            value = weight * self.header.scale + self.header.zero
-            others &= value > 0
-            weight[others] = (-value[others] - self.header.zero) / self.header.scale
-            n_flagged += int(np.count_nonzero(others))
-            self._write(first, numbers)
+            n_flagged += self._make_negative(first, others)
         return n_flagged
+
+    def flag(self, flagged: Sequence[tuple[PartitionRows, Mask]]) -> int:
+        """Make the weights of some visibilities negative; how many were positive."""
+        n_if, n_flagged = self.header.axis("IF").length, 0
+        stored, ordered = self.header.correlations, self.header.ordered_correlations
+        which = np.array([ordered.index(name) for name in stored])
+        for first in range(0, self.header.n_group, self.block):
+            chosen = self._none(first)
+            for part, mask in flagged:
+                group = part.rows // n_if - first
+                here = np.flatnonzero((group >= 0) & (group < len(chosen)))
+                chosen[group[here], part.spw_id % n_if] |= mask[here][:, :, which]
+            n_flagged += self._make_negative(first, chosen)
+        self.file.flush()
+        return n_flagged
+
+    def _none(self, first: int) -> Mask:
+        """Zeros for a block of groups, (n_group, n_if, n_chan, n_corr)."""
+        shape = [self.header.axis(name).length for name in ("IF", "FREQ", "STOKES")]
+        return np.zeros((min(self.block, self.header.n_group - first), *shape), bool)
+
+    def _make_negative(self, first: int, chosen: Mask) -> int:
+        """Make some weights of a block of groups negative; how many were positive."""
+        if not chosen.any():
+            return 0
+        numbers = self._read(first)
+        weight = turned(numbers[:, len(self.header.parameters) :], self.header)[..., 2]
+        # A weight is stored * scale + zero, and has to become the same with the other sign.
+        value = weight * self.header.scale + self.header.zero
+        chosen &= value > 0
+        weight[chosen] = (-value[chosen] - self.header.zero) / self.header.scale
+        self._write(first, numbers)
+        return int(np.count_nonzero(chosen))
 
     def _read(self, first: int) -> NDArray[np.floating]:
         """Numbers of a block of groups, (n_group, group_size), in the byte order of the file."""

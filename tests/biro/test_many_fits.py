@@ -18,10 +18,13 @@ from typing import Any
 import numpy as np
 import pytest
 from tasks_of_tests import POINT, likelihood
+from typer.testing import CliRunner
 
 import biro
+from biro.cli.app import app
 from biro.errors import InputError, RunError
 from biro.many_fits.fit_each import SUMMARY, _named
+from biro.many_fits.models import split_models
 from biro.measurement_set import create_ms
 from biro.models.files.toml import from_toml
 
@@ -220,3 +223,74 @@ def test_names_of_fits_are_ends_of_paths() -> None:
     assert [*_named(["/x/day1.ms", "/x/day2.uvfits"])] == ["day1", "day2"]
     assert [*_named(["/x/obs.ms", "/y/obs.ms"])] == ["x_obs", "y_obs"]
     assert [*_named(["/x/obs.ms", "/x/obs.uvfits"])] == ["obs#1", "obs#2"]
+
+
+def test_several_models_are_fitted_and_compared_in_one_command(files, tmp_path) -> None:
+    """Each run is that of the model alone, the table that of biro compare; finished runs are read."""
+    (tmp_path / "one.toml").write_text(POINT)
+    (tmp_path / "fixed.toml").write_text(re.sub(r"I = .*", 'I = "3 Jy"', POINT))
+    words = ["fit", str(files / "quiet.ms"), str(tmp_path / "one.toml"), str(tmp_path / "fixed.toml")]
+    words += [
+        "-o",
+        str(tmp_path / "runs"),
+        "--sampler",
+        "none",
+        "--seed",
+        "3",
+        "--no-pictures",
+        "--backend",
+        "cpu",
+    ]
+    result = CliRunner().invoke(app, [*words, "--compare", "--json"])
+    assert result.exit_code == 0, result.output
+    answer = json.loads(result.stdout)
+    runs = {name: tmp_path / "runs" / name for name in ("one", "fixed")}
+    assert list(answer["fits"]) == list(runs)
+    posteriors = {name: biro.Posterior.load(run / "posterior.nc") for name, run in runs.items()}
+    assert answer["comparison"] == json.loads(json.dumps(biro.compare(posteriors).to_dict()))
+    assert answer["comparison"]["best"] == "one"
+    alone = CliRunner().invoke(app, [*words[:3], "-o", str(tmp_path / "alone"), *words[6:]])
+    assert alone.exit_code == 0, alone.output
+    np.testing.assert_array_equal(
+        biro.Posterior.load(tmp_path / "alone" / "posterior.nc").samples, posteriors["one"].samples
+    )
+    before = (runs["one"] / "posterior.nc").read_bytes()
+    again = CliRunner().invoke(app, words)
+    assert again.exit_code == 0, again.output
+    assert (runs["one"] / "posterior.nc").read_bytes() == before
+
+
+def test_data_and_models_of_a_command_are_told_apart(data_dir, files, tmp_path) -> None:
+    """A UVFITS file begins with text, but is no model."""
+    (uvfits,) = data_dir.rglob("vla_3c273_x.uvfits")
+    one, two = tmp_path / "one.toml", tmp_path / "two.mod"
+    for path in (one, two):
+        path.write_text("text")
+    assert split_models([uvfits, one]) == ([uvfits], {"one": one})
+    assert split_models([uvfits, files / "quiet.ms", one, two])[0] == [uvfits, files / "quiet.ms"]
+    assert list(split_models([uvfits, one, two])[1]) == ["one", "two"]
+    for words, message in (
+        ([one, two], "the data come before the models"),
+        ([uvfits, one, uvfits, two], "a model between data"),
+        ([uvfits, one, one], "given twice"),
+    ):
+        with pytest.raises(InputError, match=message):
+            split_models(words)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["sky.toml", "--compare"], "--compare needs several models"),
+        (["sky.toml", "other.toml", "--compare", "--sampler", "emcee"], "--compare needs evidences"),
+        (["sky.toml", "other.toml", "--compare", "--each"], "leave --each out"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(files, tmp_path, more, message) -> None:
+    (tmp_path / "other.toml").write_text(POINT)
+    (tmp_path / "sky.toml").write_text(POINT)
+    words = [str(tmp_path / word) if word.endswith(".toml") else word for word in more]
+    result = CliRunner().invoke(app, ["fit", str(files / "quiet.ms"), *words, "-o", str(tmp_path / "runs")])
+    assert result.exit_code == 2
+    assert message in result.stderr
+    assert not (tmp_path / "runs").exists()

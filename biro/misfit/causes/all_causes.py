@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -28,6 +28,7 @@ from biro.misfit.causes.samples import Samples
 from biro.misfit.causes.source import source_candidates
 from biro.misfit.causes.uneven import uneven_candidates
 from biro.misfit.finding import Finding
+from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
 
 SIGNIFICANCE = 5.0
@@ -67,7 +68,11 @@ class _Step:
 
 
 def find_causes(
-    data: Sequence[ResidualData], antenna_names: Sequence[str], *, has_outliers: bool = False
+    data: Sequence[ResidualData],
+    antenna_names: Sequence[str],
+    *,
+    has_outliers: bool = False,
+    target: FlagTarget | None = None,
 ) -> list[Finding]:
     """What explains the residuals, the kind that explains most first; empty where they are white noise.
 
@@ -83,6 +88,8 @@ def find_causes(
     antenna_names : sequence of str
     has_outliers : bool
         The noise of the model has outliers (Student's t): these are no misfit.
+    target : FlagTarget, optional
+        The data set, for the commands of remedies that flag a part of it.
 
     Returns
     -------
@@ -92,7 +99,7 @@ def find_causes(
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
-    samples = Samples.of(data, antenna_names)
+    samples = replace(Samples.of(data, antenna_names), target=target)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)

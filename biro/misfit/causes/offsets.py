@@ -14,6 +14,7 @@ from biro.formatting import first_few, percent, plain
 from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
+from biro.misfit.flag_command import flag_command, line_of
 
 MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
 """Part of the groups that may stand out: what most have in common has another cause."""
@@ -171,9 +172,11 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
             f"phase {plain(np.degrees(np.angle(gain)), 2, '+')} deg)"
         )
     word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
+    lines = [line_of(samples, int(np.argmax(place == group)), "baseline") for group in order]
     return (
         f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
-        "Flag these baselines, or correct them." if len(order) > 1 else "Flag the baseline, or correct it.",
+        f"Flag the {word.lower()}{flag_command(samples, lines)}, or correct "
+        f"{'them' if len(order) > 1 else 'it'}.",
     )
 
 

@@ -11,6 +11,7 @@ from biro.formatting import FLUXES, first_few, percent, unit_for
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.offsets import log_choices
 from biro.misfit.causes.samples import Index, Mask, Samples
+from biro.misfit.flag_command import flag_command, lines_of
 
 MOST_SHARE = 0.2
 """Largest part of the visibilities; what so many have in common is no outlier."""
@@ -63,13 +64,15 @@ def _texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
             f"{ends} at {when}, {channel}, {corr} ({size / np.sqrt(level):.0f} sigma, "
             f"{unit.text(float(size / samples.root[at]))} {unit.name})"
         )
+    command = flag_command(samples, lines_of(samples, bad))
     if len(order) == 1:
         return (
             f"One visibility is bad: {listed[0]}.",
-            'Flag it, or fit noise with outliers ([noise] with distribution = "student-t").',
+            f'Flag it{command}, or fit noise with outliers ([noise] with distribution = "student-t").',
         )
     return (
         f"{len(order)} visibilities ({percent(len(order) / samples.n)}) are bad: {first_few(listed, '; ')}"
         f"{'; and others' if len(order) > MOST_LISTED else ''}.",
-        'Flag them (`biro flag`), or fit noise with outliers ([noise] with distribution = "student-t").',
+        f"Flag them{command or ' (`biro flag`)'}, or fit noise with outliers ([noise] with distribution = "
+        '"student-t").',
     )

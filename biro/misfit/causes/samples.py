@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -58,6 +59,8 @@ class Samples:
         Which are looked at for their large residuals alone: they are no fair sample of large data.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each part, P of feeds whose rotation was taken out of data of linear feeds.
+    target : FlagTarget or None
+        The data set in which samples can be flagged.
     """
 
     parts: tuple[Partition, ...]
@@ -71,6 +74,7 @@ class Samples:
     corr: Index
     worst: Mask
     turns: tuple[Complex | None, ...] = ()
+    target: FlagTarget | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
@@ -101,7 +105,7 @@ class Samples:
             for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
         }
         parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
-        return cls(parts=parts, names=tuple(names), turns=turns, **arrays)
+        return cls(parts=parts, names=tuple(names), turns=turns, target=None, **arrays)
 
     @property
     def n(self) -> int:

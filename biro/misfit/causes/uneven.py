@@ -10,13 +10,14 @@ import numpy as np
 from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.samples import Array, Index, Mask, Samples
+from biro.misfit.flag_command import flag_command, line_of
 from biro.observation.selection import to_utc
 
 MIN_SIZE = 16
 """Visibilities that a group must have."""
 CONTRAST = 1.15
 """Ratio of noise below which nothing is said."""
-FLAG = 'Flag it, or fit noise with outliers ([noise] with distribution = "student-t").'
+OUTLIERS = 'fit noise with outliers ([noise] with distribution = "student-t").'
 
 
 def uneven_candidates(samples: Samples) -> Iterator[Candidate]:
@@ -121,20 +122,28 @@ def _texts(text: Text, number: int, ratio: float) -> tuple[str, str]:
     return f"Residuals {what} scatter {plain(ratio)} times as much as others.", remedy
 
 
+def _flag(samples: Samples, at: int, key: str) -> str:
+    """The remedy of flagging all that has a property of one sample."""
+    return f"Flag it{flag_command(samples, [line_of(samples, at, key)])}, or {OUTLIERS}"
+
+
 def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
     return (
         f"of antenna {samples.antenna(number)}",
-        'Fit its noise ([noise] with per = "antenna"), or flag it.',
+        'Fit its noise ([noise] with per = "antenna"), or flag it'
+        f"{flag_command(samples, [f'antennas={samples.antenna(number)}'])}.",
     )
 
 
 def _pair_text(samples: Samples, pairs: Index, number: int) -> tuple[str, str]:
     p, q = divmod(int(pairs[number]), samples.n_antenna)
-    return f"of baseline {samples.antenna(p)}-{samples.antenna(q)}", FLAG
+    at = int(np.argmax(samples.baseline == pairs[number]))
+    return f"of baseline {samples.antenna(p)}-{samples.antenna(q)}", _flag(samples, at, "baseline")
 
 
 def _channel_text(samples: Samples, number: int) -> tuple[str, str]:
-    return f"of {samples.position(int(np.argmax(samples.channel == number)))[2]}", FLAG
+    at = int(np.argmax(samples.channel == number))
+    return f"of {samples.position(at)[2]}", _flag(samples, at, "channel")
 
 
 def _corr_text(samples: Samples, number: int) -> tuple[str, str]:
@@ -144,7 +153,8 @@ def _corr_text(samples: Samples, number: int) -> tuple[str, str]:
 def _time_text(samples: Samples, length: int, number: int) -> tuple[str, str]:
     first = float(samples.times[number * length])
     if length == 1:
-        return f"at {to_utc(first)}", FLAG
+        at = int(np.argmax(samples.slot == number))
+        return f"at {to_utc(first)}", _flag(samples, at, "time")
     last = float(samples.times[min((number + 1) * length, len(samples.times)) - 1])
     return (
         f"from {to_utc(first)} to {to_utc(last)}",
