@@ -14,6 +14,8 @@ from biro.files.foreign_text import visible
 from rime_kernels.whole_file import is_temporary, temporary_beside
 from rime_kernels.whole_file import write_whole as write_atomic
 
+__all__ = ["atomic_path", "remove_temporary_files", "write_atomic", "write_figure"]
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 

@@ -193,7 +193,7 @@ def main(words: list[str]) -> int:
     if writer == "table":
         return try_folder(folder)
     kinds = {
-        "sky": [Kind(f"sky{end}", sky) for end in (".toml", ".mod", ".osm", ".lsm.txt", ".skymodel")],
+        "sky": [Kind(f"sky{end}", sky) for end in (".toml", ".mod")],
         "gains": [Kind("gains.npz", gains)],
         "cube": [Kind("cube.fits", cube), Kind("large.bin", half_of_a_large_file)],
     }
