@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 from biro.errors import InputError
 from biro.files.foreign_text import visible
-from rime_kernels.whole_file import is_temporary, temporary_beside
-from rime_kernels.whole_file import write_whole as write_atomic
+from rime_kernels.arrays.whole_file import is_temporary, temporary_beside
+from rime_kernels.arrays.whole_file import write_whole as write_atomic
 
 __all__ = ["atomic_path", "remove_temporary_files", "write_atomic", "write_figure"]
 

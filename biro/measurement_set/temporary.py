@@ -10,7 +10,7 @@ import shutil
 import time
 from pathlib import Path
 
-from rime_kernels.whole_file import machine, runs
+from rime_kernels.arrays.whole_file import machine, runs
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from biro.files.atomic import remove_temporary_files, write_atomic
 from biro.run.lock import RunLock
 from biro.run.log_file import LogFile
 from biro.run.record import RECORD, RunRecord, as_json, changes, new_record, now, read_record, record_bytes
-from rime_kernels.whole_file import is_temporary
+from rime_kernels.arrays.whole_file import is_temporary
 
 log = logging.getLogger(__name__)
 

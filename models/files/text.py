@@ -8,7 +8,7 @@ from pathlib import Path
 
 from biro.models.errors import ModelError
 from biro.models.files.foreign import read_file, read_text_file
-from rime_kernels.whole_file import write_whole
+from rime_kernels.arrays.whole_file import write_whole
 
 FITS_START = b"SIMPLE  ="
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from biro.files.atomic import write_atomic
-from rime_kernels.whole_file import ABANDONED_AFTER, machine, temporary_beside
+from rime_kernels.arrays.whole_file import ABANDONED_AFTER, machine, temporary_beside
 
 PROGRAM = Path(__file__).parent / "killed_file_program.py"
 

@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rime_kernels.whole_file import write_whole
+from rime_kernels.arrays.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
