@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -182,7 +183,9 @@ def _span(first: float, last: float) -> str:
     """Times, MJD in s, as dates; as numbers where these cannot be meant."""
     days = [value / DAY for value in (first, last)]
     if all(15000.0 < day < 100000.0 for day in days):  # 1899 to 2132
-        ends = [str(Time(day, format="mjd").strftime("%Y-%m-%d")) for day in days]
+        with warnings.catch_warnings():  # of years for which leap seconds are not known
+            warnings.simplefilter("ignore")
+            ends = [str(Time(day, format="mjd").strftime("%Y-%m-%d")) for day in days]
     else:
         ends = [f"MJD {day:.6g}" for day in days]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from biro.cli.guard import after_result, guard, print_json, refuse_existing, say
+from biro.cli.guard import after_result, guard, make_folder, print_json, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -213,14 +213,9 @@ def _flag_by_hand(
 
 def _make_folder(folder: Path, overwrite: bool) -> None:
     """Make the folder of pictures, and refuse to replace files in it, before anything is read."""
-    from biro.errors import InputError
-
     names = ("flags.json", "occupancy.png", "waterfall-*.png", "percentiles-*.png")
     refuse_existing((path for name in names for path in sorted(folder.glob(name))), overwrite)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{folder}: cannot be made: {error.strerror}") from None
+    make_folder(folder)
 
 
 def _draw(report: FlagReport, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -131,16 +132,39 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(finite_json(value), indent=2, allow_nan=False))
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder for results, or check that one that exists can be written to, before work is done.
+
+    Raises
+    ------
+    InputError
+    """
+    from biro.errors import InputError
+
+    if folder.resolve() == Path("/"):
+        raise InputError(f"{folder}: is the root of the file system, expected a folder for results")
+    if folder.is_file():
+        raise InputError(f"{folder}: is a file, expected a folder: give another name")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder}: the folder cannot be made: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"{folder}: no permission to write into this folder: give another one")
+
+
 def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
     """Refuse to replace files, before work is done whose result could not be written.
 
     Raises
     ------
     InputError
-        A file exists and `overwrite` is False.
+        A file or set exists and `overwrite` is False; or there is a folder that is no table.
     """
     from biro.errors import InputError
 
     for path in paths:
+        if path.is_dir() and not (path / "table.dat").is_file():
+            raise InputError(f"{path}: is a folder, which is never replaced: give the name of a file or set")
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists already; choose another name or give --overwrite")

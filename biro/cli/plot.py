@@ -153,10 +153,15 @@ def draw_run(
     drawn: dict[str, bytes] = {}
     files: dict[str, bytes] = {}
     pictures = report.standard_pictures(posterior, likelihood, *([names] if names else []))
-    for caption, figure in counted(pictures.items(), "drawing", "pictures", len(pictures)):
-        drawn[caption] = files[f"{_name(caption)}.png"] = report.png(figure)
-        if with_pdf:
-            files[f"{_name(caption)}.pdf"] = report.pdf(figure)
+    try:
+        for caption, figure in counted(pictures.items(), "drawing", "pictures", len(pictures)):
+            drawn[caption] = files[f"{_name(caption)}.png"] = report.png(figure)
+            if with_pdf:
+                files[f"{_name(caption)}.pdf"] = report.pdf(figure)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the posterior is in {run / 'posterior.nc'}, no picture was written: biro plot {run} draws them"
+        ) from None
     with after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}"):
         for name, data in files.items():
             write_atomic(run / name, data)

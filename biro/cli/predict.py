@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,8 +27,10 @@ from biro.cli.options import (
 from biro.cli.sky import NamedSky, read_sky_or_run
 
 if TYPE_CHECKING:
-    from biro.data_set.models_of_rows import Mode, Model
+    from biro.data_set.models_of_rows import Mode as Written
+    from biro.data_set.models_of_rows import Model
     from biro.observation.observation import Observation
+    from biro.smearing import Mode
 
 MODEL_COLUMN = "MODEL_DATA"
 """The column that is written where none is named."""
@@ -131,7 +133,7 @@ def predict(
         precision=chosen,
         gaussian_frame=named.gaussian_frame,
         memory_limit=memory_limit,
-        smearing=smearing.value,
+        smearing=_smearing(smearing, named, len(observation.partitions)),
         say=_said(smearing),
     )
     counting = counted(models, "predicting", "partitions", len(observation.partitions))
@@ -141,6 +143,15 @@ def predict(
         return
     written = _write_column(obs, column or MODEL_COLUMN, observation, counting, mode, source_column, limit)
     say(written.format(exactness=exactness))
+
+
+def _smearing(asked: Smearing, named: NamedSky, n_partition: int) -> Mode | Sequence[Mode]:
+    """Whether models are averaged: as a run was unless the user chose, where its partitions are those."""
+    if asked is not Smearing.auto or not named.smearing:
+        return asked.value
+    if len(set(named.smearing)) == 1:
+        return named.smearing[0]
+    return named.smearing if len(named.smearing) == n_partition else "auto"
 
 
 def _said(smearing: Smearing) -> Callable[[str], None]:
@@ -153,7 +164,7 @@ def _said(smearing: Smearing) -> Callable[[str], None]:
     return said
 
 
-def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None) -> Mode:
+def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None) -> Written:
     """What is written: the model, or data with it added or subtracted.
 
     Raises
@@ -202,7 +213,9 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
     refuse_existing([out], overwrite)
 
 
-def _write_file(obs: Path, out: Path, observation: Observation, models: Iterator[Model], mode: Mode) -> str:
+def _write_file(
+    obs: Path, out: Path, observation: Observation, models: Iterator[Model], mode: Written
+) -> str:
     """Write a file, and say how much it has."""
     from biro.simulation.npz import write_npz
     from biro.uvfits.write import write_uvfits
@@ -218,7 +231,7 @@ def _write_column(
     column: str,
     observation: Observation,
     models: Iterator[Model],
-    mode: Mode,
+    mode: Written,
     source_column: str | None,
     limit: float,
 ) -> str:

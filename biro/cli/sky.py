@@ -14,6 +14,7 @@ from biro.cli.guard import guard, refuse_existing, say
 if TYPE_CHECKING:
     from biro.cli.options import Frame
     from biro.models import SkyModel
+    from biro.smearing import Mode
 
 
 class Values(StrEnum):
@@ -34,11 +35,14 @@ class NamedSky:
     values : dict of str to float
         Values of the free parameters by name, in the model's own units; empty for a file.
     gaussian_frame : "tangent" or "uv"
+    smearing : tuple of str
+        Whether a run averaged its model, "on" or "off" for each of its partitions; empty for a file.
     """
 
     model: SkyModel | None = None
     values: dict[str, float] = field(default_factory=dict)
     gaussian_frame: Literal["tangent", "uv"] = "tangent"
+    smearing: tuple[Mode, ...] = ()
 
 
 def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
@@ -74,9 +78,11 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
         )
     posterior = Posterior.load(path / "posterior.nc")
     best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
-    recorded = (read_facts(path).get("likelihood") or {}).get("gaussian_frame", "tangent")
+    facts = read_facts(path).get("likelihood") or {}
+    recorded = facts.get("gaussian_frame", "tangent")
     chosen = cast(Literal["tangent", "uv"], frame.value if frame else recorded)  # predict refuses others
-    return NamedSky(read_model(path / "model.toml"), best, chosen)
+    smearing = tuple(facts.get("smearing") or ())
+    return NamedSky(read_model(path / "model.toml"), best, chosen, smearing)
 
 
 def read_found(run: Path, at: Values) -> SkyModel:

@@ -146,7 +146,7 @@ def solve(
     )
     written = _write(solved, obs, output, is_set, overwrite, limit)
     if corrected:
-        _correct(solved, obs, limit)
+        _correct(solved, obs, written[0], limit)
     if as_json:
         print_json(solved.to_dict() | {"files": [str(path) for path in written]})
     else:
@@ -159,17 +159,14 @@ def solve(
 
 def _check_output(output: Path, overwrite: bool) -> None:
     """Make the folder, before anything is read."""
-    from biro.cli.guard import refuse_existing
+    from biro.cli.guard import make_folder, refuse_existing
     from biro.errors import InputError
 
-    refuse_existing([output / name for name in NAMES], overwrite)
     table = output / NAMES[1]
     if table.exists() and not (table / "table.dat").is_file():
         raise InputError(f"{table}: is not a table of gains, and is not replaced: move it away")
-    try:
-        output.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{output}: cannot be made: {error.strerror}") from None
+    make_folder(output)
+    refuse_existing([output / name for name in NAMES], overwrite)
 
 
 def _model(
@@ -196,7 +193,10 @@ def _write(
     solved.save(written[0])
     reason = reason_for_no_table(solved) if is_set else "gains of data that are no Measurement Set"
     if reason:
-        say(f"{NAMES[1]} is not written: a table of CASA cannot hold {reason}")
+        say(
+            f"{NAMES[1]} is not written: a table of CASA cannot hold {reason}. {NAMES[0]} has all gains: "
+            "[gain] table of a model applies them, and --corrected writes corrected visibilities"
+        )
     else:
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
         written.append(output / NAMES[1])
@@ -206,11 +206,24 @@ def _write(
     return [*written, output / NAMES[2], output / NAMES[3]]
 
 
-def _correct(solved: SolvedGains, obs: Path, limit: float) -> None:
-    """Write CORRECTED_DATA, and say what could not be corrected."""
+def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> None:
+    """Write CORRECTED_DATA, and say what could not be corrected.
+
+    Raises
+    ------
+    OutputError, KeyboardInterrupt
+        With where the gains are, and what is left of the column.
+    """
+    from biro.errors import BiroError, OutputError
     from biro.measurement_set import write_column
 
-    report = write_column(obs, "CORRECTED_DATA", solved.observation, solved.corrected(), time_limit=limit)
+    try:
+        report = write_column(obs, "CORRECTED_DATA", solved.observation, solved.corrected(), time_limit=limit)
+    except KeyboardInterrupt as error:
+        state = str(error) or "CORRECTED_DATA was not changed"
+        raise KeyboardInterrupt(f"the gains are in {written}; {state}") from None
+    except BiroError as error:
+        raise OutputError(f"the gains are in {written}, but CORRECTED_DATA is not written: {error}") from None
     existence = "made" if report.created else "was there"
     left = solved.n_uncorrected
     say(

@@ -155,6 +155,8 @@ def _restoring(folder: Path, left: str) -> Iterator[list[bool]]:
         if begun:
             with contextlib.suppress(OSError):
                 restore_backup(folder)
+        if not begun and isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt("nothing was written") from None
         if not begun or not isinstance(error, BiroError | KeyboardInterrupt):
             raise
         text = f"{full_disk(folder)}the other columns are as they were, {left}"

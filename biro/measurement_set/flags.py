@@ -188,6 +188,8 @@ def _saying(folder: Path, remedy: str) -> Iterator[Callable[[MeasurementSetProce
     try:
         yield begin
     except (MeasurementSetError, KeyboardInterrupt) as error:
+        if not begun and isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt("no flags were written") from None
         if not begun:
             raise
         with contextlib.suppress(OSError):

@@ -10,18 +10,19 @@ import shutil
 import time
 from pathlib import Path
 
+from rime_kernels.arrays.whole_file import machine, runs
+
 log = logging.getLogger(__name__)
 
 ABANDONED_AFTER = 600.0
-"""Seconds without a change after which a temporary folder counts as abandoned. The process that made it does
-not run on this machine, but may run on another one."""
+"""Seconds without a change after which a temporary folder of another machine counts as abandoned."""
 VERSIONS = ".flagversions"
 """What the folder with the versions of a set's flags ends with, beside the set; so CASA names it."""
 
 
 def temporary_folders(path: Path) -> tuple[Path, Path]:
     """Where this process makes a new set, and where it moves the set that is replaced until that is done."""
-    new, old = (path.with_name(f".{path.name}.{word}{os.getpid()}") for word in ("part", "old"))
+    new, old = (path.with_name(f".{path.name}.{word}{machine()}-{os.getpid()}") for word in ("part", "old"))
     return new, old
 
 
@@ -54,10 +55,10 @@ def clean_up(path: Path) -> None:
 
     A set that was moved aside and never replaced is moved back; other temporary folders are removed.
     """
-    pattern = re.compile(rf"\.{re.escape(path.name)}\.(part|old)(\d+)")
+    pattern = re.compile(rf"\.{re.escape(path.name)}\.(part|old)(?:([0-9a-f]{{8}})-)?(\d+)")
     for folder in sorted(path.parent.iterdir()):
         match = pattern.fullmatch(folder.name)
-        if match is None or folder.is_symlink() or not folder.is_dir() or _runs(int(match[2])):
+        if match is None or folder.is_symlink() or not folder.is_dir() or runs(int(match[3])):
             continue
         with contextlib.suppress(OSError):  # another process was faster
             if match[1] == "old" and not path.exists():
@@ -65,20 +66,9 @@ def clean_up(path: Path) -> None:
                     (folder / VERSIONS).rename(path.with_name(path.name + VERSIONS))
                 folder.rename(path)
                 log.warning("%s: put back as it was: a process that was to replace it was killed", path)
-            elif time.time() - _last_change(folder) > ABANDONED_AFTER:
+            elif match[2] == machine() or time.time() - _last_change(folder) > ABANDONED_AFTER:
                 shutil.rmtree(folder)
                 log.warning("%s: removed, left by a process that was killed", folder)
-
-
-def _runs(pid: int) -> bool:
-    """Whether a process of this machine has this number."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # another user's, or too large a number
-        pass
-    return True
 
 
 def _last_change(folder: Path) -> float:

@@ -13,6 +13,7 @@ from biro.files.atomic import remove_temporary_files, write_atomic
 from biro.run.lock import RunLock
 from biro.run.log_file import LogFile
 from biro.run.record import RECORD, RunRecord, as_json, changes, new_record, now, read_record, record_bytes
+from rime_kernels.arrays.whole_file import is_temporary
 
 log = logging.getLogger(__name__)
 
@@ -170,4 +171,4 @@ class RunDirectory:
 
 def _is_ours(name: str) -> bool:
     """Whether a run that was killed before its record was written may have left a file of this name."""
-    return name in ("lock", "log.txt") or (name.startswith(".run.json.") and name.endswith(".tmp"))
+    return name in ("lock", "log.txt") or (name.startswith(".run.json.") and is_temporary(name))

@@ -99,6 +99,8 @@ def read_record(folder: Path) -> RunRecord | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
+        if isinstance(error, NotADirectoryError):
+            raise RunError(f"{path.parent} is a file, expected a run directory: give another name") from None
         raise RunError(f"{path} cannot be read ({error}); give another directory") from error
     return _checked(record, path)
 

@@ -352,8 +352,8 @@ def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) ->
     for name, value in keywords.items():
         if name not in types:
             near = difflib.get_close_matches(name, types, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InputError(f"unknown option {name!r}{hint} There are {', '.join(types)}")
+            hint = f": did you mean {near[0]!r}?" if near else "."
+            raise InputError(f"unknown option {name!r}{hint} Options of {sampler}: {', '.join(types)}")
         if types[name] is float and isinstance(value, int) and not isinstance(value, bool):
             value = float(value)
         if not isinstance(value, types[name]) or isinstance(value, bool):

@@ -77,7 +77,7 @@ def predict(
     precision: Literal["auto", "double", "single"] = "double",
     gaussian_frame: GaussianFrame = "tangent",
     memory_limit: int | str | None = None,
-    smearing: Mode = "auto",
+    smearing: Mode | Sequence[Mode] = "auto",
     say: Callable[[str], None] = log.info,
 ) -> Iterator[Vis]:
     """Model visibilities of each partition, one after the other.
@@ -104,7 +104,7 @@ def predict(
         In which plane elliptical Gaussians lie (physics: section 5).
     memory_limit : int or str, optional
         Bytes, or text such as "8 GB", that the work may take on the device.
-    smearing : "auto", "on" or "off"
+    smearing : "auto", "on" or "off", or one of them for each partition
         Whether the model is averaged over integrations and channels, as data are. "auto" is on where the
         loss exceeds the noise; see `biro.smearing.choose`.
     say : function of a str
@@ -130,14 +130,15 @@ def predict(
     one_image = functools.partial(
         predict_image, accuracy=accuracy, engine=engine, backend=backend, memory_limit=memory_limit
     )
-    modes_of(smearing, 1)
+    modes = modes_of(smearing, len(observation.partitions))
     if image is not None:
         check_image(observation, image)
     if sky is None:
         if image is None:
             raise InputError("there is nothing to predict: give a sky model, an image, or both")
         choices = [
-            choose(part, None, smearing, images=_rings(part, image)) for part in observation.partitions
+            choose(part, None, mode, images=_rings(part, image))
+            for part, mode in zip(observation.partitions, modes, strict=True)
         ]
         _check_disk(observation, LARGEST)
         _tell(say, observation, choices)
@@ -157,10 +158,10 @@ def predict(
         choose(
             part,
             bound.sources(theta, i),
-            smearing,
+            mode,
             images=[*templates.rings(i), *_rings(part, image)],
         )
-        for i, part in enumerate(observation.partitions)
+        for i, (part, mode) in enumerate(zip(observation.partitions, modes, strict=True))
     ]
     _tell(say, observation, choices, sky)
     # With an image, the two and their sum are there at a time.

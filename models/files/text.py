@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from biro.models.errors import ModelError
 from biro.models.files.foreign import read_file, read_text_file
+from rime_kernels.arrays.whole_file import write_whole
 
 FITS_START = b"SIMPLE  ="
 
@@ -53,13 +53,10 @@ def write_text(path: str | Path, text: str) -> None:
     """
     try:
         # Beside its place and then moved there: neither a kill nor a link costs what was there before.
-        temporary = Path(path).with_name(f".{Path(path).name}.{os.getpid()}.tmp")
-        try:
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
+        write_whole(Path(path), text.encode())
+    except OSError as error:
+        raise ModelError(f"{path}: cannot be written: {error.strerror or error}") from None
+    except ValueError as error:
         raise ModelError(f"{path}: cannot be written: {error}") from None
 
 

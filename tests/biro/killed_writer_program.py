@@ -1,7 +1,7 @@
 """Kill what writes to a Measurement Set at each moment, one after the other, and look what is left.
 
 A moment is just before each change of names in the file system that Python makes (rename, unlink, rmdir,
-link), before and after each flush and removal of a column by casacore, and before each report. The
+link, fsync), before and after each flush and removal of a column by casacore, and before each report. The
 writers of the child process run here, in forks which end with SIGKILL: no code of theirs runs afterwards.
 
     python killed_writer_program.py undo SET FLAGS.npz
@@ -84,7 +84,7 @@ def kill_at(moment: int) -> None:
 
         return call
 
-    for name in ("rename", "replace", "unlink", "rmdir", "link"):
+    for name in ("rename", "replace", "unlink", "rmdir", "link", "fsync"):
         setattr(os, name, counted(getattr(os, name)))
     for name in ("flush", "removecols"):
         setattr(table, name, counted_twice(getattr(table, name)))

@@ -6,12 +6,13 @@ warning says so.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
 from pathlib import Path
 from typing import Any
+
+from rime_kernels.arrays.whole_file import write_whole
 
 log = logging.getLogger(__name__)
 
@@ -65,14 +66,10 @@ def write(path: Path, records: list[Record], key: tuple[str, ...]) -> bool:
     replaced = {tuple(str(item.get(name)) for name in key) for item in records}
     others = [item for item in present if tuple(str(item.get(name)) for name in key) not in replaced]
     content = json.dumps({"format": FORMAT, "records": [*others, *records]}, indent=1) + "\n"
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(content, encoding="utf-8")
-        os.replace(temporary, path)
+        write_whole(path, content.encode())
     except OSError as error:
         log.warning("%s cannot be written (%s); tuning ends with this process", path, error.strerror)
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
         return False
     return True
