@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from biro.files.atomic import write_atomic
 from biro.formatting import html_table, html_text
 from biro.plots.standard import standard_pictures as standard_pictures
-from biro.plots.verdict import Verdict, verdict_of
 from biro.posterior.comparison import Comparison
 from biro.posterior.posterior import Posterior
+from biro.posterior.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
