@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.images.fit_images import before_and_after, draw_fit_images, fit_images, fitted_offsets
-from biro.images.marks import mark_sources
 from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
-from biro.plots.labels import chosen_columns
+from biro.plots.labels import chosen_columns, mark_sources
 from biro.plots.sky import sky
 from biro.posterior.posterior import Posterior
 

@@ -84,7 +84,7 @@ def test_a_line_in_a_terminal(shown, name) -> None:
     assert len(line) < 150
 
 
-@pytest.mark.parametrize("name", (*NAMES, "summary", "likelihood", "plan"))
+@pytest.mark.parametrize("name", [*NAMES, "summary", "likelihood", "plan"])
 def test_html_in_a_notebook(shown, name) -> None:
     page = Page(shown[name]._repr_html_())
     assert page.tags <= {"table", "tr", "th", "td", "p", "pre", "img"}

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from biro.images.marks import mark_sources
 from biro.misfit.partition_fit import MISFIT, PartitionFit
 from biro.plots import report
+from biro.plots.labels import mark_sources
 from biro.posterior.table import PosteriorTable, Row
 from biro.posterior.verdict import verdict_of
 
