@@ -91,6 +91,17 @@ def html_text(text: str) -> str:
     return f"<pre>{html.escape(text)}</pre>"
 
 
+class Printed:
+    """What prints as text of several lines, and shows the same text in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return html_text(str(self))
+
+
+class PrintedText(Printed, str):
+    """Text that a notebook shows with its line breaks; a `str` in all else."""
+
+
 class Tabular(ABC):
     """A table with warnings above it and notes below it: text for terminals, HTML for notebooks."""
 

@@ -6,7 +6,9 @@ import io
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import NoReturn, TypeAlias, TypeVar
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import NoReturn, TextIO, TypeAlias, TypeVar
 
 from tqdm import tqdm
 
@@ -16,6 +18,25 @@ AFTER = 2.0
 """Seconds after which a bar appears."""
 BETWEEN_LINES = 60.0
 """Seconds before the first line, and between lines, where there is no terminal."""
+
+
+_IS_SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
+
+
+class _Cell(tqdm):  # type: ignore[type-arg]
+    """A bar in a notebook: one output that is replaced as the bar moves, and stays as its last line."""
+
+    _handle = None
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> None:
+        """Show the bar, or take the place of what was shown."""
+        from IPython.display import display
+
+        line = {"text/plain": str(self) if msg is None else msg}
+        if self._handle is None:
+            self._handle = display(line, raw=True, display_id=True)  # type: ignore[no-untyped-call]
+        else:
+            self._handle.update(line, raw=True)
 
 
 class _Lines(tqdm):  # type: ignore[type-arg]  # a class of its own could not be called with what it iterates
@@ -35,8 +56,8 @@ class _Lines(tqdm):  # type: ignore[type-arg]  # a class of its own could not be
 def bar(what: str, unit: str, *, total: int | None = None, initial: int = 0, show: bool = True) -> Bar:
     """A bar on stderr, to be used with `with` and told of each step by `update`.
 
-    It appears after two seconds. On a terminal or in a notebook it moves; in a file or a pipe it is a line
-    a minute.
+    It appears after two seconds. On a terminal or in a notebook it moves, and a notebook keeps one line of
+    it; in a file or a pipe it is a line a minute. Within `showing(False)` there is none.
 
     Parameters
     ----------
@@ -49,11 +70,22 @@ def bar(what: str, unit: str, *, total: int | None = None, initial: int = 0, sho
     show : bool
         False: the same object, which shows nothing.
     """
-    kind, file = (tqdm, sys.stderr) if _moves() else (_Lines, io.StringIO())
+    kind, file = _kind()
+    hidden = not (show and _IS_SHOWN.get())
     made: Bar = kind(
-        desc=what, unit=f" {unit}", total=total, initial=initial, disable=not show, delay=AFTER, file=file
+        desc=what, unit=f" {unit}", total=total, initial=initial, disable=hidden, delay=AFTER, file=file
     )
     return made
+
+
+@contextmanager
+def showing(progress: bool) -> Iterator[None]:
+    """With False, no bar is shown within `with`, whoever makes it; with True nothing changes."""
+    token = _IS_SHOWN.set(progress and _IS_SHOWN.get())
+    try:
+        yield
+    finally:
+        _IS_SHOWN.reset(token)
 
 
 def counted(items: Iterable[T], what: str, unit: str, total: int, *, show: bool = True) -> Iterator[T]:
@@ -64,6 +96,9 @@ def counted(items: Iterable[T], what: str, unit: str, total: int, *, show: bool 
             shown.update()
 
 
-def _moves() -> bool:
-    """Whether a bar may go back to the beginning of its line: in terminals and notebooks."""
-    return sys.stderr.isatty() or type(sys.stderr).__module__.startswith("ipykernel")
+def _kind() -> tuple[type[tqdm[NoReturn]], TextIO]:
+    """What shows a bar here, and where tqdm writes: a terminal, a notebook, or a file."""
+    if sys.stderr.isatty():
+        return tqdm, sys.stderr
+    is_notebook = type(sys.stderr).__module__.startswith("ipykernel")
+    return (_Cell if is_notebook else _Lines), io.StringIO()

@@ -23,6 +23,7 @@ from biro.models.files.foreign import read_file
 from biro.msv4.read import open_msv4
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
+from biro.progress import showing
 from biro.ranks.alone import alone
 from biro.ranks.ranks import Ranks
 from biro.ranks.start import start
@@ -59,6 +60,7 @@ def read(
     *,
     comm: MPI.Intracomm | None = None,
     cache: str | os.PathLike[str] | None = None,
+    progress: bool = True,
     **options: Unpack[SetOptions],
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set or a file, or of several as one observation.
@@ -80,6 +82,8 @@ def read(
         are the same; delete what is in the folder when you no longer need it. What a likelihood computes with
         lies there, too, in files without names that are gone with the process. Data are read in parts, so
         that they can neither be flagged anew nor have weights of the scatter.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         As those of `biro.read_ms`; column, weight_column and scans are for Measurement Sets alone.
 
@@ -102,12 +106,13 @@ def read(
     check_names(options, list(inspect.signature(read_ms).parameters)[1:], "read")
     folder = None if cache is None else folder_for(cache, options)
     ranks = start(comm) if comm is not None else alone() if folder is not None else None
-    return join([_read_one(each, options, ranks, folder) for each in distinct_paths(path, "read")])
+    with showing(progress):
+        return join([_read_one(each, options, ranks, folder) for each in distinct_paths(path, "read")])
 
 
 def _with_own(signature: inspect.Signature) -> inspect.Signature:
     """A signature with the arguments that `read` has beside others behind these."""
-    own = [inspect.signature(read).parameters[name] for name in ("comm", "cache")]
+    own = [inspect.signature(read).parameters[name] for name in ("comm", "cache", "progress")]
     return signature.replace(parameters=[*signature.parameters.values(), *own])
 
 

@@ -13,6 +13,7 @@ from biro.calibration.statement import as_dict, in_words
 from biro.calibration.window import Complex, Index, WindowSolution
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.formatting import Printed
 from biro.gain_files import write_gains
 from biro.misfit.feed_frame import to_feeds
 from biro.models.bound.antenna_terms.segments import Segments
@@ -24,7 +25,7 @@ _FEED = {"X": 0, "R": 0, "Y": 1, "L": 1}
 
 
 @dataclass(frozen=True, eq=False)
-class SolvedGains:
+class SolvedGains(Printed):
     """Gains of antennas that make a sky fit an observation best: data are g_p V g_q^* of the model's V.
 
     Attributes

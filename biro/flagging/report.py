@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
 from biro.flagging.find import CAUSES, CLEAR, GIVEN, Found, Samples
+from biro.formatting import Printed
 from rime_kernels.device import Backend
 from rime_kernels.flagging.percentiles import line_percentiles
 
@@ -139,7 +140,7 @@ def _by_channel(cells: NDArray[ScalarT]) -> NDArray[ScalarT]:
 
 
 @dataclass(frozen=True, eq=False)
-class FlagReport:
+class FlagReport(Printed):
     """What `biro.flag` found, and wrote.
 
     Attributes

@@ -73,8 +73,15 @@ def draw_fit_images(
     rows: Sequence[Sequence[DirtyImage]], likelihood: PredictsVisibilities, theta: NDArray[np.float64]
 ) -> Figure:
     """`image_rows` of what `fit_images` gives, or of the first of them, with the sources in view."""
-    fields = _fields(likelihood.observation)[: len(rows)]
-    return image_rows(rows, [source_offsets(likelihood, theta, members[0]) for members in fields])
+    return image_rows(rows, fitted_offsets(likelihood, theta, len(rows)))
+
+
+def fitted_offsets(
+    likelihood: PredictsVisibilities, theta: NDArray[np.float64], n_field: int
+) -> list[NDArray[np.float64]]:
+    """Direction cosines (n_source, 2) of a model's sources in each of the first fields."""
+    fields = _fields(likelihood.observation)[:n_field]
+    return [source_offsets(likelihood, theta, members[0]) for members in fields]
 
 
 def _fields(observation: Observation) -> list[list[int]]:

@@ -12,6 +12,7 @@ from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.images.pieces import What
 from biro.observation.observation import Observation
+from biro.progress import showing
 
 
 @overload
@@ -21,6 +22,7 @@ def image(
     *,
     model: Sequence[Model] | None = None,
     cube: Literal[False] = False,
+    progress: bool = True,
     **options: Unpack[ImagingOptions],
 ) -> DirtyImage: ...
 
@@ -32,6 +34,7 @@ def image(
     *,
     model: Sequence[Model] | None = None,
     cube: Literal[True],
+    progress: bool = True,
     **options: Unpack[CubeOptions],
 ) -> Cube: ...
 
@@ -42,6 +45,7 @@ def image(
     *,
     model: Sequence[Model] | None = None,
     cube: bool = False,
+    progress: bool = True,
     **options: object,
 ) -> DirtyImage | Cube:
     """A dirty image and its point spread function, of all partitions and channels together, or a cube.
@@ -62,6 +66,8 @@ def image(
         Model visibilities of each partition, as `Likelihood.predict` or `biro.simulation.predict` gives them.
     cube : bool
         A plane for each channel, or for each group of channels.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit. Of a
         cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density; and devices, GPUs
@@ -84,5 +90,6 @@ def image(
     if what != "data" and model is None:
         raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
     if cube:
-        return Cube(observation, what, model, **options)  # type: ignore[arg-type]
-    return Imager(observation, **options).image(what, model)  # type: ignore[arg-type]
+        return Cube(observation, what, model, progress=progress, **options)  # type: ignore[arg-type]
+    with showing(progress):
+        return Imager(observation, **options).image(what, model)  # type: ignore[arg-type]

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.errors import BiroError, InputError
+from biro.formatting import PrintedText, html_text
 from biro.free_gains.starts import gain_starts
 from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
@@ -57,6 +58,9 @@ log = logging.getLogger(__name__)
 _BIAS = 0.3
 """Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
 _HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
+
+MOST_SHOWN = 30
+"""Parameters that a notebook names of a likelihood."""
 
 
 class Likelihood(Residuals, Closing):
@@ -236,6 +240,11 @@ class Likelihood(Residuals, Closing):
             f"<Likelihood of {self.observation.source}: {self.n_vis.sum()} visibilities, {self._gains_text()}"
             f"{self.n_param} parameters; {self.backend}, {self.precision} precision>"
         )
+
+    def _repr_html_(self) -> str:
+        names = ", ".join(self.parameter_names[:MOST_SHOWN])
+        more = f" and {self.n_param - MOST_SHOWN} more" if self.n_param > MOST_SHOWN else ""
+        return html_text(f"{repr(self)[1:-1]}\nparameters: {names}{more}")
 
     @property
     def sky(self) -> SkyModel:
@@ -421,7 +430,7 @@ class Likelihood(Residuals, Closing):
             log.info("gains: the climb does not begin at the maximum of closures: %s", error)
             return None
 
-    def plan(self, n_batch: int = 1) -> str:
+    def plan(self, n_batch: int = 1) -> PrintedText:
         """How a call with so many parameter vectors is worked out, a line for each partition.
 
         Which kernel, how it is cut, what lies where, in how many steps; puts the data on the device. The last
@@ -437,7 +446,8 @@ class Likelihood(Residuals, Closing):
         batch, _ = self._batch(self.model.prior_transform(np.full((n_batch, self.n_param), 0.5)))
         noise = f"; {self._treatment.noise}" if batch.noise_dof is not None else ""
         lines = zip(self.observation.labels, self._engines.plans(batch), strict=True)
-        return "\n".join([*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory])
+        texts = [*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory]
+        return PrintedText("\n".join(texts))
 
     def remarks(self, theta: ArrayLike) -> list[str]:
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).

@@ -31,7 +31,7 @@ from biro.maximum.tempering.particles import Particles
 from biro.misfit.diagnosis import diagnose
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
-from biro.progress import bar
+from biro.progress import bar, showing
 from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood, Watch, doubts_of_maximum
 
@@ -368,6 +368,7 @@ def maximise(
     seed: int | None = None,
     starts: int | ArrayLike = STARTS,
     watch: Watch | None = None,
+    progress: bool = True,
 ) -> Maximum:
     """The highest posterior density, with errors, covariance and evidence from its curvature.
 
@@ -392,6 +393,8 @@ def maximise(
         nothing is searched.
     watch : function of the highest log-posterior so far, optional
         Called after each batch; what it raises ends the search. Without one a bar is shown on stderr.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Raises
     ------
@@ -400,7 +403,10 @@ def maximise(
     LikelihoodError
         No start is possible, a derivative is not a number, or the curvature cannot be inverted.
     """
-    with bar("looking for the maximum", "batches", show=watch is None) as shown:
+    with (
+        showing(progress),
+        bar("looking for the maximum", "batches", show=watch is None) as shown,
+    ):
 
         def count(best: float) -> None:
             shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)

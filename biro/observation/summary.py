@@ -19,6 +19,7 @@ from biro.formatting import (
     FREQUENCIES,
     LENGTHS,
     WAVELENGTHS,
+    Printed,
     angle_text,
     frequency_text,
     range_text,
@@ -61,7 +62,7 @@ class PartitionSummary:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Printed):
     """Figures of an observation.
 
     Attributes

@@ -1,4 +1,4 @@
-"""The report of a run: one self-contained HTML page with tables, pictures, data and versions."""
+"""The report of a run: one self-contained HTML page, the verdict first, then images, tables, and the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import io
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from matplotlib.figure import Figure
 
@@ -17,14 +17,22 @@ from biro.formatting import html_table, html_text
 from biro.plots.standard import standard_pictures as standard_pictures
 from biro.posterior.comparison import Comparison
 from biro.posterior.posterior import Posterior
+from biro.posterior.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
 
 DPI = 150
 """Dots per inch of PNG files."""
-MOST_PIXELS = 2000
-"""Width of a picture in the page, at most twice that at which a page shows it."""
+SIZES = ((2000, 90), (1600, 80), (1200, 70), (900, 55), (600, 40))
+"""Width of a picture in pixels, and quality of its WebP: the first at which the page is small enough.
+2000 pixels are twice what a page shows."""
+MOST_BYTES = 1_900_000
+"""Of a page, with a margin below 2 MB."""
+MOST_LINES = 400
+"""Rows of a table, and lines of a model, that a page shows."""
+FIRST = "Images"
+"""Beginning of the caption of the picture that stands right below the verdict."""
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
   color: #1b2733; overflow-wrap: break-word }
@@ -34,11 +42,18 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size
 th, td { padding: .25rem .7rem; text-align: right; border-bottom: 1px solid #d9e1e8; white-space: nowrap }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left }
 th { background: #f1f5f8 }
-figure { margin: 1.5rem 0 }
+td:first-child { position: sticky; left: 0; background: #fff }
+.verdict { border-left: .4rem solid #3a7d44; background: #f4f8f4; padding: .2rem 1rem }
+.verdict.doubt { border-color: #c98500; background: #fdf8ee }
+.verdict.bad { border-color: #b3261e; background: #fcf1f0 }
+.verdict dt { font-weight: 600 } .verdict dd { margin: 0 0 .5rem }
+figure { margin: 1.5rem 0; overflow-x: auto }
 figure img { max-width: 100%; border: 1px solid #e3e9ee }
 figcaption { color: #5a6a78 }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
-@media (max-width: 40rem) { body { margin: 1rem auto; font-size: 14px } pre { font-size: 11px } }
+@media (max-width: 40rem) { body { margin: 1rem auto; font-size: 14px } pre { font-size: 11px }
+  table { font-size: 12px } th, td { padding: .2rem .45rem }
+  figure.wide img { max-width: none; width: 44rem } }
 """
 
 
@@ -52,7 +67,10 @@ def write_report(
     pictures: Mapping[str, Figure | bytes] | None = None,
     head: str = "",
 ) -> Path:
-    """Write one self-contained HTML page; returns its path.
+    """Write one self-contained HTML page of less than 2 MB; returns its path.
+
+    It begins with the verdict and the warnings, and goes on with images of data, model and residual, the
+    table of parameters, the other pictures, the data, the model, and versions.
 
     Parameters
     ----------
@@ -74,22 +92,67 @@ def write_report(
     drawn = standard_pictures(posterior, likelihood) if pictures is None else pictures
     summary = posterior.summary()
     provenance = posterior.provenance
-    parts = [
+    images, others = _split(drawn)
+    parts: list[str | Picture] = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">{html.escape(provenance.sampler)}, seed {provenance.seed}</p>',
+        _verdict(verdict_of(summary), summary.warnings()),
+        *images,
         "<h2>Parameters</h2>",
-        "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in summary.warnings()),
-        html_table(_without_empty(summary.cells())),
+        _table(_without_empty(summary.cells())),
         "".join(f"<p>{html.escape(line)}</p>" for line in summary.notes()),
     ]
     if comparison is not None:
         parts += ["<h2>Models compared</h2>", html_table(comparison.cells())]
-    parts += ["<h2>Pictures</h2>", *(picture(caption, figure) for caption, figure in drawn.items())]
+    if others:
+        parts += ["<h2>Pictures</h2>", *others]
     parts += ["<h2>Data</h2>", html_text(str(likelihood.described.summary(likelihood.sky)))]
-    parts += ["<h2>Model</h2>", html_text(provenance.model_toml)]
+    parts += ["<h2>Model</h2>", html_text(_beginning_of(provenance.model_toml))]
     parts += ["<h2>How it was made</h2>", html_text(_origin(posterior, likelihood))]
-    write_atomic(target, page(title, "\n".join(parts), head).encode())
+    write_atomic(target, small_page(title, parts, head).encode())
     return target
+
+
+def small_page(title: str, parts: Sequence[str | Picture], head: str = "") -> str:
+    """A page of these parts, with pictures as good as 2 MB allow."""
+    for size in SIZES:
+        body = "\n".join(part if isinstance(part, str) else part.html(*size) for part in parts)
+        text = page(title, body, head)
+        if len(text) <= MOST_BYTES:
+            break
+    return text
+
+
+def _split(drawn: Mapping[str, Figure | bytes]) -> tuple[list[Picture], list[Picture]]:
+    """The pictures that stand below the verdict, and the others."""
+    made = {caption: picture(caption, figure) for caption, figure in drawn.items()}
+    first = [each for caption, each in made.items() if caption.startswith(FIRST)]
+    return first, [each for caption, each in made.items() if not caption.startswith(FIRST)]
+
+
+def _verdict(verdict: Verdict, warnings: Sequence[str]) -> str:
+    """The three answers that a reader wants first, and the warnings that they follow from."""
+    heads = ("Does the model fit?", "What can be trusted?", "What to do next")
+    answers = (verdict.fit, verdict.trust, verdict.action)
+    items = "".join(
+        f"<dt>{head}</dt><dd>{html.escape(text)}</dd>" for head, text in zip(heads, answers, strict=True)
+    )
+    lines = "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in warnings)
+    return f'<h2>Verdict</h2><section class="verdict {verdict.level}"><dl>{items}</dl>{lines}</section>'
+
+
+def _table(cells: Sequence[Sequence[str]]) -> str:
+    """A table, of which a page shows the first few hundred rows."""
+    more = len(cells) - 1 - MOST_LINES
+    note = f"<p>{more} more rows are in the posterior file.</p>" if more > 0 else ""
+    return html_table(cells[: MOST_LINES + 1]) + note
+
+
+def _beginning_of(text: str) -> str:
+    """The first few hundred lines of a text."""
+    lines = text.splitlines()
+    more = len(lines) - MOST_LINES
+    return text if more <= 0 else "\n".join([*lines[:MOST_LINES], f"... {more} more lines are in model.toml"])
 
 
 def page(title: str, body: str, head: str = "") -> str:
@@ -113,26 +176,44 @@ def pdf(figure: Figure) -> bytes:
     return buffer.getvalue()
 
 
-def picture(caption: str, drawn: Figure | bytes) -> str:
-    """HTML of a figure, or of its PNG file, with its caption; the picture itself lies in it."""
-    kind, data = _small(drawn if isinstance(drawn, bytes) else png(drawn))
-    text = html.escape(caption)
-    image = f'<img alt="{text}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
-    return f"<figure>{image}<figcaption>{text}</figcaption></figure>"
+class Picture(NamedTuple):
+    """A picture of a page: its caption and its PNG file."""
+
+    caption: str
+    data: bytes
+
+    def html(self, most_pixels: int, quality: int) -> str:
+        """HTML of the picture with its caption; the picture itself lies in it."""
+        kind, data, is_wide = _small(self.data, most_pixels, quality)
+        text = html.escape(self.caption)
+        image = f'<img alt="{text}" src="data:image/{kind};base64,{base64.b64encode(data).decode()}">'
+        return f"<figure{' class=wide' * is_wide}>{image}<figcaption>{text}</figcaption></figure>"
 
 
-def _small(data: bytes) -> tuple[str, bytes]:
-    """A PNG file as WebP, a fifth of its size with no loss to be seen; as it is without WebP."""
+def picture(caption: str, drawn: Figure | bytes) -> Picture:
+    """A figure, or its PNG file, as a picture of a page."""
+    return Picture(caption, drawn if isinstance(drawn, bytes) else png(drawn))
+
+
+def _small(data: bytes, most_pixels: int, quality: int) -> tuple[str, bytes, bool]:
+    """A PNG file as WebP, a fifth of its size with no loss to be seen; as JPEG where there is no WebP.
+
+    Returns
+    -------
+    kind : str
+    data : bytes
+    is_wide : bool
+        Whether it is twice as wide as high, so that a narrow page should let it scroll.
+    """
     from PIL import Image, features  # Matplotlib needs it, too
 
-    if not features.check("webp"):
-        return "png", data
+    kind = "webp" if features.check("webp") else "jpeg"
     buffer = io.BytesIO()
     with Image.open(io.BytesIO(data)) as image:
         small = image.convert("RGB")
-    small.thumbnail((MOST_PIXELS, 2 * MOST_PIXELS))
-    small.save(buffer, format="webp", quality=90)
-    return "webp", buffer.getvalue()
+    small.thumbnail((most_pixels, 2 * most_pixels))
+    small.save(buffer, format=kind, quality=quality)
+    return kind, buffer.getvalue(), small.width > 2 * small.height
 
 
 def _origin(posterior: Posterior, likelihood: Likelihood) -> str:

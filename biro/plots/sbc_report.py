@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from biro.files.atomic import write_atomic
 from biro.formatting import html_table, html_text
 from biro.plots import sbc
-from biro.plots.report import page, picture, png
+from biro.plots.report import Picture, picture, png, small_page
 from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
 
@@ -46,19 +46,29 @@ def write_report(folder: Path, result: SBCResult, *, title: str, model_toml: str
     origin = [f"{key}: {value}" for key, value in about.items() if key not in ("versions", "sampler_options")]
     origin += [f"option {key}: {value}" for key, value in about["sampler_options"].items()]
     origin += [f"{key}: {value}" for key, value in about["versions"].items()]
-    parts = [
+    parts: list[str | Picture] = [
         f"<h1>{html.escape(title)}</h1>",
         f'<p class="sub">Simulation-based calibration, {html.escape(about["sampler"])}, seed '
         f"{about['seed']}</p>",
-        html_table(result.cells()),
-        "".join(f"<p>{html.escape(line)}</p>" for line in result.notes()),
+        "<h2>Verdict</h2>",
+        _verdict(result),
         "<h2>Pictures</h2>",
         *(picture(caption, data) for caption, data in drawn.items()),
+        "<h2>Table</h2>",
+        html_table(result.cells()),
         "<h2>Model</h2>",
         html_text(model_toml),
         "<h2>How it was made</h2>",
         html_text("\n".join(origin)),
     ]
     target = folder / "report.html"
-    write_atomic(target, page(title, "\n".join(parts)).encode())
+    write_atomic(target, small_page(title, parts).encode())
     return target
+
+
+def _verdict(result: SBCResult) -> str:
+    """Whether the posteriors can be trusted, the last of the notes, and the figures that show it."""
+    *figures, verdict = (html.escape(line) for line in result.notes())
+    level = "good" if result.passed else "bad"
+    lines = "".join(f"<p>{line}</p>" for line in figures)
+    return f'<section class="verdict {level}"><p><strong>{verdict}</strong></p>{lines}</section>'

@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
+from biro.images.fit_images import before_and_after, draw_fit_images, fit_images, fitted_offsets
 from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
-from biro.plots.labels import chosen_columns
+from biro.plots.labels import chosen_columns, mark_sources
 from biro.plots.sky import sky
 from biro.posterior.posterior import Posterior
 
@@ -94,8 +94,11 @@ def standard_pictures(
     images = fit_images(fitted, best)
     some = images[:MAX_FIELDS]
     more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
-    caption = f"Images of data, best fit and residual: {before_and_after(some)}{more}"
+    caption = f"Images of data, best fit and residual, sources marked (+): {before_and_after(some)}{more}"
     pictures[caption] = draw_fit_images(some, likelihood, best)
+    if likelihood.model.source_names:
+        offsets = fitted_offsets(likelihood, best, len(some))
+        mark_sources(pictures[caption], offsets, likelihood.model.source_names)
     if likelihood.model.source_names:
         caption = "Sky: sources, and the image of the data below them in grey with contours"
         pictures[caption] = sky(likelihood, posterior, image=some[0][0])

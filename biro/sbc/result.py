@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
 from biro.files.json_value import JsonValue
-from biro.formatting import align
+from biro.formatting import Tabular
 from biro.sbc.replicate import LOG_LIKELIHOOD
 from biro.sbc.rows import Row
 from biro.sbc.statistics import BANDS, LEVELS, Ranks, ReducedChi2, Test
@@ -20,7 +20,7 @@ DOUBTFUL = 0.01
 
 
 @dataclass(frozen=True, eq=False)
-class SBCResult:
+class SBCResult(Tabular):
     """The result of simulation-based calibration; `str` prints a table, `to_dict` is for JSON.
 
     Attributes
@@ -147,9 +147,6 @@ class SBCResult:
         """Quantities with a test that all tests together do not explain by chance."""
         tests = self.tests()
         return list(dict.fromkeys(t.quantity for t in tests if len(tests) * t.p_value < DOUBTFUL))
-
-    def __str__(self) -> str:
-        return "\n".join([align(self.cells()), *self.notes()])
 
     def to_dict(self) -> dict[str, JsonValue]:
         """Plain numbers and text, for JSON."""

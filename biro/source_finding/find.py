@@ -22,7 +22,7 @@ from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.stokes import PSEUDO_I, form_stokes
-from biro.progress import Bar, bar
+from biro.progress import Bar, bar, showing
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.smearing import Choice
@@ -42,6 +42,7 @@ def find_sources(
     max_sources: int = 50,
     add_circle: int = 0,
     beam: SkyModel | None = None,
+    progress: bool = True,
     **options: Unpack[ImagingOptions],
 ) -> FoundSources:
     """Find the sources of an observation one after the other, and propose a model with priors for `biro fit`.
@@ -77,6 +78,8 @@ def find_sources(
         A model whose beam, pointing and feeds sources are seen through, with fixed values; its sources do not
         count. The fluxes are then those of the sky, and the proposed model has the beam. Without it they
         are apparent: what the beam leaves.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
 
@@ -103,7 +106,7 @@ def find_sources(
     thermal = measure_noise(observation.partitions, stokes_i=True).ratio
     stopped, search = "", None
     fault: Exception | None = None
-    with stop_on_signal() as flag, bar("finding", "steps") as shown:
+    with showing(progress), stop_on_signal() as flag, bar("finding", "steps") as shown:
         try:
             search = Search(observation, options, beam, stop=lambda: bool(flag))
             reason = _search(search, threshold, max_sources, thermal, shown)

@@ -67,6 +67,9 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "table": posterior.summary(),
         "comparison": biro.compare({FIELD: posterior, "other": posterior}),
         "image": biro.image(observation, n_pixel=64),
+        "summary": observation.summary(),
+        "likelihood": likelihood,
+        "plan": likelihood.plan(),
     }
 
 
@@ -81,7 +84,7 @@ def test_a_line_in_a_terminal(shown, name) -> None:
     assert len(line) < 150
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "summary", "likelihood", "plan"])
 def test_html_in_a_notebook(shown, name) -> None:
     page = Page(shown[name]._repr_html_())
     assert page.tags <= {"table", "tr", "th", "td", "p", "pre", "img"}
@@ -89,7 +92,7 @@ def test_html_in_a_notebook(shown, name) -> None:
 
 
 def test_text_of_others_is_escaped(shown) -> None:
-    for name in ("observation", "comparison"):
+    for name in ("observation", "comparison", "summary"):
         assert FIELD in Page(shown[name]._repr_html_()).text
 
 
@@ -104,6 +107,20 @@ def test_tables_say_in_html_what_they_say_in_text(shown) -> None:
 
 def test_an_image_is_a_picture(shown) -> None:
     assert "img" in Page(shown["image"]._repr_html_()).tags
+
+
+def test_every_result_has_html() -> None:
+    """Also those that take long to make."""
+    from biro.calibration.solved_gains import SolvedGains
+    from biro.flagging.report import FlagReport
+    from biro.images.cubes.cube import Cube
+    from biro.images.cubes.figures import SavedCube
+    from biro.many_fits.results import FitResults
+    from biro.sbc.result import SBCResult
+    from biro.source_finding.found_sources import FoundSources
+
+    for kind in (SolvedGains, FlagReport, Cube, SavedCube, FitResults, SBCResult, FoundSources):
+        assert hasattr(kind, "_repr_html_"), kind
 
 
 def test_a_model_is_its_file(shown, tmp_path: Path) -> None:

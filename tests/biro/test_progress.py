@@ -74,3 +74,32 @@ def test_a_bar_that_is_not_shown(monkeypatch) -> None:
 
 def test_counted_items_are_the_items() -> None:
     assert list(progress.counted("abc", "working", "letters", 3)) == ["a", "b", "c"]
+
+
+def test_nothing_is_shown_within_showing_false(monkeypatch) -> None:
+    """`progress=False` of a function reaches the bars of all that it calls, and ends with it."""
+    file = Terminal()
+    clock = Clock(monkeypatch, file)
+    with progress.showing(False):
+        with progress.showing(True):
+            steps(clock, 10)
+        assert file.getvalue() == ""
+    steps(clock, 10)
+    assert "10/10" in file.getvalue()
+
+
+def test_a_notebook_keeps_one_line(tmp_path) -> None:
+    """Exported, a bar of 30 steps is one output without carriage returns, of its last state."""
+    import nbclient
+    import nbformat
+
+    code = (
+        "import time; from biro import progress; progress.AFTER = 0.0\n"
+        "with progress.bar('working', 'steps', total=30) as shown:\n"
+        "    for _ in range(30): time.sleep(0.02); shown.update()"
+    )
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
+    nbclient.NotebookClient(notebook, timeout=60, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    (output,) = notebook.cells[0].outputs
+    assert "30/30" in output["data"]["text/plain"]
+    assert "\r" not in str(output)

@@ -20,7 +20,7 @@ from biro.data_set.models_of_rows import BLOCK_VISIBILITIES, Model, taken_model
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
 from biro.feeds.parallactic import HIGHEST, LOWEST
-from biro.formatting import check_names
+from biro.formatting import check_names, html_text
 from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
@@ -79,6 +79,8 @@ class Cube:
     what : "data", "model" or "residual"
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional
         Model visibilities of each partition.
+    progress : bool
+        Show a bar on stderr while `save` makes the planes.
     **options
         Fields of `biro.images.imager.Imaging` and of `biro.images.cubes.axis.Planes`; and devices, GPUs of
         one kind that `save` shares planes out to: "all", how many, or their numbers. A plane is made by one
@@ -102,10 +104,13 @@ class Cube:
         observation: Observation,
         what: What = "data",
         model: Sequence[Model] | None = None,
+        *,
+        progress: bool = True,
         **options: Unpack[CubeOptions],
     ) -> None:
         from rime_kernels.idg import ImageGrid
 
+        self._progress = progress
         given: dict[str, Any] = dict(options)
         devices = given.pop("devices", None)
         of_planes = [item.name for item in fields(Planes)]
@@ -143,6 +148,9 @@ class Cube:
     def __repr__(self) -> str:
         return f"<Cube {self.layout}; save() writes it>"
 
+    def _repr_html_(self) -> str:
+        return html_text(f"{self.layout}\nsave() writes it")
+
     def plane(self, i_plane: int) -> DirtyImage | None:
         """A plane, or None where it is blank because no visibility belongs to it.
 
@@ -179,7 +187,7 @@ class Cube:
                 raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         n_plane, n_stokes, n_pixel = layout.axis.n_plane, len(layout.stokes), layout.n_pixel
         stages, figures = Stages(), list[PlaneFigures]()
-        planes = counted(self._made(range(n_plane)), "imaging", "planes", n_plane)
+        planes = counted(self._made(range(n_plane)), "imaging", "planes", n_plane, show=self._progress)
         cards, history = self._cards("Jy/beam") | {"CASAMBM": True}, self._history()
         with (
             cube_file(files[0], cards, history, (n_plane, n_stokes, n_pixel)) as image,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from biro.formatting import ANGLES, FLUXES, angle_text, frequency_text, range_text, unit_for
+from biro.formatting import ANGLES, FLUXES, Printed, angle_text, frequency_text, range_text, unit_for
 from biro.images.cubes.axis import SpectralAxis
 from biro.images.cubes.interpolation import Unused
 from biro.images.dirty_image import DirtyImage, Peak
@@ -90,7 +90,7 @@ class PlaneFigures:
 
 
 @dataclass(frozen=True)
-class SavedCube:
+class SavedCube(Printed):
     """A cube that was written, in figures.
 
     Attributes

@@ -1,0 +1,105 @@
+"""The verdict on a fit, which a report begins with: does the model fit, what can be trusted, what is next."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from biro.formatting import first_few
+from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL, UNEQUAL
+from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS, UNKNOWN, PartitionFit
+from biro.posterior.table import PosteriorTable
+
+_OF_NOISE = (CORRELATED, UNITS, NOISE, OUTLIERS, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)
+"""Beginnings of lines about noise and weights that differ from what the weights and the model state."""
+_OF_ERRORS = (MISFIT, CORRELATED, TOO_SMALL, UNKNOWN, NOISE_MODEL)
+"""Beginnings of lines after which no error bar can be trusted."""
+_LISTED = 4
+"""Parameters with a limit instead of an interval that the verdict names."""
+
+
+class Verdict(NamedTuple):
+    """What a reader wants to know first; each field is a sentence or a few.
+
+    Attributes
+    ----------
+    level : "good", "doubt" or "bad"
+        Sound; usable with reservations; not to be used.
+    fit : str
+        Does the model fit?
+    trust : str
+        Which figures can be trusted?
+    action : str
+        What to do next.
+    """
+
+    level: str
+    fit: str
+    trust: str
+    action: str
+
+
+def verdict_of(table: PosteriorTable) -> Verdict:
+    """The verdict that follows from the warnings and the figures of a table.
+
+    A warning of a kind that is not known here makes the verdict "doubt": it is never passed over.
+    """
+    lines = table.warnings()
+    converged = table.diagnostics.get("converged", 1.0) != 0.0
+    misfit = _beginning(lines, (MISFIT,))
+    bad = misfit or _beginning(lines, _OF_ERRORS) or table.is_doubtful or not converged
+    level = "bad" if bad else "doubt" if lines else "good"
+    return Verdict(level, _fit(table, lines, misfit), _trust(table, lines, level), _action(table, level))
+
+
+def _beginning(lines: list[str], words: tuple[str, ...]) -> bool:
+    return any(line.startswith(words) for line in lines)
+
+
+def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> str:
+    known = [fit for fit in table.fits if fit.n_vis and fit.n_dof > 0.0]
+    if misfit:
+        return "The model does not fit the data."
+    if not known:
+        return "biro could not test whether the model fits: it has no chi2 of these data."
+    text = _numbers(max(known, key=lambda fit: fit.badness), len(known))
+    if _beginning(lines, _OF_NOISE):
+        return f"biro found no error of the model, but the noise is not as assumed ({text})."
+    return f"The model fits the data ({text})."
+
+
+def _numbers(worst: PartitionFit, n_partition: int) -> str:
+    """chi2/dof of the only partition, or of the worst, and residuals in units of thermal noise."""
+    parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g} with the stated weights"]
+    if worst.thermal > 0.0 and not worst.has_tails:
+        parts.append(f"residual rms {1.0 / worst.thermal:.3g} times the thermal noise")
+    text = ", ".join(parts) or "noise of Student's t"
+    return text if n_partition == 1 else f"worst of {n_partition} partitions, {worst.label}: {text}"
+
+
+def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
+    limits = [row.name for row in table.rows if row.at_end]
+    if level == "bad":
+        text = "Do not trust the error bars."
+    elif level == "doubt":
+        text = "Use the error bars with the reservations below."
+    else:
+        text = "Medians and error bars can be trusted."
+    if limits:
+        names = first_few(limits[:_LISTED])
+        more = f" and {len(limits) - _LISTED} more" if len(limits) > _LISTED else ""
+        text += f" The posterior ends at a limit of the prior: read {names}{more} as an upper or lower limit."
+    if table.log_evidence is not None:
+        doubtful = level == "bad" or not table.evidence_is_trusted
+        text += " Do not trust the evidence." if doubtful else " The evidence can be trusted."
+    return text
+
+
+def _action(table: PosteriorTable, level: str) -> str:
+    if level == "good":
+        if table.log_evidence is None:
+            return "Look at the residual image; then use the table."
+        return "Look at the residual image; then use the table, or compare models by `biro compare`."
+    n = len(table.warnings())
+    if n == 1:
+        return "Do what the line below says, and fit again."
+    return f"Work through the {n} lines below from the first to the last, and fit again after each change."
