@@ -92,7 +92,7 @@ def _module() -> Any:
         import everybeam as module
     except ImportError:
         raise InputError(
-            "an everybeam beam needs the package everybeam: pip install 'biro-rime[everybeam]'"
+            "a beam needs the package everybeam; in the checkout of biro: pip install '.[everybeam]'"
         ) from None
     return module
 

@@ -169,7 +169,9 @@ def katbeam(model: str, freq: ArrayLike, extent: float, *, accuracy: float = 1e-
     try:
         from katbeam import JimBeam
     except ImportError:
-        raise InputError("a katbeam beam needs the package katbeam: pip install 'biro-rime[beams]'") from None
+        raise InputError(
+            "a katbeam beam needs the package katbeam; in the checkout of biro: pip install '.[beams]'"
+        ) from None
     from katbeam.jimbeam import KNOWN_MODELS
 
     if model not in KNOWN_MODELS:

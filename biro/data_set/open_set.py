@@ -16,7 +16,7 @@ OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Re
 """A function of a module: opens a set of one format, and sorts the options with which it is read."""
 
 
-INSTALL_FORMATS = "pip install 'biro-rime[formats]'"
+INSTALL_FORMATS = "in the checkout of biro: pip install '.[formats]'"
 """What installs the packages that read formats of others."""
 
 

@@ -68,7 +68,7 @@ def _problem(launch: Launch) -> str | None:
     except (ImportError, RuntimeError) as error:
         return (
             f"{launch.n_rank} ranks were started, but mpi4py cannot be used ({error}): "
-            "pip install 'biro-rime[mpi]', and an MPI if the machine has none (pip install mpich)"
+            "pip install '.[mpi]', and an MPI if the machine has none (pip install mpich)"
         )
     if launch.n_rank != MPI.COMM_WORLD.size:
         return (

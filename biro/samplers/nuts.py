@@ -382,6 +382,6 @@ def _nutpie() -> Nutpie:
     try:
         import nutpie.compiled_pyfunc
     except ImportError as error:
-        words = f"NUTS needs the package nutpie ({error}): pip install 'biro-rime[nuts]'"
+        words = f"NUTS needs the package nutpie ({error}); in the checkout of biro: pip install '.[nuts]'"
         raise InputError(words) from None
     return nutpie

@@ -54,7 +54,7 @@ def _reason_against_cuda() -> str | None:
     try:
         version = importlib.metadata.version("numba-cuda")
     except importlib.metadata.PackageNotFoundError:
-        return "package numba-cuda is not installed (pip install 'biro-rime[cuda12]')"
+        return "package numba-cuda is not installed (in the checkout of biro: pip install '.[cuda12]')"
     if _numpy_version() >= (2, 5):
         return f"numba-cuda {version} does not work with NumPy {np.__version__} (pip install 'numpy<2.5')"
     try:

@@ -44,7 +44,9 @@ def cupy(name: str) -> Module:
     try:
         return importlib.import_module("cupy" + name)
     except ImportError as error:
-        raise BackendError("package cupy is not installed (pip install 'biro-rime[cuda12]')") from error
+        raise BackendError(
+            "package cupy is not installed (in the checkout of biro: pip install '.[cuda12]')"
+        ) from error
 
 
 def driver() -> Module:

@@ -15,7 +15,7 @@ SECONDS = 120
 
 def mpiexec(n: int, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run Python with these words on n ranks."""
-    pytest.importorskip("mpi4py", reason="mpi4py is not installed (pip install 'biro-rime[mpi]')")
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed (pip install '.[mpi]')")
     beside = f"{Path(sys.executable).parent}"
     program = shutil.which("mpiexec", path=beside) or shutil.which("mpiexec")
     if program is None:

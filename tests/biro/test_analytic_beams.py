@@ -383,5 +383,5 @@ def test_everybeam_by_its_interface(observation, monkeypatch, tmp_path) -> None:
 
 def test_without_everybeam_one_line_says_what_to_do(observation, monkeypatch) -> None:
     monkeypatch.setitem(sys.modules, "everybeam", None)
-    with pytest.raises(InputError, match=r"needs the package everybeam: pip install 'biro-rime\[e"):
+    with pytest.raises(InputError, match=r"everybeam; in the checkout of biro: pip install '.\[e"):
         beam_of(one_source(EveryBeam(measurement_set="a.ms")), observation.partition_views)

@@ -42,7 +42,7 @@ def assert_same(given: Observation, expected: Observation) -> None:
 @pytest.mark.parametrize("name", UVFITS)
 def test_uvh5_holds_what_uvfits_holds(name: str, data_dir: Path, tmp_path: Path) -> None:
     """UVH5 that pyuvdata makes of UVFITS, against biro's own reader: signs, B1950, windows, weights."""
-    pyuvdata = pytest.importorskip("pyuvdata", reason="pip install 'biro-rime[formats]'")
+    pyuvdata = pytest.importorskip("pyuvdata", reason="pip install '.[formats]'")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         held = pyuvdata.UVData.from_file(str(data_dir / name), file_type="uvfits")
@@ -95,7 +95,7 @@ def simulated() -> object:
 @pytest.mark.parametrize("kind", ["uvh5", "miriad"])
 def test_a_source_stands_where_it_was_put(kind: str, tmp_path: Path) -> None:
     """The sign of visibilities and uvw is that of physics: section 2, against pyuvdata's own convention."""
-    pytest.importorskip("pyuvdata", reason="pip install 'biro-rime[formats]'")
+    pytest.importorskip("pyuvdata", reason="pip install '.[formats]'")
     held = simulated()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -117,7 +117,7 @@ def test_a_source_stands_where_it_was_put(kind: str, tmp_path: Path) -> None:
 
 
 def test_what_has_no_phase_centre_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("pyuvdata", reason="pip install 'biro-rime[formats]'")
+    pytest.importorskip("pyuvdata", reason="pip install '.[formats]'")
     held = simulated()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
