@@ -143,7 +143,7 @@ def fit(
         _show(fits, run, as_json=as_json)
         return
     if workers is not None:
-        raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
+        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
     observation = read(obs, **reading, comm=comm, cache=cache)
     sky = with_marked(sky, model, observation)
     asked = of_likelihood["precision"] = asked_precision(precision.value, run)
@@ -205,7 +205,7 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
 
 
 def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"]) -> str:
-    """Number of parameters and visibilities, and how the likelihood is computed."""
+    """Number of parameters and visibilities, precision and device; the log has the reasons."""
     from rime_kernels.device import resolve
 
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
@@ -213,9 +213,12 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     shared = f", shared by {n_rank} ranks" if n_rank > 1 else ""
     if folder := likelihood.observation.cache_folder:
         shared += f", in files of {folder}"
+    device, why = resolve(backend)
+    log.info("%s; %s", _forms_text(likelihood.forms), why)
+    unit = {"cpu": "CPU", "cuda": "GPU"}[device]
     return (
-        f"{free}, {likelihood.n_vis.sum()} visibilities{shared} in {_forms_text(likelihood.forms)}; "
-        f"{likelihood.precision} precision, {resolve(backend)[1]} (-v says more)"
+        f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
+        "(-v says more)"
     )
 
 
