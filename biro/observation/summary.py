@@ -393,7 +393,7 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):
         lines.append(
             f"    WEIGHTS: the thermal noise measured from neighbouring times is {_span(ratios)} times the "
-            "noise from the weights. Fit a noise factor (a model without [noise] does). With `factor = 1` do not "
-            "trust chi2/dof or errors"
+            "noise from the weights. Fit a noise factor (a model without [noise] does). With `factor = 1` do "
+            "not trust chi2/dof or errors"
         )
     return lines

@@ -218,7 +218,7 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, relative to the weights. "
-                f'Fit the added noise with [noise] additive with edges = ["{text}"]'
+                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, "
+                f'relative to the weights. Fit the added noise with [noise] additive with edges = ["{text}"]'
             ]
     return []
