@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.earth import pole_of_date
-from biro.formatting import angle_text, frequency_text
+from biro.formatting import angle_text, frequency_text, percent, plain
 from biro.models.components.direction import basis
 from biro.observation.partition import Partition
 from rime_kernels import Smearing
@@ -194,7 +194,7 @@ def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, b
     over += [frequency_text(width)] if width else []
     averages = " and ".join(over)
     if not seen.distance.size:
-        return f"there is no source, of which averages over {averages} take a part", False
+        return f"there is no source to smear over {averages}", False
     rows = np.flatnonzero(part.row_weight)
     is_weighted = bool(rows.size)
     rows = rows if is_weighted else np.arange(part.n_row)
@@ -207,12 +207,12 @@ def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, b
     at = int(np.argmax(seen.distance))
     farthest, what = float(seen.distance[at]), "an image" if seen.of_image[at] else "a source"
     if not farthest:
-        return f"averages over {averages} take nothing of {what} at the phase centre", False
+        return f"averaging over {averages} does not smear {what} at the phase centre", False
     loss = float(_loss(part, smearing, some, farthest).max())
-    text = f"averages over {averages} take up to {100 * loss:.2g} % of {what} {angle_text(farthest)} away"
+    text = f"averaging over {averages} loses up to {percent(loss)} of {what} {angle_text(farthest)} away"
     if not is_weighted:
         return text, loss > SMALL
-    return f"{text}, {np.sqrt(change):.2g} times the noise of all data", change > LIMIT**2
+    return f"{text}, {plain(float(np.sqrt(change)))} times the noise of all data", change > LIMIT**2
 
 
 def _loss(part: Partition, smearing: Smearing, rows: NDArray[np.int64], distance: float) -> Array:

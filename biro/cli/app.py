@@ -79,7 +79,8 @@ def common(
     from biro.run.log_file import NOTICE
 
     guard.debug = debug
-    logging.basicConfig(format="%(name)s: %(message)s", stream=sys.stderr, force=True)
+    form = "%(name)s: %(message)s" if verbose else "%(message)s"
+    logging.basicConfig(format=form, stream=sys.stderr, force=True)
     # The level is that of the handler, not of the loggers, because log.txt of a run has all messages.
     logging.getLogger().handlers[0].setLevel(logging.INFO if verbose else NOTICE)
     for name in ("biro", "rime_kernels"):

@@ -157,7 +157,7 @@ def fit(
         _show(fits, run, as_json=as_json)
         return
     if workers is not None:
-        raise InputError("--workers is of --each: one fit has threads, or ranks of MPI")
+        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
     for path in models.values():
         read_sky(path)  # a mistake in the last one is found before the first one is fitted
     observation = read(obs, **reading, comm=comm, cache=cache)
@@ -181,7 +181,7 @@ def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: b
             "--compare needs several models, one behind the other: biro fit OBS ONE TWO --compare"
         )
     if each:
-        raise InputError("--compare is of one set of data: leave --each out, or use biro compare RUN RUN")
+        raise InputError("--compare and --each exclude each other: leave one out, or use biro compare RUN RUN")
     if sampler in (Sampler.emcee, Sampler.nuts):
         raise InputError(
             f"--compare needs evidences, which {sampler.value} does not give: use --sampler dynesty, or none"
@@ -312,7 +312,7 @@ def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
 
 
 def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"]) -> str:
-    """Number of parameters and visibilities, and how the likelihood is computed."""
+    """Number of parameters and visibilities, precision and device; the log has the reasons."""
     from rime_kernels.device import resolve
 
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
@@ -320,9 +320,12 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     shared = f", shared by {n_rank} ranks" if n_rank > 1 else ""
     if folder := likelihood.observation.cache_folder:
         shared += f", in files of {folder}"
+    device, why = resolve(backend)
+    log.info("%s; %s", _forms_text(likelihood.forms), why)
+    unit = {"cpu": "CPU", "cuda": "GPU"}[device]
     return (
-        f"{free}, {likelihood.n_vis.sum()} visibilities{shared} in {_forms_text(likelihood.forms)}; "
-        f"{likelihood.precision} precision, {resolve(backend)[1]} (-v says more)"
+        f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
+        "(-v says more)"
     )
 
 

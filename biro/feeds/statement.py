@@ -17,10 +17,11 @@ from biro.models.components.antenna_terms.feeds import MOUNTS, Feeds
 
 Array = NDArray[np.float64]
 MANY_TIMES = 200
-"""Of longer observations so many times, evenly spread, tell by how much feeds turn."""
+"""Number of times, evenly spread, that are looked at in longer observations."""
 SMALL = np.radians(0.01)
 """Angles below which nothing is said to turn, rad."""
-HOW = '[feeds] rotation = "present" in the model says otherwise'
+HOW = 'If not, write [feeds] rotation = "present" into the model'
+_ASSUMED = "biro assumes that {} is corrected for parallactic angle"
 
 
 def assumed(
@@ -43,27 +44,25 @@ def assumed(
         Whether a model has leakage or gains, which turn with the feeds: A = P^H G D P.
     """
     if not partitions:
-        return "Stokes parameters belong to no feeds: there is no rotation to apply"
+        return "the data are Stokes parameters, which need no correction for parallactic angle"
     text, unknown = _mounts(partitions, mounts)
     if unknown:
-        return f"{text}: taken as corrected for feed rotation, and none is applied"
+        return f"{text}. {_ASSUMED.format(columns)}. {HOW}"
     try:
         angles = [_thinned(each).feed_angle(mounts, each.antenna_names) for each in partitions]
     except BiroError as error:
-        return f"{text}: taken as corrected for feed rotation, and none is applied ({error})"
+        return f"{text}. {_ASSUMED.format(columns)} ({error}). {HOW}"
     used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
     turn = max(float(np.ptp(np.unwrap(angle, axis=0), axis=0).max(initial=0.0)) for angle in used)
     largest = max(float(np.abs(angle).max(initial=0.0)) for angle in used)
     if largest < SMALL:
-        return f"{text}: feeds do not turn on the sky, there is no rotation to apply"
+        return f"{text}. The feeds do not rotate on the sky"
     corrected = all(each.feeds.corrected for each in partitions)
-    state = f"{columns} is taken as corrected for it" + (
-        "" if corrected else ", as calibrated data are as a rule, though nothing says so"
-    )
-    how = f"{'leakage and gains of the model turn with the feeds' if turned else 'none is applied'}; {HOW}"
+    state = _ASSUMED.format(columns) + ("" if corrected else ", as most calibrated data are")
+    how = f"{'Leakage and gains of the model rotate with the feeds. ' if turned else ''}{HOW}"
     if turn < SMALL:
-        return f"{text}: feeds do not turn, but stand at angles of {_range(used)}; {state}: {how}"
-    return f"{text}: feeds turn on the sky by up to {np.degrees(turn):.3g} deg; {state}: {how}"
+        return f"feed angles are constant, {_range(used)} ({text}). {state}. {how}"
+    return f"parallactic rotation up to {np.degrees(turn):.3g} deg ({text}). {state}. {how}"
 
 
 def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles: Sequence[Array]) -> str:
@@ -78,12 +77,12 @@ def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles:
     """
     used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
     if all(each.feeds.given is not None for each in partitions):
-        return f"rotation by given angles of {_range(used)} is applied"
-    text = f"rotation is applied, {_mounts(partitions, mounts)[0]}: feeds at angles of {_range(used)}"
+        return f"biro applies feed rotation by the given angles, {_range(used)}"
+    text = f"biro applies parallactic rotation, {_range(used)} ({_mounts(partitions, mounts)[0]})"
     if max(float(np.abs(angle).max(initial=0.0)) for angle in used) < SMALL:
         text += ", which changes nothing"
     if any(each.feeds.corrected for each in partitions):
-        text += "; CAUTION: CORRECTED_DATA is corrected for it already, as a rule"
+        text += ". CAUTION: CORRECTED_DATA is mostly corrected for it already"
     return text
 
 
@@ -102,7 +101,7 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     feeds = sky.feeds or Feeds()
     turned = sky.leakage is not None or bool(sky.gains)
     if feeds.rotation == "none":
-        lines = ["no rotation is in the data, as the model says"]
+        lines = ['the data have no parallactic rotation, by [feeds] rotation = "none" of the model']
     elif feeds.rotation == "present" and partitions:
         own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
         pairs = zip(partitions, own, strict=True)

@@ -79,21 +79,19 @@ class HandResiduals:
             found.append(f"are correlated ({self.correlation:.2f})")
         if self.is_unequal:
             found.append(
-                f"scatter unequally ({self.scatter[0]:.3g} and {self.scatter[1]:.3g} of the fitted noise)"
+                f"differ in rms ({self.scatter[0]:.3g} and {self.scatter[1]:.3g} of the fitted noise)"
             )
         if not found:
             return ""
-        text = (
-            f"residuals of {both} {' and '.join(found)}, which a fit to both takes as independent and alike: "
-        )
+        text = f"residuals of {both} {' and '.join(found)}. "
         if self.correlation > 0.0 and self.is_correlated:
-            text += f"errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small; "
+            text += f"Errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small. "
         text += (
-            "where both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
-            "read_ms(stokes='I')); where gains of the feeds differ, fit these ([gain] with feeds = \"ratio\")"
+            "If both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
+            "read_ms(stokes='I')). If gains of the feeds differ, fit them ([gain] with feeds = \"ratio\")"
         )
         if self.is_unequal:
-            text += '; [noise] per = "correlation" fits a factor of each'
+            text += '. Fit one noise factor for each with [noise] per = "correlation"'
         return text
 
 

@@ -22,6 +22,8 @@ from biro.formatting import (
     Printed,
     angle_text,
     frequency_text,
+    percent,
+    plain,
     range_text,
     sexagesimal,
     unit_for,
@@ -224,11 +226,11 @@ def scan_statement(observation: Described) -> str:
     n_scan = cut("scan", views).middle.size
     if numbers_scans(views):
         return f"{n_scan}, by SCAN_NUMBER"
-    return f"{n_scan}, by pauses and changes of the field (no SCAN_NUMBER tells them apart)"
+    return f"{n_scan}, by pauses and changes of the field (SCAN_NUMBER does not number them)"
 
 
 def smearing_statement(observation: Described) -> str:
-    """What averages over integrations and channels take of a source at the edge of the field of view."""
+    """Amplitude that time and bandwidth smearing cost a source at the edge of the field of view."""
     parts = observation.partitions
     view = max(field_of_view(part, observation.dish_diameter) for part in parts)
     extent = uv_extent(parts)
@@ -240,11 +242,11 @@ def smearing_statement(observation: Described) -> str:
         width = np.zeros(1) if "chan_width" in part.guessed else part.chan_width
         each = 0.0 if "interval" in part.guessed else each
         losses.append(smearing_loss(part, width, each, radius))
-    own = " (rows have their own)" if any(part.row_interval is not None for part in parts) else ""
-    loss = f"{100 * max(losses):.2g} % of a source {angle_text(radius)} from the phase centre"
+    own = " (each row has its own interval)" if any(part.row_interval is not None for part in parts) else ""
     return (
-        f"{_exposure_text(parts)}integrations{own} and channels take up to {loss}; a model is averaged alike "
-        "where that exceeds the noise"
+        f"time and bandwidth smearing{own} lowers the amplitude of a source {angle_text(radius)} from the "
+        f"phase centre by up to {percent(max(losses))}. A fit smears its model where that exceeds the noise"
+        f"{_exposure_text(parts)}"
     )
 
 
@@ -267,8 +269,8 @@ def _exposure_text(parts: Sequence[Partition]) -> str:
         return ""
     typical = float(np.median(exposure[shorter])), float(np.median(interval[shorter]))
     return (
-        f"EXPOSURE is below INTERVAL in {100 * shorter.mean():.2g} % of the rows (there {typical[0]:.3g} of "
-        f"{typical[1]:.3g} s), which are taken as averages over EXPOSURE; "
+        f". EXPOSURE is below INTERVAL in {percent(float(shorter.mean()))} of the rows ({typical[0]:.3g} of "
+        f"{typical[1]:.3g} s). biro takes them as averages over EXPOSURE"
     )
 
 
@@ -370,26 +372,29 @@ def _count_lines(counts: Mapping[str, int]) -> list[str]:
     return lines
 
 
+def _span(values: Sequence[float]) -> str:
+    """The least and the largest of values: "0.021 to 0.039"; one where they look alike."""
+    low, high = plain(min(values)), plain(max(values))
+    return low if low == high else f"{low} to {high}"
+
+
 def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     known = {name: item for name, item in noise.items() if np.isfinite(item.measured)}
     if not known:
         return ["  noise         not measured: no neighbouring times"]
     unit = unit_for((value for item in known.values() for value in (item.measured, item.stated)), FLUXES)
     lines = [
-        "  noise         of the real and of the imaginary part; ratio: median, sample by sample",
-        f"    {'':<18}{'neighbouring times':>20}{'weights':>16}{'ratio':>10}",
+        "  noise         rms of the real part and of the imaginary part of one visibility",
+        f"    {'':<18}{'measured':>20}{'from weights':>16}{'ratio':>10}",
     ]
     for name, item in known.items():
         measured, stated = (f"{unit.text(value)} {unit.name}" for value in (item.measured, item.stated))
         lines.append(f"    {name:<18}{measured:>20}{stated:>16}{item.ratio:>10.3g}")
-    worst = max(
-        (item.ratio for item in known.values()),
-        key=lambda ratio: abs(np.log(max(ratio, 1e-300))),
-        default=1.0,
-    )
-    if not 1.0 / RATIO <= worst <= RATIO:
+    ratios = [item.ratio for item in known.values() if np.isfinite(item.ratio)]
+    if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):
         lines.append(
-            f"    WEIGHTS: the data scatter {worst:.3g} times as much as their weights say. Fit a noise "
-            "factor, as a model without [noise] does; do not trust chi-squared or errors of `factor = 1`"
+            f"    WEIGHTS: the thermal noise measured from neighbouring times is {_span(ratios)} times the "
+            "noise from the weights. Fit a noise factor (a model without [noise] does). With `factor = 1` do "
+            "not trust chi2/dof or errors"
         )
     return lines

@@ -1,4 +1,4 @@
-"""Whether noise differs among correlations, antennas and lengths of baselines beyond what the weights say."""
+"""Noise of correlations, antennas and lengths of baselines that differs from what the weights describe."""
 
 from __future__ import annotations
 
@@ -170,8 +170,8 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
     listed = ", ".join(f"{name} {groups[name].ratio:.2f}" for name in names)
     per = "hands" if by_hands else "correlation"
     return [
-        f"noise differs among correlations beyond what the weights say ({listed} times that of all): "
-        f'[noise] per = "{per}" fits a factor of each'
+        f"the weights do not describe how noise differs among correlations ({listed} times that of all). "
+        f'Fit one noise factor for each with [noise] per = "{per}"'
     ]
 
 
@@ -203,8 +203,8 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
         return [], by
     listed = first_few([f"{name} {groups[name].ratio:.2f}" for name in off], ", ")
     return [
-        f"noise on baselines of some antennas differs beyond what the weights say ({listed} times that of "
-        'others): [noise] per = "antenna" fits a factor of each'
+        f"the weights do not describe the noise of some antennas ({listed} times that of the others). "
+        'Fit one noise factor for each with [noise] per = "antenna"'
     ], by
 
 
@@ -218,7 +218,7 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, beyond what the "
-                f'weights say: [noise] additive with edges = ["{text}"] fits what is added there'
+                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, "
+                f'relative to the weights. Fit the added noise with [noise] additive with edges = ["{text}"]'
             ]
     return []

@@ -100,7 +100,7 @@ class Comparison(Tabular):
         if any(s.verdict == UNDECIDED for s in self.standings):
             lines.append(
                 f"{UNDECIDED}: ln Bayes factor within {N_SIGMA:g} errors of -{LEAST:g}, or an evidence is "
-                "not to be trusted (?). Sample these models by dynesty, or with more live points."
+                "not to be trusted (?). Fit these models with --sampler dynesty and more live points."
             )
         return lines
 
@@ -136,8 +136,8 @@ def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Compar
     for name, posterior in named.items():
         if posterior.log_evidence is None:
             raise InputError(
-                f"{name!r} has no evidence, which {posterior.provenance.sampler} does not give: use sampler "
-                "dynesty, or none"
+                f"{name!r} has no evidence, because {posterior.provenance.sampler} gives none. Fit it with "
+                "--sampler dynesty or --sampler none"
             )
     digests = {name: posterior.provenance.data_digest for name, posterior in named.items()}
     first = next(iter(digests))

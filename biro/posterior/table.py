@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.formatting import Tabular, digits_after_point
+from biro.formatting import Tabular, digits_after_point, first_few, plain
 from biro.maximum.modes import COUNTS, missed_warning
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.misfit.prior_conflict import CONFLICT
@@ -59,6 +59,7 @@ class Row:
     ess: float
     tau: float | None
     at_end: str = ""
+    period: float | None = None
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +94,8 @@ class PosteriorTable(Tabular):
     def to_dict(self) -> dict[str, object]:
         """Plain numbers and text; parameters by name."""
         record = asdict(self) | {"warnings": self.warnings(), "missed_mass": self.missed_mass}
-        record["parameters"] = {row.pop("name"): row for row in record.pop("rows")}
+        rows = [{key: value for key, value in row.items() if key != "period"} for row in record.pop("rows")]
+        record["parameters"] = {row.pop("name"): row for row in rows}
         return record
 
     @property
@@ -161,7 +163,15 @@ class PosteriorTable(Tabular):
     def notes(self) -> list[str]:
         """Lines below the table: sampler, best likelihood, evidence, diagnostics, fit of each partition."""
         cut_off = self._cut_off() if self.limits_were_tested else []
-        return [*self._origin(), *fit_lines(self.fits), *cut_off]
+        return [*self._origin(), *fit_lines(self.fits), *self._modulo(), *cut_off]
+
+    def _modulo(self) -> list[str]:
+        """Periodic parameters by their period, once each: their intervals may reach beyond the prior."""
+        of: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.period is not None and not is_gain(row.name):
+                of.setdefault(f"{plain(row.period, 4)} {row.unit}".strip(), []).append(row.name)
+        return [f"modulo {period}: {first_few(names)}" for period, names in of.items()]
 
     def _cut_off(self) -> list[str]:
         """Parameters that are most probable at a limit of their prior, but for those that contradict it."""
@@ -170,8 +180,8 @@ class PosteriorTable(Tabular):
             named = f"{CONFLICT}: {row.name} is CUT OFF"
             if row.at_end and not row.name.startswith(NOISE) and not any(named in r for r in self.remarks):
                 lines.append(
-                    f"CUT OFF: {row.name} is most probable at the {row.at_end} limit of its prior: its "
-                    "interval is an upper or lower limit"
+                    f"CUT OFF: {row.name} is most probable at the {row.at_end} limit of its prior. Its "
+                    f"interval is {'an upper' if row.at_end == 'lower' else 'a lower'} limit"
                 )
         return lines
 
@@ -180,8 +190,8 @@ class PosteriorTable(Tabular):
             return [*_about_maximum(self), *self.evidence_lines()]
         origin = f"{self.sampler}: {self.n_sample} samples"
         if self.n_walker > 1:
-            whose = "chains" if self.sampler == "nuts" else "walkers, which are not independent"
-            origin += f" ({self.n_walker} {whose}: ESS = N/tau)"
+            whose = "chains" if self.sampler == "nuts" else "walkers"
+            origin += f" of {self.n_walker} {whose} (ESS: how many independent samples they are worth)"
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self.evidence_lines()]
         if "r_hat" in self.diagnostics:
             words = {
@@ -200,11 +210,13 @@ class PosteriorTable(Tabular):
         k, overlap = self.diagnostics.get("pareto_k", -math.inf), self.diagnostics.get("overlap", 1.0)
         if self._few_weights:
             return [
-                "DO NOT TRUST INTERVALS AND EVIDENCE: the posterior is so far from normal that "
-                f"a few draws have most of the weight (k = {k:.2f}, trusted below {TRUSTED}); use a sampler"
+                f"DO NOT TRUST INTERVALS AND EVIDENCE: Pareto k = {k:.2f} (good if < {TRUSTED}). The "
+                "posterior is far from normal and a few draws have most of the weight. Use a sampler"
             ]
         if overlap < POOR:
-            return [f"POOR OVERLAP: the draws are worth {100 * overlap:.0f} % of their number; use a sampler"]
+            return [
+                f"POOR OVERLAP: the importance-sampling efficiency is {100 * overlap:.0f} %. Use a sampler"
+            ]
         return []
 
     def evidence_lines(self) -> list[str]:
@@ -215,7 +227,7 @@ class PosteriorTable(Tabular):
         line = f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"
         if "log_evidence_gains" in self.diagnostics:
             part, error = (self.diagnostics[f"log_evidence_gains{end}"] for end in ("", "_err"))
-            line += f", with {part:+.3f} +- {error:.3f} for the error of Laplace's integral over gains"
+            line += f", {part:+.3f} +- {error:.3f} of it corrects Laplace's integral over gains"
         return [line]
 
 
@@ -231,7 +243,9 @@ def summarise(posterior: Samples) -> PosteriorTable:
         ess = float(posterior.effective[i])
         bounds = (low_68, high_68, low_95, high_95)
         end = _cut_off(posterior.samples[:, i], weight, column)
-        rows.append(Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau, end))
+        rows.append(
+            Row(column.name, column.unit, median, *bounds, float(best[i]), ess, tau, end, column.period)
+        )
     return PosteriorTable(
         rows=tuple(rows),
         sampler=posterior.provenance.sampler,
@@ -269,8 +283,9 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
     k = table.diagnostics.get("pareto_k", math.nan)
     about = "it" if table.diagnostics.get("n_mode", 1.0) < 2.0 else "all modes"
     return [
-        f"no sampler: the maximum (best fit) and {table.n_sample} weighted draws about {about}; they are "
-        f"worth {100 * overlap:.0f} % of draws of the posterior (tail k = {k:.2f})",
+        f"no sampler: the maximum (best fit) and {table.n_sample} weighted draws about {about}",
+        f"importance-sampling efficiency {100 * overlap:.0f} %, Pareto k "
+        f"{'below 0' if k < 0.0 else f'{k:.2f}'} (good if < {TRUSTED})",
         f"highest log-likelihood {table.best_log_likelihood:.3f}",
     ]
 

@@ -69,11 +69,11 @@ def find_sources(
         exceeds the noise, as in a fit.
     threshold : float, optional
         In robust rms of the residual image: with it, sources are added while the highest peak is above it
-        and chi2 falls, whether or not the data ask for them.
+        and chi2 falls, whether or not they are significant.
     max_sources : int
         1 to 100.
     add_circle : int
-        Circular Gaussians that are added after the end of the search, whatever the data ask for; 0 to 100.
+        Circular Gaussians that are added after the end of the search, significant or not; 0 to 100.
     beam : SkyModel, optional
         A model whose beam, pointing and feeds sources are seen through, with fixed values; its sources do not
         count. The fluxes are then those of the sky, and the proposed model has the beam. Without it they
@@ -190,6 +190,7 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         _smearing_lines(search.data.smearing),
         search.explained.gain_error,
         search.explained.noise,
+        gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
     )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, unit_for
+from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, plain, unit_for
 from biro.models import Uniform
 from biro.models.bound.positions.bearing import bearing
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from biro.models import SkyModel
 
 Array = NDArray[np.float64]
+SIGNIFICANT = 10.0
+"""2 ln of the likelihood ratio from which on errors of gains are named: 3 sigma of one parameter."""
 WORST = 3
 """Antennas that a line about gains names."""
 NOTABLE = 1.5
@@ -101,6 +103,8 @@ class FoundSources(Tabular):
         there are none.
     misfit : tuple of str
         What is wrong with weights or model.
+    gain_evidence : float
+        2 ln of the likelihood ratio for gains with errors against gains without.
     stopped : str
         Why the search ended before its time; "" where it did not.
     fault : Exception or None
@@ -120,6 +124,7 @@ class FoundSources(Tabular):
     antennas: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
+    gain_evidence: float = 0.0
     stopped: str = ""
     fault: Exception | None = None
 
@@ -164,19 +169,19 @@ class FoundSources(Tabular):
 
     def notes(self) -> list[str]:
         """Lines below the table; the last ones are about what does not fit."""
-        size = f"the residual rms is {self.noise_factor:.4g} times the stated noise"
+        size = f"the residual rms is {self.noise_factor:.4g} times the noise from the weights"
         if np.isfinite(self.thermal) and self.thermal > 0.0:
             size += f" and {self.noise_factor / self.thermal:.3g} times the thermal noise"
         lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
-        if self.gain_error > 0.0:
+        if self.gain_error > 0.0 and self.gain_evidence > SIGNIFICANT:
             lines.append(self._gain_line())
         if self.coherence > NOTABLE:
             lines.append(
-                f"the errors are {np.sqrt(self.coherence):.2g} times those of independent noise, because "
-                "residuals of neighbouring times are alike without gain errors, too"
+                f"errors are enlarged {plain(float(np.sqrt(self.coherence)))} times, because residuals of "
+                "neighbouring times are correlated beyond gain errors"
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else "; spectral indices are fixed at 0"
-        lines.append(f"varied: what each row names, all together{fixed}")
+        lines.append(f"varied: the parameters that were fitted, all sources together{fixed}")
         return [*lines, *self.smearing, *self.misfit]
 
     def _gain_line(self) -> str:
@@ -193,12 +198,14 @@ class FoundSources(Tabular):
         excess = self.noise_factor**2 - self.thermal**2
         part = (self.noise_factor**2 - self.without_gains**2) / excess if excess > 0.0 else np.nan
         share = (
-            f"{100.0 * min(part, 1.0):.0f} % of what chi2 has above the thermal noise" if part > 0.0 else ""
+            f"{100.0 * min(part, 1.0):.0f} % of the excess of chi2 over the thermal noise"
+            if part > 0.0
+            else ""
         )
         return (
-            f"antenna gains are wrong by {percent}{worst}: they, and no source, explain "
+            f"antenna gains are wrong by {percent}{worst}. They, and no source, explain "
             f"{share or 'a part of the residuals'}. Without them the residual rms is {self.without_gains:.4g}"
-            " times the stated noise. The errors of the sources include them"
+            " times the noise from the weights. The errors of the sources include them"
         )
 
     def to_toml(self) -> str:

@@ -125,18 +125,18 @@ def test_mounts_turn_feeds_towards_their_axes(mount: str) -> None:
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("wsrt_3c343.1_tNDPPP_tmp", "all mounts are equatorial: feeds do not turn on the sky"),
+        ("wsrt_3c343.1_tNDPPP_tmp", "all mounts are equatorial. The feeds do not rotate on the sky"),
         (
             "vla_3c273_x",
-            "all mounts are alt-az: feeds turn on the sky by up to 56.3 deg; DATA is taken",
+            "parallactic rotation up to 56.3 deg (all mounts are alt-az). biro assumes that DATA is",
         ),
         (
             "vlba_j1033p6051_ku",
-            "all mounts are alt-az: feeds turn on the sky by up to 230 deg; DATA is",
+            "parallactic rotation up to 230 deg (all mounts are alt-az). biro assumes that DATA is corrected",
         ),
-        ("SR1_M87_2017_100_lo_hops_netcal_StokesI", "Stokes parameters belong to no feeds"),
-        ("sim_7_lin", "CORRECTED_DATA is taken as corrected for it: none is applied; [feeds]"),
-        ("eht_fr_d_g_noisy", "all mounts are alt-az: feeds turn on the sky by up to 189 deg; DATA is taken"),
+        ("SR1_M87_2017_100_lo_hops_netcal_StokesI", "the data are Stokes parameters"),
+        ("sim_7_lin", "CORRECTED_DATA is corrected for parallactic angle. If not, write [feeds]"),
+        ("eht_fr_d_g_noisy", "parallactic rotation up to 189 deg (all mounts are alt-az). biro assumes"),
     ],
 )
 def test_info_says_what_is_assumed(measurement_set: Callable[[str], Path], name: str, said: str) -> None:
@@ -154,7 +154,7 @@ def test_rotation_that_is_present_in_stokes_parameters_has_a_statement_too() -> 
         [PointSource("a", east="0 rad", north="0 rad", I="1 Jy")], feeds=FeedsOfModel(rotation="present")
     )
     (line,) = stokes.instrument_lines(sky)
-    assert line == "feeds: Stokes parameters belong to no feeds: there is no rotation to apply"
+    assert line == "feeds: the data are Stokes parameters, which need no correction for parallactic angle"
 
 
 def test_uvfits_has_the_mounts_of_its_measurement_set(
@@ -269,4 +269,4 @@ def test_the_command_says_it(data_dir: Path, tmp_path: Path) -> None:
     shutil.copy(path, tmp_path)
     command = [sys.executable, "-m", "biro", "info", str(tmp_path / path.name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "\n  feeds         all mounts are alt-az: feeds turn" in done.stdout
+    assert "\n  feeds         parallactic rotation up to 56.3 deg" in done.stdout

@@ -39,7 +39,7 @@ def test_fluxes_of_far_sources_are_not_too_low(monkeypatch):
     data = observation()
     found = biro.find_sources(data, **OPTIONS)
     (line,) = found.smearing
-    assert line.startswith("smearing on: averages over 480 s and 20 MHz take up to ")
+    assert line.startswith("smearing on: averaging over 480 s and 20 MHz loses up to ")
     assert "of a source 1.02 deg away" in line
     assert line in str(found)
     assert [source.kind for source in found.sources] == ["point", "point"]
@@ -62,7 +62,7 @@ def test_fluxes_of_far_sources_are_not_too_low(monkeypatch):
 def test_where_nothing_is_lost_nothing_is_averaged():
     found = biro.find_sources(observation(1.0, (6.0, -5.0)), **OPTIONS)
     (line,) = found.smearing
-    assert line.startswith("smearing off: averages over 480 s and 20 MHz take up to ")
+    assert line.startswith("smearing off: averaging over 480 s and 20 MHz loses up to ")
 
 
 def test_the_factor_is_the_mean_but_for_little_of_the_loss():

@@ -281,7 +281,7 @@ def test_the_real_noise_of_correlations(measurement_set: Callable[[str], Path], 
     np.testing.assert_allclose(found, (0.2003, 0.1117, 0.1196, 0.2029), rtol=2e-3)
     assert likelihood.remarks([2.918, *found]) == []
     one = biro.Likelihood(wsrt, sky(text, tmp_path))
-    assert '[noise] per = "hands" fits a factor of each' in one.remarks([2.918, 0.164])[-1]
+    assert 'with [noise] per = "hands"' in one.remarks([2.918, 0.164])[-1]
 
 
 @pytest.mark.parametrize("stokes", [None, "I"])

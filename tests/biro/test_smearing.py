@@ -227,7 +227,7 @@ def test_auto_compares_the_loss_with_the_noise():
         likelihood = Likelihood(replace(clean, partitions=(each,)), sky(**free))
         assert likelihood.smearing == [mode]
         (line,) = likelihood.smearing_lines
-        assert line.startswith(f"smearing {mode}: averages over 480 s and 20 MHz take up to ")
+        assert line.startswith(f"smearing {mode}: averaging over 480 s and 20 MHz loses up to ")
         assert "of a source 1.02 deg away" in line
         assert line.endswith("times the noise of all data")
     near = SkyModel([PointSource("p", east="0 deg", north="0 deg", I="2 Jy")], noise=Noise(factor=1.0))
@@ -365,5 +365,5 @@ def test_images_and_points_of_a_model_are_smeared_alike():
     exact = -np.sum(weight * ((1.3 * expected - expected).conj() * expected).real)
     assert slope == pytest.approx(exact, rel=1e-5)
     (line,) = fit.smearing_lines
-    assert line.startswith("smearing on: as asked; averages over 480 s and 20 MHz take up to ")
+    assert line.startswith("smearing on: as asked; averaging over 480 s and 20 MHz loses up to ")
     assert " % of an image 48 arcmin away" in line

@@ -46,6 +46,8 @@ class Explained:
         Of these errors.
     second : complex128 (n,), Jy
         What is of second order in these errors, which was taken off the residuals.
+    evidence : float
+        2 ln of the likelihood ratio for gains with errors against gains without.
     """
 
     minus_2_log: float
@@ -54,6 +56,7 @@ class Explained:
     left: tuple[Vis, ...]
     modes: Modes
     second: Vis
+    evidence: float = 0.0
 
 
 class GainErrors:
@@ -113,6 +116,8 @@ class GainErrors:
         """Residuals data - V, and V, complex128 (n,) in Jy each, in the order of the chunks."""
         z, v = np.concatenate(residual) * self._root, np.concatenate(model) * self._root
         value, best = self._best(z, v, self._intervals)
+        n = 2.0 * max(self._n_vis, 1)
+        without = n * float(np.log(max(float(np.vdot(z, z).real), 1e-300) / n))
         second = np.zeros_like(v)
         if best.k > 0.0:
             # Terms of second order belong to the model, once they are known from the first.
@@ -123,7 +128,9 @@ class GainErrors:
         chi2 = float(np.vdot(z, z).real)
         noise = float(np.sqrt(max(chi2 - best.explained, 0.0) / (2.0 * max(self._n_vis, 1))))
         split = tuple(np.split((z - v * first) / self._root, np.cumsum(self._lengths)[:-1]))
-        return Explained(value, noise, float(np.sqrt(best.k)) * noise, split, best, second / self._root)
+        return Explained(
+            value, noise, float(np.sqrt(best.k)) * noise, split, best, second / self._root, without - value
+        )
 
     def _best(self, z: Vis, v: Vis, intervals: Sequence[_Intervals]) -> tuple[float, Modes]:
         """The least -2 ln L of residuals and a model over sigma, and the modes of the gains there."""
