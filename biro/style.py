@@ -17,6 +17,10 @@ COLOUR = "#1f4e79"
 """Of a posterior, and of models."""
 TRUTH = "#c8553d"
 """Of true values, and of what the tests doubt."""
+MODEL = "black"
+"""Of models that stand against data."""
+COLUMN = 3.5
+"""Width of a figure in one column of a journal, inches."""
 WIDTH = 7.1
 """Width of a figure across two columns of a journal, inches."""
 

@@ -190,11 +190,13 @@ class DirtyImage:
         ax : Axes, optional
             By default those of a new figure.
         window : Window, optional
-            The part that is shown; by default all.
+            The part that is shown; by default all that is above the lowest contour, with four beams on either
+            side, or the whole image where that is half of its width or more.
         """
-        from biro.images.pictures import draw_panel
+        from biro.images.pictures import draw_panel, window_about
 
-        return draw_panel(self.panel(window), ax=ax)
+        shown = window or window_about([self.panel()], np.zeros((0, 2)))
+        return draw_panel(self.panel(shown), ax=ax)
 
     def panel(self, window: Window | None = None, title: str | None = None) -> Panel:
         """The first plane as `biro.images.pictures.draw_panels` takes it.

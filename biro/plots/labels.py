@@ -13,22 +13,12 @@ from biro.posterior.table import NOISE
 
 WITH_NOISE = 8
 """Parameters of a model up to which its noise factors are shown without being asked for."""
-_SYMBOLS = {"spectral_index": r"\alpha", "ra": r"\mathrm{RA}", "dec": r"\mathrm{Dec}"}
-"""Symbols of pictures by the key of a parameter: alpha is the spectral index, so RA is spelled."""
-_KEY = re.compile(r"\.(\w+)(\[[^\]]*\])?$")
 
 
 def parameter_text(column: Column, *, lines: bool = True) -> str:
-    """The label of a parameter, with its unit on a line of its own or behind it."""
-    name = _symbol(column) if column.latex else column.name
+    """The name of a parameter as tables have it, with its unit on a line of its own or behind it."""
+    name = column.name.replace("[", "\n[") if lines else column.name
     return f"{name}{chr(10) if lines else ' '}[{column.unit}]" if column.unit else name
-
-
-def _symbol(column: Column) -> str:
-    key = _KEY.search(column.name)
-    symbol = _SYMBOLS.get(key[1]) if key else None
-    below = column.latex.partition("_")[2]
-    return f"${symbol}_{below}" if symbol and below else column.latex
 
 
 def chosen_columns(posterior: Posterior, names: Sequence[str] | None) -> list[Column]:
