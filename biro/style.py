@@ -40,7 +40,7 @@ def new_figure(size: tuple[float, float], layout: str | None = "constrained") ->
         figure = Figure(figsize=size, layout=layout)  # type: ignore[arg-type]  # one of Matplotlib's names
         if layout == "compressed":
             # Labels of axes of a fixed shape are measured before these have their size.
-            figure.set_layout_engine("compressed", w_pad=0.12)
+            figure.set_layout_engine("compressed", w_pad=0.06)
         yield figure
         _make_ticks(figure)
 

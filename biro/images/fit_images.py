@@ -114,9 +114,9 @@ def image_rows(
 ) -> Figure:
     """Images side by side, a row for each field, with peak and rms above each and crosses at the sources.
 
-    Images of a row have one scale of colours, residuals one that is symmetric about 0. Where what is above
-    the lowest contour in any image of a row fills less than half of the field, that part is shown
-    (`window_about`), else the whole field.
+    Images of a row have one scale of colours, residuals one that is symmetric about 0. Where the
+    sources, and what is above 5 rms and above sidelobes in any image of a row, fill less than half of the
+    field, that part is shown (`window_about`), else the whole field.
 
     Parameters
     ----------
@@ -144,5 +144,3 @@ def before_and_after(rows: Sequence[Sequence[DirtyImage]]) -> str:
         + f"rms {data.rms:.3g} before, {residual.rms:.3g} after (Jy/beam)"
         for data, *_, residual in rows
     )
-
-

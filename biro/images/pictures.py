@@ -27,7 +27,7 @@ _MARK = "#009e73"
 """Of sources."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
-MARGIN = 4.0
+MARGIN = 6.0
 """Major axes of the beam about what a window shows."""
 _MOST_LEVELS = 10
 _MOST_PIXELS = 600
@@ -72,6 +72,7 @@ class Panel:
     window: Window | None = None
     is_residual: bool = False
     sources: Sequence[tuple[float, float]] = ()
+    sidelobe: float = 0.0
 
     @property
     def view(self) -> Window:
@@ -90,7 +91,7 @@ class Panel:
 
 
 def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Window | None:
-    """The part with all that lies above the lowest contour of any of these planes, and all sources.
+    """The part with all that is above 5 rms and above sidelobes of the peak in any plane, and all sources.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Windo
     if first.beam is None:
         return None
     n, whole, beam = len(first.plane), 0.5 * len(first.plane) * first.cell, first.beam.major
-    seen = np.any([np.abs(panel.plane) > FIRST_LEVEL * panel.rms for panel in panels], axis=0)
+    seen = np.any([_is_seen(panel) for panel in panels], axis=0)
     y, x = np.nonzero(seen)
     inside = offsets[(np.abs(offsets) < whole).all(axis=1)]
     points = np.concatenate([np.stack([n // 2 - x, y - n // 2], axis=1) * first.cell, inside])
@@ -124,7 +125,15 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Windo
     return Window(east, north, half)
 
 
-def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> Figure:
+def _is_seen(panel: Panel) -> NDArray[np.bool_]:
+    """Pixels that neither noise nor a sidelobe of the peak explains."""
+    size = np.abs(panel.plane)
+    return np.asarray(size > max(FIRST_LEVEL * panel.rms, panel.sidelobe * float(size.max())))
+
+
+def draw_panels(
+    rows: Sequence[Sequence[Panel]], size: tuple[float, float], n_column: int | None = None
+) -> Figure:
     """A figure of panels in rows of equal length.
 
     The panels of a row have one scale of colours, but for the residual, whose scale is symmetric about 0.
@@ -136,16 +145,21 @@ def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> F
     rows : sequence of sequence of Panel
     size : (float, float)
         Width and height of a panel with its labels, inches.
+    n_column : int, optional
+        Panels side by side, where a row is to be broken; by default all.
     """
-    n_row, n_column = len(rows), len(rows[0])
-    with new_figure((size[0] * n_column, size[1] * n_row), "compressed") as figure:
-        axes = figure.subplots(n_row, n_column, squeeze=False)
-        for axes_row, row in zip(axes, rows, strict=True):
+    n_column = n_column or len(rows[0])
+    n_line = -(-len(rows[0]) // n_column)
+    with new_figure((size[0] * n_column, size[1] * n_line * len(rows)), "compressed") as figure:
+        axes = figure.subplots(n_line * len(rows), n_column, squeeze=False)
+        for axes_row, row in zip(axes.reshape(len(rows), -1), rows, strict=True):
             norm, unit, rms = _scale(row)
-            for ax, panel in zip(axes_row, row, strict=True):
+            for ax in axes_row[len(row) :]:
+                ax.set_visible(False)
+            for ax, panel in zip(axes_row, row, strict=False):
                 _draw(ax, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
                 ax.set_title(panel.title, fontsize=7)
-                if ax is not axes_row[0]:
+                if not ax.get_subplotspec().is_first_col():
                     ax.set_ylabel("")
         return figure
 

@@ -31,6 +31,9 @@ _PHASE_ROOM = 1.08
 _SHORT = 4
 """Points of a scan below which a line could not be seen."""
 
+_NARROW = 0.03
+"""Length of such a scan, of the whole axis."""
+
 Array = NDArray[np.float64]
 
 
@@ -275,7 +278,8 @@ def _draw_model(ax: Axes, x: Array, y: Array, scan: NDArray[np.int64]) -> None:
     _, index, size = np.unique(scan, return_inverse=True, return_counts=True)
     ends = np.flatnonzero(np.diff(index)) + 1  # NaN there, so that nothing is drawn from scan to scan
     ax.plot(np.insert(x, ends, np.nan), np.insert(y, ends, np.nan), color=MODEL, lw=1.0, zorder=3)
-    short = size[index] < _SHORT
+    length = np.array([np.ptp(x[index == k]) for k in range(len(size))])
+    short = (size[index] < _SHORT) | (length[index] < _NARROW * np.ptp(x))
     ax.plot(x[short], y[short], color=MODEL, ls="none", marker="_", ms=7, mew=1.2, zorder=3)
 
 

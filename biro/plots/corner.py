@@ -41,8 +41,8 @@ def corner(
 ) -> Figure:
     """Draw marginal histograms and all pairs of parameters, with contours that enclose 68 % and 95 %.
 
-    Contours end where the prior does. Above each histogram stand name, median and 68 % interval, with question marks where the prior of a noise factor
-    cuts it off, so that no interval can be trusted.
+    Contours end where the prior does. Above each histogram stand name, median and 68 % interval, with question
+    marks where the prior of a noise factor cuts it off, so that no interval can be trusted.
 
     Parameters
     ----------
@@ -65,7 +65,7 @@ def corner(
     values = [_continuous(posterior, column) for column in columns]
     edges = [_edges(*each, posterior.weight) for each in zip(columns, values, strict=True)]
     mark = "?" * posterior.summary().noise_is_cut_off
-    size = 1.4 + max(_LEAST_PANEL, 2.1 - 0.08 * n) * n
+    size = 1.4 + max(_LEAST_PANEL, 1.6 - 0.07 * n) * n
     marks = [_moved_truth(posterior, column, (truth or {}).get(column.name)) for column in columns]
     with new_figure((size, size), layout=None) as figure:
         grid = figure.add_gridspec(n, n, wspace=0.06, hspace=0.06)
@@ -76,7 +76,8 @@ def corner(
                     _marginal(ax, values[i], edges[i], posterior.weight, (marks[i], mark))
                     ax.set_title(f"{_broken(columns[i].name)}\n{ax.get_title()}", fontsize=7)
                 else:
-                    _pair(ax, (values[j], values[i]), (edges[j], edges[i]), posterior.weight)
+                    limits = [_limits(columns[k], edges[k]) for k in (j, i)]
+                    _pair(ax, (values[j], values[i]), (edges[j], edges[i]), posterior.weight, limits)
                     _truth_lines(ax, marks[j], marks[i])
                 _label_corner(ax, (i, j, n), columns[j], columns[i])
         figure.subplots_adjust(left=1.0 / size, bottom=1.0 / size, right=1 - 0.2 / size, top=1 - 0.7 / size)
@@ -204,9 +205,7 @@ def _marginal(
     ax.set_ylim(0.0, 1.08 * density.max())
 
 
-def _edges(
-    column: Column, values: NDArray[np.float64], weight: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _edges(column: Column, values: NDArray[np.float64], weight: NDArray[np.float64]) -> NDArray[np.float64]:
     """Edges of bins within the prior, of which there are more for a larger effective number of samples."""
     n = int(np.clip(1.5 * np.sum(weight**2) ** (-1 / 3), 12, 40))
     low, high = quantiles(values, weight, (0.001, 0.999))
@@ -223,13 +222,13 @@ def _pair(
     values: tuple[NDArray[np.float64], NDArray[np.float64]],
     edges: tuple[NDArray[np.float64], NDArray[np.float64]],
     weight: NDArray[np.float64],
+    limits: Sequence[tuple[bool, bool]],
 ) -> None:
     """Density of two parameters, with contours."""
     # Twice as many bins as in the histograms, and smoothed over two of them.
     (x, y), (x_edges, y_edges) = values, (np.linspace(e[0], e[-1], 2 * len(e) - 1) for e in edges)
     density = np.histogram2d(x, y, bins=(x_edges, y_edges), weights=weight)[0]
-    # Mirrored at the edges, where a prior may cut a density off; elsewhere nothing is there to be mirrored.
-    density = gaussian_filter(density, 2.0, mode="reflect")
+    density = _smooth(density, limits)
     x_mid, y_mid = 0.5 * (x_edges[1:] + x_edges[:-1]), 0.5 * (y_edges[1:] + y_edges[:-1])
     levels = _levels(density, (0.9545, 0.6827))
     if len(levels) == 2:
@@ -239,6 +238,24 @@ def _pair(
         ax.pcolormesh(x_edges, y_edges, density.T, cmap=_SHADES, rasterized=True)
     ax.set_xlim(edges[0][0], edges[0][-1])
     ax.set_ylim(edges[1][0], edges[1][-1])
+
+
+def _smooth(density: NDArray[np.float64], limits: Sequence[tuple[bool, bool]]) -> NDArray[np.float64]:
+    """A density smoothed over two bins: mirrored where a prior cuts it off, zero beyond other edges."""
+    reach = 8
+    for axis, ends in enumerate(limits):
+        for end, is_cut in enumerate(ends):
+            width = [(0, 0), (0, 0)]
+            width[axis] = (reach, 0) if end == 0 else (0, reach)
+            density = np.pad(density, width, mode="symmetric" if is_cut else "constant")
+    return np.asarray(gaussian_filter(density, 2.0, mode="constant")[reach:-reach, reach:-reach])
+
+
+def _limits(column: Column, edges: NDArray[np.float64]) -> tuple[bool, bool]:
+    """Whether the prior of a parameter ends at the first and at the last edge."""
+    return column.period is None and edges[0] == column.low, column.period is None and edges[
+        -1
+    ] == column.high
 
 
 def _levels(density: NDArray[np.float64], fractions: Sequence[float]) -> list[float]:
@@ -285,7 +302,7 @@ def _offset_into_label(axis: Axis) -> None:
     """Write what all ticks share, an offset or a power of ten, behind the label and not beside the axes."""
     plain = ScalarFormatter(useOffset=True, useMathText=True)
     axis.set_major_formatter(plain)
-    plain.set_locs(axis.get_majorticklocs())
+    plain.set_locs(axis.get_majorticklocs().tolist())
     shared = plain.get_offset()
     axis.get_offset_text().set_visible(False)
     if shared:

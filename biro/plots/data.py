@@ -101,7 +101,7 @@ def _finish_uv(upper: Axes, lower: Axes, n_group: int) -> None:
         handles = [handles[1], handles[n_group], handles[0]]
         labels = [f"{labels[1]} (lowest)", f"{labels[n_group]} (highest frequency)", labels[0]]
     # Above the axes, where no data are.
-    place = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "borderaxespad": 0.3, "frameon": False}
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False}
     upper.legend(handles, labels, ncols=min(3, len(labels)), **place)
     lower.axhline(0.0, color="0.3", lw=0.8, zorder=0.5)
     low, high = lower.get_ylim()

@@ -34,7 +34,7 @@ _LEVELS = (15.865525393145708, 50.0, 84.13447460685429)
 
 
 class GainTrack(NamedTuple):
-    """Gains of one antenna and feed: hours, amplitudes and phases (deg) with errors (2, n) below and above."""
+    """Gains of one antenna and feed: hours, amplitudes, phases (deg), and errors (2, n) of both."""
 
     hours: Array
     amplitude: Array
@@ -116,13 +116,19 @@ def draw_gains(tracks: dict[str, dict[str, GainTrack]]) -> Figure:
                 shade = colour(feeds.index(feed))
                 drawn = ((track.amplitude, track.amplitude_err), (phase, track.phase_err))
                 for ax, (values, error) in zip(axes, drawn, strict=True):
-                    ax.errorbar(track.hours, values, error, fmt=".", ms=2.5, lw=0, elinewidth=0.6, color=shade)
+                    ax.errorbar(
+                        track.hours, values, error, fmt=".", ms=2.5, lw=0, elinewidth=0.6, color=shade
+                    )
         for axes in panels:
             for ax, least in zip(axes, _LEAST_SPAN, strict=True):
                 _scale(ax, least)
-        marks = [figure.axes[0].plot([], [], ".", color=colour(k), label=feed)[0] for k, feed in enumerate(feeds)]
+        marks = [
+            figure.axes[0].plot([], [], ".", color=colour(k), label=feed)[0] for k, feed in enumerate(feeds)
+        ]
         if len(marks) > 1:
-            figure.legend(marks, [f"feed {feed}" for feed in feeds], loc="outside upper right", ncols=len(feeds))
+            figure.legend(
+                marks, [f"feed {feed}" for feed in feeds], loc="outside upper right", ncols=len(feeds)
+            )
     return figure
 
 
@@ -149,19 +155,18 @@ def _panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axe
     n_row = max(1, math.ceil(len(names) / n_column))
     with new_figure((COLUMN if n_column == 1 else WIDTH, 0.7 + _ROW * n_row)) as figure:
         grid = figure.subplots(n_row, 2 * n_column, sharex=True, squeeze=False)
-        figure.get_layout_engine().set(hspace=0.0, h_pad=0.01)  # type: ignore[union-attr]
+        figure.set_layout_engine("constrained", hspace=0.0, h_pad=0.01)
         places = [(k % n_row, 2 * (k // n_row)) for k in range(len(names))]
         panels = [(grid[row, column], grid[row, column + 1]) for row, column in places]
         for ax in grid.ravel():
             ax.set_visible(any(ax is used for pair in panels for used in pair))
         yield figure, panels
+        figure.supxlabel("time [h]", fontsize=8)
         for k, (name, axes) in enumerate(zip(names, panels, strict=True)):
             axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
             is_last = k == len(names) - 1 or places[k][0] == n_row - 1
             for ax, title in zip(axes, ("amplitude", "phase [deg]"), strict=True):
                 ax.tick_params(labelbottom=is_last)
-                if is_last:
-                    ax.set_xlabel("time [h]")
                 if places[k][0] == 0:
                     ax.set_title(title)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def solved_gains(solved: SolvedGains, i_window: int = 0, *, block: int = 0) -> Figure:
-    """Draw amplitudes and phases of the gains of all antennas against time, with the errors that noise leaves.
+    """Draw amplitudes and phases of the gains of all antennas against time, with errors of noise.
 
     Each feed has a colour. Flagged gains are left out, and antennas that have no others.
 
