@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
@@ -276,9 +276,11 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
     i, j, n = place
     ax.tick_params(labelsize=6.5, length=2.5)
     most = 3 if n <= _MANY else 2
-    ax.xaxis.set_major_locator(MaxNLocator(most, prune="both"))
-    if i != j:
-        ax.yaxis.set_major_locator(MaxNLocator(most, prune="both"))
+    for axis in (ax.xaxis, ax.yaxis) if i != j else (ax.xaxis,):
+        low, high = sorted(axis.get_view_interval())
+        ticks = MaxNLocator(most).tick_values(low, high)
+        # Away from the corners, where labels of neighbouring panels would meet.
+        axis.set_major_locator(FixedLocator(ticks[np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)]))
     if i == n - 1:
         ax.set_xlabel(parameter_text(x), fontsize=8 if n <= _MANY else 7)
         _offset_into_label(ax.xaxis)
