@@ -122,7 +122,7 @@ class DirtyImage:
 
     @cached_property
     def sidelobe(self) -> float:
-        """The highest sidelobe of the PSF, of either sign, beyond 1.5 major axes of the beam; 1 without one."""
+        """The highest |PSF| beyond 1.5 major axes of the beam; 1 without a beam."""
         if self.beam is None:
             return 1.0
         y, x = np.indices(self.psf.shape) - self.n_pixel // 2

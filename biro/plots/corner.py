@@ -41,8 +41,8 @@ def corner(
 ) -> Figure:
     """Draw marginal histograms and all pairs of parameters, with contours that enclose 68 % and 95 %.
 
-    Contours end where the prior does. Above each histogram stand name, median and 68 % interval, with question
-    marks where the prior of a noise factor cuts it off, so that no interval can be trusted.
+    Contours end where the prior does. Above each histogram stand name, median and 68 % interval, with
+    question marks where the prior of a noise factor cuts it off, so that no interval can be trusted.
 
     Parameters
     ----------

@@ -98,6 +98,7 @@ def draw_cube(saved: SavedCube) -> Figure:
         grid["c"].axhline(0.0, color="0.6", lw=0.6, zorder=0.5)
         plain_ticks(grid["c"])
         east, north = (saved.layout.n_pixel // 2 - x), (y - saved.layout.n_pixel // 2)
+        cell = saved.layout.cell / _ARCSEC
         place = f"{east * cell:.4g} east, {north * cell:.4g} north"
         grid["c"].set(xlabel=label, ylabel="Jy/beam", title=f"spectrum at the peak, {place} [arcsec]")
     return figure
