@@ -278,7 +278,7 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
     most = 3 if n <= _MANY else 2
     for axis in (ax.xaxis, ax.yaxis) if i != j else (ax.xaxis,):
         low, high = sorted(axis.get_view_interval())
-        ticks = MaxNLocator(most).tick_values(low, high)
+        ticks = np.asarray(MaxNLocator(most).tick_values(low, high))
         # Away from the corners, where labels of neighbouring panels would meet.
         axis.set_major_locator(FixedLocator(ticks[np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)]))
     if i == n - 1:
