@@ -280,7 +280,8 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
         low, high = sorted(axis.get_view_interval())
         ticks = np.asarray(MaxNLocator(most).tick_values(low, high))
         # Away from the corners, where labels of neighbouring panels would meet.
-        axis.set_major_locator(FixedLocator(ticks[np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)]))
+        inside = np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)
+        axis.set_major_locator(FixedLocator(ticks[inside].tolist()))
     if i == n - 1:
         ax.set_xlabel(parameter_text(x), fontsize=8 if n <= _MANY else 7)
         _offset_into_label(ax.xaxis)
