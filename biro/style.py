@@ -17,6 +17,10 @@ COLOUR = "#1f4e79"
 """Of a posterior, and of models."""
 TRUTH = "#c8553d"
 """Of true values, and of what the tests doubt."""
+MODEL = "black"
+"""Of models that stand against data."""
+COLUMN = 3.5
+"""Width of a figure in one column of a journal, inches."""
 WIDTH = 7.1
 """Width of a figure across two columns of a journal, inches."""
 
@@ -36,7 +40,7 @@ def new_figure(size: tuple[float, float], layout: str | None = "constrained") ->
         figure = Figure(figsize=size, layout=layout)  # type: ignore[arg-type]  # one of Matplotlib's names
         if layout == "compressed":
             # Labels of axes of a fixed shape are measured before these have their size.
-            figure.set_layout_engine("compressed", w_pad=0.12)
+            figure.set_layout_engine("compressed", w_pad=0.06)
         yield figure
         _make_ticks(figure)
 

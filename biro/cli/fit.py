@@ -181,7 +181,7 @@ def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: b
             "--compare needs several models, one behind the other: biro fit OBS ONE TWO --compare"
         )
     if each:
-        raise InputError("--compare and --each exclude each other: leave one out, or use biro compare RUN RUN")
+        raise InputError("--compare and --each exclude each other: leave out one of them")
     if sampler in (Sampler.emcee, Sampler.nuts):
         raise InputError(
             f"--compare needs evidences, which {sampler.value} does not give: use --sampler dynesty, or none"

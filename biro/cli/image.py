@@ -56,7 +56,12 @@ def image(
     obs: ObservedSets,
     output: Annotated[
         Path,
-        typer.Option("--output", "-o", metavar="NAME", help="Writes NAME.fits, NAME-psf.fits, NAME.png."),
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="NAME",
+            help="Writes NAME.fits, NAME-psf.fits, NAME.png.",
+        ),
     ],
     model: Annotated[
         Path | None,
@@ -93,6 +98,7 @@ def image(
     """
     from biro.errors import InputError
     from biro.images.cubes.cube import cube_files
+    from biro.images.cubes.pictures import draw_files, picture_files
     from biro.images.dirty_image import image_files
     from biro.images.image import image as make_image
     from biro.images.imager import ImagingOptions
@@ -118,7 +124,7 @@ def image(
     if planes and not cube:
         names = ", ".join("--" + name.replace("_", "-") for name in planes)
         raise InputError(f"{names}: for spectral cubes alone; add --cube")
-    refuse_existing(cube_files(output) if cube else image_files(output), overwrite)
+    refuse_existing([*cube_files(output), *picture_files(output)] if cube else image_files(output), overwrite)
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
     began = time.perf_counter()
@@ -158,7 +164,10 @@ def image(
             output, overwrite=overwrite
         )
         stages.include(saved.stages)
-        _report(saved, saved.files, stages, as_json)
+        plain_pictures()
+        with stages.timed("writing"):
+            drawn = draw_files(saved)
+        _report(saved, [*saved.files, *drawn], stages, as_json)
         return
     dirty = make_image(observation, chosen.value, model=vis, **imaging)
     stages.include(dirty.stages)

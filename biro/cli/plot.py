@@ -7,7 +7,8 @@ import html
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,6 +20,8 @@ from biro.cli.options import CacheOption, JsonFlag
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from biro.likelihood.likelihood import Likelihood
     from biro.posterior.posterior import Posterior
 
@@ -49,24 +52,33 @@ def plot(
     parameters: Annotated[
         list[str] | None,
         typer.Option(
-            help="Parameters of corner and traces: 'jet.I', 'jet' for all of that source, '*.I' for all "
-            "that fit. Separated by commas. Default: all, above eight without noise factors."
+            help="Draw only corner and traces of these parameters: 'jet.I', 'jet' for all of that source, "
+            "'*.I' for all that fit. Separated by commas."
         ),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="pdf writes PDF files beside the PNG files.")
+        Format, typer.Option("--format", help="Format of the files. pdf: no report.")
     ] = Format.png,
     cache: CacheOption = None,
 ) -> None:
-    """Draw the pictures and the report of a run again."""
+    """Draw the pictures and the report of a run again.
+
+    With --parameters, only the corner plot and the traces of these are drawn. With --format pdf, only PDF
+    files are written: neither PNG files nor the report.
+    """
     from biro.plots.labels import chosen_columns
+    from biro.plots.standard import of_posterior
     from biro.posterior.posterior import Posterior
 
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
+    if names is not None:
+        plain_pictures()
+        write_pictures(run, of_posterior(posterior, names), format_)
+        return
     likelihood = likelihood_of(run, obs, posterior.provenance.data_digest, cache=cache)
-    draw_run(run, posterior, likelihood, names=names, with_pdf=format_ is Format.pdf)
+    draw_run(run, posterior, likelihood, format_)
 
 
 def likelihood_of(
@@ -119,15 +131,8 @@ def likelihood_of(
     return likelihood
 
 
-def draw_run(
-    run: Path,
-    posterior: Posterior,
-    likelihood: Likelihood,
-    *,
-    names: Sequence[str] | None = None,
-    with_pdf: bool = False,
-) -> None:
-    """Write the pictures of a run into its directory, each as a file, and the report with all of them.
+def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: Format = Format.png) -> None:
+    """Write the pictures of a run into its directory, each when it is drawn, and the report with all of them.
 
     Parameters
     ----------
@@ -135,39 +140,50 @@ def draw_run(
     posterior : Posterior
     likelihood : Likelihood
         Of data that files or ranks hold, pictures show some times and channels.
-    names : sequence of str, optional
-        Parameters of corner and traces.
-    with_pdf : bool
-        Write PDF files, too.
+    format_ : Format
+        Of PDF files there is no report.
     """
-    from biro.files.atomic import write_atomic
-
     plain_pictures()
     from biro.plots import report
-    from biro.progress import counted
+    from biro.plots.standard import each_picture
 
     if likelihood.observation.is_held:
         say("pictures are of some times and channels of the data")
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
-    drawn: dict[str, bytes] = {}
-    files: dict[str, bytes] = {}
-    pictures = report.standard_pictures(posterior, likelihood, *([names] if names else []))
-    try:
-        for caption, figure in counted(pictures.items(), "drawing", "pictures", len(pictures)):
-            drawn[caption] = files[f"{_name(caption)}.png"] = report.png(figure)
-            if with_pdf:
-                files[f"{_name(caption)}.pdf"] = report.pdf(figure)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(
-            f"the posterior is in {run / 'posterior.nc'}, no picture was written: biro plot {run} draws them"
-        ) from None
-    with after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}"):
-        for name, data in files.items():
-            write_atomic(run / name, data)
-        head = _head(run, [_name(caption) for caption in drawn]) if names is None else ""
+    drawn = write_pictures(run, each_picture(posterior, likelihood), format_)
+    if format_ is Format.pdf:
+        return
+    with _room_for(run):
+        head = _head(run, [_name(caption) for caption in drawn])
         page = report.write_report(run, posterior, likelihood, title=run.name, pictures=drawn, head=head)
     say(f"report: {page}")
+
+
+def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: Format) -> dict[str, bytes]:
+    """Write each picture into a file as it is drawn, with a line for each; the files by caption."""
+    from biro.files.atomic import write_atomic
+    from biro.plots import report
+
+    draw = report.pdf if format_ is Format.pdf else report.png
+    drawn: dict[str, bytes] = {}
+    try:
+        for caption, figure in pictures:
+            path = run / f"{_name(caption)}.{format_.value}"
+            drawn[caption] = draw(figure)
+            with _room_for(run):
+                write_atomic(path, drawn[caption])
+            say(f"written: {path}")
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"the posterior is in {run / 'posterior.nc'}; {len(drawn)} pictures are written, biro plot {run} "
+            "draws all"
+        ) from None
+    return drawn
+
+
+def _room_for(run: Path) -> AbstractContextManager[None]:
+    return after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}")
 
 
 @guard

@@ -8,12 +8,14 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.style import WIDTH, new_figure
+from biro.style import WIDTH, colour, new_figure, plain_ticks
 
 if TYPE_CHECKING:
     from biro.flagging.report import FlagReport, PartitionFlags
 
 Array = NDArray[np.float64]
+_BANDS = ("#c6d7e8", "#5b8db8")
+"""Colours from the 5th to the 95th percentile, and from the 25th to the 75th."""
 BRIGHTEST = 99.0
 """The colours of a waterfall end at this percentile of the amplitudes after flagging."""
 
@@ -35,15 +37,16 @@ def waterfall(part: PartitionFlags) -> Figure:
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         for ax, image, title in zip(axes, (before, after), ("before", "after"), strict=True):
             drawn = ax.imshow(image, aspect="auto", origin="lower", extent=_extent(part), vmin=0.0, vmax=top)
-            ax.set(title=title, xlabel="frequency (MHz)")
+            ax.set(title=title, xlabel="frequency [MHz]")
+            plain_ticks(ax)
         axes[0].set_ylabel("integration")
-        figure.colorbar(drawn, ax=axes, label="mean amplitude (Jy)")
+        figure.colorbar(drawn, ax=axes, label="mean amplitude [Jy]", extend="max")
         figure.suptitle(part.label)
     return figure
 
 
 def occupancy(report: FlagReport) -> Figure:
-    """Share of visibilities that are flagged, before (crosses) and now (dots), by frequency and by time.
+    """Draw the share of visibilities that are flagged, before and after, by frequency and by time.
 
     Parameters
     ----------
@@ -56,12 +59,15 @@ def occupancy(report: FlagReport) -> Figure:
             hours = (part.time - start) / 3600.0
             for ax, x, axis in ((by_channel, 1e-6 * part.chan_freq, 0), (by_time, hours, 1)):
                 now, was = (_share(flagged, part.total, axis) for flagged in (part.after, part.before))
-                (line,) = ax.plot(x, 100 * now, ".", ms=4, label=part.label)
-                ax.plot(x, 100 * was, "x", ms=3, mew=0.5, color=line.get_color())
-        by_channel.set(xlabel="frequency (MHz)", ylabel="flagged (%)", ylim=(0, None))
-        by_time.set(xlabel="time (h)")
-        if 1 < len(report.partitions) <= 8:
-            by_time.legend(fontsize="small")
+                ax.plot(x, 100 * was, "x", ms=3, mew=0.7, color=colour(1), label="before")
+                ax.plot(x, 100 * now, ".", ms=4, color=colour(0), label="after")
+        plain_ticks(by_channel)
+        by_channel.set(xlabel="frequency [MHz]", ylabel="flagged [%]", ylim=(0, None))
+        by_time.set(xlabel="time [h]")
+        labels = [part.label for part in report.partitions]
+        handles = by_time.get_legend_handles_labels()[0][:2]
+        title = labels[0] if len(labels) == 1 else f"{len(labels)} windows, {labels[0]} to {labels[-1]}"
+        figure.legend(handles, ["before", "after"], title=title, loc="outside upper center", ncols=2)
     return figure
 
 
@@ -82,15 +88,16 @@ def percentiles(part: PartitionFlags) -> Figure:
         both = (part.percentiles_before, "before"), (part.percentiles_after, "after")
         for ax, (found, title) in zip(axes, both, strict=True):
             lowest, low, median, high, highest = found.T
-            ax.fill_between(freq, lowest, highest, alpha=0.2, lw=0, label="5 to 95 %")
-            ax.fill_between(freq, low, high, alpha=0.4, lw=0, color="C0", label="25 to 75 %")
-            ax.plot(freq, median, ".-", ms=2, lw=0.8, color="C0", label="median")
-            ax.set(title=title, xlabel="frequency (MHz)")
+            ax.fill_between(freq, lowest, highest, lw=0, color=_BANDS[0], label="5 to 95 %")
+            ax.fill_between(freq, low, high, lw=0, color=_BANDS[1], label="25 to 75 %")
+            ax.plot(freq, median, ".-", ms=2, lw=0.8, color="black", label="median")
+            ax.set(title=title, xlabel="frequency [MHz]")
+            plain_ticks(ax)
         if max(np.nanmax(found, initial=0.0) for found, _ in both) > 0.0:
             axes[0].set_yscale("log")
-        axes[0].set_ylabel("amplitude (Jy)")
-        axes[1].legend(fontsize="small")
-        figure.suptitle(part.label)
+        axes[0].set_ylabel("amplitude [Jy]")
+        handles, labels = axes[1].get_legend_handles_labels()
+        figure.legend(handles, labels, title=part.label, loc="outside upper center", ncols=3)
     return figure
 
 

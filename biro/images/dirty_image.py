@@ -121,6 +121,15 @@ class DirtyImage:
         return float(MAD_TO_SIGMA * np.median(np.abs(plane - np.median(plane))))
 
     @cached_property
+    def sidelobe(self) -> float:
+        """The highest |PSF| beyond 1.5 major axes of the beam; 1 without a beam."""
+        if self.beam is None:
+            return 1.0
+        y, x = np.indices(self.psf.shape) - self.n_pixel // 2
+        beyond = np.hypot(x, y) * self.cell > 1.5 * self.beam.major
+        return float(np.abs(self.psf[beyond]).max(initial=0.0))
+
+    @cached_property
     def peak(self) -> Peak:
         """The pixel of the first plane that is farthest from zero."""
         plane = self.dirty[0]
@@ -190,11 +199,13 @@ class DirtyImage:
         ax : Axes, optional
             By default those of a new figure.
         window : Window, optional
-            The part that is shown; by default all.
+            The part that is shown; by default all that is above 5 rms and above the sidelobes of the peak,
+            with six beams on either side, or the whole image where that is half of its width or more.
         """
-        from biro.images.pictures import draw_panel
+        from biro.images.pictures import draw_panel, window_about
 
-        return draw_panel(self.panel(window), ax=ax)
+        shown = window or window_about([self.panel()], np.zeros((0, 2)))
+        return draw_panel(self.panel(shown), ax=ax)
 
     def panel(self, window: Window | None = None, title: str | None = None) -> Panel:
         """The first plane as `biro.images.pictures.draw_panels` takes it.
@@ -210,7 +221,9 @@ class DirtyImage:
 
         text = title or self._title()
         is_residual = self.what == "residual"
-        return Panel(self.dirty[0], self.cell, self.beam, self.rms, text, window, is_residual)
+        return Panel(
+            self.dirty[0], self.cell, self.beam, self.rms, text, window, is_residual, sidelobe=self.sidelobe
+        )
 
     def _title(self) -> str:
         """Two short lines, which leave room for the colour bars of neighbouring panels."""

@@ -12,20 +12,19 @@ from numpy.typing import NDArray
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.observation.observation import Observation
+from biro.style import WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from biro.images.pictures import Window
-
-ZOOM = 10.0
-"""Half the width of a window about a peak, in major axes of the beam, at least."""
 _MARGIN = 4.0
-"""Major axes of the beam about the outermost source of a window."""
+"""Major axes of the beam about the outermost source of an image that is made larger."""
+_MOST_MARKS = 50
+"""Sources up to which crosses mark them: more would hide the image."""
 _MOST_PIXELS = 4096
 """Along a side of an image that is made larger so that it holds all sources."""
-_PANEL_SIZE = (3.4, 3.05)
-"""Width and height, inches."""
+_PANEL_SIZE = (WIDTH / 3.0, 2.25)
+"""Width and height, inches: three panels are two columns of a journal."""
 
 
 class PredictsVisibilities(Protocol):
@@ -120,11 +119,11 @@ def source_offsets(
 def image_rows(
     rows: Sequence[Sequence[DirtyImage]], offsets: Sequence[NDArray[np.float64]] | None = None
 ) -> Figure:
-    """Images side by side, a row for each field, with peak and rms above each.
+    """Images side by side, a row for each field, with peak and rms above each and crosses at the sources.
 
-    Images of a row have one scale of colours, residuals one that is symmetric about 0. Where the field is
-    much wider than what is in it, a second row shows that: the peak of the first image with ten beams on
-    either side, and all sources.
+    Images of a row have one scale of colours, residuals one that is symmetric about 0. Where the
+    sources, and what is above 5 rms and above sidelobes in any image of a row, fill less than half of the
+    field, that part is shown (`window_about`), else the whole field.
 
     Parameters
     ----------
@@ -133,14 +132,13 @@ def image_rows(
     offsets : sequence of float64 (n, 2), optional
         Direction cosines of the sources of each field.
     """
-    from biro.images.pictures import draw_panels
+    from biro.images.pictures import draw_panels, window_about
 
     panels = []
     for images, sources in zip(rows, offsets or [np.zeros((0, 2))] * len(rows), strict=True):
-        window = window_about(images[0], sources)
-        panels.append([image.panel() for image in images])
-        if window is not None:
-            panels.append([image.panel(window, f"{image.what}, enlarged") for image in images])
+        window = window_about([image.panel() for image in images], sources)
+        marks = tuple(map(tuple, sources.tolist())) if len(sources) <= _MOST_MARKS else ()
+        panels.append([dataclasses.replace(image.panel(window), sources=marks) for image in images])
     return draw_panels(panels, _PANEL_SIZE)
 
 
@@ -153,34 +151,3 @@ def before_and_after(rows: Sequence[Sequence[DirtyImage]]) -> str:
         + f"rms {data.rms:.3g} before, {residual.rms:.3g} after (Jy/beam)"
         for data, *_, residual in rows
     )
-
-
-def window_about(image: DirtyImage, offsets: NDArray[np.float64]) -> Window | None:
-    """A part that holds the peak with ten beams on either side, and all sources that are in the image.
-
-    Parameters
-    ----------
-    image : DirtyImage
-    offsets : float64 (n, 2)
-        Direction cosines of sources.
-
-    Returns
-    -------
-    Window or None
-        None where that is half of the image's width or more.
-    """
-    from biro.images.pictures import Window
-
-    if image.beam is None:
-        return None
-    beam, whole = image.beam.major, 0.5 * image.n_pixel * image.cell
-    inside = offsets[(np.abs(offsets) < whole).all(axis=1)]
-    peak = np.array([[image.peak.east, image.peak.north]])
-    points = np.concatenate([inside, peak])
-    low, high = points.min(axis=0) - _MARGIN * beam, points.max(axis=0) + _MARGIN * beam
-    half = max(0.5 * float((high - low).max()), ZOOM * beam)
-    if half > 0.5 * whole:
-        return None
-    reach = whole - half  # the window stays within the image
-    east, north = np.clip(0.5 * (low + high), -reach, reach).tolist()
-    return Window(east, north, half)

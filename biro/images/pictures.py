@@ -13,17 +13,22 @@ from matplotlib.colors import AsinhNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Ellipse
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from biro.formatting import FLUXES, Unit, unit_for
 from biro.images.psf import RestoringBeam
-from biro.style import drawing_on, figure_of, new_figure, plain_ticks
+from biro.style import COLUMN, drawing_on, figure_of, new_figure, plain_ticks
 
 _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
 MAP, DIVERGING = "inferno", "RdBu_r"
+"""Colour maps that people with any colour vision can read."""
+_MARK = "#009e73"
+"""Of sources."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
+MARGIN = 6.0
+"""Major axes of the beam about what a window shows."""
 _MOST_LEVELS = 10
 _MOST_PIXELS = 600
 """Along a side: of a wider view contours could not be told from each other."""
@@ -66,6 +71,8 @@ class Panel:
     title: str
     window: Window | None = None
     is_residual: bool = False
+    sources: Sequence[tuple[float, float]] = ()
+    sidelobe: float = 0.0
 
     @property
     def view(self) -> Window:
@@ -83,7 +90,50 @@ class Panel:
         return self.plane[first_y : last_y + 1, first_x : last_x + 1]
 
 
-def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> Figure:
+def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Window | None:
+    """The part with all that is above 5 rms and above sidelobes of the peak in any plane, and all sources.
+
+    Parameters
+    ----------
+    panels : sequence of Panel
+        Of one grid.
+    offsets : float64 (n, 2)
+        Direction cosines of sources.
+
+    Returns
+    -------
+    Window or None
+        With `MARGIN` major axes of the beam on either side; None where that is half of the width or more, or
+        where nothing is above a contour and there is no source.
+    """
+    first = panels[0]
+    if first.beam is None:
+        return None
+    n, whole, beam = len(first.plane), 0.5 * len(first.plane) * first.cell, first.beam.major
+    seen = np.any([_is_seen(panel) for panel in panels], axis=0)
+    y, x = np.nonzero(seen)
+    inside = offsets[(np.abs(offsets) < whole).all(axis=1)]
+    points = np.concatenate([np.stack([n // 2 - x, y - n // 2], axis=1) * first.cell, inside])
+    if not len(points):
+        return None
+    low, high = points.min(axis=0) - MARGIN * beam, points.max(axis=0) + MARGIN * beam
+    half = 0.5 * float((high - low).max())
+    if half > 0.5 * whole:
+        return None
+    reach = whole - half  # the window stays within the image
+    east, north = np.clip(0.5 * (low + high), -reach, reach).tolist()
+    return Window(east, north, half)
+
+
+def _is_seen(panel: Panel) -> NDArray[np.bool_]:
+    """Pixels that neither noise nor a sidelobe of the peak explains."""
+    size = np.abs(panel.plane)
+    return np.asarray(size > max(FIRST_LEVEL * panel.rms, panel.sidelobe * float(size.max())))
+
+
+def draw_panels(
+    rows: Sequence[Sequence[Panel]], size: tuple[float, float], n_column: int | None = None
+) -> Figure:
     """A figure of panels in rows of equal length.
 
     The panels of a row have one scale of colours, but for the residual, whose scale is symmetric about 0.
@@ -95,16 +145,21 @@ def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> F
     rows : sequence of sequence of Panel
     size : (float, float)
         Width and height of a panel with its labels, inches.
+    n_column : int, optional
+        Panels side by side, where a row is to be broken; by default all.
     """
-    n_row, n_column = len(rows), len(rows[0])
-    with new_figure((size[0] * n_column, size[1] * n_row), "compressed") as figure:
-        axes = figure.subplots(n_row, n_column, squeeze=False)
-        for axes_row, row in zip(axes, rows, strict=True):
+    n_column = n_column or len(rows[0])
+    n_line = -(-len(rows[0]) // n_column)
+    with new_figure((size[0] * n_column, size[1] * n_line * len(rows)), "compressed") as figure:
+        axes = figure.subplots(n_line * len(rows), n_column, squeeze=False)
+        for axes_row, row in zip(axes.reshape(len(rows), -1), rows, strict=True):
             norm, unit, rms = _scale(row)
-            for ax, panel in zip(axes_row, row, strict=True):
+            for ax in axes_row[len(row) :]:
+                ax.set_visible(False)
+            for ax, panel in zip(axes_row, row, strict=False):
                 _draw(ax, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
-                ax.set_title(panel.title, fontsize=8.5)
-                if ax is not axes_row[0]:
+                ax.set_title(panel.title, fontsize=7)
+                if not ax.get_subplotspec().is_first_col():
                     ax.set_ylabel("")
         return figure
 
@@ -112,9 +167,9 @@ def draw_panels(rows: Sequence[Sequence[Panel]], size: tuple[float, float]) -> F
 def draw_panel(panel: Panel, *, ax: Axes | None = None) -> Figure:
     """One panel, on the axes that are given or on those of a new figure."""
     norm, unit, rms = _scale([panel])
-    with drawing_on(ax, (5.6, 4.8), "compressed") as drawn:
+    with drawing_on(ax, (COLUMN, 0.88 * COLUMN), "compressed") as drawn:
         _draw(drawn, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
-        drawn.set_title(panel.title, fontsize=8.5)
+        drawn.set_title(panel.title, fontsize=7.5)
         return figure_of(drawn)
 
 
@@ -178,8 +233,13 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> No
     _draw_contours(ax, panel, panel.rms if panel.is_residual else rms, scale, dark)
     if panel.beam is not None:
         _draw_beam(ax, panel.beam, scale, dark)
-    plain_ticks(ax)
-    ax.tick_params(color="0.5" if not panel.is_residual else "0.2")
+    for at in panel.sources:
+        if max(abs(at[0] - east), abs(at[1] - north)) <= half:
+            ax.plot(at[0] * scale, at[1] * scale, "+", ms=5, mew=0.7, color=_MARK)
+    plain_ticks(ax, 4)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(4, prune="both"))
+    ax.tick_params(color="0.8" if not panel.is_residual else "0.2")
     ax.set_xlabel(f"east offset [{name}]")
     ax.set_ylabel(f"north offset [{name}]")
     _add_colour_bar(drawn, unit)

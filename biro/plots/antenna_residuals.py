@@ -43,12 +43,12 @@ def antenna_residuals(
             error = rms / np.sqrt(4.0 * n[there])
             drawn.errorbar(place, rms, error, fmt="o", ms=3.5, lw=1.0, color=colour(k), label=corr)
         drawn.axhline(1.0, color="0.3", lw=0.8, zorder=0.5)
-        drawn.set_ylim(bottom=0.0)
+        drawn.margins(y=0.1)
         turned = 90 if len(shown) > 12 else 0
         drawn.set_xticks(range(len(shown)), [names[i] for i in shown], rotation=turned)
         drawn.set_xlabel("antenna")
         drawn.set_ylabel("rms residual / sigma")
-        drawn.legend(loc="lower left", ncols=len(number))
+        drawn.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(number))
         return figure_of(drawn)
 
 

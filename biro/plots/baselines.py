@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import NDArray
 
@@ -16,7 +17,7 @@ from biro.errors import InputError
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
 from biro.plots.time_series import Curve, Curves, baseline_curves, quadrangle_curves, triangle_curves
-from biro.style import WIDTH, colour, drawing_on, figure_of, new_figure
+from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
@@ -24,12 +25,14 @@ if TYPE_CHECKING:
 
 MOST_PANELS = 12
 """Baselines, or triangles, of one picture that are chosen by how badly the model fits."""
-_MODEL = "#c8553d"
 _PHASE_STEPS = (1.0, 2.0, 5.0, 10.0, 20.0, 45.0, 90.0, 180.0)
 """Ends of an axis of phases, degrees."""
 _PHASE_ROOM = 1.08
 _SHORT = 4
 """Points of a scan below which a line could not be seen."""
+
+_NARROW = 0.03
+"""Length of such a scan, of the whole axis."""
 
 Array = NDArray[np.float64]
 
@@ -77,10 +80,11 @@ def baselines(
                 _draw_phase(lower, curve, start, colour(k))
             upper.yaxis.set_major_locator(MaxNLocator(4))
             if column == 0:
-                upper.set_ylabel("Jy", fontsize=8)
-                lower.set_ylabel("deg", fontsize=8)
+                upper.set_ylabel("amplitude\n[Jy]")
+                lower.set_ylabel("phase\n[deg]")
         _switch_off(grid, len(found), n_column, panel_rows=2)
-        figure.supxlabel(_time_label(observation, start), fontsize=9)
+        figure.supxlabel(_time_label(observation, start), fontsize=8)
+        _legend(figure, max((one.fields for one in found), key=len))
         return figure
 
 
@@ -112,7 +116,7 @@ def closure_phases(
     found = triangle_curves(stokes_i(likelihood, theta), wanted, MOST_PANELS)
     if not found:
         raise InputError("no closure phases: no such three antennas were correlated with each other")
-    return _closures(likelihood.observation, found, _draw_phase, "deg")
+    return _closures(likelihood.observation, found, _draw_phase, "closure\nphase [deg]")
 
 
 def closure_amplitudes(
@@ -148,7 +152,7 @@ def closure_amplitudes(
         raise InputError(
             "no closure amplitudes: no such four antennas have four sides above 3 sigma at a time"
         )
-    return _closures(likelihood.observation, found, _draw_log_amplitude, "ln")
+    return _closures(likelihood.observation, found, _draw_log_amplitude, "ln(closure\namplitude)")
 
 
 def _closures(
@@ -168,9 +172,10 @@ def _closures(
             for k, curve in enumerate(one.curves):
                 draw(ax, curve, start, colour(k))
         for ax in grid[:, 0]:
-            ax.set_ylabel(unit, fontsize=8)
+            ax.set_ylabel(unit)
         _switch_off(grid, len(found), n_column)
-        figure.supxlabel(_time_label(observation, start), fontsize=9)
+        figure.supxlabel(_time_label(observation, start), fontsize=8)
+        _legend(figure, max((one.fields for one in found), key=len))
         return figure
 
 
@@ -238,6 +243,7 @@ def _draw_log_amplitude(ax: Axes, curve: Curve, start: float, shade: str) -> Non
     hours = (curve.time - start) / 3600.0
     ax.errorbar(hours, curve.data.real, curve.sigma, **_dots(shade))
     _draw_model(ax, hours, np.asarray(curve.model.real, np.float64), curve.scan)
+    ax.axhline(0.0, color="0.6", lw=0.6, zorder=0.5)  # that of a point source
     ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
@@ -255,6 +261,14 @@ def _draw_phase(ax: Axes, curve: Curve, start: float, shade: str) -> None:
     ax.yaxis.set_major_locator(FixedLocator([-half, 0.0, half]))
 
 
+def _legend(figure: Figure, fields: Sequence[str]) -> None:
+    """Above the panels: the data, of each field by name where there are several, and the model."""
+    names = [f"data, {field}" for field in fields] if len(fields) > 1 else ["data"]
+    marks = [Line2D([], [], marker="o", ms=2.5, ls="none", color=colour(k)) for k in range(len(names))]
+    marks.append(Line2D([], [], color=MODEL, lw=1.0))
+    figure.legend(marks, [*names, "model"], loc="outside upper right", ncols=min(4, len(marks)))
+
+
 def _dots(shade: str) -> dict[str, Any]:
     return {"color": shade, "fmt": "o", "ms": 2.2, "lw": 0, "elinewidth": 0.6, "alpha": 0.9}
 
@@ -263,9 +277,10 @@ def _draw_model(ax: Axes, x: Array, y: Array, scan: NDArray[np.int64]) -> None:
     """The model as a line that ends with each scan, and as a dash at each point of a short one."""
     _, index, size = np.unique(scan, return_inverse=True, return_counts=True)
     ends = np.flatnonzero(np.diff(index)) + 1  # NaN there, so that nothing is drawn from scan to scan
-    ax.plot(np.insert(x, ends, np.nan), np.insert(y, ends, np.nan), color=_MODEL, lw=1.0, zorder=3)
-    short = size[index] < _SHORT
-    ax.plot(x[short], y[short], color=_MODEL, ls="none", marker="_", ms=7, mew=1.2, zorder=3)
+    ax.plot(np.insert(x, ends, np.nan), np.insert(y, ends, np.nan), color=MODEL, lw=1.0, zorder=3)
+    length = np.array([np.ptp(x[index == k]) for k in range(len(size))])
+    short = (size[index] < _SHORT) | (length[index] < _NARROW * np.ptp(x))
+    ax.plot(x[short], y[short], color=MODEL, ls="none", marker="_", ms=7, mew=1.2, zorder=3)
 
 
 def _grid(n: int) -> tuple[int, int]:

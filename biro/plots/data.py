@@ -14,14 +14,17 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
+from biro.formatting import frequency_text
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
-from biro.style import WIDTH, colour, drawing_on, figure_of, new_figure
+from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
 
 MOST_IN_LEGEND = 8
 """Partitions up to which a legend names each; more have colours by frequency."""
+_DASH: dict[str, Any] = {"color": MODEL, "marker": "_", "ms": 8, "mew": 1.2, "ls": "none", "zorder": 3}
+"""The model in a bin."""
 _EDGES = np.linspace(-6.0, 6.0, 61)
 
 
@@ -71,7 +74,8 @@ def uv(
             axes = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2)).tolist()
         upper, lower = axes
         for group, shade in zip(groups, _colours(groups), strict=True):
-            _draw_bins(upper, lower, _binned(group, edges), unit, (shade, group.label))
+            look = (shade, f"{group.label}, {frequency_text(group.freq)}")
+            _draw_bins(upper, lower, _binned(group, edges), unit, look)
         _finish_uv(upper, lower, len(groups))
         lower.set_xlabel(f"uv distance [{unit_name}]")
         lower.set_xlim(0.0, 1.03 * reach / unit)
@@ -82,7 +86,7 @@ def _draw_bins(upper: Axes, lower: Axes, bins: _Bins, unit: float, look: tuple[A
     x, (shade, label) = bins.distance / unit, look
     style = {"color": shade, "ms": 3.5, "lw": 0, "elinewidth": 0.8, "fmt": "o"}
     upper.errorbar(x, bins.amplitude, bins.amplitude_err, label=label, **style)
-    upper.plot(x, bins.model, color=shade, marker="_", ms=9, mew=1.6, ls="none")
+    upper.plot(x, bins.model, **_DASH)
     lower.errorbar(x, bins.phase, bins.phase_err, **style)
 
 
@@ -91,12 +95,14 @@ def _finish_uv(upper: Axes, lower: Axes, n_group: int) -> None:
     upper.set_ylabel("Stokes I amplitude [Jy]")
     if upper.get_ylim()[0] < 0.6 * upper.get_ylim()[1]:
         upper.set_ylim(bottom=0.0)
-    upper.plot([], [], color="0.3", marker="_", ms=9, mew=1.6, ls="none", label="model")
+    upper.plot([], [], **_DASH, label="model")
     handles, labels = upper.get_legend_handles_labels()
     if n_group > MOST_IN_LEGEND:
         handles = [handles[1], handles[n_group], handles[0]]
-        labels = [f"{labels[1]} (lowest frequency)", f"{labels[n_group]} (highest)", labels[0]]
-    upper.legend(handles, labels, ncols=1 + (len(labels) > 4), loc="best")
+        labels = [f"{labels[1]} (lowest)", f"{labels[n_group]} (highest frequency)", labels[0]]
+    # Above the axes, where no data are.
+    place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False}
+    upper.legend(handles, labels, ncols=min(3, len(labels)), **place)
     lower.axhline(0.0, color="0.3", lw=0.8, zorder=0.5)
     low, high = lower.get_ylim()
     half = max(abs(low), abs(high))
@@ -145,7 +151,9 @@ def residuals(likelihood: Likelihood, theta: NDArray[np.float64], *, ax: Axes | 
         drawn.set_ylabel("probability density")
         handles, labels = drawn.get_legend_handles_labels()
         if len(factors) > MOST_IN_LEGEND:
-            more = f"{labels[0]}, and {len(factors) - 1} others"
+            # The first and the last, which bound the colours, by name.
+            names = likelihood.observation.labels
+            more = f"{len(factors)} windows, {names[0]} to {names[-1]}"
             handles, labels = [handles[0], *handles[len(factors) :]], [more, *labels[len(factors) :]]
         n_line = (len(labels) + 1) // 2 if len(labels) > 4 else len(labels)
         # The least density there is, and room for the legend below it.

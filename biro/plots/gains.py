@@ -5,32 +5,49 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.observation.partition import Partition
 from biro.posterior.posterior import Posterior
-from biro.style import WIDTH, colour, new_figure
+from biro.style import COLUMN, WIDTH, colour, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
 
 Array = NDArray[np.float64]
-MOST_ANTENNAS = 16
-"""Antennas in one picture, those with the largest sums of weights."""
+MOST_IN_COLUMN = 14
+"""Antennas of a figure that is one column of a journal wide; more antennas take two columns."""
+_ROW = 0.62
+"""Height of the panels of an antenna, inches."""
+_LEAST_SPAN = (0.02, 2.0)
+"""Least ranges of the axes of amplitudes and of phases (deg), so that rounding is not drawn large."""
 _DRAWS = 200
 _SEED = 0
 _LEVELS = (15.865525393145708, 50.0, 84.13447460685429)
 
 
-def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *, chan: int = 0) -> Figure:
-    """Amplitudes and phases of the gains of each antenna against time, medians and 68 % ranges.
+class GainTrack(NamedTuple):
+    """Gains of one antenna and feed: hours, amplitudes, phases (deg), and errors (2, n) of both."""
 
-    Of each feed where the feeds differ. Phases are relative to the model's reference antenna.
+    hours: Array
+    amplitude: Array
+    amplitude_err: Array
+    phase: Array
+    phase_err: Array
+
+
+def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *, chan: int = 0) -> Figure:
+    """Draw amplitudes and phases of the gains of all antennas against time, medians and 68 % ranges.
+
+    Where the gains of the feeds differ, each feed has a colour. Phases are relative to the model's reference
+    antenna, and continuous in time: turns of 360 degrees are taken out. Each panel has a scale of its own.
 
     Parameters
     ----------
@@ -52,52 +69,115 @@ def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *,
     chosen = rng.choice(len(posterior.samples), _DRAWS, p=posterior.weight)
     found = likelihood.model.gains(posterior.samples[chosen], i_partition, chan)
     n_feed = 1 if np.array_equal(found[..., 0], found[..., 1]) else 2
-    order = np.argsort(-weight.sum(axis=0), kind="stable")[:MOST_ANTENNAS]
-    shown = np.sort(order[weight.sum(axis=0)[order] > 0.0])
+    names = feed_names(likelihood.observation.partitions[i_partition])
     hours = (view.time - view.time[0]) / 3600.0
-    with antenna_panels([view.antenna_names[i] for i in shown]) as (figure, panels):
-        for (amplitude, phase), antenna in zip(panels, shown, strict=True):
-            there = weight[:, antenna] > 0.0
-            for feed in range(n_feed):
-                _draw(amplitude, phase, hours[there], found[:, there, antenna, feed], colour(feed))
-    return figure
+    tracks = {}
+    for antenna in np.flatnonzero(weight.sum(axis=0) > 0.0):
+        there = weight[:, antenna] > 0.0
+        tracks[view.antenna_names[antenna]] = {
+            names[feed] if n_feed == 2 else "both feeds": _track(hours[there], found[:, there, antenna, feed])
+            for feed in range(n_feed)
+        }
+    return draw_gains(tracks)
 
 
-@contextmanager
-def antenna_panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axes]]]]:
-    """A figure with a panel of amplitudes and one of phases (deg) for each antenna, against hours.
+def _track(hours: Array, gain: NDArray[np.complex128]) -> GainTrack:
+    """Medians and 68 % ranges of draws (n_draw, n_time); of phases about their circular mean."""
+    middle = np.angle(np.mean(gain / np.abs(gain), axis=0))
+    turned = np.degrees(np.angle(gain * np.exp(-1j * middle)))
+    (low, amplitude, high), (below, phase, above) = (
+        np.percentile(values, _LEVELS, axis=0) for values in (np.abs(gain), turned)
+    )
+    spreads = np.array([amplitude - low, high - amplitude]), np.array([phase - below, above - phase])
+    return GainTrack(hours, amplitude, spreads[0], phase + np.degrees(middle), spreads[1])
+
+
+def feed_names(part: Partition) -> tuple[str, str]:
+    """Names of the feeds of a partition: R and L, X and Y, or numbers where it has Stokes parameters."""
+    letters = "".join(part.corr_type)
+    return next((pair for pair in (("R", "L"), ("X", "Y")) if set(pair) & set(letters)), ("1", "2"))
+
+
+def draw_gains(tracks: dict[str, dict[str, GainTrack]]) -> Figure:
+    """A panel of amplitudes and one of phases for each antenna, of all its feeds.
 
     Parameters
     ----------
-    names : sequence of str
-        Of the antennas.
+    tracks : dict of str to (dict of str to GainTrack)
+        By name of the antenna, and of the feed.
     """
-    n_column = 2 if len(names) > 4 else 1
-    n_row = math.ceil(len(names) / n_column)
-    with new_figure((WIDTH, 0.6 + 0.95 * n_row)) as figure:
+    feeds = list(dict.fromkeys(feed for track in tracks.values() for feed in track))
+    with _panels(list(tracks)) as (figure, panels):
+        for axes, of_feeds in zip(panels, tracks.values(), strict=True):
+            about: float | None = None
+            for feed, track in of_feeds.items():
+                phase = continuous(track.phase, about)
+                about = float(phase.mean()) if phase.size and about is None else about
+                shade = colour(feeds.index(feed))
+                drawn = ((track.amplitude, track.amplitude_err), (phase, track.phase_err))
+                for ax, (values, error) in zip(axes, drawn, strict=True):
+                    ax.errorbar(
+                        track.hours, values, error, fmt=".", ms=2.5, lw=0, elinewidth=0.6, color=shade
+                    )
+        for axes in panels:
+            for ax, least in zip(axes, _LEAST_SPAN, strict=True):
+                _scale(ax, least)
+        marks = [
+            figure.axes[0].plot([], [], ".", color=colour(k), label=feed)[0] for k, feed in enumerate(feeds)
+        ]
+        if len(marks) > 1:
+            figure.legend(
+                marks, [f"feed {feed}" for feed in feeds], loc="outside upper right", ncols=len(feeds)
+            )
+    return figure
+
+
+def continuous(phase: Array, about: float | None = None) -> Array:
+    """Phases (deg) without turns of 360 degrees from one to the next.
+
+    Parameters
+    ----------
+    phase : float64 (n,), deg
+        In the order of time.
+    about : float, optional
+        The mean is within 180 degrees of it; by default of 0.
+    """
+    if not phase.size:
+        return phase
+    whole = np.unwrap(phase, period=360.0)
+    return np.asarray(whole - 360.0 * np.round((whole.mean() - (about or 0.0)) / 360.0))
+
+
+@contextmanager
+def _panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axes]]]]:
+    """A figure with the two panels of each antenna, one column of a journal wide, or two."""
+    n_column = 1 if len(names) <= MOST_IN_COLUMN else 2
+    n_row = max(1, math.ceil(len(names) / n_column))
+    with new_figure((COLUMN if n_column == 1 else WIDTH, 0.7 + _ROW * n_row)) as figure:
         grid = figure.subplots(n_row, 2 * n_column, sharex=True, squeeze=False)
-        for ax in grid.reshape(-1)[2 * len(names) :]:
-            ax.set_visible(False)
-        panels: list[tuple[Axes, Axes]] = []
-        for k, name in enumerate(names):
-            amplitude, phase = grid[k // n_column, 2 * (k % n_column) : 2 * (k % n_column) + 2]
-            amplitude.set_title(name, loc="left", fontsize="small")
-            phase.set_ylim(-200, 200)
-            phase.set_yticks([-180, 0, 180])
-            panels.append((amplitude, phase))
+        figure.set_layout_engine("constrained", hspace=0.0, h_pad=0.01)
+        places = [(k % n_row, 2 * (k // n_row)) for k in range(len(names))]
+        panels = [(grid[row, column], grid[row, column + 1]) for row, column in places]
+        for ax in grid.ravel():
+            ax.set_visible(any(ax is used for pair in panels for used in pair))
         yield figure, panels
-        for k in range(max(0, len(names) - n_column), len(names)):  # the last ones of each column
-            for ax in panels[k]:
-                ax.set_xlabel("hours")
-                ax.tick_params(labelbottom=True)
-        grid[0, 0].set_ylabel("amplitude")
-        grid[0, 1].set_ylabel("phase [deg]")
+        figure.supxlabel("time [h]", fontsize=8)
+        for k, (name, axes) in enumerate(zip(names, panels, strict=True)):
+            axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
+            is_last = k == len(names) - 1 or places[k][0] == n_row - 1
+            for ax, title in zip(axes, ("amplitude", "phase [deg]"), strict=True):
+                ax.tick_params(labelbottom=is_last)
+                if places[k][0] == 0:
+                    ax.set_title(title)
 
 
-def _draw(amplitude: Axes, phase: Axes, hours: Array, gain: NDArray[np.complex128], shade: str) -> None:
-    """Medians and ranges of one feed: gain (n_draw, n_time)."""
-    middle = np.angle(np.mean(gain / np.abs(gain), axis=0))
-    turned = np.degrees(np.angle(gain * np.exp(-1j * middle)))
-    for ax, values, offset in ((amplitude, np.abs(gain), 0.0), (phase, turned, np.degrees(middle))):
-        low, median, high = np.percentile(values, _LEVELS, axis=0)
-        ax.errorbar(hours, median + offset, [median - low, high - median], fmt=".", ms=3, lw=0.8, color=shade)
+def _scale(ax: Axes, least: float) -> None:
+    """Few ticks in full, and an axis that is not narrower than `least`; ticks keep clear of the frame."""
+    low, high = ax.get_ylim()
+    if high - low < least:
+        low, high = 0.5 * (low + high - least), 0.5 * (low + high + least)
+        ax.set_ylim(low, high)
+    plain = ScalarFormatter(useOffset=False)
+    plain.set_scientific(False)
+    ax.yaxis.set_major_formatter(plain)
+    ax.yaxis.set_major_locator(MaxNLocator(2, prune="both"))

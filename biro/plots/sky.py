@@ -15,7 +15,7 @@ from biro.errors import InputError
 from biro.formatting import ANGLES, unit_for
 from biro.images.pictures import Window, draw_backdrop
 from biro.posterior.posterior import Posterior
-from biro.style import colour, drawing_on, figure_of, plain_ticks
+from biro.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
 
 if TYPE_CHECKING:
     from biro.images.dirty_image import DirtyImage
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _DEGREE = 180.0 / np.pi
 MOST_IN_LEGEND = 12
 """Sources that a legend names."""
+_LINE = 0.15
+"""Height of a line of the legend, inches."""
 _BEAMS = 4.0
 """Beams on either side of the middle that a view with an image shows at least."""
 _FLUXES = ((1.0, "Jy"), (1e3, "mJy"), (1e6, "µJy"))
@@ -79,8 +81,9 @@ def sky(
     scale, unit = _angle_unit(extent)
     lm = np.asarray(sources.lm) * scale
     mark = "?" * posterior.summary().noise_is_cut_off
-    with drawing_on(ax, (6.4, 4.2), "compressed") as drawn:
-        shown = [i for i, name in enumerate(likelihood.model.source_names) if _is_shown(name)]
+    shown = [i for i, name in enumerate(likelihood.model.source_names) if _is_shown(name)]
+    n_line = min(len(shown), MOST_IN_LEGEND + 1) + len(likelihood.image_outlines[i_partition])
+    with drawing_on(ax, (COLUMN, COLUMN + _LINE * n_line)) as drawn:
         for i, text in zip(shown, _source_texts(likelihood, sources, shown, mark), strict=True):
             shade = colour(i)
             gaussian = i - sources.n_point
@@ -101,9 +104,9 @@ def sky(
 
 
 def _legend(ax: Axes, *, is_own: bool) -> None:
-    """The legend: beside the axes, where the figure is ours to lay out."""
+    """The legend: below the axes, where the figure is ours to lay out."""
     if is_own:
-        figure_of(ax).legend(loc="outside right upper")
+        figure_of(ax).legend(loc="outside lower center")
     else:
         ax.legend()
 

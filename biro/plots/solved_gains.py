@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from biro.plots.gains import MOST_ANTENNAS, antenna_panels
-from biro.style import colour
+from biro.plots.gains import GainTrack, draw_gains, feed_names
 
 if TYPE_CHECKING:
     from biro.calibration.solved_gains import SolvedGains
 
 
 def solved_gains(solved: SolvedGains, i_window: int = 0, *, block: int = 0) -> Figure:
-    """Amplitudes and phases of the gains of each antenna against time, with the errors that noise leaves.
+    """Draw amplitudes and phases of the gains of all antennas against time, with errors of noise.
 
-    Of the antennas with the largest signal-to-noise ratios, and of each feed. Flagged ones are left out.
+    Each feed has a colour. Flagged gains are left out, and antennas that have no others.
 
     Parameters
     ----------
@@ -27,19 +26,19 @@ def solved_gains(solved: SolvedGains, i_window: int = 0, *, block: int = 0) -> F
     """
     window = solved.windows[i_window]
     usable = window.usable[:, block]
-    strength = np.where(usable, window.snr[:, block], 0.0).sum(axis=(0, 2))
-    order = np.argsort(-strength, kind="stable")[:MOST_ANTENNAS]
-    shown = np.sort(order[strength[order] > 0.0]) if strength.any() else order[:1]
-    middle = solved.segments.middle
-    hours = (middle - middle[0]) / 3600.0
-    with antenna_panels([solved.observation.antenna_names[i] for i in shown]) as (figure, panels):
-        for (amplitude, phase), antenna in zip(panels, shown, strict=True):
-            for k, feed in enumerate(window.feeds):
-                there = usable[:, antenna, feed]
-                gain = window.gain[there, block, antenna, feed]
-                spread = np.abs(gain) * window.log_amplitude_error[there, block, antenna, feed]
-                turn = np.degrees(window.phase_error[there, block, antenna, feed])
-                drawn = ((amplitude, np.abs(gain), spread), (phase, np.degrees(np.angle(gain)), turn))
-                for ax, values, error in drawn:
-                    ax.errorbar(hours[there], values, error, fmt=".", ms=3, lw=0.8, color=colour(k))
-    return figure
+    hours = (solved.segments.middle - solved.segments.middle[0]) / 3600.0
+    names = feed_names(solved.observation.partitions[0])
+    tracks: dict[str, dict[str, GainTrack]] = {}
+    for antenna, name in enumerate(solved.observation.antenna_names):
+        of_feeds = {}
+        for feed in window.feeds:
+            there = usable[:, antenna, feed]
+            gain = window.gain[there, block, antenna, feed]
+            spread = np.abs(gain) * window.log_amplitude_error[there, block, antenna, feed]
+            turn = np.degrees(window.phase_error[there, block, antenna, feed])
+            phase = np.degrees(np.angle(gain))
+            if there.any():
+                of_feeds[names[feed]] = GainTrack(hours[there], np.abs(gain), spread, phase, turn)
+        if of_feeds:
+            tracks[name] = of_feeds
+    return draw_gains(tracks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
@@ -11,13 +11,13 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.images.fit_images import before_and_after, draw_fit_images, fit_images, fitted_offsets
+from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
 from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
 from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
-from biro.plots.labels import chosen_columns, mark_sources
+from biro.plots.labels import chosen_columns
 from biro.plots.sky import sky
 from biro.posterior.posterior import Posterior
 
@@ -57,17 +57,44 @@ def standard_pictures(
     InputError
         An unknown name, or more than 24.
     """
-    best = posterior.best_fit
+    return dict(each_picture(posterior, likelihood, names, truth=truth))
+
+
+def each_picture(
+    posterior: Posterior,
+    likelihood: Likelihood,
+    names: Sequence[str] | None = None,
+    *,
+    truth: Mapping[str, float] | None = None,
+) -> Iterator[tuple[str, Figure]]:
+    """The captions and figures of `standard_pictures`, each when it is asked for."""
+    yield from of_posterior(posterior, names, truth=truth)
+    yield from of_data(posterior, likelihood)
+
+
+def of_posterior(
+    posterior: Posterior, names: Sequence[str] | None = None, *, truth: Mapping[str, float] | None = None
+) -> Iterator[tuple[str, Figure]]:
+    """Corner and traces with their captions, which need no data."""
     columns = [column.name for column in chosen_columns(posterior, names)]
     shown = columns if names is not None else columns[:MAX_CORNER]
-    about_posterior = {_caption_of_corner(posterior, shown): corner(posterior, shown, truth=truth)}
+    yield _caption_of_corner(posterior, shown), corner(posterior, shown, truth=truth)
     if posterior.provenance.sampler != "none":  # whose draws are no run
         traced = shown if names is not None else shown[:_WITH_TRACES]
-        about_posterior[f"Traces{_left_out(posterior, traced)}"] = traces(posterior, traced)
+        yield f"Traces{_left_out(posterior, traced)}", traces(posterior, traced)
+
+
+def of_data(posterior: Posterior, likelihood: Likelihood) -> Iterator[tuple[str, Figure]]:
+    """Pictures of data and residuals with their captions, those alone that have something to show."""
+    best = posterior.best_fit
     fitted = cast("Likelihood", _AtBestFit(likelihood, best))
-    pictures: dict[str, Figure] = {}
+    images = fit_images(fitted, best)
+    some = images[:MAX_FIELDS]
+    more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
+    caption = f"Images of data, best fit and residual, sources marked (+): {before_and_after(some)}{more}"
+    yield caption, draw_fit_images(some, likelihood, best)
     worst = f"; at most {MOST_PANELS}, those that it fits worst"
-    of_data: list[tuple[str, Callable[[], Figure]]] = [
+    against_time: list[tuple[str, Callable[[], Figure]]] = [
         ("Amplitude and phase against uv distance, with the best fit", lambda: uv(fitted, best)),
         (f"Baselines against time, with the best fit (line){worst}", lambda: baselines(fitted, best)),
         (
@@ -77,32 +104,21 @@ def standard_pictures(
     ]
     if likelihood.gains != "sample" or likelihood.model.has_fitted_gains:
         caption = f"Log-closure-amplitudes against time, with the best fit (line){worst}"
-        of_data.append((caption, lambda: closure_amplitudes(fitted, best)))
-    for caption, draw in of_data:
+        against_time.append((caption, lambda: closure_amplitudes(fitted, best)))
+    for caption, draw in against_time:
         with suppress(InputError):  # there is no Stokes I, or no triangle
-            pictures[caption] = draw()
+            yield caption, draw()
     if likelihood.model.has_fitted_gains:
         label = likelihood.observation.labels[0]
         of = f" of {label}" if len(likelihood.observation.labels) > 1 else ""
-        pictures[f"Gains of the antennas against time{of}: medians and 68 % ranges"] = gains(
-            posterior, likelihood
-        )
-    pictures["Residuals of the best fit"] = residuals(fitted, best)
-    pictures["Antennas and how the residuals on their baselines scatter, of each correlation"] = (
-        antenna_residuals(fitted, best)
-    )
-    images = fit_images(fitted, best)
-    some = images[:MAX_FIELDS]
-    more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
-    caption = f"Images of data, best fit and residual, sources marked (+): {before_and_after(some)}{more}"
-    pictures[caption] = draw_fit_images(some, likelihood, best)
-    if likelihood.model.source_names:
-        offsets = fitted_offsets(likelihood, best, len(some))
-        mark_sources(pictures[caption], offsets, likelihood.model.source_names)
+        caption = f"Gains of all antennas against time{of}: medians and 68 % ranges, each on its own scale"
+        yield caption, gains(posterior, likelihood)
+    yield "Residuals of the best fit", residuals(fitted, best)
+    caption = "Antennas: rms of the residuals on the baselines of each antenna, in units of the fitted noise"
+    yield caption, antenna_residuals(fitted, best)
     if likelihood.model.source_names:
         caption = "Sky: sources, and the image of the data below them in grey with contours"
-        pictures[caption] = sky(likelihood, posterior, image=some[0][0])
-    return pictures | about_posterior
+        yield caption, sky(likelihood, posterior, image=some[0][0])
 
 
 class _AtBestFit:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 from typing import Any
 
@@ -62,12 +63,15 @@ class Curves:
     ----------
     antennas : tuple of int
     curves : tuple of Curve
+    fields : tuple of str
+        Of each curve.
     reduced_chi2 : float
         Of the samples of a baseline, over 2 N; of the closures of a triangle or quadrangle, over N.
     """
 
     antennas: tuple[int, ...]
     curves: tuple[Curve, ...]
+    fields: tuple[str, ...]
     reduced_chi2: float
 
 
@@ -104,8 +108,8 @@ def baseline_curves(
     for a, b in pairs:
         key = (min(a, b), max(a, b))
         if key in reduced:
-            curves = tuple(_baseline(members, (a, b)) for members in _by_field(groups).values())
-            found.append(Curves((a, b), tuple(curve for curve in curves if len(curve.time)), reduced[key]))
+            curves = {field: _baseline(members, (a, b)) for field, members in _by_field(groups).items()}
+            found.append(_curves((a, b), curves, partial(_known, reduced[key])))
     return found
 
 
@@ -163,18 +167,34 @@ def _closure_curves(
     all_: bool,
 ) -> list[Curves]:
     """Curves of these antennas, all of them or those that the model fits worst."""
-    fields = list(_by_field(groups).values())
-    tables = [([_Table(group) for group in members], _interval(members)) for members in fields]
+    tables = {
+        field: ([_Table(group) for group in members], _interval(members))
+        for field, members in _by_field(groups).items()
+    }
     found = []
     for antennas in candidates:
-        curves = [curve_of(members, antennas, interval) for members, interval in tables]
-        kept = tuple(curve for curve in curves if len(curve.time))
-        if kept:
-            found.append(Curves(tuple(antennas), kept, chi2_of(kept)))
+        curves = {
+            field: curve_of(members, antennas, interval) for field, (members, interval) in tables.items()
+        }
+        if any(len(curve.time) for curve in curves.values()):
+            found.append(_curves(tuple(antennas), curves, chi2_of))
     if not all_:
         found = sorted(found, key=lambda one: -one.reduced_chi2)[:most]
         found.sort(key=lambda one: one.antennas)
     return found
+
+
+def _curves(
+    antennas: tuple[int, ...], by_field: dict[str, Curve], chi2_of: Callable[[Sequence[Curve]], float]
+) -> Curves:
+    """The curves that have points."""
+    kept = {field: curve for field, curve in by_field.items() if len(curve.time)}
+    curves = tuple(kept.values())
+    return Curves(antennas, curves, tuple(kept), chi2_of(curves))
+
+
+def _known(value: float, _: Sequence[Curve]) -> float:
+    return value
 
 
 def _phase_chi2(curves: Sequence[Curve]) -> float:

@@ -24,7 +24,7 @@ from biro.files import memory
 from biro.models.files.toml import from_toml
 from biro.observation import noise
 from biro.observation.selection import Selection
-from biro.plots import report
+from biro.plots import report, standard
 from biro.ranks.held import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
 from rime_kernels.arrays.mapped import in_folder, mapped
@@ -250,9 +250,7 @@ def test_commands_keep_data_in_files(
     assert shown.exit_code == 0, shown.output
     assert f"in files of {of_one(folder)}" in " ".join(shown.output.split())
     drawn = []
-    monkeypatch.setattr(
-        report, "standard_pictures", lambda _, likelihood, *__: drawn.append(likelihood) or {}
-    )
+    monkeypatch.setattr(standard, "each_picture", lambda _, likelihood: drawn.append(likelihood) or [])
     monkeypatch.setattr(report, "write_report", lambda *_, **__: "page")
     shown = CliRunner().invoke(app, ["plot", str(tmp_path / "run"), "--cache", str(folder)])
     assert shown.exit_code == 0, shown.output

@@ -24,7 +24,7 @@ from biro.errors import InputError
 from biro.measurement_set import read_ms
 from biro.models import SkyModel, write_sky
 from biro.models.quantities.units import convert
-from biro.plots import report
+from biro.plots import standard
 from biro.plots.so_far import posterior_so_far
 from biro.posterior.posterior import Posterior
 from biro.sky_files import read_sky
@@ -369,7 +369,7 @@ def test_plot_draws_again(run):
 @pytest.fixture
 def one_picture(monkeypatch) -> None:
     """In the place of those of a run, which take seconds to draw."""
-    monkeypatch.setattr(report, "standard_pictures", lambda *_: {"Posterior of the run": Figure()})
+    monkeypatch.setattr(standard, "each_picture", lambda *_: [("Posterior of the run", Figure())])
 
 
 @pytest.mark.usefixtures("one_picture")

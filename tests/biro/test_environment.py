@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from biro.cli.app import _problem_of_words, app
 from biro.files import atomic
 from biro.measurement_set import read_ms
-from biro.plots import report
+from biro.plots import standard
 from biro.posterior.posterior import Posterior
 from biro.run.directory import RunDirectory
 from biro.run.environment import problem_of_variables
@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of those of a run, which take seconds to draw."""
-    monkeypatch.setattr(report, "standard_pictures", lambda *_: {"Sky": Figure()})
+    monkeypatch.setattr(standard, "each_picture", lambda *_: [("Sky", Figure())])
 
 
 def fit(obs: Path, model: Path, run: Path, *more: str) -> tuple[int, list[str]]:

@@ -181,7 +181,12 @@ def test_no_line_crosses_a_gap_in_time_nor_joins_windows_in_uv():
         plots.closure_amplitudes(likelihood, np.zeros(0)),
         plots.baseline(likelihood, np.zeros(0), ("A", "C")),
     ):
-        lines = [line for ax in figure.axes for line in ax.lines if line.get_linestyle() == "-"]
+        lines = [
+            line
+            for ax in figure.axes
+            for line in ax.lines
+            if line.get_linestyle() == "-" and len(line.get_xdata()) > 2  # not the line at zero
+        ]
         drawn = [np.asarray(line.get_xdata(), float) for line in lines if len(line.get_xdata()) > 1]
         assert drawn
         for x in drawn:
@@ -337,13 +342,10 @@ def test_the_corner_has_the_parameters_that_are_asked_for():
         plots.corner(many(), ["knot"])
 
 
-def test_a_spectral_index_is_called_alpha():
+def test_parameters_have_the_names_of_the_table():
     index = Column("jet.spectral_index", "", r"$a_\mathrm{jet}$")
-    assert parameter_text(index) == r"$\alpha_\mathrm{jet}$"
-    assert (
-        parameter_text(Column("jet.ra", "deg", r"$\alpha_\mathrm{jet}$"))
-        == "$\\mathrm{RA}_\\mathrm{jet}$\n[deg]"
-    )
+    assert parameter_text(index) == "jet.spectral_index"
+    assert parameter_text(Column("jet.ra", "deg", r"$\alpha_\mathrm{jet}$")) == "jet.ra\n[deg]"
 
 
 def test_errors_that_cannot_be_trusted_have_question_marks_as_in_the_table():
@@ -382,7 +384,7 @@ def test_the_style_is_biro_s_whatever_a_matplotlibrc_says(monkeypatch):
     figure.draw_without_rendering()
     tick = figure.axes[0].xaxis.get_major_ticks()[0]
     assert tick.get_tickdir() == "in"
-    assert figure.axes[0].xaxis.label.get_size() == 9.0
+    assert figure.axes[0].xaxis.label.get_size() == 8.0
     matplotlib.style.use("biro.plots.biro")
     assert matplotlib.rcParams["xtick.direction"] == "in"
     matplotlib.rcdefaults()

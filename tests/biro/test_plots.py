@@ -1,6 +1,7 @@
 """Pictures show what they say: known positions, angles, amplitudes and residuals."""
 
 import html
+import re
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
@@ -206,7 +207,7 @@ def test_the_report_is_one_page_with_everything_escaped(tmp_path):
     assert html.escape("<summary> & more") in text
     assert "# &lt;model&gt;" in text
     assert "A &lt;title&gt;" in text
-    assert "http" not in text.replace("data:image", "")
+    assert "http" not in re.sub(r"data:image[^\"]*", "", text)
 
 
 def test_images_of_data_model_and_residual_with_peak_and_rms():
@@ -235,7 +236,7 @@ def test_each_field_has_a_row_of_images():
     assert before_and_after(rows).split("; ")[2].startswith("other: peak 3.999 before")
 
 
-def test_titles_stand_beside_colour_bars_and_wide_fields_are_shown_twice():
+def test_titles_stand_beside_colour_bars_and_of_wide_fields_the_source_is_shown():
     made = biro.image(observe(n_row=2000, w=0.1), n_pixel=640, cell="15 arcsec")
     dirty = np.random.default_rng(1).normal(scale=0.01, size=made.dirty.shape)
     dirty[0, 300, 200] = 1.0
@@ -243,16 +244,16 @@ def test_titles_stand_beside_colour_bars_and_wide_fields_are_shown_twice():
     figure = image_rows([[made, replace(made, what="residual")]])
     figure.draw_without_rendering()
     panels = [ax for ax in figure.axes if ax.images]
-    assert len(panels) == 4
+    assert len(panels) == 2
     assert "data, Stokes I, a field" in panels[0].get_title()
     bars = [bar for ax in panels for bar in ax.child_axes]
     for ax in panels:
         title = ax.title.get_window_extent()
         assert not any(title.overlaps(bar.get_tightbbox()) for bar in bars)
         assert not any(title.overlaps(other.title.get_window_extent()) for other in panels if other is not ax)
-    # Ten beams on either side of pixel (200, 300), 120 pixels east and 20 south of the middle.
+    # Six beams on either side of pixel (200, 300), 120 pixels east and 20 south of the middle.
     arcmin = 180 / np.pi * 60
-    half = 10 * made.beam.major * arcmin
-    assert panels[2].get_xlim() == pytest.approx((120 * 0.25 + half, 120 * 0.25 - half))
-    assert panels[2].get_ylim() == pytest.approx((-20 * 0.25 - half, -20 * 0.25 + half))
+    half = 6 * made.beam.major * arcmin
+    assert panels[0].get_xlim() == pytest.approx((120 * 0.25 + half, 120 * 0.25 - half))
+    assert panels[0].get_ylim() == pytest.approx((-20 * 0.25 - half, -20 * 0.25 + half))
     assert "Stokes I" in made.plot().axes[0].get_title()

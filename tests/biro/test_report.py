@@ -8,11 +8,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from biro.misfit.partition_fit import MISFIT, PartitionFit
 from biro.plots import report
-from biro.plots.labels import mark_sources
 from biro.posterior.table import PosteriorTable, Row
 from biro.posterior.verdict import verdict_of
 
@@ -121,21 +119,3 @@ def test_tables_and_wide_pictures_scroll_on_a_narrow_page(page) -> None:
     assert re.search(r"\bpre \{[^}]*overflow-x: auto", style)
     assert re.search(r"\bfigure \{[^}]*overflow-x: auto", style)
     assert 'name="viewport"' in page
-
-
-def test_sources_are_marked_where_they_lie() -> None:
-    """Two fields, the first of them with an enlarged view that holds one of its two sources."""
-    figure = Figure()
-    axes = figure.subplots(3, 3)
-    for row, (title, half) in zip(axes, (("data", 60), ("data, enlarged", 10), ("data", 60)), strict=True):
-        for ax in row:
-            ax.imshow(np.zeros((4, 4)), extent=(half, -half, -half, half))
-            ax.set_xlabel("east offset [arcsec]")
-            ax.set_title(title)
-    offsets = [np.array([[0.0, 5.0], [30.0, -20.0]]) * ARCSEC, np.array([[-7.0, 1.0]]) * ARCSEC]
-    mark_sources(figure, offsets, ["core", "jet"])
-    places = [[(*line.get_xdata(), *line.get_ydata()) for line in ax.lines] for ax in axes[:, 2]]
-    assert [len(each) for each in places] == [2, 1, 1]
-    assert np.allclose(np.concatenate(places), [(0, 5), (30, -20), (0, 5), (-7, 1)])
-    assert [text.get_text() for text in axes[0, 0].texts] == ["core", "jet"]
-    assert axes[0, 0].get_xlim() == (60, -60)

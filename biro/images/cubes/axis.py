@@ -119,7 +119,12 @@ class SpectralAxis:
 
     def __str__(self) -> str:
         ends = range_text(float(self.freq[0]), float(self.freq[-1]), FREQUENCIES, 8)
-        return f"{ends} {self.frame} in steps of {frequency_text(self.width)}"
+        text = f"{ends} {self.frame} in steps of {frequency_text(self.width)}"
+        if self.kind == "frequency" or self.velocity is None or self.rest_freq is None:
+            return text
+        first, last = 1e-3 * self.velocity[0], 1e-3 * self.velocity[-1]
+        step = 1e-3 * SPEED_OF_LIGHT * self.width / self.rest_freq
+        return f"{first:.7g} to {last:.7g} km/s (radio, {self.frame}) in steps of {step:.4g} km/s; {text}"
 
     def to_dict(self) -> dict[str, object]:
         """For JSON: frequencies in Hz, velocities in m/s."""

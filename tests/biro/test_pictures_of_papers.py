@@ -1,0 +1,144 @@
+"""Pictures for a paper: all antennas, continuous phases, limits of priors, labels apart, text of PDFs."""
+
+import re
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_pictures import ARCSEC, many
+from test_plots import posterior
+
+from biro import plots
+from biro.images.cubes.axis import SpectralAxis
+from biro.images.pictures import Panel, draw_panel, window_about
+from biro.images.psf import RestoringBeam
+from biro.models.quantities.parameter import Column
+from biro.plots.gains import GainTrack, continuous, draw_gains
+from biro.plots.report import pdf
+from biro.plots.standard import of_posterior
+from biro.style import COLUMN, WIDTH
+
+
+def tracks(n_antenna, n_feed=2):
+    """Gains whose phases drift through three turns, wrapped to 180 degrees, and an amplitude per antenna."""
+    hours = np.linspace(0.0, 5.0, 60)
+    error = np.full((2, 60), 0.01)
+    found = {}
+    for k in range(n_antenna):
+        phase = (40.0 * k + 1080.0 * hours / 5.0 + 180.0) % 360.0 - 180.0
+        track = GainTrack(hours, np.full(60, 1.0 + k), error, phase, error)
+        found[f"A{k}"] = dict.fromkeys(("R", "L")[:n_feed], track)
+    return found
+
+
+@pytest.mark.parametrize(("n_antenna", "width"), [(5, COLUMN), (27, WIDTH)])
+def test_gains_of_all_antennas_are_drawn_with_continuous_phases(n_antenna, width):
+    figure = draw_gains(tracks(n_antenna))
+    assert figure.get_size_inches()[0] == width
+    shown = [ax for ax in figure.axes if ax.get_visible()]
+    assert len(shown) == 2 * n_antenna
+    names = {ax.get_ylabel() for ax in shown} - {""}
+    assert names == {f"A{k}" for k in range(n_antenna)}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["feed R", "feed L"]
+    for name in names:
+        amplitude = next(ax for ax in shown if ax.get_ylabel() == name)
+        phase = shown[shown.index(amplitude) + 1]
+        for bars in phase.containers:
+            drawn = bars.lines[0].get_ydata()
+            # The drift is 18.3 degrees a point: a turn that is left would be a step of 340.
+            assert np.abs(np.diff(drawn)).max() == pytest.approx(1080.0 / 59.0, rel=1e-6)
+        low, high = phase.get_ylim()
+        assert 1080.0 < high - low < 1300.0, "the scale is that of the antenna, with a margin"
+        low, high = amplitude.get_ylim()
+        assert low < 1.0 + int(name[1:]) < high
+        assert high - low < 0.1
+
+
+def test_phases_are_continuous_about_a_mean():
+    assert continuous(np.array([170.0, -170.0, -150.0])) == pytest.approx([-190.0, -170.0, -150.0])
+    assert continuous(np.array([170.0, -170.0]), about=360.0) == pytest.approx([170.0, 190.0])
+    assert continuous(np.zeros(0)).size == 0
+
+
+def labels_that_overlap(figure):
+    """Pairs of tick labels of one axis, or of axes side by side, whose boxes overlap."""
+    figure.draw_without_rendering()
+    boxes = [
+        (text.get_text(), text.get_window_extent())
+        for ax in figure.axes
+        for axis, sides in ((ax.yaxis, True), (ax.xaxis, False))
+        for text in axis.get_ticklabels()
+        if text.get_text() and text.get_visible() and (sides or text.get_rotation() == 0.0)
+    ]
+    boxes += [(ax.get_title(), ax.title.get_window_extent()) for ax in figure.axes if ax.get_title()]
+    return [(a, b) for i, (a, one) in enumerate(boxes) for b, other in boxes[i + 1 :] if one.overlaps(other)]
+
+
+@pytest.mark.parametrize("n", [3, 8, 14])
+def test_ticks_and_titles_of_a_corner_do_not_collide(n):
+    """Also of values far from zero, whose ticks are long."""
+    base = many(6)
+    offsets = 10.0 ** np.arange(-3.0, 11.0)
+    scaled = replace(base, samples=offsets + base.samples * 1e-3 * np.sqrt(offsets))
+    figure = plots.corner(scaled, base.names[:n])
+    assert not labels_that_overlap(figure)
+    titles = [ax.get_title().replace("\n[", "[").split("\n")[0] for ax in figure.axes if ax.get_title()]
+    assert titles == list(base.names[:n])
+
+
+def test_a_corner_ends_where_the_prior_does_and_contours_reach_its_end():
+    """A half normal distribution, whose density is highest at the end of its prior."""
+    base = posterior()
+    half = np.abs(base.samples) + 1.0
+    columns = tuple(Column(name, "Jy", low=1.0, high=50.0) for name in ("a.I", "b.I"))
+    figure = plots.corner(replace(base, columns=columns, samples=half))
+    for ax in figure.axes:
+        assert ax.get_xlim()[0] == 1.0
+    pair = figure.axes[1]
+    lowest = min(
+        path.vertices[:, 0].min() for kind in pair.collections for path in kind.get_paths() if len(path)
+    )
+    # Contours are drawn between the middles of bins, of which the first is half a bin from the end.
+    assert 1.0 <= lowest < 1.0 + 0.05 * np.ptp(pair.get_xlim())
+
+
+def test_the_window_is_that_of_the_source_and_of_all_others_above_sidelobes():
+    plane = np.random.default_rng(0).normal(size=(512, 512))
+    plane[300, 200] = 100.0
+    panel = Panel(plane, ARCSEC, RestoringBeam(4 * ARCSEC, 3 * ARCSEC, 0.0), 1.0, "one", sidelobe=0.3)
+    window = window_about([panel], np.zeros((0, 2)))
+    # Pixel (200, 300) of 512 is 56 east and 44 north; six beams of 4 arcsec on either side.
+    assert np.divide(window, ARCSEC) == pytest.approx([56.0, 44.0, 24.0])
+    plane[100, 200] = 35.0  # above the sidelobes of the peak: 44 north to 156 south
+    wider = window_about([panel], np.zeros((0, 2)))
+    assert np.divide(wider, ARCSEC) == pytest.approx([56.0, -56.0, 124.0])
+    plane[100, 500] = 35.0
+    assert window_about([panel], np.zeros((0, 2))) is None
+    assert draw_panel(panel).get_size_inches()[0] == COLUMN
+
+
+def test_text_of_a_pdf_is_text():
+    """TrueType fonts (type 42), no outlines of letters: editors of journals ask for it."""
+    data = pdf(plots.corner(posterior(), ["x"]))
+    texts = [data]
+    for stream in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", data, re.S):
+        try:
+            texts.append(zlib.decompress(stream))
+        except zlib.error:
+            continue
+    whole = b"".join(texts)
+    assert b"/FontFile2" in whole
+    assert b"/Type3" not in whole
+
+
+def test_pictures_of_a_posterior_are_those_that_are_asked_for():
+    captions = [caption.split()[0] for caption, _ in of_posterior(many(), ["jet"])]
+    assert captions == ["Posterior:", "Traces;"]
+
+
+def test_a_cube_of_velocities_says_kilometres_a_second():
+    """Of the line of hydrogen: 1420.40575 MHz less 1 MHz is 211.061 km/s."""
+    axis = SpectralAxis(1419.40575e6, 0.5e6, 3, 1, "LSRK", 1420.40575e6, "velocity")
+    assert "211.061 to 0 km/s" in str(axis).replace("211.0612", "211.061").replace("211.0611", "211.061")
+    assert "km/s" not in str(replace(axis, kind="frequency"))
