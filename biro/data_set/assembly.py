@@ -15,7 +15,7 @@ from biro.data_set.intervals import exposure_of, interval_of, of_all_baselines, 
 from biro.data_set.metadata import Field
 from biro.data_set.options import DataOptions, SetOptions
 from biro.data_set.orientation import sign_notes
-from biro.data_set.repeated import repeated
+from biro.data_set.repeated import crossed_hands, repeated
 from biro.errors import DataError, InputError
 from biro.feeds.feeds import Feeds
 from biro.feeds.pointing import DishPointing
@@ -427,7 +427,10 @@ class Assembly:
             usable = np.isfinite(read.vis) & np.isfinite(read.weight) & (read.weight > 0)
             for _, mask in excluded:
                 usable &= ~mask
-            yield "repeated row", repeated(part.rows, copies, read.vis, usable)
+            names = self.index.corr_type(part.data_desc_id)
+            crossed = crossed_hands([names[i] for i in part.corr])
+            turned = self.index.turned[part.rows]
+            yield "repeated row", repeated(part.rows, copies, read.vis, usable, turned, crossed)
         zero = read.vis == 0
         if zero.any() and not self.data.is_blank:
             yield "exactly zero", zero

@@ -193,16 +193,19 @@ class RowIndex:
     def first_copy(self) -> NDArray[np.int64] | None:
         """The first row with the antennas, time, UVW, field and data description of each row.
 
-        Each row's own number where there is none before it; None where that holds for all rows.
+        A row of antennas (q, p) and -UVW has those of (p, q) and UVW. Each row's own number where there is
+        none before it; None where that holds for all rows.
         """
         columns, number = self.columns, self.slots.number.astype(np.int64)
-        key = number * len(self.antenna_names) + columns.antenna1
-        key = key * len(self.antenna_names) + columns.antenna2
+        turned = self.turned[:, None]
+        pair = np.sort(np.column_stack([columns.antenna1, columns.antenna2]).astype(np.int64), axis=1)
+        key = (number * len(self.antenna_names) + pair[:, 0]) * len(self.antenna_names) + pair[:, 1]
         order = np.argsort(key, kind="stable")
         alike = np.diff(key[order]) == 0
         if not alike.any():
             return None
-        of_rows = columns.field_id, columns.data_desc_id, columns.time, columns.uvw
+        uvw = np.where(turned, -columns.uvw, columns.uvw) + 0.0  # no -0, which would differ from 0
+        of_rows = columns.field_id, columns.data_desc_id, columns.time, uvw
         several = np.zeros(self.n_row, bool)
         several[order[1:][alike]] = several[order[:-1][alike]] = True
         rows, first = np.flatnonzero(several), np.arange(self.n_row)
@@ -210,6 +213,11 @@ class RowIndex:
         _, begin, group = np.unique(values, axis=0, return_index=True, return_inverse=True)
         first[rows] = rows[begin][group.reshape(-1)]
         return first if (first != np.arange(self.n_row)).any() else None
+
+    @cached_property
+    def turned(self) -> NDArray[np.bool_]:
+        """Rows whose first antenna is the later one of ANTENNA."""
+        return np.asarray(self.columns.antenna1 > self.columns.antenna2)
 
     @cached_property
     def without_uvw(self) -> NDArray[np.bool_]:

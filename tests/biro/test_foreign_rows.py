@@ -184,6 +184,22 @@ def test_repeated_rows_count_once(folder: Path, changed: Change, flagged: str) -
     assert noise[0] == noise[1]
 
 
+def test_rows_of_antennas_in_reversed_order_repeat_the_others(changed: Change) -> None:
+    def change(main: Any) -> None:
+        n = main.nrows()
+        main.copyrows(main)
+        first, second = main.getcol("ANTENNA1")[:n], main.getcol("ANTENNA2")[:n]
+        main.putcol("ANTENNA1", second, n, n)
+        main.putcol("ANTENNA2", first, n, n)
+        main.putcol("UVW", -main.getcol("UVW")[:n], n, n)
+        vis = main.getcol("DATA")[:n]
+        matrix = vis.reshape(*vis.shape[:2], 2, 2)  # V_qp = V_pq^H (physics: section 6)
+        main.putcol("DATA", matrix.conj().swapaxes(2, 3).reshape(vis.shape), n, n)
+
+    found = biro.read(changed(change))
+    assert (found.counts["usable"], found.counts["repeated row"]) == (N_VIS, N_VIS)
+
+
 def test_rows_that_repeat_all_but_the_visibilities_count(changed: Change) -> None:
     def change(main: Any) -> None:
         n = main.nrows()
