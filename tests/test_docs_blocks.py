@@ -144,6 +144,7 @@ def test_toml_of_a_page_is_toml(block: Block) -> None:
 
 PYTHON = [block for block in ALL if block.language == "python"]
 REASONS = {
+    "flag_selected(": "needs a Measurement Set",
     "biro.read(": "needs a Measurement Set",
     "biro.read_image(": "needs a FITS image",
     "halo.fits": "needs a FITS image",
@@ -158,6 +159,8 @@ REASONS = {
     "rest_freq": "needs a spectral line of many channels",
     "add_source": "the sampler takes longer than a test may",
 }
+OTHER_SAMPLERS = ("ultranest", "nautilus", "zeus", "pocomc", "bilby")
+REASONS |= {name: "needs another sampler; tests/biro/test_own_samplers.py runs it" for name in OTHER_SAMPLERS}
 """What a block contains, and why a block with it is compiled only."""
 
 

@@ -38,7 +38,7 @@ def write_whole(path: Path, data: bytes | memoryview, mode: int = 0o644) -> None
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError):
+        if isinstance(error, OSError) and error.filename:
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 

@@ -369,7 +369,7 @@ def test_plot_draws_again(run):
 @pytest.fixture
 def one_picture(monkeypatch) -> None:
     """In the place of those of a run, which take seconds to draw."""
-    monkeypatch.setattr(standard, "each_picture", lambda *_: [("Posterior of the run", Figure())])
+    monkeypatch.setattr(standard, "each_picture", lambda *_, **__: [("Posterior of the run", Figure())])
 
 
 @pytest.mark.usefixtures("one_picture")
@@ -432,7 +432,7 @@ def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
     )
     assert code == 0, said
     assert "1 free parameter, " in said
-    assert "single precision, cpu" in said or "single precision, cuda" in said
+    assert "single precision, CPU" in said or "single precision, GPU" in said
     assert "emcee, seed 1: begins" in (run / "log.txt").read_text()
     assert biro("plot", run)[0] == 0
     assert "precision: single" in (run / "report.html").read_text()
@@ -558,7 +558,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
         (
             ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "a Measurement Set, expected a sky model: the data come first",
+            "a model; the data come before the models",
         ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],

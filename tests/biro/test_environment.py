@@ -36,7 +36,7 @@ def model(tmp_path: Path) -> Path:
 @pytest.fixture
 def one_picture(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of those of a run, which take seconds to draw."""
-    monkeypatch.setattr(standard, "each_picture", lambda *_: [("Sky", Figure())])
+    monkeypatch.setattr(standard, "each_picture", lambda *_, **__: [("Sky", Figure())])
 
 
 def fit(obs: Path, model: Path, run: Path, *more: str) -> tuple[int, list[str]]:

@@ -263,7 +263,7 @@ def test_a_picture_has_a_pair_of_panels_for_each_antenna(
     posterior, likelihood, truth = fitted
     figure = gains(posterior, likelihood)
     shown = [ax for ax in figure.axes if ax.get_visible()]
-    assert [ax.get_title(loc="left") for ax in shown[::2]] == list("ABCDE")
+    assert [ax.get_ylabel() for ax in shown[::2]] == list("ABCDE")
     # What is drawn is what the model multiplies: gains of the truth by name of parameter.
     found = likelihood.model.gains(truth[None], 0)[0]
     value = dict(zip(likelihood.parameter_names, truth, strict=True))

@@ -448,7 +448,7 @@ def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> Non
     (part,) = report.partitions
     before, after = (np.asarray(ax.images[0].get_array()) for ax in waterfall(part).axes[:2])
     assert before[:, 20].min() > 15 > np.nanmax(after)
-    by_channel = occupancy(report).axes[0].lines[0].get_ydata()
+    by_channel = occupancy(report).axes[0].lines[1].get_ydata()
     assert by_channel[20] == pytest.approx(51, abs=2)  # one of two baselines, and a row
     assert report.by_antenna()["0"] > report.by_antenna()["2"]
     panels = percentiles(part).axes

@@ -75,7 +75,7 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     likelihood = biro.Likelihood(obs, biro.read_model(tmp_path / "sky.toml"))
     best = biro.maximise(likelihood, seed=1).best_fit
     (whole,) = likelihood.remarks(best)
-    assert 'where gains of the feeds differ, fit these ([gain] with feeds = "ratio")' in whole
+    assert 'If gains of the feeds differ, fit them ([gain] with feeds = "ratio")' in whole
     monkeypatch.setattr("biro.likelihood.likelihood.N_RESIDUALS", 1000)
     (few,) = likelihood.remarks(best)
     assert float(few.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.15)

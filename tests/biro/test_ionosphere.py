@@ -272,4 +272,4 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     summary = found.observation.summary(found.sky)
     assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")
     assert found.observation.summary().ionosphere != summary.ionosphere
-    assert summary.feeds == "no rotation is in the data, as the model says"
+    assert summary.feeds == 'the data have no parallactic rotation, by [feeds] rotation = "none" of the model'

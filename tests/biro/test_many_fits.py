@@ -283,7 +283,7 @@ def test_data_and_models_of_a_command_are_told_apart(data_dir, files, tmp_path) 
     [
         (["sky.toml", "--compare"], "--compare needs several models"),
         (["sky.toml", "other.toml", "--compare", "--sampler", "emcee"], "--compare needs evidences"),
-        (["sky.toml", "other.toml", "--compare", "--each"], "leave --each out"),
+        (["sky.toml", "other.toml", "--compare", "--each"], "exclude each other"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(files, tmp_path, more, message) -> None:

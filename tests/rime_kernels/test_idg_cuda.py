@@ -294,5 +294,7 @@ def test_a_device_without_cupy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> N
     from rime_kernels import BackendError, device
 
     monkeypatch.setitem(sys.modules, "cupy", None)
-    with pytest.raises(BackendError, match=r"package cupy is not installed \(pip install"):
+    with pytest.raises(
+        BackendError, match=r"package cupy is not installed \(in the checkout of biro: pip install"
+    ):
         device.cupy("")
