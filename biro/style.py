@@ -18,7 +18,7 @@ COLOUR = "#1f4e79"
 TRUTH = "#c8553d"
 """Of true values, and of what the tests doubt."""
 MODEL = "black"
-"""Of models that stand against data."""
+"""Colour of models that are drawn over data."""
 COLUMN = 3.5
 """Width of a figure in one column of a journal, inches."""
 WIDTH = 7.1

@@ -24,7 +24,7 @@ _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3
 MAP, DIVERGING = "inferno", "RdBu_r"
 """Colour maps that people with any colour vision can read."""
 _MARK = "#009e73"
-"""Of sources."""
+"""Colour of the crosses at sources."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
 MARGIN = 6.0

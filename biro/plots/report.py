@@ -29,7 +29,7 @@ SIZES = ((2000, 90), (1600, 80), (1200, 70), (900, 55), (600, 40))
 """Width of a picture in pixels, and quality of its WebP: the first at which the page is small enough.
 2000 pixels are twice what a page shows."""
 MOST_BYTES = 1_900_000
-"""Of a page, with a margin below 2 MB."""
+"""Largest size of a page, with a margin below 2 MB."""
 MOST_LINES = 400
 """Rows of a table, and lines of a model, that a page shows."""
 FIRST = "Images"

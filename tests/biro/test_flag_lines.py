@@ -229,7 +229,7 @@ def test_forms_are_told_apart() -> None:
 
 
 def test_a_copy_of_uvfits_has_negative_weights(data_dir: Path, tmp_path: Path) -> None:
-    """As the Measurement Set that CASA made of the file: the same number is flagged; all else stays."""
+    """Flags of the Measurement Set that CASA made of the file: the same number is flagged; all else stays."""
     (path,) = data_dir.rglob("vlba_j1033p6051_ku.uvfits")
     before, copy = path.read_bytes(), tmp_path / "copy.uvfits"
     select = "antenna=LA, time=2010-12-24T05:00..2010-12-24T12:00, spws=2,3, correlations=RR,LR"

@@ -44,7 +44,7 @@ def test_a_uvfits_copy_that_is_killed(data_dir: Path, tmp_path: Path) -> None:
 
 
 def test_whose_temporary_files_are_removed(tmp_path: Path) -> None:
-    """Those of ended processes of this machine, and old ones of others; never those of living writers."""
+    """Files of ended processes of this machine, and old ones of others; never those of living writers."""
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
     other = f"{int(machine(), 16) ^ 1:08x}"

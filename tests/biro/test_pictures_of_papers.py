@@ -138,7 +138,7 @@ def test_pictures_of_a_posterior_are_those_that_are_asked_for():
 
 
 def test_a_cube_of_velocities_says_kilometres_a_second():
-    """Of the line of hydrogen: 1420.40575 MHz less 1 MHz is 211.061 km/s."""
+    """Velocities of the line of hydrogen: 1420.40575 MHz less 1 MHz is 211.061 km/s."""
     axis = SpectralAxis(1419.40575e6, 0.5e6, 3, 1, "LSRK", 1420.40575e6, "velocity")
     assert "211.061 to 0 km/s" in str(axis).replace("211.0612", "211.061").replace("211.0611", "211.061")
     assert "km/s" not in str(replace(axis, kind="frequency"))

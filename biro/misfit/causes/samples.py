@@ -188,7 +188,7 @@ class Samples:
         return found
 
     def in_feeds(self) -> Samples:
-        """Those samples in the frame of the feeds, P V P^H, in which gains of linear feeds are diagonal."""
+        """Samples in the frame of the feeds, P V P^H, in which gains of linear feeds are diagonal."""
         four = self.turnable
         turned = self._turned(self.residual / self.root), self._turned(self.model / self.root)
         variance = (1.0 / self.root**2)[four].reshape(-1, 2, 2)
