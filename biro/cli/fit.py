@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.results import FitResults
+    from biro.models.sky import SkyModel
     from biro.observation.observation import Observation
     from biro.posterior.posterior import Posterior
     from biro.posterior.table import PosteriorTable
@@ -139,10 +140,13 @@ def fit(
     }
     if comm is not None and (each or len(models) > 1):
         raise InputError("ranks share the data of one fit of one model: start several fits without them")
+    if each and cache is not None:
+        raise InputError("--cache is of one fit: leave --each out")
+    if workers is not None and not each:
+        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
+    # All of them now, so that a mistake in the last one is found before the first one is fitted.
+    skies = {name: read_sky(path) for name, path in models.items()}
     if each:
-        if cache is not None:
-            raise InputError("--cache is of one fit: leave --each out")
-        skies = {name: read_sky(path) for name, path in models.items()}
         fits = fit_each(
             obs,
             skies if len(skies) > 1 else next(iter(skies.values())),
@@ -156,18 +160,14 @@ def fit(
         )
         _show(fits, run, as_json=as_json)
         return
-    if workers is not None:
-        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
-    for path in models.values():
-        read_sky(path)  # a mistake in the last one is found before the first one is fitted
     observation = read(obs, **reading, comm=comm, cache=cache)
     given = _Given(obs, reading, observation, chosen, seed, of_likelihood, options, comm, pictures=pictures)
     if len(models) == 1:
-        posterior = given.fit(model, run)
+        posterior = given.fit(next(iter(skies.values())), model, run)
         _print(posterior.summary(), as_json=as_json)
         given.draw(run)
         return
-    _fit_models(given, models, run, compare=compare, as_json=as_json)
+    _fit_models(given, models, skies, run, compare=compare, as_json=as_json)
 
 
 def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: bool) -> str:
@@ -204,16 +204,15 @@ class _Given:
     pictures: bool
     last: tuple[Posterior, Likelihood] | None = None
 
-    def fit(self, model: Path, run: Path) -> Posterior:
-        """Fit one model, into one run directory."""
+    def fit(self, sky: SkyModel, model: Path, run: Path) -> Posterior:
+        """Fit the sky of one model file, into one run directory."""
         from biro.likelihood.likelihood import Likelihood
         from biro.list_priors import with_marked
         from biro.many_fits.one_fit import lines_before
         from biro.run.facts import asked_precision, check_saved, observed_facts
         from biro.samplers.sampling import sample
-        from biro.sky_files import read_sky
 
-        sky = with_marked(read_sky(model), model, self.observation)
+        sky = with_marked(sky, model, self.observation)
         asked = asked_precision(self.of_likelihood["precision"], run)
         of_likelihood = {**self.of_likelihood, "precision": asked, "comm": self.comm}
         likelihood = Likelihood(self.observation, sky, **of_likelihood)
@@ -248,7 +247,13 @@ class _Given:
 
 
 def _fit_models(
-    given: _Given, models: Mapping[str, Path], run: Path, *, compare: bool, as_json: bool
+    given: _Given,
+    models: Mapping[str, Path],
+    skies: Mapping[str, SkyModel],
+    run: Path,
+    *,
+    compare: bool,
+    as_json: bool,
 ) -> None:
     """Fit several models, one after the other, and compare them."""
     from biro.errors import BiroError, RunError
@@ -261,7 +266,7 @@ def _fit_models(
     for name, path in models.items():
         say(f"model {name}: {path}, into {run / name}")
         try:
-            posteriors[name] = given.fit(path, run / name)
+            posteriors[name] = given.fit(skies[name], path, run / name)
         except BiroError as error:
             raise type(error)(f"{path}: {error}") from error
         if not as_json:

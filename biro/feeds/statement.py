@@ -21,7 +21,7 @@ MANY_TIMES = 200
 SMALL = np.radians(0.01)
 """Angles below which nothing is said to turn, rad."""
 HOW = 'If not, write [feeds] rotation = "present" into the model'
-_ASSUMED = "biro assumes that {} is corrected for parallactic angle"
+_ASSUMED = "biro assumes that the data ({}) are corrected for parallactic angle"
 
 
 def assumed(

@@ -128,14 +128,16 @@ def test_mounts_turn_feeds_towards_their_axes(mount: str) -> None:
         ("wsrt_3c343.1_tNDPPP_tmp", "all mounts are equatorial. The feeds do not rotate on the sky"),
         (
             "vla_3c273_x",
-            "parallactic rotation up to 56.3 deg (all mounts are alt-az). biro assumes that DATA is",
+            "parallactic rotation up to 56.3 deg (all mounts are alt-az). biro assumes that the data (DATA) "
+            "are",
         ),
         (
             "vlba_j1033p6051_ku",
-            "parallactic rotation up to 230 deg (all mounts are alt-az). biro assumes that DATA is corrected",
+            "parallactic rotation up to 230 deg (all mounts are alt-az). biro assumes that the data (DATA) "
+            "are corrected",
         ),
         ("SR1_M87_2017_100_lo_hops_netcal_StokesI", "the data are Stokes parameters"),
-        ("sim_7_lin", "CORRECTED_DATA is corrected for parallactic angle. If not, write [feeds]"),
+        ("sim_7_lin", "the data (CORRECTED_DATA) are corrected for parallactic angle. If not, write [feeds]"),
         ("eht_fr_d_g_noisy", "parallactic rotation up to 189 deg (all mounts are alt-az). biro assumes"),
     ],
 )

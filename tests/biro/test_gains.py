@@ -395,7 +395,9 @@ def test_the_statement_names_tables_and_flagged_solutions(tmp_path: Path) -> Non
     make_table(tmp_path / "cal.G0", **cells)
     sky = SkyModel([POINT], gain=Gain(table=read_gains(tmp_path / "cal.G0")))
     lines = scattered().instrument_lines(sky)
-    assert lines[0].startswith("feeds: mounts: 2 not stated. biro assumes that arrays is corrected")
+    assert lines[0].startswith(
+        "feeds: mounts: 2 not stated. biro assumes that the data (arrays) are corrected"
+    )
     assert lines[1].endswith(
         "14 solutions, 2 flagged, 2 antennas, 2 times, 2 frequencies; interpolated linearly in time"
     )

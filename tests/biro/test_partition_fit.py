@@ -207,7 +207,7 @@ def test_every_table_says_it_above_the_figures(tmp_path: Path, sampler: str) -> 
     assert again.fits == posterior.fits
     assert again.summary().warnings() == table.warnings()
     page = write_report(tmp_path, again, likelihood, pictures={}).read_text()
-    assert page.index("WEIGHTS IN OTHER UNITS") < page.index("<table>")
+    assert page.index("WEIGHTS IN OTHER UNITS") < page.index("<table>") < page.index("field/spw0: chi2/dof")
 
 
 def test_the_maximum_and_the_samplers_say_the_same() -> None:
