@@ -119,11 +119,14 @@ def solve(
     values: dict[str, float] = {}
     frame: Literal["tangent", "uv"] = "tangent"
     reading["autocorrelations"] = corrected
-    if model_column is not None:
-        columns = [reading.pop("column"), model_column]
-        observation, known = read_columns(obs, columns, **reading)
+    if is_set:
+        columns = [reading.pop("column"), *([model_column] if model_column else [])]
+        observation, *models = read_columns(obs, columns, keep_values=corrected, **reading)
     else:
-        observation = read(obs, **reading)
+        observation, models = read(obs, **reading), []
+    if models:
+        (known,) = models
+    else:
         known, values, frame = _model(observation, sky, gaussian_frame)
     for line in observation.reading_lines:
         say(line)
@@ -218,7 +221,14 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
     from biro.measurement_set import write_column
 
     try:
-        report = write_column(obs, "CORRECTED_DATA", solved.observation, solved.corrected(), time_limit=limit)
+        report = write_column(
+            obs,
+            "CORRECTED_DATA",
+            solved.observation,
+            solved.corrected(),
+            rest_column=solved.observation.column,
+            time_limit=limit,
+        )
     except KeyboardInterrupt as error:
         state = str(error) or "CORRECTED_DATA was not changed"
         raise KeyboardInterrupt(f"the gains are in {written}; {state}") from None

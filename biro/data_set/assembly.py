@@ -47,11 +47,14 @@ class Treatment:
         (to predict into them).
     flagger : Strategy, name or path, optional
         How interference is looked for; default: not at all.
+    keep_values : bool
+        Keep the values of visibilities that do not count, with a weight of 0.
     """
 
     convention: Convention = "casa"
     allow_unusable: bool = False
     flagger: StrategyLike | None = None
+    keep_values: bool = False
 
     def __post_init__(self) -> None:
         if self.convention not in ("casa", "fourier"):
@@ -333,7 +336,7 @@ class Assembly:
         read: Visibilities,
         flag: NDArray[np.bool_] | None = None,
     ) -> Partition:
-        """As `read`, of visibilities that were read; they become 0 where they do not count."""
+        """As `read`, of visibilities that were read; their weights become 0 where they do not count."""
         self._leave_out(part, read)
         if flag is not None:
             self._flag_found(flag, read.vis, read.weight)
@@ -401,7 +404,7 @@ class Assembly:
         return replace(part, rows=part.rows[~same], inside=part.inside[~same])
 
     def _leave_out(self, part: PartitionRows, read: Visibilities) -> None:
-        """Set visibilities and weights to 0 where they do not count."""
+        """Set weights, and visibilities unless they are kept, to 0 where they do not count."""
         columns = self.index.columns
         missing = read.missing | ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
         excluded = [
@@ -413,7 +416,7 @@ class Assembly:
             excluded.append(("FLAG", read.flag))
         if not self.request.treatment.allow_unusable:
             excluded += self._unmeasured(part, read, excluded)
-        apply_flags(read.vis, read.weight, excluded, self.counts)
+        apply_flags(read.vis, read.weight, excluded, self.counts, self.request.treatment.keep_values)
 
     def _unmeasured(
         self, part: PartitionRows, read: Visibilities, excluded: Sequence[tuple[str, NDArray[np.bool_]]]

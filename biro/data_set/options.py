@@ -32,6 +32,7 @@ class DataOptions(TypedDict, total=False):
     selection: Selection | None
     allow_unusable: bool
     flagger: StrategyLike | None
+    keep_values: bool
 
 
 class SetOptions(DataOptions, total=False):

@@ -42,7 +42,9 @@ class WriteReport:
     created : bool
         The column was not there before.
     rows_written, rows_kept : int
-        Rows that got new values, and those that kept theirs (zero in a new column).
+        Rows that got new values, and those that kept theirs.
+    rest : str
+        What the latter hold.
     notes : tuple of str
     """
 
@@ -50,12 +52,13 @@ class WriteReport:
     created: bool
     rows_written: int
     rows_kept: int
+    rest: str = "as they were"
     notes: tuple[str, ...] = ()
 
     @property
     def rows_text(self) -> str:
         """How many rows were written, and how many were not, in words."""
-        kept = f", {self.rows_kept} left as they were" if self.rows_kept else ""
+        kept = f", {self.rows_kept} left {self.rest}" if self.rows_kept else ""
         return f"{self.rows_written} rows written{kept}"
 
 
@@ -67,6 +70,7 @@ def write_column(
     *,
     mode: Mode = "replace",
     source_column: str | None = None,
+    rest_column: str | None = None,
     time_limit: float = 30.0,
 ) -> WriteReport:
     """Write model visibilities into a column, made like DATA where it is not there.
@@ -91,6 +95,8 @@ def write_column(
         Written is the model, `source_column` + model, or `source_column` - model.
     source_column : str, optional
         Default: the column itself.
+    rest_column : str, optional
+        What a column that is made holds where there is no model; default: 0.
     time_limit : float, s
         How long to wait for a lock, or for a storage that does not answer.
 
@@ -111,7 +117,13 @@ def write_column(
     source_column = _check_request(column, observation, mode, source_column)
     folder = existing_set(path, time_limit)
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
-    job: dict[str, JsonValue] = {"path": str(folder), "column": column, "source": source_column, "mode": mode}
+    job: dict[str, JsonValue] = {
+        "path": str(folder),
+        "column": column,
+        "source": source_column,
+        "mode": mode,
+        "rest": rest_column,
+    }
     left = f"{column} is marked as half-written if it is there: write it again"
     if source_column == column:
         left = f"{column} is as it was"
@@ -137,8 +149,16 @@ def write_column(
         created=prepared["created"],
         rows_written=written,
         rows_kept=finished["n_row"] - written,
+        rest=_rest(prepared["created"], rest_column),
         notes=tuple(prepared["notes"]),
     )
+
+
+def _rest(created: bool, rest_column: str | None) -> str:
+    """What rows without a model hold, in words."""
+    if not created:
+        return "as they were"
+    return f"as in {rest_column}" if rest_column else "at 0"
 
 
 @contextmanager

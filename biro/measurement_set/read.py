@@ -174,7 +174,8 @@ def read_columns(
     columns : sequence of str
         Names of the columns.
     **options
-        As those of `biro.read_ms`, without column and flagger.
+        As those of `biro.read_ms`, without column, and flagger only with one column. With
+        `keep_values=True` flagged visibilities keep their values, with a weight of 0.
 
     Returns
     -------
@@ -192,8 +193,8 @@ def read_columns(
     """
     if isinstance(columns, str) or not columns:
         raise InputError(f"columns must be a list of names, got {columns!r}")
-    if options.get("flagger") is not None:
-        raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
+    if len(columns) > 1 and options.get("flagger") is not None:
+        raise InputError("flagger needs one column: it would leave out other visibilities of each")
     request, table = _sorted_options("read_columns", options, but="column")
     return _read_set(path, request, table, columns)
 

@@ -44,6 +44,7 @@ def apply_flags(
     weight: NDArray[np.floating],
     excluded: Iterable[tuple[str, NDArray[np.bool_]]],
     counts: dict[str, int],
+    keep_values: bool = False,
 ) -> None:
     """Set vis and weight to 0 where a visibility does not count, and add up the causes; all in place.
 
@@ -56,6 +57,8 @@ def apply_flags(
         with three axes, which broadcast against those of vis.
     counts : dict
         As `empty_counts` makes it; added to.
+    keep_values : bool
+        Only the weight becomes 0, and vis where it is not finite.
     """
     excluded = list(excluded)
     n_block = max(1, BLOCK_VISIBILITIES // max(1, vis[:1].size))
@@ -63,7 +66,7 @@ def apply_flags(
         rows = slice(start, start + n_block)
         # An axis of length 1 stands for every row.
         masks = {cause: mask if len(mask) == 1 else mask[rows] for cause, mask in excluded}
-        _apply_to_block(vis[rows], weight[rows], masks, counts)
+        _apply_to_block(vis[rows], weight[rows], masks, counts, keep_values)
 
 
 def _apply_to_block(
@@ -71,6 +74,7 @@ def _apply_to_block(
     weight: NDArray[np.floating],
     masks: dict[str, NDArray[np.bool_]],
     counts: dict[str, int],
+    keep_values: bool,
 ) -> None:
     with np.errstate(invalid="ignore"):
         masks["non-finite data"] = ~np.isfinite(vis)
@@ -86,7 +90,7 @@ def _apply_to_block(
         n_usable = n_left
     counts["usable"] += n_usable
     counts["total"] += vis.size
-    vis[~usable] = 0
+    vis[masks["non-finite data"] if keep_values else ~usable] = 0
     weight[~usable] = 0
 
 

@@ -413,7 +413,7 @@ def test_reading_with_a_flagger_leaves_interference_out(
     assert f"interference      {n_found:>12}" in str(observation.summary())
     with pytest.raises(TypeError, match="flaggr"):
         biro.read_ms(path, flaggr="wsrt")  # type: ignore[call-arg]
-    with pytest.raises(InputError, match="read_columns has no flagger"):
+    with pytest.raises(InputError, match="flagger needs one column"):
         biro.read_columns(path, ["DATA"], flagger="wsrt")
 
 

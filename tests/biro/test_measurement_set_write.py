@@ -77,7 +77,7 @@ def test_what_is_not_predicted_is_kept(copy: Callable[[str], Path]) -> None:
     expected[part.row_id[:, None], [1, 3], 3] = 7j
     report = write_column(path, "NEW", some, [model])
     assert (report.rows_written, report.rows_kept) == (9, 54)
-    assert report.rows_text == "9 rows written, 54 left as they were"
+    assert report.rows_text == "9 rows written, 54 left at 0"
     assert np.array_equal(column(path, "NEW"), expected)
     # MODEL_DATA was 1 everywhere.
     write_column(path, "MODEL_DATA", some, [model])

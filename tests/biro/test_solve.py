@@ -288,6 +288,37 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
         write_casa_table(tmp_path / "no.G", tmp_path / "obs.ms", turned)
 
 
+def test_corrected_data_hold_every_row_and_every_flagged_visibility(tmp_path: Path) -> None:
+    """D / (g_p g_q^*) where both gains are there, flagged or not; DATA itself in the rows that were not read.
+
+    CASA's applycal corrects flagged visibilities, too, and leaves data without a solution as they are.
+    """
+    set_path = tmp_path / "obs.ms"
+    create_ms(set_path, made(noise=0.1))
+    (tmp_path / "sky.toml").write_text(SKY.to_toml())
+    with tables.table(str(set_path), readonly=False, ack=False) as table:
+        flag = table.getcol("FLAG")
+        flag[::7] = True
+        table.putcol("FLAG", flag)
+        stored = table.getcol("DATA")
+        antenna1, antenna2 = table.getcol("ANTENNA1"), table.getcol("ANTENNA2")
+    words = ["solve", str(set_path), str(tmp_path / "sky.toml"), "-o", str(tmp_path / "gains")]
+    options = ["--interval", "1 min", "--antennas", "!0", "--corrected", "--backend", "cpu"]
+    done = CliRunner().invoke(app, [*words, *options])
+    assert done.exit_code == 0, done.stderr
+    unread = (antenna1 == 0) | (antenna2 == 0)
+    assert f"{np.count_nonzero(unread)} left as in DATA" in done.stderr
+    solved = biro.read_gains(tmp_path / "gains/gains.npz")
+    with tables.table(str(set_path), ack=False) as table:
+        corrected, time = table.getcol("CORRECTED_DATA"), table.getcol("TIME")
+    which = np.abs(time[:, None] - solved.time).argmin(axis=1)
+    first, second = (solved.gain[which, antenna, 0] for antenna in (antenna1, antenna2))
+    np.testing.assert_array_equal(corrected[unread], stored[unread])
+    expected = stored[..., PARALLEL] / (first * second.conj())[:, None]
+    # Single precision of the column.
+    np.testing.assert_allclose(corrected[~unread][..., PARALLEL], expected[~unread], rtol=1e-5, atol=1e-6)
+
+
 def test_a_table_has_the_times_of_the_set_whatever_their_scale(tmp_path: Path) -> None:
     """Rows of CASA's applycal are matched by TIME as it stands, which a set of the VLA may have in TAI.
 

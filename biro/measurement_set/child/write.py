@@ -49,9 +49,9 @@ class Writer:
         self.parent = parent
         self.checksums: list[tuple[NDArray[np.int64], int]] = []
 
-    def prepare(self, path: str, column: str, source: str | None, mode: str) -> None:
+    def prepare(self, path: str, column: str, source: str | None, mode: str, rest: str | None) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
-        self._take_job(path, column, source, mode)
+        self._take_job(path, column, source, mode, rest)
         self.parent.report("waiting for the end of others that write to it")
         self.main = open_for_writing(path)
         self._remove_litter()
@@ -65,9 +65,10 @@ class Writer:
             {"created": self.created, "notes": notes, "dtype": str(column_type(self.main, like))}
         )
 
-    def _take_job(self, path: str, column: str, source: str | None, mode: str) -> None:
+    def _take_job(self, path: str, column: str, source: str | None, mode: str, rest: str | None) -> None:
         self.path, self.column, self.source, self.mode = path, column, source, mode
         self.in_place = source == column
+        self.rest = column if self.in_place else rest
         self.target = column + NEW if self.in_place else column
 
     @property
@@ -104,9 +105,11 @@ class Writer:
         self.written[array] = True
         self.parent.send({})
 
-    def join(self, path: str, column: str, source: str | None, mode: str, created: bool) -> None:
+    def join(
+        self, path: str, column: str, source: str | None, mode: str, rest: str | None, created: bool
+    ) -> None:
         """Write to a column that another process has begun, and has paused to write."""
-        self._take_job(path, column, source, mode)
+        self._take_job(path, column, source, mode, rest)
         self.created, self.main = created, self._open()
         if self.target not in incomplete_columns(self.main):
             raise RefusalError(f"column {self.target} is not being written: do all ranks see the same files?")
@@ -296,7 +299,7 @@ class Writer:
         """What the written column holds of rows; before it has values of its own, what it begins with."""
         cells = np.zeros((rows.nrows(), *shape), self.dtype)
         written = self.written[rows.rownumbers()] if self._is_new else np.ones(rows.nrows(), bool)
-        for which, column in ((~written, self.column if self.in_place else ""), (written, self.target)):
+        for which, column in ((~written, self.rest), (written, self.target)):
             if column and which.any():
                 some = rows.selectrows(np.flatnonzero(which))
                 cells[which] = _read_column(some, column, np.empty((some.nrows(), *shape), self.dtype))
@@ -336,7 +339,7 @@ class Writer:
                 )
 
     def _write_rest(self) -> None:
-        """Write the rows of a new column without a model: 0, or what the column it replaces holds."""
+        """Write the rows of a new column without a model: what they have in the column `rest`, or 0."""
         left = np.flatnonzero(~self.written)
         for description_id, shape in self.shapes.items():
             rows = left[self.description_ids[left] == description_id]
