@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from biro.closures.legs import SNR_LIMIT
 from biro.closures.partition_closures import PartitionClosures
 from biro.errors import InputError
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 
 BLIND = (
     "closures do not tell the flux scale, nor where the sky as a whole lies: the posterior of these is their "
     "prior; fix them, or do not read their errors as those of the data"
 )
 """What closures cannot see."""
+TOGETHER = 0.9
+"""Share of the baselines of antennas that observe together, below which `Tally.lines` names it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,8 @@ class Tally:
         Visibilities left out: below `SNR_LIMIT`, cross hands, and of too few antennas.
     n_idle_set : int
         Sets of too few antennas.
+    n_row, n_pair : int
+        Rows of two different antennas, and pairs of antennas that have rows at the same time.
     """
 
     n_phase: int
@@ -46,12 +53,15 @@ class Tally:
     n_cross: int
     n_idle: int
     n_idle_set: int
+    n_row: int
+    n_pair: int
 
     @classmethod
     def of(cls, observation: Observation, closures: Sequence[PartitionClosures]) -> Tally:
         """The numbers of all partitions together."""
         assert len(closures) == len(observation.partitions)
         sets = [each.sets for each in closures]
+        pairs = [_pairs(part) for part in observation.partitions]
         return cls(
             n_phase=sum(each.n_phase for each in closures),
             n_amplitude=sum(each.n_amplitude for each in closures),
@@ -62,6 +72,8 @@ class Tally:
             n_cross=sum(each.legs.n_cross for each in sets),
             n_idle=sum(each.n_idle for each in sets),
             n_idle_set=sum(each.n_idle_set for each in sets),
+            n_row=sum(n for n, _ in pairs),
+            n_pair=sum(n for _, n in pairs),
         )
 
     def refuse_none(self) -> None:
@@ -108,6 +120,12 @@ class Tally:
             lines.append(
                 f"{self.n_small_set} sets have no closure amplitude: fewer than four linked antennas"
             )
+        if self.n_row < TOGETHER * self.n_pair:
+            lines.append(
+                f"only {self.n_row / self.n_pair:.0%} of the baselines between antennas that observe at the same "
+                "time have a visibility at that time: the times of baselines differ, or rows are missing. Average "
+                "in time (--average-time) to get more closures"
+            )
         return [*lines, BLIND]
 
     def _of_faint(self) -> str:
@@ -116,3 +134,13 @@ class Tally:
         return (
             f"; {self.n_faint} visibilities are below {SNR_LIMIT:g} sigma: average in time (--average-time)"
         )
+
+
+def _pairs(part: Partition) -> tuple[int, int]:
+    """Rows of two different antennas, and pairs of antennas with such rows at the same time."""
+    cross = part.antenna1 != part.antenna2
+    time = np.tile(part.time_index[cross], 2)
+    antenna = np.concatenate([part.antenna1[cross], part.antenna2[cross]])
+    present = np.unique(np.stack([time, antenna]), axis=1)
+    n_antenna = np.bincount(present[0])
+    return int(np.count_nonzero(cross)), int((n_antenna * (n_antenna - 1) // 2).sum())

@@ -266,6 +266,19 @@ def test_what_is_left_out_is_said(eht):
     assert "flux scale" in text
 
 
+def test_baselines_of_different_times_are_named(eht):
+    """Staggered integrations lose closures: half of the baselines come 20 s later than the others."""
+    _, data, sigma = of_hand(eht, "rr")
+    later = (eht["antenna1"] + eht["antenna2"]) % 2 == 1
+    for offset, is_named in ((0.0, False), (20.0, True)):
+        moved = {**eht, "time": eht["time"] + np.where(later, offset, 0.0)}
+        observation = observed(moved, data, sigma, ("RR",))
+        text = "\n".join(
+            Tally.of(observation, [PartitionClosures.of(p) for p in observation.partitions]).lines()
+        )
+        assert ("times of baselines differ" in text) == is_named
+
+
 @pytest.mark.parametrize(
     ("corr", "stations", "scale", "message"),
     [
