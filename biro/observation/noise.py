@@ -29,9 +29,11 @@ class Noise:
     measured : float, Jy
         From differences; NaN where there are no neighbouring times.
     stated : float, Jy
-        Median of 1/sqrt(weight).
+        What `measured` would be if the weights were right; the median of 1/sqrt(weight) where nothing is
+        measured.
     ratio : float
-        Of measured to stated noise, sample by sample: the factor by which the weights' sigma is wrong.
+        Measured over stated: the factor by which the weights' sigma is wrong, from each difference over its
+        own sigma.
     n_difference : int
         Number of complex differences that were used.
     """
@@ -75,12 +77,10 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         pairs = places(rows, neighbours(part, rows))
         samples.append((*_differences(pairs, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
     differences, scaled, stated = (np.concatenate(items) for items in zip(*samples, strict=True))
-    return Noise(
-        sigma_of(differences),
-        float(np.median(stated)) if stated.size else np.nan,
-        sigma_of(scaled),
-        len(differences),
-    )
+    measured, ratio = sigma_of(differences), sigma_of(scaled)
+    if ratio > 0.0:
+        return Noise(measured, measured / ratio, ratio, len(differences))
+    return Noise(measured, float(np.median(stated)) if stated.size else np.nan, ratio, len(differences))
 
 
 def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
