@@ -12,20 +12,25 @@ from typing import Any
 import numpy as np
 
 from biro.errors import InputError
-from biro.formatting import ANGLES, FLUXES, Unit, unit_for
+from biro.feeds.pointing import distance
+from biro.formatting import ANGLES, FLUXES, Unit, angle_text, unit_for
 from biro.models import Fixed, Normal, SkyModel, Uniform, read_model
 from biro.models.components.source import Source, si_value
 from biro.models.files.difmap import read_difmap, read_marks
 from biro.models.quantities.units import ANGLE, FLUX
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
-from biro.observation.uv_extent import uv_extent
+from biro.observation.uv_extent import field_of_view, uv_extent
 from biro.sky_files import text_reader
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.proposed_model import Quantities, around, rounded
 
 log = logging.getLogger(__name__)
 _INDEX = "spectral_index"
+FAR_VIEWS = 3.0
+"""Fields of view from the phase centre beyond which a source is not in the field."""
+FAR = math.radians(5.0)
+"""Distance from the phase centre for the same, rad, where the dishes have no known diameter."""
 
 
 def scales_of(observation: Observation) -> tuple[float, float]:
@@ -48,6 +53,28 @@ def scales_of(observation: Observation) -> tuple[float, float]:
     return 1.0 / longest, factor / math.sqrt(weight) if weight > 0.0 else 0.0
 
 
+def other_field(sky: SkyModel, observation: Observation) -> str:
+    """A line where every source is far from the field of the data; empty where one is not.
+
+    Far is beyond three times lambda / D of the smallest dish, and beyond `FAR` where no diameter is known.
+    """
+    parts = observation.partitions
+    view = max(field_of_view(part, observation.dish_diameter) for part in parts)
+    nearest = math.inf
+    for source in sky.sources:
+        ra, dec = (_plain(getattr(source, key)) for key in ("ra", "dec"))
+        if ra is None or dec is None:
+            return ""
+        place = (si_value(ra, ANGLE), si_value(dec, ANGLE))
+        nearest = min(nearest, *(distance(place, part.phase_centre) for part in parts))
+    if not FAR_VIEWS * (view or FAR / FAR_VIEWS) < nearest < math.inf:
+        return ""
+    return (
+        f"{observation.source}: no source is in the field: the nearest is {angle_text(nearest)} from the "
+        "phase centre. Check that the list is of this field"
+    )
+
+
 def with_marked(sky: SkyModel, path: Path, observation: Observation) -> SkyModel:
     """The sky model of a list as a fit takes it: numbers of a difmap model that a "v" marks get priors.
 
@@ -56,6 +83,8 @@ def with_marked(sky: SkyModel, path: Path, observation: Observation) -> SkyModel
     """
     reader = text_reader(path)
     marks = read_marks(path) if reader is read_difmap else {}
+    if line := other_field(sky, observation):
+        log.warning("%s", line)
     if marks:
         return with_priors(sky, *scales_of(observation), marks)
     if reader is not read_model:

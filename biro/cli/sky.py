@@ -137,7 +137,7 @@ def convert(
     Of a run, sources get the values of its best fit or the medians; OUT is a list or a model file.
     """
     from biro.errors import InputError
-    from biro.list_priors import scales_of, with_priors
+    from biro.list_priors import other_field, scales_of, with_priors
     from biro.models import write_sky
     from biro.reading import read
     from biro.sky_files import is_component_list, read_sky
@@ -152,7 +152,10 @@ def convert(
     else:
         model = read_sky(sky, beam=not apparent)
     if data:
-        model = with_priors(model, *scales_of(read(data)))
+        observation = read(data)
+        if line := other_field(model, observation):
+            say(line)
+        model = with_priors(model, *scales_of(observation))
     write_sky(model, out)
     n_source = len(model.sources)
     say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")

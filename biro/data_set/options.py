@@ -32,7 +32,6 @@ class DataOptions(TypedDict, total=False):
     selection: Selection | None
     allow_unusable: bool
     flagger: StrategyLike | None
-    keep_values: bool
 
 
 class SetOptions(DataOptions, total=False):
@@ -42,3 +41,9 @@ class SetOptions(DataOptions, total=False):
     weight_column: str | None
     scans: int | Iterable[int] | None
     time_limit: float
+
+
+class ColumnOptions(SetOptions, total=False):
+    """What `biro.measurement_set.read_columns` takes."""
+
+    keep_values: bool

@@ -9,7 +9,7 @@ from dataclasses import fields as fields_of
 from typing import Any, Unpack, cast
 
 from biro.data_set.assembly import Request, Treatment, assemble
-from biro.data_set.options import SetOptions
+from biro.data_set.options import ColumnOptions, SetOptions
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
 from biro.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
@@ -161,7 +161,7 @@ def read_ms(
 
 
 def read_columns(
-    path: str | os.PathLike[str], columns: Sequence[str], **options: Unpack[SetOptions]
+    path: str | os.PathLike[str], columns: Sequence[str], **options: Unpack[ColumnOptions]
 ) -> tuple[Observation, ...]:
     """Read several columns of a Measurement Set alike, as data and the model that lies beside them.
 
@@ -207,12 +207,14 @@ def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tupl
         yield data, request
 
 
-def _sorted_options(caller: str, options: SetOptions, but: str = "") -> tuple[Request, TableOptions]:
+def _sorted_options(
+    caller: str, options: ColumnOptions | SetOptions, but: str = ""
+) -> tuple[Request, TableOptions]:
     """What is wanted of a set, and how to read its tables; `but` names an option that is not taken."""
     own: dict[str, Any] = {**options}
     of_table = [item.name for item in fields_of(TableOptions) if item.name in own and item.name != but]
     table = TableOptions(**{name: own.pop(name) for name in of_table})
-    return Request.of(caller, cast(SetOptions, own), also=["scans"]), table
+    return Request.of(caller, cast(SetOptions, own), also=["scans", "keep_values"]), table
 
 
 def _read_set(

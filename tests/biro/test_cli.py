@@ -318,6 +318,14 @@ def test_a_list_is_fitted_where_it_has_marks_and_gets_priors(folder, tmp_path) -
     assert free.east.low < convert(1.0, "arcmin", free.east.unit) < free.east.high
     code, _, said = biro("convert", place, tmp_path / "other.toml", "--free")
     assert (code, "--free and --data go together" in said) == (2, True)
+    elsewhere = tmp_path / "elsewhere.skymodel"
+    elsewhere.write_text("FORMAT = Name, Type, Ra, Dec, I\none, POINT, 01:00:00, +20.00.00, 1.0\n")
+    code, _, said = biro("convert", elsewhere, tmp_path / "far.toml", "--free", "--data", folder / "obs.ms")
+    assert (code, "no source is in the field: the nearest is" in said) == (0, True)
+    assert (
+        "no source is in the field"
+        not in biro("convert", place, tmp_path / "near.toml", "--free", "--data", folder / "obs.ms")[2]
+    )
     place.write_text(place.read_text().replace("0.4v", "0.5"))
     code, out, said = biro("fit", folder / "obs.ms", place, "-o", tmp_path / "plain", *words)
     assert code == 0, said
