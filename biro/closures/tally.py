@@ -123,8 +123,8 @@ class Tally:
         if self.n_row < TOGETHER * self.n_pair:
             lines.append(
                 f"only {self.n_row / self.n_pair:.0%} of the baselines between antennas that observe at the "
-                "same time have a visibility then. The times of baselines differ, or rows are missing. Average "
-                "in time (--average-time) to get more closures"
+                "same time have a visibility then. The times of baselines differ, or rows are missing. "
+                "Average in time (--average-time) to get more closures"
             )
         return [*lines, BLIND]
 
