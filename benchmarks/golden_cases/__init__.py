@@ -1,0 +1,1 @@
+"""Models, data and calls of `benchmarks/golden.py`."""
