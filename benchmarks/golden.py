@@ -36,6 +36,8 @@ from common.types import Line
 KEPT = 4096
 """Values of a quantity that are written; the digest is that of all of them."""
 QUICK = ("points", "likelihood marginalised gains", "image idg")
+QUICK_MINUTES = 2
+"""Length of the data of a quick run."""
 N_TURN = 15
 """Calls of each checkout that are timed in turns."""
 SLOWER = 1.02
@@ -51,14 +53,15 @@ def chosen(device: str, only: Sequence[str]) -> Iterator[str]:
 
 def record(args: argparse.Namespace) -> int:
     """Print and write a digest of everything that is computed."""
-    from golden_cases.calls import calls
+    from golden_cases.calls import MINUTES, calls
 
+    found = calls(args.device, QUICK_MINUTES if args.quick else MINUTES)
     lines: list[Line] = []
     kept: dict[str, np.ndarray] = {}
     refused = 0
     for name in chosen(args.device, args.only or (QUICK if args.quick else ())):
         try:
-            values = calls(args.device)[name]()
+            values = found[name]()
         except Exception as error:  # of one call, which must not lose the others
             refused += 1
             values = {f"{type(error).__name__}: {error}": np.zeros(0)}

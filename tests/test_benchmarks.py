@@ -26,6 +26,7 @@ PAGES = ("page", "trust_page")
 OPTIONS = {
     ("rime", "cpu"): ("--precision", "single", "--case", "10 + 10", "EHT, batch 1"),
     ("rime", "cuda"): ("--precision", "double", "--case", "1 + 1"),
+    ("golden", "cuda"): ("--only", "noise additive"),
 }
 """Of some quick runs, which would take longer otherwise."""
 

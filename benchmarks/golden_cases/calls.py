@@ -23,6 +23,8 @@ LINEAR = PLACE.replace(
     'I = { prior = "uniform", low = "0.5 Jy", high = "2 Jy" }',
     'I = { prior = "normal", mean = "1 Jy", sd = "1 Jy", marginalise = true }',
 )
+MINUTES = 20
+"""Length of the data, with one time each."""
 N_THETA = 3
 """Entries of a batch."""
 LIKELIHOODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -54,7 +56,7 @@ SAMPLERS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def data(smearing: Literal["on", "off"] = "off") -> biro.Observation:
+def data(minutes: int, smearing: Literal["on", "off"] = "off") -> biro.Observation:
     """Simulated data of seven dishes: three sources, gains that scatter, noise."""
     sky = SkyModel(
         [
@@ -67,7 +69,7 @@ def data(smearing: Literal["on", "off"] = "off") -> biro.Observation:
         "KAT-7",
         sky,
         phase_centre=(1.3, -0.8),
-        times=Track("2026-03-01T18:00", 1200.0, 60.0),
+        times=Track("2026-03-01T18:00", 60.0 * minutes, 60.0),
         channels=Channels(1.4e9, 1e6, 4),
         noise=0.1,
         seed=3,
@@ -83,15 +85,15 @@ def thetas(likelihood: biro.Likelihood) -> NDArray[np.float64]:
     return np.asarray(likelihood.prior_transform(cube))
 
 
-def likelihood_of(text: str, device: str, **options: Any) -> biro.Likelihood:
+def likelihood_of(text: str, device: str, minutes: int, **options: Any) -> biro.Likelihood:
     """The likelihood of a model file."""
     sky = replace(from_toml(text), centre=(1.3, -0.8))
-    return biro.Likelihood(data(options.get("smearing", "off")), sky, backend=device, **options)
+    return biro.Likelihood(data(minutes, options.get("smearing", "off")), sky, backend=device, **options)
 
 
-def evaluated(text: str, device: str, **options: Any) -> Values:
+def evaluated(text: str, device: str, minutes: int, **options: Any) -> Values:
     """ln L, its gradient, a product with the Fisher information, model visibilities."""
-    with likelihood_of(text, device, **options) as likelihood:
+    with likelihood_of(text, device, minutes, **options) as likelihood:
         theta = thetas(likelihood)
         found: Values = {"ln L": np.asarray(likelihood.log_likelihood(theta))}
         if options.get("gains") not in ("solve",):
@@ -103,37 +105,39 @@ def evaluated(text: str, device: str, **options: Any) -> Values:
     return found
 
 
-def sampled(sampler: str, device: str) -> Values:
+def sampled(sampler: str, device: str, minutes: int) -> Values:
     """The draws of a short run."""
-    with likelihood_of(source("") + "[noise]\nfactor = 1\n", device) as likelihood:
+    with likelihood_of(source("") + "[noise]\nfactor = 1\n", device, minutes) as likelihood:
         run = biro.sample(likelihood, sampler, seed=5, progress=False, **SAMPLERS[sampler])
     return {"samples": run.samples, "ln L": run.log_likelihood}
 
 
-def solved(device: str) -> Values:
+def solved(device: str, minutes: int) -> Values:
     """Gains solved for a fixed sky."""
     sky = SkyModel([PointSource("a", east="20 arcsec", north="-10 arcsec", I="1.5 Jy")], centre=(1.3, -0.8))
-    found = biro.solve_gains(data(), sky, interval=300.0, backend=device)
+    found = biro.solve_gains(data(minutes), sky, interval=300.0, backend=device)
     return {f"gains {i}": np.asarray(window.gain) for i, window in enumerate(found.windows)}
 
 
-def imaged(device: str, **options: Any) -> Values:
+def imaged(device: str, minutes: int, **options: Any) -> Values:
     """A dirty image and its point spread function."""
-    found = biro.image(data(), progress=False, backend=device, stokes="I", n_pixel=128, **options)
+    found = biro.image(data(minutes), progress=False, backend=device, stokes="I", n_pixel=128, **options)
     return {"image": found.dirty, "psf": found.psf}
 
 
-def calls(device: str) -> dict[str, Call]:
-    """All calls by name."""
-    found: dict[str, Call] = {name: partial(evaluated, text, device) for name, text in all_models().items()}
+def calls(device: str, minutes: int = MINUTES) -> dict[str, Call]:
+    """All calls by name, with data of some minutes."""
+    found: dict[str, Call] = {
+        name: partial(evaluated, text, device, minutes) for name, text in all_models().items()
+    }
     found |= {
-        f"likelihood {name}": partial(evaluated, text, device, **options)
+        f"likelihood {name}": partial(evaluated, text, device, minutes, **options)
         for name, (text, options) in LIKELIHOODS.items()
     }
-    found |= {f"sampler {name}": partial(sampled, name, device) for name in SAMPLERS}
-    found["solve"] = partial(solved, device)
-    found["image idg"] = partial(imaged, device, engine="idg")
-    found["image wprojection"] = partial(imaged, device, engine="wprojection")
+    found |= {f"sampler {name}": partial(sampled, name, device, minutes) for name in SAMPLERS}
+    found["solve"] = partial(solved, device, minutes)
+    found["image idg"] = partial(imaged, device, minutes, engine="idg")
+    found["image wprojection"] = partial(imaged, device, minutes, engine="wprojection")
     return found
 
 
@@ -142,7 +146,7 @@ def timed(name: str, device: str) -> Callable[[], object]:
     text, options = (
         (all_models()[name], {}) if name in all_models() else LIKELIHOODS[name.removeprefix("likelihood ")]
     )
-    likelihood = likelihood_of(text, device, **options)
+    likelihood = likelihood_of(text, device, MINUTES, **options)
     theta = thetas(likelihood)
     if options.get("gains") == "solve":
         return lambda: likelihood.log_likelihood(theta)
