@@ -160,11 +160,16 @@ def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
     ------
     InputError
         A file or set exists and `overwrite` is False; or there is a folder that is no table.
+    MeasurementSetError
+        Files that are no part of a set or table lie in its folder.
     """
     from biro.errors import InputError
+    from biro.measurement_set.temporary import refuse_foreign_files
 
     for path in paths:
         if path.is_dir() and not (path / "table.dat").is_file():
             raise InputError(f"{path}: is a folder, which is never replaced: give the name of a file or set")
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists already; choose another name or give --overwrite")
+        if path.is_dir():
+            refuse_foreign_files(path)

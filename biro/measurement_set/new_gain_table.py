@@ -15,7 +15,7 @@ from biro.errors import MeasurementSetError
 from biro.measurement_set.metadata import GainMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
+from biro.measurement_set.temporary import clean_up, refuse_foreign_files, replace_set, temporary_folders
 
 CHUNK_BYTES = 16 << 20
 """Bytes of a column that are sent to the child at a time."""
@@ -50,7 +50,7 @@ def create_gain_table(
     Raises
     ------
     MeasurementSetError
-        Something is there already, it cannot be written, or the set cannot be read.
+        Something is there already, or files that are no part of the table lie in it; it cannot be written, or the set cannot be read.
     """
     given = existing_set(source, time_limit)
     target = Path(path).expanduser().absolute()
@@ -61,6 +61,7 @@ def create_gain_table(
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
         existing_set(target, time_limit)
+        refuse_foreign_files(target)
     new, old = temporary_folders(target)
     try:
         with MeasurementSetProcess(new, time_limit) as child:

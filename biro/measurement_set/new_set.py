@@ -18,7 +18,7 @@ from biro.held import Vis, Weight
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
+from biro.measurement_set.temporary import clean_up, refuse_foreign_files, replace_set, temporary_folders
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.models.components.direction import lm_to_radec
@@ -81,7 +81,7 @@ def create_ms(
     Raises
     ------
     MeasurementSetError
-        Something is there already, no room, or it cannot be written.
+        Something is there already, or files that are no part of the set lie in it; no room, or it cannot be written.
     InputError
         The observation was joined of several sets.
     """
@@ -138,6 +138,7 @@ def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, t
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
         existing_set(target, time_limit)
+        refuse_foreign_files(target)
 
 
 Message = tuple[Header, NDArray[np.generic] | None]

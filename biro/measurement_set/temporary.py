@@ -1,4 +1,4 @@
-"""Temporary folders in which new sets are made, and what processes that were killed have left of them."""
+"""Replace sets: temporary folders, what killed processes have left of them, files that are no part of a set."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ import logging
 import os
 import re
 import shutil
+import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from biro.errors import MeasurementSetError
+from biro.measurement_set.backup import FOLDER, TABLE
 from rime_kernels.arrays.whole_file import machine, runs
 
 log = logging.getLogger(__name__)
@@ -18,6 +22,63 @@ ABANDONED_AFTER = 600.0
 """Seconds without a change after which a temporary folder of another machine counts as abandoned."""
 VERSIONS = ".flagversions"
 """What the folder with the versions of a set's flags ends with, beside the set; so CASA names it."""
+
+TABLE_FILE = re.compile(r"table\.(dat|dat_tmp|info|lock|mf|mfh5|f\d+\w*)")
+"""Files of a casacore table, of all its storage managers."""
+VERSION_LIST = "FLAG_VERSION_LIST"
+"""What CASA calls the list of the versions of flags."""
+MOST_NAMED = 3
+"""Files that one line names."""
+
+
+def refuse_foreign_files(path: Path) -> None:
+    """Refuse to replace a table in which lie files or folders that are no part of it.
+
+    Of a path that is a link, the link alone would be replaced.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of a Measurement Set or of a gain table.
+
+    Raises
+    ------
+    MeasurementSetError
+        It names them.
+    """
+    if path.is_symlink():
+        return
+    found = list(_foreign(path))
+    versions = path.with_name(path.name + VERSIONS)
+    for entry in sorted(versions.iterdir()) if versions.is_dir() else ():
+        if (entry / TABLE).is_file():
+            found += _foreign(entry)
+        elif entry.name.lstrip(".") != VERSION_LIST:
+            found.append(entry)
+    if found:
+        names = ", ".join(str(each) for each in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise MeasurementSetError(
+            f"{path}: is not replaced, because what is no part of the table would be lost with it: "
+            f"{names}{more}; move it elsewhere"
+        )
+
+
+def _foreign(table: Path) -> Iterator[Path]:
+    """Files and folders in the folder of a table that are no part of it."""
+    known = (table / TABLE).read_bytes() if (table / TABLE).is_file() else b""
+    for entry in sorted(table.iterdir()):
+        if entry.is_dir() and (entry / TABLE).is_file() and _is_subtable(entry.name, known):
+            if not entry.is_symlink():
+                yield from _foreign(entry)
+        elif not (entry.name == FOLDER if entry.is_dir() else TABLE_FILE.fullmatch(entry.name)):
+            yield entry
+
+
+def _is_subtable(name: str, keywords: bytes) -> bool:
+    """Whether table.dat names a subtable: casacore writes its path as a text with its length before it."""
+    path = os.fsencode(f"././{name}")
+    return struct.pack(">I", len(path)) + path in keywords
 
 
 def temporary_folders(path: Path) -> tuple[Path, Path]:
