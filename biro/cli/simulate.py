@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import guard, refuse_existing, say
+from biro.cli.guard import after_result, guard, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -116,12 +116,14 @@ def simulate(
     )
     if interference is not None:
         observation, (truth,) = interference.add(observation, seed)
-        share = write_truth(truth_file, observation.partitions[0], truth)
-        say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
     create_ms(out, observation, overwrite=overwrite)
-    if scatter is not None:
-        write_gains(beside, scatter.draw(observation, seed))
-        say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
+    with after_result(f"{out} is written", f"it has --seed {seed}"):
+        if interference is not None:
+            share = write_truth(truth_file, observation.partitions[0], truth)
+            say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
+        if scatter is not None:
+            write_gains(beside, scatter.draw(observation, seed))
+            say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
     if named.model.feeds is not None:
         for line in observation.instrument_lines(replace(named.model, gain=None)):
             say(line)

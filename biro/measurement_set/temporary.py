@@ -1,4 +1,4 @@
-"""Replace sets: temporary folders, what killed processes have left of them, files that are no part of a set."""
+"""Temporary folders in which sets are made, and what of a set that is there is never replaced."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 
 from biro.errors import MeasurementSetError
 from biro.measurement_set.backup import FOLDER, TABLE
+from biro.measurement_set.storage import full_disk
 from rime_kernels.arrays.whole_file import machine, runs
 
 log = logging.getLogger(__name__)
@@ -85,6 +86,39 @@ def temporary_folders(path: Path) -> tuple[Path, Path]:
     """Where this process makes a new set, and where it moves the set that is replaced until that is done."""
     new, old = (path.with_name(f".{path.name}.{word}{machine()}-{os.getpid()}") for word in ("part", "old"))
     return new, old
+
+
+@contextlib.contextmanager
+def made_beside(path: str | os.PathLike[str], new: Path) -> Iterator[None]:
+    """Remove the temporary folder of a table at the end, and say in errors which table could not be made.
+
+    Parameters
+    ----------
+    path : path
+        The table, as the user names it.
+    new : Path
+        The temporary folder.
+
+    Raises
+    ------
+    MeasurementSetError
+        What casacore or the system says, or that the disk is full.
+    """
+    try:
+        yield
+    except (OSError, MeasurementSetError) as error:
+        why = str(error).replace(str(new), str(path)).removeprefix(f"{path}: ")
+        if isinstance(error, OSError):
+            why = error.strerror or why
+        full = full_disk(new.parent)
+        raise MeasurementSetError(
+            f"{path}: cannot be made: {full}then give the same command again"
+            if full
+            else f"{path}: cannot be made: {why}"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(new)
 
 
 def replace_set(path: Path, new: Path, old: Path) -> None:

@@ -1,5 +1,4 @@
-"""Outputs that name the root, a file in the place of a folder, a folder in the place of a file, and folders of
-sets in which a user keeps something."""
+"""Outputs that name the root, a file in the place of a folder or the reverse; sets with files of the user."""
 
 from __future__ import annotations
 
@@ -72,7 +71,8 @@ def test_a_set_with_files_of_the_user_is_not_replaced(
 
 
 @pytest.mark.parametrize(
-    "name", ["lofar_3c48", "vla_3c273_x", "wsrt_3c343.1_tNDPPP_tmp", "SR1_M87_2017_100_lo_hops_netcal_StokesI"]
+    "name",
+    ["lofar_3c48", "vla_3c273_x", "wsrt_3c343.1_tNDPPP_tmp", "SR1_M87_2017_100_lo_hops_netcal_StokesI"],
 )
 def test_all_that_other_programs_put_into_a_set_is_part_of_it(
     measurement_set: Callable[[str], Path], tmp_path: Path, name: str

@@ -90,7 +90,7 @@ def _answer(parent: ParentConnection, operations: dict[str, Operation]) -> None:
         text = _plain(" ".join(str(error).split()))
         parent.send({"error": f"broken off while {parent.activity}: {text}"})
     except OSError as error:
-        parent.send({"error": f"broken off while {parent.activity}: {error}"})
+        parent.send({"error": f"broken off while {parent.activity}: {error.strerror or error}"})
     except MemoryError:
         parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
 
