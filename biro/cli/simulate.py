@@ -17,7 +17,7 @@ from biro.cli.options import (
     SmearingOption,
     quantity,
 )
-from biro.cli.sky import read_sky_or_run
+from biro.cli.sky import is_sky_model, read_sky_or_run
 
 if TYPE_CHECKING:
     from biro.observation.partition import Partition
@@ -85,6 +85,8 @@ def simulate(
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     if not out.name:
         raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
+    if is_sky_model(out):
+        raise InputError(f"{out}: a sky model, expected the set that is made: OUT comes first, then SKY")
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}

@@ -20,7 +20,7 @@ from biro.cli.options import (
     quantity,
     takes_reading_options,
 )
-from biro.cli.sky import read_sky_or_run
+from biro.cli.sky import check_order, read_sky_or_run
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
@@ -106,11 +106,13 @@ def solve(
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.reading import read
 
-    if (sky is None) == (model_column is None):
+    if sky is not None and model_column is not None:
         raise InputError("give SKY or --model-column, one of them")
-    _check_output(output, overwrite)
     limit = float(reading.get("time_limit", TIME_LIMIT))
     is_set = ask_storage(obs, limit, "looking at it", obs.is_dir)
+    if model_column is None:
+        check_order(obs, sky, "--model-column")
+    _check_output(output, overwrite)
     if not is_set and (corrected or model_column):
         raise InputError(f"{obs}: a file has no columns as a Measurement Set has")
     if is_set:
