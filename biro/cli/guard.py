@@ -126,6 +126,8 @@ def after_result(result: str, remedy: str) -> Iterator[None]:
 
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{result}; not all that comes after it is written") from None
     except (InputError, MeasurementSetError) as error:
         raise OutputError(f"{result}, but {error}; {remedy}") from error
     except OSError as error:

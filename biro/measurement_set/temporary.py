@@ -106,6 +106,8 @@ def made_beside(path: str | os.PathLike[str], new: Path) -> Iterator[None]:
     """
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{path} was not made; what was there is as it was") from None
     except (OSError, MeasurementSetError) as error:
         why = str(error).replace(str(new), str(path)).removeprefix(f"{path}: ")
         if isinstance(error, OSError):
@@ -134,15 +136,27 @@ def replace_set(path: Path, new: Path, old: Path) -> None:
     """
     versions = path.with_name(path.name + VERSIONS)
     is_link = path.is_symlink()  # what it leads to stays, with its versions
-    if path.exists():
-        path.rename(old)
-        if versions.exists() and not is_link:
-            versions.rename(old / VERSIONS)
-    new.rename(path)
+    try:
+        if path.exists():
+            path.rename(old)
+            if versions.exists() and not is_link:
+                versions.rename(old / VERSIONS)
+        new.rename(path)
+    except BaseException:
+        if not path.exists():
+            _put_back(old, path)
+        raise
     if old.is_symlink():
         old.unlink()
     else:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _put_back(old: Path, path: Path) -> None:
+    """Move a set that was moved aside to its place, with the versions of its flags."""
+    if (old / VERSIONS).exists():
+        (old / VERSIONS).rename(path.with_name(path.name + VERSIONS))
+    old.rename(path)
 
 
 def clean_up(path: Path) -> None:
@@ -157,9 +171,7 @@ def clean_up(path: Path) -> None:
             continue
         with contextlib.suppress(OSError):  # another process was faster
             if match[1] == "old" and not path.exists():
-                if (folder / VERSIONS).exists():
-                    (folder / VERSIONS).rename(path.with_name(path.name + VERSIONS))
-                folder.rename(path)
+                _put_back(folder, path)
                 log.warning("%s: put back as it was: a process that was to replace it was killed", path)
             elif match[2] == machine() or time.time() - _last_change(folder) > ABANDONED_AFTER:
                 shutil.rmtree(folder)
