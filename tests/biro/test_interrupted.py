@@ -1,4 +1,4 @@
-"""Ctrl-C while a command writes: a line says what is there and what to do; the same command then works.
+"""Ctrl-C while a command writes: a line says what is there and what to do; the command then works.
 
 The signal comes from within, as the casacore child is asked for a certain operation, so that the place is sure.
 """
