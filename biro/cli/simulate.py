@@ -86,7 +86,9 @@ def simulate(
     if not out.name:
         raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
     if is_sky_model(out):
-        raise InputError(f"{out}: a sky model, expected the set that is made: OUT comes first, then SKY")
+        raise InputError(
+            f"{out}: a text file, which a set never replaces: OUT comes first, then the sky model"
+        )
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}

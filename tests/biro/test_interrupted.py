@@ -1,6 +1,6 @@
 """Ctrl-C while a command writes: a line says what is there and what to do; the command then works.
 
-The signal comes from within, as the casacore child is asked for a certain operation, so that the place is sure.
+The signal comes as the child in which casacore runs has been asked for a certain operation.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from biro.cli.demo import run_demo
 from biro.cli.guard import make_folder, refuse_existing
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set import create_ms, read_ms
@@ -84,3 +85,11 @@ def test_all_that_other_programs_put_into_a_set_is_part_of_it(
             refuse_existing([path], overwrite=True)
         path = Path(shutil.copytree(path, tmp_path / "copy", ignore=lambda *_: [".ipynb_checkpoints"]))
     refuse_existing([path], overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["gaussian.toml", "point.toml", "demo.ms", "report.html"])
+def test_a_demo_replaces_nothing_but_a_demo(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("years of work")
+    with pytest.raises(InputError, match=f"{name}: exists and is of no demo"):
+        run_demo(tmp_path)
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["years of work"]
