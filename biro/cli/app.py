@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.core import TyperCommand
 
 from biro._version import __version__
 from biro.cli.data import flag, info
@@ -23,7 +25,7 @@ from biro.cli.plot import compare, plot, watch
 from biro.cli.predict import predict
 from biro.cli.sbc import sbc
 from biro.cli.simulate import simulate
-from biro.cli.sky import convert
+from biro.cli.sky import convert, is_sky_model
 from biro.cli.solve import solve
 from biro.cli.tune import tune
 from biro.ranks.world import Launch
@@ -47,8 +49,38 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+class DataAndModel(TyperCommand):
+    """A command of data and a model: a line says which of them is missing."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        """Parse the words of the command line, whose last is taken as the model where there is one alone."""
+        try:
+            return super().parse_args(ctx, list(args))
+        except Exception as error:  # of click, which typer brings along in some versions
+            if type(error).__name__ != "MissingParameter" or getattr(error, "param", None) is None:
+                raise
+            if error.param.name not in ("obs", "model"):  # type: ignore[attr-defined]
+                raise
+            word = self.make_parser(ctx).parse_args(list(args))[0].get("model")
+            ctx.fail(_which_is_missing(word))
+
+
+def _which_is_missing(word: str | None) -> str:
+    """What a command of data and a model lacks, of which one word is given, or none."""
+    if word is None:
+        return "OBS and MODEL are missing: give the data, then the sky model."
+    is_model = is_sky_model(Path(word))
+    if is_model is None:
+        return f"OBS or MODEL is missing: only {word} is given, expected the data, then the sky model."
+    if is_model:
+        return f"OBS is missing: only the sky model {word} is given, expected the data before it."
+    return f"MODEL is missing: only the data {word} are given, expected a sky model behind them."
+
+
 for command in COMMANDS:
-    app.command(epilog=EXIT_CODES)(command)
+    kind = DataAndModel if command in (fit, sbc) else None
+    app.command(epilog=EXIT_CODES, cls=kind)(command)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -167,7 +168,11 @@ def flag(
     else:
         typer.echo(str(report))
     if pictures is not None:
-        with after_result(f"{obs} is flagged" if report.written else "nothing was written", "draw again"):
+        words = (
+            f"biro flag {shlex.quote(str(obs))} --dry-run --pictures {shlex.quote(str(pictures))} --overwrite"
+        )
+        result = f"{obs} is flagged" if report.written else "nothing is flagged"
+        with after_result(result, f"make room, then draw them by {words}"):
             _draw(report, pictures)
     if report.written:
         say("biro flag --undo brings the flags before back")

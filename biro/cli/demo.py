@@ -144,6 +144,12 @@ def _folder(output: str | Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be made: {error.strerror}; give another folder with -o") from None
+    made = {folder / f"{name}.toml": text for name, text in MODELS.items()}
+    theirs = [path for path, text in made.items() if path.exists() and path.read_bytes() != text.encode()]
+    if not all(path.exists() for path in made):  # else an earlier demo made them
+        theirs += [path for path in (folder / "demo.ms", folder / "report.html") if path.exists()]
+    if theirs:
+        raise InputError(f"{theirs[0]}: exists and is of no demo; give another folder with -o")
     return folder
 
 

@@ -69,7 +69,7 @@ def find(
 
     Ctrl-C ends the search and writes the best model found so far.
     """
-    from biro.files.atomic import write_atomic
+    from biro.models.files.text import write_text
     from biro.reading import read
     from biro.source_finding.find import find_sources
 
@@ -90,12 +90,7 @@ def find(
         cell=cell,
         n_pixel=size,
     )
-    try:
-        write_atomic(output, result.to_toml().encode())
-    except OSError as error:
-        from biro.errors import InputError
-
-        raise InputError(f"{output} cannot be written: {error.strerror}") from None
+    write_text(output, result.to_toml())
     if as_json:
         print_json(result.to_dict() | {"file": str(output)})
     else:

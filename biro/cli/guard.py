@@ -15,6 +15,8 @@ import typer
 
 P = ParamSpec("P")
 
+TRIAL_BYTES = 4096
+"""Of a file that is written to see whether a place can be written to."""
 MISFIT = 4
 """Exit code where gains were solved for that do not fit."""
 EXIT_CODES = (
@@ -25,9 +27,6 @@ EXIT_CODES = (
 
 
 _OF_SYSTEM = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room within your quota",
-    errno.EFBIG: "files may be no larger (ulimit -f)",
     errno.EROFS: "choose a place that can be written to",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "the system has no more open files; end other programs",
@@ -39,6 +38,12 @@ _OF_SYSTEM = {
 
 def _line_of_system(error: Exception) -> str | None:
     """One line about an error that a limit of the system has caused; None for other errors."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        from biro.files.atomic import why_not_written
+
+        return (
+            f"{error.filename or 'a file'}: cannot be written: {why_not_written(error.filename or '', error)}"
+        )
     if isinstance(error, OSError) and error.errno in _OF_SYSTEM:
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror}: {_OF_SYSTEM[error.errno]}"
@@ -104,6 +109,8 @@ def say(text: str) -> None:
 def after_result(result: str, remedy: str) -> Iterator[None]:
     """Report that what comes after a result cannot be written, where the result itself is safe.
 
+    What is written by `biro.files.atomic.atomic_path` says so by an `InputError`, others by an `OSError`.
+
     Parameters
     ----------
     result : str
@@ -115,10 +122,14 @@ def after_result(result: str, remedy: str) -> Iterator[None]:
     ------
     OutputError
     """
-    from biro.errors import OutputError
+    from biro.errors import InputError, MeasurementSetError, OutputError
 
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{result}; not all that comes after it is written") from None
+    except (InputError, MeasurementSetError) as error:
+        raise OutputError(f"{result}, but {error}; {remedy}") from error
     except OSError as error:
         raise OutputError(
             f"{result}, but {error.filename or 'a file'} cannot be written ({error.strerror}); {remedy}"
@@ -154,17 +165,40 @@ def make_folder(folder: Path) -> None:
 
 
 def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
-    """Refuse to replace files, before work is done whose result could not be written.
+    """Refuse to replace files, and places that cannot be written to, before work is done.
 
     Raises
     ------
     InputError
-        A file or set exists and `overwrite` is False; or there is a folder that is no table.
+        A file or set exists and `overwrite` is False; there is a folder that is no table; or no file can be
+        made there.
+    MeasurementSetError
+        Files that are no part of a set or table lie in its folder.
     """
     from biro.errors import InputError
+    from biro.measurement_set.temporary import refuse_foreign_files
 
     for path in paths:
         if path.is_dir() and not (path / "table.dat").is_file():
             raise InputError(f"{path}: is a folder, which is never replaced: give the name of a file or set")
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists already; choose another name or give --overwrite")
+        if path.is_dir():
+            refuse_foreign_files(path)
+        _try_to_write(path)
+
+
+def _try_to_write(path: Path) -> None:
+    """Write a small file beside a place, and remove it."""
+    from biro.errors import InputError
+    from biro.files.atomic import why_not_written
+    from rime_kernels.arrays.whole_file import temporary_beside
+
+    try:
+        trial = temporary_beside(path)
+        try:
+            trial.write_bytes(bytes(TRIAL_BYTES))
+        finally:
+            trial.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {why_not_written(path, error)}") from None

@@ -24,7 +24,7 @@ from biro.cli.options import (
     SmearingOption,
     takes_reading_options,
 )
-from biro.cli.sky import NamedSky, read_sky_or_run
+from biro.cli.sky import NamedSky, check_order, read_sky_or_run
 
 if TYPE_CHECKING:
     from biro.data_set.models_of_rows import Mode as Written
@@ -98,7 +98,6 @@ def predict(
 
     mpiexec -n N biro predict shares the rows among N processes, each of which writes its own.
     """
-    from biro.errors import InputError
     from biro.images.fits import read_image
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.progress import counted
@@ -109,10 +108,9 @@ def predict(
 
     comm = world()
     mode = _mode(add, subtract, source_column, out)
-    if sky is None and image is None:
-        raise InputError("give SKY, --image, or both")
     limit = reading.get("time_limit", TIME_LIMIT)
     is_folder = ask_storage(obs, limit, "looking at it", obs.is_dir)
+    check_order(obs, sky or image, "--image")
     _check_target(obs, is_folder, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import guard, refuse_existing, say
+from biro.cli.guard import after_result, guard, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -17,7 +17,7 @@ from biro.cli.options import (
     SmearingOption,
     quantity,
 )
-from biro.cli.sky import read_sky_or_run
+from biro.cli.sky import is_sky_model, read_sky_or_run
 
 if TYPE_CHECKING:
     from biro.observation.partition import Partition
@@ -85,6 +85,10 @@ def simulate(
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     if not out.name:
         raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
+    if is_sky_model(out):
+        raise InputError(
+            f"{out}: a text file, which a set never replaces: OUT comes first, then the sky model"
+        )
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}
@@ -116,12 +120,14 @@ def simulate(
     )
     if interference is not None:
         observation, (truth,) = interference.add(observation, seed)
-        share = write_truth(truth_file, observation.partitions[0], truth)
-        say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
     create_ms(out, observation, overwrite=overwrite)
-    if scatter is not None:
-        write_gains(beside, scatter.draw(observation, seed))
-        say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
+    with after_result(f"{out} is written", f"it has --seed {seed}"):
+        if interference is not None:
+            share = write_truth(truth_file, observation.partitions[0], truth)
+            say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
+        if scatter is not None:
+            write_gains(beside, scatter.draw(observation, seed))
+            say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
     if named.model.feeds is not None:
         for line in observation.instrument_lines(replace(named.model, gain=None)):
             say(line)

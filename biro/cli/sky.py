@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from biro.models import SkyModel
     from biro.smearing import Mode
 
+DATA_ENDS = (".ms", ".uvfits", ".uvf", ".uvh5", ".zarr", ".mir", ".fits")
+"""Ends of the names of data that are not there."""
+MODEL_ENDS = (".toml", ".mod", ".osm", ".txt", ".skymodel", ".bbs", ".html", ".csv")
+"""Ends of the names of sky models and component lists."""
+
 
 class Values(StrEnum):
     """Which values of a run."""
@@ -83,6 +88,49 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
     chosen = cast(Literal["tangent", "uv"], frame.value if frame else recorded)  # predict refuses others
     smearing = tuple(facts.get("smearing") or ())
     return NamedSky(read_model(path / "model.toml"), best, chosen, smearing)
+
+
+def is_sky_model(path: Path) -> bool | None:
+    """Whether a path is a sky model rather than data; None where nothing is there and its name does not say.
+
+    Data are folders or binary files, models are text; what is not there is judged by the end of its name.
+    """
+    from biro.many_fits.models import is_model
+
+    if path.exists():
+        return is_model(path)
+    suffix = path.suffix.lower()
+    if suffix in DATA_ENDS:
+        return False
+    return True if suffix in MODEL_ENDS else None
+
+
+def check_order(first: Path, sky: Path | None, option: str) -> None:
+    """Refuse a command without a sky, and a sky model in the place of data.
+
+    Parameters
+    ----------
+    first : Path
+        The data.
+    sky : Path or None
+        The sky, or what stands for it.
+    option : str
+        What may be given in place of a sky.
+
+    Raises
+    ------
+    InputError
+    """
+    from biro.errors import InputError
+
+    if is_sky_model(first):
+        what = "is missing" if sky is None else "comes first"
+        raise InputError(
+            f"{first}: a text file, as sky models are, expected the data: OBS {what}, SKY is the word "
+            "behind it"
+        )
+    if sky is None:
+        raise InputError(f"SKY is missing: give a sky model behind {first}, or {option}")
 
 
 def read_found(run: Path, at: Values) -> SkyModel:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from biro.cli.guard import MISFIT, guard, print_json, say
+from biro.cli.guard import MISFIT, after_result, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
@@ -20,7 +20,7 @@ from biro.cli.options import (
     quantity,
     takes_reading_options,
 )
-from biro.cli.sky import read_sky_or_run
+from biro.cli.sky import check_order, read_sky_or_run
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
@@ -106,11 +106,13 @@ def solve(
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
     from biro.reading import read
 
-    if (sky is None) == (model_column is None):
+    if sky is not None and model_column is not None:
         raise InputError("give SKY or --model-column, one of them")
-    _check_output(output, overwrite)
     limit = float(reading.get("time_limit", TIME_LIMIT))
     is_set = ask_storage(obs, limit, "looking at it", obs.is_dir)
+    if model_column is None:
+        check_order(obs, sky, "--model-column")
+    _check_output(output, overwrite)
     if not is_set and (corrected or model_column):
         raise InputError(f"{obs}: a file has no columns as a Measurement Set has")
     if is_set:
@@ -187,13 +189,23 @@ def _model(
 def _write(
     solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float
 ) -> list[Path]:
-    """Write the tables, the figures and the picture; which files."""
+    """Write the gains, and then all else; which files."""
+    written = [output / NAMES[0]]
+    solved.save(written[0])
+    with after_result(f"the gains are in {written[0]}", "the same command with --overwrite writes all"):
+        written += _write_others(solved, obs, output, is_set, overwrite, limit)
+    return written
+
+
+def _write_others(
+    solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float
+) -> list[Path]:
+    """Write the table of CASA, the picture and the figures; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
     from biro.files.atomic import write_atomic, write_figure
     from biro.plots.solved_gains import solved_gains
 
-    written = [output / NAMES[0]]
-    solved.save(written[0])
+    written = []
     reason = reason_for_no_table(solved) if is_set else "gains of data that are no Measurement Set"
     if reason:
         say(

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from biro._version import __version__
 from biro.data_set.options import SetOptions
 from biro.errors import InputError
-from biro.files.atomic import atomic_path, write_atomic
+from biro.files.atomic import atomic_path, why_not_written, write_atomic
 from biro.files.foreign_text import visible
 from biro.models.files.foreign import read_file
 
@@ -102,7 +102,9 @@ class Cache:
             about["sha256"] = {name: _hash(values) for name, values in arrays.items()}
             write_atomic(self._path(partition, shard, "json"), json.dumps(about, indent=1).encode())
         except OSError as error:
-            raise InputError(f"{self.folder}: cannot be written: {error.strerror or error}") from None
+            raise InputError(
+                f"{self.folder}: cannot be written: {why_not_written(os.path.join(self.folder, 'x'), error)}"
+            ) from None
         mapped = {name: self._mapped(partition, shard, name) for name in arrays}
         return _shard(mapped, found.counts, found.weight_origin)
 
@@ -167,7 +169,9 @@ def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -
         cache = Cache(os.path.join(folder, name))
         write_atomic(Path(cache.folder, ABOUT), json.dumps(about, indent=1).encode())
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        raise InputError(
+            f"{folder}: cannot be written: {why_not_written(os.path.join(folder, name), error)}"
+        ) from None
     return cache
 
 

@@ -136,10 +136,19 @@ class RowIndex:
                 raise self._fail(f"{name} runs from {low} to {high}, but its subtable has {size} rows")
         for number, (spw, pol) in enumerate(self.descriptions):
             if not (0 <= spw < len(self.metadata["spws"]) and 0 <= pol < len(self.metadata["corr_types"])):
+                n_spw, n_pol = len(self.metadata["spws"]), len(self.metadata["corr_types"])
                 raise self._fail(
-                    f"data description {number} is of spectral window {spw} and polarization {pol}, but there"
-                    f" are {len(self.metadata['spws'])} and {len(self.metadata['corr_types'])}"
+                    f"data description {number} is of spectral window {spw} and polarization {pol}, but "
+                    f"there are {n_spw} spectral windows and {n_pol} polarizations, counted from 0"
                 )
+        for number in np.unique(self.columns.data_desc_id).tolist():
+            spw, pol = self.descriptions[number]
+            n_chan, n_corr = self.cell_shape(number)
+            if not (n_chan and n_corr):
+                what = f"spectral window {spw} has no channels"
+                if n_chan:
+                    what = f"polarization {pol} has no correlations"
+                raise self._fail(f"the rows of data description {number} hold no visibilities: {what}")
 
     @property
     def n_row(self) -> int:

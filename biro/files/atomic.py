@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal
 
 from biro.errors import InputError
 from biro.files.foreign_text import visible
-from rime_kernels.arrays.whole_file import is_temporary, temporary_beside
+from rime_kernels.arrays.whole_file import is_temporary, temporary_beside, why_not_written
 from rime_kernels.arrays.whole_file import write_whole as write_atomic
 
-__all__ = ["atomic_path", "remove_temporary_files", "write_atomic", "write_figure"]
+__all__ = ["atomic_path", "remove_temporary_files", "why_not_written", "write_atomic", "write_figure"]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +65,9 @@ def atomic_path(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise InputError(f"{visible(str(path))}: cannot be written: {error.strerror or error}") from None
+            raise InputError(
+                f"{visible(str(path))}: cannot be written: {why_not_written(path, error)}"
+            ) from None
         raise
 
 

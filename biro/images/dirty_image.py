@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
-from biro.errors import InputError
-from biro.files.atomic import write_figure
+from biro.errors import InputError, OutputError
+from biro.files.atomic import why_not_written, write_figure
 from biro.formatting import ANGLES, FLUXES, angle_text, html_text, sexagesimal, unit_for
 from biro.images.fits import write_image
 from biro.images.fits_header import Axis, Cards, celestial_axes, image_cards, stokes_axis
@@ -176,19 +177,27 @@ class DirtyImage:
         ------
         InputError
             A file is there already and `overwrite` is not given, or none can be written.
+        OutputError
+            Some are written, and one cannot be written.
         """
-        base = Path(prefix)
-        image, psf, picture = image_files(base)
+        image, psf, picture = files = image_files(Path(prefix))
         if not overwrite:
-            for path in (image, psf, picture):
+            for path in files:
                 if path.exists():
                     raise InputError(f"{path}: exists already; choose another name or give --overwrite")
-        try:
-            write_image(image, self.dirty, self._header("Jy/beam"), self._history())
-            write_image(psf, self.psf[None], self._header(""), self._history())
-            write_figure(picture, self.plot(), dpi=150)
-        except OSError as error:
-            raise InputError(f"{base}: images cannot be written ({error.strerror or error})") from None
+        writers: list[Callable[[], None]] = [
+            lambda: write_image(image, self.dirty, self._header("Jy/beam"), self._history()),
+            lambda: write_image(psf, self.psf[None], self._header(""), self._history()),
+            lambda: write_figure(picture, self.plot(), dpi=150),
+        ]
+        for number, (path, write) in enumerate(zip(files, writers, strict=True)):
+            try:
+                write()
+            except OSError as error:
+                line = f"{path}: cannot be written: {why_not_written(path, error)}"
+                if not number:
+                    raise InputError(line) from None
+                raise OutputError(f"{', '.join(map(str, files[:number]))} written, but {line}") from None
         return [image, psf, picture]
 
     def plot(self, *, ax: Axes | None = None, window: Window | None = None) -> Figure:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from biro.errors import InputError, OutputError, RunError
-from biro.files.atomic import write_atomic
+from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
 from biro.formatting import check_names
 from biro.likelihood.likelihood import Likelihood
@@ -182,12 +182,19 @@ def _collected(
     return tuple(fits[name] for name in problems)
 
 
+def _state(fits: FitResults) -> str:
+    """How many fits are done, and why the first of the others failed."""
+    if not fits.failed:
+        return "all fits are done"
+    first = fits.failed[0]
+    return f"{len(fits) - len(fits.failed)} of {len(fits)} fits are done ({first.name}: {first.failure})"
+
+
 def _write(path: Path, fits: FitResults) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, (json.dumps(finite_json(fits.to_dict()), indent=1) + "\n").encode())
     except OSError as error:
         raise OutputError(
-            f"all fits are done, but {path} cannot be written ({error.strerror}); make room, and give the "
-            "same command"
+            f"{_state(fits)}, but {path} cannot be written: {why_not_written(path, error)}"
         ) from error

@@ -34,12 +34,12 @@ def split_models(words: Sequence[Path]) -> tuple[list[Path], dict[str, Path]]:
         No data, data behind a model, or a model that is given twice.
     """
     data, models = list(words[:-1]), [words[-1]]
-    while data and _is_model(data[-1]):
+    while data and is_model(data[-1]):
         models.insert(0, data.pop())
     if not data:
         raise InputError(f"{words[0]}: a model; the data come before the models")
     for path in data:
-        if _is_model(path):
+        if is_model(path):
             raise InputError(f"{path}: a model between data; the models come behind all data")
     absolute = [str(path.absolute().with_suffix("")) for path in models]
     if len({path.resolve() for path in models}) < len(models):
@@ -50,7 +50,8 @@ def split_models(words: Sequence[Path]) -> tuple[list[Path], dict[str, Path]]:
     return data, dict(zip(names, models, strict=True))
 
 
-def _is_model(path: Path) -> bool:
+def is_model(path: Path) -> bool:
+    """Whether a path is a file of text, which models are, and data are not."""
     try:
         start = read_file(path, only=64) if path.is_file() else b""
     except (OSError, ValueError):

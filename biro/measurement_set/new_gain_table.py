@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,7 +13,13 @@ from biro.errors import MeasurementSetError
 from biro.measurement_set.metadata import GainMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
+from biro.measurement_set.temporary import (
+    clean_up,
+    made_beside,
+    refuse_foreign_files,
+    replace_set,
+    temporary_folders,
+)
 
 CHUNK_BYTES = 16 << 20
 """Bytes of a column that are sent to the child at a time."""
@@ -50,7 +54,8 @@ def create_gain_table(
     Raises
     ------
     MeasurementSetError
-        Something is there already, it cannot be written, or the set cannot be read.
+        Something is there already, or files that are no part of the table lie in it; it cannot be
+        written, or the set cannot be read.
     """
     given = existing_set(source, time_limit)
     target = Path(path).expanduser().absolute()
@@ -61,8 +66,9 @@ def create_gain_table(
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
         existing_set(target, time_limit)
+        refuse_foreign_files(target)
     new, old = temporary_folders(target)
-    try:
+    with made_beside(path, new):
         with MeasurementSetProcess(new, time_limit) as child:
             child.writing = True
             child.call("create_gains", path=str(new), source=str(given), metadata=metadata)
@@ -74,8 +80,3 @@ def create_gain_table(
                     child.receive()
             child.call("close_gains")
         replace_set(target, new, old)
-    except OSError as error:
-        raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(new)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,13 @@ from biro.held import Vis, Weight
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
-from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
+from biro.measurement_set.temporary import (
+    clean_up,
+    made_beside,
+    refuse_foreign_files,
+    replace_set,
+    temporary_folders,
+)
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.feeds import mount_kind
 from biro.models.components.direction import lm_to_radec
@@ -29,7 +34,7 @@ from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
-SPARE_BYTES = 1 << 20
+SPARE_BYTES = 4 << 20
 """Room that is left on the disk beyond what the set needs."""
 SECOND_RECEPTORS = "LY"
 """Receptors that are the second of an antenna; X and R are the first."""
@@ -81,7 +86,8 @@ def create_ms(
     Raises
     ------
     MeasurementSetError
-        Something is there already, no room, or it cannot be written.
+        Something is there already, or files that are no part of the set lie in it; no room, or it
+        cannot be written.
     InputError
         The observation was joined of several sets.
     """
@@ -96,18 +102,14 @@ def create_ms(
     free = shutil.disk_usage(target.parent).free
     if need > free:
         raise MeasurementSetError(
-            f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free"
+            f"{path}: needs about {need / 1e6:.0f} MB, but {free / 1e6:.0f} MB are free on its disk: make "
+            "room"
         )
     _check_range(path, observation)
     new, old = temporary_folders(target)
-    try:
+    with made_beside(path, new):
         _write(observation, new, time_limit)
         replace_set(target, new, old)
-    except OSError as error:
-        raise MeasurementSetError(f"{path}: cannot be made: {error.strerror}") from error
-    finally:
-        with contextlib.suppress(OSError):
-            shutil.rmtree(new)
 
 
 def _check_range(path: str | os.PathLike[str], observation: Observation) -> None:
@@ -138,6 +140,7 @@ def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, t
         if not overwrite:
             raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
         existing_set(target, time_limit)
+        refuse_foreign_files(target)
 
 
 Message = tuple[Header, NDArray[np.generic] | None]

@@ -190,12 +190,20 @@ class MeasurementSetProcess:
             why = f"its process {self._process.pid} makes no progress; does the storage with Python answer?"
         elif holders:
             why = f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
+        elif self._is_at_work():
+            why = "casacore is at work and gives no answer: a file may be damaged, or a step may take longer"
         else:
             why = "it may be locked by a process on another machine, or its storage does not answer"
         return MeasurementSetError(
             f"{self.path}: gave up after {self.time_limit:g} s while {self._activity}: {why}"
             " (time_limit sets how long to wait)"
         )
+
+    def _is_at_work(self) -> bool:
+        """Whether the child takes processor time."""
+        before = _processor_time(self._process.pid)
+        time.sleep(START_CHECK)
+        return _processor_time(self._process.pid) > before
 
     def _holders(self) -> list[str]:
         """Other processes that hold a lock on the set."""

@@ -11,13 +11,12 @@ from typing import TypeVar
 from biro.errors import InputError, MeasurementSetError
 from biro.measurement_set.backup import restore_backup
 from biro.models.files.foreign import TIME_LIMIT, in_time
+from rime_kernels.arrays.whole_file import FULL_BYTES
 
 __all__ = ["LONGEST_LIMIT", "TIME_LIMIT", "ask_storage", "existing_set", "full_disk", "in_time"]
 
 LONGEST_LIMIT = 1e6
 """Largest time limit that is accepted, s; the functions of the operating system have an upper bound."""
-FULL_BYTES = 1 << 20
-"""A disk with less room than this counts as full."""
 
 T = TypeVar("T")
 

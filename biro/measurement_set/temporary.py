@@ -1,4 +1,4 @@
-"""Temporary folders in which new sets are made, and what processes that were killed have left of them."""
+"""Temporary folders in which sets are made, and what of a set that is there is never replaced."""
 
 from __future__ import annotations
 
@@ -7,9 +7,14 @@ import logging
 import os
 import re
 import shutil
+import struct
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from biro.errors import MeasurementSetError
+from biro.measurement_set.backup import FOLDER, TABLE
+from biro.measurement_set.storage import full_disk
 from rime_kernels.arrays.whole_file import machine, runs
 
 log = logging.getLogger(__name__)
@@ -19,11 +24,103 @@ ABANDONED_AFTER = 600.0
 VERSIONS = ".flagversions"
 """What the folder with the versions of a set's flags ends with, beside the set; so CASA names it."""
 
+TABLE_FILE = re.compile(r"table\.(dat|dat_tmp|info|lock|mf|mfh5|f\d+\w*)")
+"""Files of a casacore table, of all its storage managers."""
+VERSION_LIST = "FLAG_VERSION_LIST"
+"""What CASA calls the list of the versions of flags."""
+MOST_NAMED = 3
+"""Files that one line names."""
+
+
+def refuse_foreign_files(path: Path) -> None:
+    """Refuse to replace a table in which lie files or folders that are no part of it.
+
+    Of a path that is a link, the link alone would be replaced.
+
+    Parameters
+    ----------
+    path : Path
+        The folder of a Measurement Set or of a gain table.
+
+    Raises
+    ------
+    MeasurementSetError
+        It names them.
+    """
+    if path.is_symlink():
+        return
+    found = list(_foreign(path))
+    versions = path.with_name(path.name + VERSIONS)
+    for entry in sorted(versions.iterdir()) if versions.is_dir() else ():
+        if (entry / TABLE).is_file():
+            found += _foreign(entry)
+        elif entry.name.lstrip(".") != VERSION_LIST:
+            found.append(entry)
+    if found:
+        names = ", ".join(str(each) for each in found[:MOST_NAMED])
+        more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+        raise MeasurementSetError(
+            f"{path}: is not replaced, because what is no part of the table would be lost with it: "
+            f"{names}{more}; move it elsewhere"
+        )
+
+
+def _foreign(table: Path) -> Iterator[Path]:
+    """Files and folders in the folder of a table that are no part of it."""
+    known = (table / TABLE).read_bytes() if (table / TABLE).is_file() else b""
+    for entry in sorted(table.iterdir()):
+        if entry.is_dir() and (entry / TABLE).is_file() and _is_subtable(entry.name, known):
+            if not entry.is_symlink():
+                yield from _foreign(entry)
+        elif not (entry.name == FOLDER if entry.is_dir() else TABLE_FILE.fullmatch(entry.name)):
+            yield entry
+
+
+def _is_subtable(name: str, keywords: bytes) -> bool:
+    """Whether table.dat names a subtable: casacore writes its path as a text with its length before it."""
+    path = os.fsencode(f"././{name}")
+    return struct.pack(">I", len(path)) + path in keywords
+
 
 def temporary_folders(path: Path) -> tuple[Path, Path]:
     """Where this process makes a new set, and where it moves the set that is replaced until that is done."""
     new, old = (path.with_name(f".{path.name}.{word}{machine()}-{os.getpid()}") for word in ("part", "old"))
     return new, old
+
+
+@contextlib.contextmanager
+def made_beside(path: str | os.PathLike[str], new: Path) -> Iterator[None]:
+    """Remove the temporary folder of a table at the end, and say in errors which table could not be made.
+
+    Parameters
+    ----------
+    path : path
+        The table, as the user names it.
+    new : Path
+        The temporary folder.
+
+    Raises
+    ------
+    MeasurementSetError
+        What casacore or the system says, or that the disk is full.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"{path} was not made; what was there is as it was") from None
+    except (OSError, MeasurementSetError) as error:
+        why = str(error).replace(str(new), str(path)).removeprefix(f"{path}: ")
+        if isinstance(error, OSError):
+            why = error.strerror or why
+        full = full_disk(new.parent)
+        raise MeasurementSetError(
+            f"{path}: cannot be made: {full}then give the same command again"
+            if full
+            else f"{path}: cannot be made: {why}"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(new)
 
 
 def replace_set(path: Path, new: Path, old: Path) -> None:
@@ -39,15 +136,27 @@ def replace_set(path: Path, new: Path, old: Path) -> None:
     """
     versions = path.with_name(path.name + VERSIONS)
     is_link = path.is_symlink()  # what it leads to stays, with its versions
-    if path.exists():
-        path.rename(old)
-        if versions.exists() and not is_link:
-            versions.rename(old / VERSIONS)
-    new.rename(path)
+    try:
+        if path.exists():
+            path.rename(old)
+            if versions.exists() and not is_link:
+                versions.rename(old / VERSIONS)
+        new.rename(path)
+    except BaseException:
+        if not path.exists():
+            _put_back(old, path)
+        raise
     if old.is_symlink():
         old.unlink()
     else:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _put_back(old: Path, path: Path) -> None:
+    """Move a set that was moved aside to its place, with the versions of its flags."""
+    if (old / VERSIONS).exists():
+        (old / VERSIONS).rename(path.with_name(path.name + VERSIONS))
+    old.rename(path)
 
 
 def clean_up(path: Path) -> None:
@@ -62,9 +171,7 @@ def clean_up(path: Path) -> None:
             continue
         with contextlib.suppress(OSError):  # another process was faster
             if match[1] == "old" and not path.exists():
-                if (folder / VERSIONS).exists():
-                    (folder / VERSIONS).rename(path.with_name(path.name + VERSIONS))
-                folder.rename(path)
+                _put_back(folder, path)
                 log.warning("%s: put back as it was: a process that was to replace it was killed", path)
             elif match[2] == machine() or time.time() - _last_change(folder) > ABANDONED_AFTER:
                 shutil.rmtree(folder)

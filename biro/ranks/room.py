@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from biro.errors import InputError
 from biro.files import memory
+from biro.files.atomic import why_not_written
 from biro.files.memory import byte_text
 from biro.ranks.ranks import Ranks
 
@@ -89,7 +90,9 @@ def check_disk(ranks: Ranks, folder: str, needed: Sequence[float], what: str, re
         with tempfile.NamedTemporaryFile(dir=folder) as mark:
             found = ranks.do(_disk, folder, mark.name)
     except OSError as error:
-        raise InputError(f"{folder}: cannot be written: {error.strerror or error}") from None
+        raise InputError(
+            f"{folder}: cannot be written: {why_not_written(os.path.join(folder, 'x'), error)}"
+        ) from None
     disks: dict[str, list[int]] = {}
     for rank, (sees_mark, _) in enumerate(found):
         disks.setdefault("" if sees_mark else ranks.hosts[rank], []).append(rank)

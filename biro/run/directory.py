@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from biro.errors import RunError
-from biro.files.atomic import remove_temporary_files, write_atomic
+from biro.files.atomic import remove_temporary_files, why_not_written, write_atomic
 from biro.run.lock import RunLock
 from biro.run.log_file import LogFile
 from biro.run.record import RECORD, RunRecord, as_json, changes, new_record, now, read_record, record_bytes
@@ -140,7 +140,7 @@ class RunDirectory:
             write_atomic(self.path / RECORD, record_bytes(record))
         except OSError as error:
             raise RunError(
-                f"no run can begin in {self.path}: {error.strerror}; make room or give another directory"
+                f"no run can begin in {self.path}: {why_not_written(self.path / RECORD, error)}"
             ) from error
         return record
 

@@ -52,7 +52,9 @@ class Checkpoint:
                 write_signed(self._path, self._run_id, Path(folder, "sampler").read_bytes())
         except OSError as error:
             if not self._failed:
-                log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
+                log.warning(
+                    "%s cannot be written (%s); sampling goes on in memory", self._path, error.strerror
+                )
             self._failed = True
             return
         finally:

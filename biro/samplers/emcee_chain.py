@@ -109,7 +109,9 @@ class ChainFile:
             self._write(backend)
         except OSError as error:
             if not self._failed:
-                log.warning("%s cannot be written (%s); sampling goes on in memory", self.path, error)
+                log.warning(
+                    "%s cannot be written (%s); sampling goes on in memory", self.path, error.strerror
+                )
             self._failed = True
             return
         if self._failed:

@@ -274,7 +274,9 @@ class DrawsFile:
             write_atomic(self._path, data.getbuffer())
         except OSError as error:
             if not self._failed:
-                log.warning("%s cannot be written (%s); sampling goes on in memory", self._path, error)
+                log.warning(
+                    "%s cannot be written (%s); sampling goes on in memory", self._path, error.strerror
+                )
             self._failed = True
             return
         finally:

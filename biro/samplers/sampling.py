@@ -229,7 +229,7 @@ def _run_in(
         log.error(
             "%s cannot be written (%s); %s. The same command %s",
             run.posterior_path,
-            error,
+            error.strerror,
             _save_elsewhere(posterior, run.run_id),
             "goes on from what the run has saved" if run.path.is_dir() else "begins anew: the folder is gone",
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from biro.errors import InputError, RunError
-from biro.files.atomic import write_atomic
+from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import JsonValue
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
@@ -259,6 +259,6 @@ def _finish(run: RunDirectory, options: Mapping[str, object], result: SBCResult)
         write_atomic(path, (json.dumps(result.to_dict(), indent=1) + "\n").encode())
     except OSError as error:
         raise RunError(
-            f"{path} cannot be written ({error.strerror}); the same command writes it from the replicates"
+            f"the replicates are done, but {path} cannot be written: {why_not_written(path, error)}"
         ) from None
     run.finish()

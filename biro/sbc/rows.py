@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from biro.errors import RunError
+from biro.files.atomic import why_not_written
 
 
 class Row(TypedDict, total=False):
@@ -76,8 +77,8 @@ class Rows:
             self._append(self._path, (json.dumps(row) + "\n").encode())
         except OSError as error:
             raise RunError(
-                f"{self._path} cannot be written ({error.strerror}); the same command goes on after "
-                f"replicate {len(self._rows) - 1} when it can"
+                f"{self._path}: replicate {len(self._rows)} cannot be written: "
+                f"{why_not_written(self._path, error)}"
             ) from None
 
     def _append(self, path: Path, line: bytes) -> None:

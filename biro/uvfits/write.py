@@ -171,7 +171,8 @@ def _check_room(copy: Path, size: int) -> None:
     free = shutil.disk_usage(copy.absolute().parent).free
     if free < size:
         raise DataError(
-            f"{visible(str(copy))}: needs {size / 1e6:.1f} MB, but {free / 1e6:.1f} MB are free on its disk"
+            f"{visible(str(copy))}: needs {size / 1e6:.1f} MB, but {free / 1e6:.1f} MB are free on its disk: "
+            "make room"
         )
 
 

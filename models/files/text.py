@@ -8,7 +8,7 @@ from pathlib import Path
 
 from biro.models.errors import ModelError
 from biro.models.files.foreign import read_file, read_text_file
-from rime_kernels.arrays.whole_file import write_whole
+from rime_kernels.arrays.whole_file import why_not_written, write_whole
 
 FITS_START = b"SIMPLE  ="
 
@@ -55,7 +55,7 @@ def write_text(path: str | Path, text: str) -> None:
         # Beside its place and then moved there: neither a kill nor a link costs what was there before.
         write_whole(Path(path), text.encode())
     except OSError as error:
-        raise ModelError(f"{path}: cannot be written: {error.strerror or error}") from None
+        raise ModelError(f"{path}: cannot be written: {why_not_written(path, error)}") from None
     except ValueError as error:
         raise ModelError(f"{path}: cannot be written: {error}") from None
 

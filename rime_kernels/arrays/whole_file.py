@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shutil
 import time
 import zlib
 from contextlib import suppress
@@ -11,6 +13,9 @@ from pathlib import Path
 
 ABANDONED_AFTER = 86400.0
 """Seconds without a change after which a temporary file of another machine counts as abandoned."""
+
+FULL_BYTES = 1 << 20
+"""A disk with less room than this counts as full."""
 
 
 def write_whole(path: Path, data: bytes | memoryview, mode: int = 0o644) -> None:
@@ -38,9 +43,36 @@ def write_whole(path: Path, data: bytes | memoryview, mode: int = 0o644) -> None
     except BaseException as error:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename:
+        if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+
+
+def why_not_written(path: str | os.PathLike[str], error: OSError) -> str:
+    """Why a file cannot be written, with the room of its disk and what to do where that is full.
+
+    Parameters
+    ----------
+    path : path
+        The file.
+    error : OSError
+        Of the system; one of `numpy.ndarray.tofile` on a full disk has no number.
+    """
+    folder = Path(path).absolute().parent
+    try:
+        free = shutil.disk_usage(folder).free
+    except OSError:
+        free = FULL_BYTES
+    if error.errno == errno.EFBIG:
+        return f"{error.strerror}: allow larger files (ulimit -f)"
+    if error.errno == errno.EDQUOT:
+        return f"{error.strerror}: make room within your quota, and give the same command again"
+    if error.errno == errno.ENOSPC or (error.errno is None and free < FULL_BYTES):
+        return (
+            f"{os.strerror(errno.ENOSPC)} ({free / 1e6:.1f} MB are free in {folder}): make room, and give "
+            "the same command again"
+        )
+    return error.strerror or str(error)
 
 
 def temporary_beside(path: Path) -> Path:

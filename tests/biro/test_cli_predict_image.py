@@ -86,7 +86,7 @@ def test_an_image_of_one_pixel_is_a_point_source(folder, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "give SKY, --image, or both"),
+        ([], "SKY is missing: give a sky model behind "),
         (["--image", "{folder}/none.fits"], "none.fits: no such file"),
         (
             ["{folder}/model.fits"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -326,13 +327,45 @@ def test_one_line_for_each_reason_of_an_empty_selection(folder: Path) -> None:
             biro.read(path, **options)
 
 
-@pytest.mark.parametrize("command", ["fit", "solve", "predict"])
+OUTPUTS = {"fit": ["-o", "{0}/run"], "sbc": ["-o", "{0}/sbc"], "solve": ["-o", "{0}/g"]}
+"""Options that commands of data and a model must have."""
+
+
+def said_of(words: list[str], tmp_path: Path) -> str:
+    """What a command says in its last line as it is refused, and that it leaves nothing."""
+    options = [word.format(tmp_path) for word in OUTPUTS.get(words[0], [])]
+    result = CliRunner().invoke(app, [*words, *options])
+    assert result.exit_code == 2, result.output
+    assert not list(tmp_path.iterdir())
+    return result.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["fit", "sbc", "solve", "predict", "simulate"])
 def test_data_and_model_swapped(folder: Path, tmp_path: Path, command: str) -> None:
-    arguments = [command, str(folder / "sky.toml"), str(folder / "base.ms")]
-    arguments += {"fit": ["-o", str(tmp_path / "run")], "solve": ["-o", str(tmp_path / "g")]}.get(command, [])
-    result = CliRunner().invoke(app, arguments)
-    assert result.exit_code == 2
-    assert "the data" in result.output
+    sky, obs = str(folder / "sky.toml"), str(folder / "base.ms")
+    words = ["simulate", sky, obs, "--telescope", "KAT-7", "--phase-centre", "0d 0d", "--start", "2026-03-01"]
+    words += ["--duration", "1 min", "--integration", "60 s", "--freq", "1 GHz", "--chan-width", "1 MHz"]
+    said = said_of(words if command == "simulate" else [command, sky, obs], tmp_path)
+    assert re.search("(data come|the data:|OUT comes first)", said), said
+
+
+@pytest.mark.parametrize("command", ["fit", "sbc", "solve", "predict"])
+def test_data_or_model_missing(folder: Path, tmp_path: Path, command: str) -> None:
+    """The line says which, also of names of which nothing is there."""
+    for data in (str(folder / "base.ms"), "none.ms", "none.UVFITS"):
+        said = said_of([command, data], tmp_path)
+        assert ("MODEL is missing" if command in ("fit", "sbc") else "SKY is missing") in said
+        assert data in said
+    for model in (str(folder / "sky.toml"), "none.toml"):
+        said = said_of([command, model], tmp_path)
+        assert "OBS is missing" in said
+        assert model in said
+
+
+@pytest.mark.parametrize("command", ["fit", "sbc"])
+def test_data_and_model_missing(tmp_path: Path, command: str) -> None:
+    assert "OBS and MODEL are missing" in said_of([command], tmp_path)
+    assert "OBS or MODEL is missing: only something is given" in said_of([command, "something"], tmp_path)
 
 
 def test_subarrays_that_aips_sets_five_days_apart(tmp_path: Path) -> None:

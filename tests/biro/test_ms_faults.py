@@ -167,7 +167,9 @@ def test_corruption_that_makes_casacore_loop_for_ever(measurement_set: Unpack, t
     with (path / "table.f0").open("r+b") as file:
         file.seek(9)
         file.write(b"\x7f\xff\xff\xff")
-    with pytest.raises(MeasurementSetError, match="gave up after 2 s while opening"):
+    with pytest.raises(
+        MeasurementSetError, match="gave up after 2 s while opening .*: a file may be damaged"
+    ):
         read_ms(path, time_limit=2)
     assert not children()
 

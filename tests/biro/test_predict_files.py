@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from casacore.tables import table
 from typer.testing import CliRunner
 from uvfits_file import File
 
@@ -15,6 +16,7 @@ from biro.cli.app import app
 from biro.errors import DataError, InputError
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
+from biro.posterior.posterior import Posterior
 from biro.simulation.npz import write_npz
 from biro.simulation.prediction import predict
 from biro.uvfits.write import write_uvfits
@@ -228,3 +230,35 @@ def test_options_that_contradict(path: Path, tmp_path: Path, words: list[str], m
     said = CliRunner().invoke(app, ["predict", str(path), str(sky), *given])
     assert said.exit_code == 2
     assert message in " ".join(said.output.split())
+
+
+def run_command(*words: str | Path) -> None:
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert done.exit_code == 0, done.output
+
+
+def test_a_run_predicts_as_it_was_fitted(tmp_path: Path) -> None:
+    """With or without averages over channels, whatever `auto` would choose for these data.
+
+    A point of flux S at (l, m) averaged over a channel of width B is S sinc(B tau), tau the delay
+    (u l + v m + w (n - 1)) / c; integrations of 1 ms average nothing.
+    """
+    sky, free, obs, run = (tmp_path / name for name in ("sky.toml", "free.toml", "obs.ms", "run"))
+    source = '[[source]]\nname = "a"\neast = "0.5 deg"\nnorth = "0 deg"\n'
+    sky.write_text(source + 'I = "1 Jy"\n')
+    free.write_text(source + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n')
+    track = ("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "1 ms")
+    channels = ("--integration", "1 ms", "--freq", "1.8 GHz", "--chan-width", "20 MHz", "--noise", "1 mJy")
+    run_command("simulate", obs, sky, "--telescope", "KAT-7", "--seed", "1", *track, *channels)
+    fit = ("--sampler", "none", "--seed", "1", "--no-pictures", "--backend", "cpu")
+    for smearing in ("off", "on"):
+        run_command("fit", obs, free, "-o", run / smearing, *fit, "--smearing", smearing)
+        run_command("predict", obs, run / smearing, "--column", "NEW", "--backend", "cpu")
+        flux = Posterior.load(run / smearing / "posterior.nc").best_fit[0]
+        with table(str(obs), ack=False) as main:
+            uvw, found = main.getcol("UVW"), np.abs(main.getcol("NEW")[:, 0, 0])
+        angle = np.radians(0.5)
+        delay = (uvw[:, 0] * np.sin(angle) + uvw[:, 2] * (np.cos(angle) - 1)) / C
+        loss = np.sinc(2e7 * delay) if smearing == "on" else 1.0
+        # Averages are good to 1e-5 of the flux; the column is in single precision. The loss is up to 0.02.
+        np.testing.assert_allclose(found, flux * loss, atol=2e-5)

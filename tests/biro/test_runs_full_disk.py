@@ -13,7 +13,7 @@ import pytest
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
 FILE = {"emcee": "chain.bin", "dynesty": "checkpoint.bin", "nuts": "draws.npz"}
-FULL = "[Errno 28] No space left on device"
+FULL = "No space left on device"
 
 
 def namespace(folder: Path) -> list[str]:
@@ -78,7 +78,7 @@ def test_it_stays_full(found: dict[str, Any], sampler: str) -> None:
 
 def test_a_maximum_is_returned_all_the_same(found: dict[str, Any]) -> None:
     run = found["none to the end"]
-    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL[11:]}); the run goes on" in run["heard"]
+    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL}); the run goes on" in run["heard"]
     assert run["heard"][-1].startswith(f"ERROR DISK/run/posterior.nc cannot be written ({FULL}); it is in ")
     assert run["same"]
     assert {"maximum.json", "posterior.nc"} < set(run["left"])
@@ -86,5 +86,6 @@ def test_a_maximum_is_returned_all_the_same(found: dict[str, Any]) -> None:
 
 def test_nothing_can_begin(found: dict[str, Any]) -> None:
     assert found["begun"] == (
-        "no run can begin in DISK/run: No space left on device; make room or give another directory"
+        "no run can begin in DISK/run: No space left on device (0.0 MB are free in DISK/run): make room, and "
+        "give the same command again"
     )

@@ -90,7 +90,10 @@ def _answer(parent: ParentConnection, operations: dict[str, Operation]) -> None:
         text = _plain(" ".join(str(error).split()))
         parent.send({"error": f"broken off while {parent.activity}: {text}"})
     except OSError as error:
-        parent.send({"error": f"broken off while {parent.activity}: {error}"})
+        parent.send({"error": f"broken off while {parent.activity}: {error.strerror or error}"})
+    except UnicodeDecodeError as error:
+        why = f"a text there is not in UTF-8 ({error}): the file is damaged, or a name is in another encoding"
+        parent.send({"error": f"broken off while {parent.activity}: {why}"})
     except MemoryError:
         parent.send({"error": f"broken off while {parent.activity}: there is not enough memory"})
 
@@ -100,8 +103,29 @@ def _plain(text: str) -> str:
     found = re.search(r"FiledesIO::write - (.+) is not writable", text)
     if found:  # it makes a file that is shorter than its header says longer, whatever it was opened for
         return f"{found[1]} is cut short or damaged: it is shorter than its header says"
+    found = re.search(r"Table (\S.*) does not exist", text)
+    if found:
+        return _not_a_table(found[1])
+    found = re.search(r"access to non-existing row \d+ in column (\S+) of table (.+)", text)
+    if found:
+        return f"the table {found[2]} has fewer rows of {found[1]} than it should"
+    if "mismatch in #row" in text:
+        return f"table.lock, which has the number of rows, is missing or damaged; casacore says: {text}"
     short = "a file is cut short or damaged; " if "incorrect number of bytes read" in text else ""
     return f"{short}casacore says: {text}"
+
+
+def _not_a_table(path: str) -> str:
+    """Why casacore sees no table at a path."""
+    place = os.path.join(path, "table.dat")
+    if not os.path.isdir(path):
+        return f"there is no folder {path}; copy it from the set that this one was copied from"
+    try:
+        size = os.path.getsize(place)
+    except OSError:
+        return f"there is no {place}"
+    what = "is no table.dat of casacore" if size else "is empty"
+    return f"{place} {what}; copy the set again, or restore that file from a backup"
 
 
 if __name__ == "__main__":

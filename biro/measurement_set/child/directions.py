@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from biro.data_set.plausible import is_direction
 from biro.measurement_set.child.casacore_table import CasaTable
+from biro.measurement_set.child.columns import measure
 
 DIRECTION_FRAMES = (
     *("J2000", "JMEAN", "JTRUE", "APP", "B1950", "B1950_VLA", "BMEAN", "BTRUE", "GALACTIC", "HADEC", "AZEL"),
@@ -40,7 +41,7 @@ def axes(direction: tuple[float, float]) -> NDArray[np.float64]:
 
 def frame_of(table: CasaTable, column: str, row: int) -> str:
     """The frame of a direction, which the column's keywords or a column of codes or names say; upper case."""
-    keywords = table.getcolkeywords(column).get("MEASINFO", {})
+    keywords = measure(table, column)
     reference = keywords.get("VarRefCol")
     if reference is None:
         return str(keywords.get("Ref", "J2000")).upper()

@@ -166,8 +166,8 @@ class FlagWriter:
         free = disk.f_bavail * disk.f_frsize
         if need > free:
             raise RefusalError(
-                f"a copy of the flags needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
-                " nothing was changed"
+                f"a copy of the flags needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free:"
+                " make room; nothing was changed"
             )
 
     def _blocks(self, table: CasaTable) -> Iterator[tuple[NDArray[np.int64], NDArray[np.bool_]]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.casacore_table import CasaTable, open_subtable, open_table
+from biro.measurement_set.child.columns import GAINS, SUBTABLES, check_kinds
 
 KINDS = ("G Jones", "T Jones", "B Jones")
 """Calibration tables whose numbers are complex gains."""
@@ -37,9 +38,17 @@ class GainReader:
                 f"a casacore table ({kind}), but not one of gains ({', '.join(KINDS)}){lacks}; solve with "
                 "gaincal or bandpass"
             )
+        check_kinds(main, "the table of gains", GAINS)
         antenna, window = open_subtable(main, "ANTENNA"), open_subtable(main, "SPECTRAL_WINDOW")
+        check_kinds(antenna, "its subtable ANTENNA", SUBTABLES["ANTENNA"])
+        check_kinds(window, "its subtable SPECTRAL_WINDOW", SUBTABLES["SPECTRAL_WINDOW"])
         of_window = np.asarray(main.getcol("SPECTRAL_WINDOW_ID")) if main.nrows() else np.zeros(0, int)
         windows = np.unique(of_window).tolist()
+        if windows and not (0 <= windows[0] and windows[-1] < window.nrows()):
+            raise RefusalError(
+                f"SPECTRAL_WINDOW_ID runs from {windows[0]} to {windows[-1]}, but its subtable "
+                f"SPECTRAL_WINDOW has {window.nrows()} rows"
+            )
         self.parent.send(
             {
                 "kind": kind,

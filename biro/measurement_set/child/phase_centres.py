@@ -41,7 +41,10 @@ class PhaseCentres:
     def _field(self, name: str, row: int) -> Field:
         frame = frame_of(self.field, "PHASE_DIR", row)
         # Axes (term of the polynomial in time, angle): the constant term holds at FIELD's TIME.
-        terms = np.reshape(self.field.getcell("PHASE_DIR", row), (-1, 2))
+        angles = np.ravel(self.field.getcell("PHASE_DIR", row))
+        if not angles.size or angles.size % 2:
+            angles = np.full(2, np.nan)
+        terms = np.reshape(angles, (-1, 2))
         ra, dec = (float(x) for x in terms[0])
         problem = None
         notes = []

@@ -23,6 +23,15 @@ from biro.measurement_set.child.casacore_table import (
     undefined_rows,
     visibility_columns,
 )
+from biro.measurement_set.child.columns import (
+    MAIN,
+    SUBTABLES,
+    check_kinds,
+    check_shape,
+    check_subtable,
+    measure,
+    time_scale,
+)
 from biro.measurement_set.child.directions import Directions
 from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
@@ -55,7 +64,6 @@ INDEX_COLUMNS = {
     "UVW": np.float64,
 }
 """Columns that rows are selected by, and the types in which they are sent."""
-SUBTABLES = ("ANTENNA", "FIELD", "SPECTRAL_WINDOW", "POLARIZATION", "DATA_DESCRIPTION", "OBSERVATION")
 
 
 class Reader:
@@ -77,6 +85,7 @@ class Reader:
             raise RefusalError(
                 f"a casacore table ({type_}), but not a Measurement Set: it has no {', '.join(missing)}"
             )
+        check_kinds(main, "the main table", MAIN)
         self.main = main
         self.files = {}
         for manager in main.getdminfo().values():
@@ -104,38 +113,79 @@ class Reader:
         """Answer with what the subtables say."""
         tables = {}
         for name in SUBTABLES:
-            self.parent.report(f"reading subtable {os.path.join(self.path, name)}")
+            self._report_subtable(name)
             tables[name] = open_subtable(self.main, name)
+            check_subtable(tables[name], name)
         times = self._column("TIME").astype(np.float64) if self.main.nrows() else np.zeros(1)
         time = next(iter(times[is_time(times)]), 0.0)  # whoever selects rows of other times is told so
-        scale = self.main.getcolkeywords("TIME").get("MEASINFO", {}).get("Ref", "UTC")
+        scale = time_scale(self.main)
         antenna, description = tables["ANTENNA"], tables["DATA_DESCRIPTION"]
-        positions = np.asarray(antenna.getcol("POSITION") if antenna.nrows() else np.zeros((0, 3)))
+        self._report_subtable("ANTENNA")
+        positions = np.asarray(antenna.getcol("POSITION"))
+        check_shape(positions, "POSITION of its subtable ANTENNA", 3)
         telescopes = tables["OBSERVATION"].getcol("TELESCOPE_NAME") if tables["OBSERVATION"].nrows() else []
         metadata: Metadata = {
             "antenna_names": list(antenna.getcol("NAME")),
             "antenna_positions": positions.tolist(),
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
             "fields": self._fields(tables, times, scale, Directions(tables["FIELD"], time, scale, positions)),
-            "spws": _spectral_windows(tables["SPECTRAL_WINDOW"]),
-            "corr_types": _correlation_names(tables["POLARIZATION"]),
-            "data_descriptions": [
-                [int(description.getcell(c, i)) for c in ("SPECTRAL_WINDOW_ID", "POLARIZATION_ID")]
-                for i in range(description.nrows())
-            ],
+            "spws": self._spectral_windows(tables["SPECTRAL_WINDOW"]),
+            "corr_types": self._correlation_names(tables["POLARIZATION"]),
+            "data_descriptions": self._descriptions(description),
             "telescope": ", ".join(dict.fromkeys(telescopes)) or "UNKNOWN",
             "time_scale": scale,
             "utc_offset": utc_offset(time, scale),
-            "uvw_frame": self.main.getcolkeywords("UVW").get("MEASINFO", {}).get("Ref", ""),
+            "uvw_frame": str(measure(self.main, "UVW").get("Ref", "")),
             "mounts": mounts(antenna),
             "receptor_angles": self._receptor_angles(antenna.nrows(), tables["SPECTRAL_WINDOW"].nrows()),
         }
         self.parent.send({**metadata})
 
+    def _descriptions(self, description: CasaTable) -> list[list[int]]:
+        """Spectral window and polarization of each data description."""
+        self._report_subtable("DATA_DESCRIPTION")
+        names = ("SPECTRAL_WINDOW_ID", "POLARIZATION_ID")
+        return [[int(description.getcell(name, i)) for name in names] for i in range(description.nrows())]
+
+    def _correlation_names(self, polarization: CasaTable) -> list[list[str]]:
+        self._report_subtable("POLARIZATION")
+        codes = (np.ravel(polarization.getcell("CORR_TYPE", i)).tolist() for i in range(polarization.nrows()))
+        return [
+            [STOKES[code] if 0 <= code < len(STOKES) else f"code {code}" for code in row] for row in codes
+        ]
+
+    def _spectral_windows(self, window: CasaTable) -> list[SpectralWindow]:
+        self._report_subtable("SPECTRAL_WINDOW")
+        names = window.getcol("NAME") if "NAME" in window.colnames() else [""] * window.nrows()
+        windows: list[SpectralWindow] = []
+        for i, name in enumerate(names):
+            code = int(window.getcell("MEAS_FREQ_REF", i)) if "MEAS_FREQ_REF" in window.colnames() else 5
+            freq, width = (
+                np.ravel(window.getcell(column, i)).tolist() for column in ("CHAN_FREQ", "CHAN_WIDTH")
+            )
+            if len(freq) != len(width):
+                raise RefusalError(
+                    f"spectral window {i} has {len(freq)} frequencies in CHAN_FREQ and {len(width)} widths "
+                    "in CHAN_WIDTH of its subtable SPECTRAL_WINDOW"
+                )
+            windows.append(
+                {
+                    "name": str(name),
+                    "chan_freq": freq,
+                    "chan_width": width,
+                    "frame": FREQUENCY_FRAMES[code] if 0 <= code < len(FREQUENCY_FRAMES) else "undefined",
+                }
+            )
+        return windows
+
+    def _report_subtable(self, name: str) -> None:
+        self.parent.report(f"reading subtable {os.path.join(self.path, name)}")
+
     def _fields(
         self, tables: dict[str, CasaTable], times: NDArray[np.float64], scale: str, directions: Directions
     ) -> list[Field]:
         """Phase centres, and where the dishes pointed."""
+        self._report_subtable("FIELD")
         fields = PhaseCentres(directions).fields()
         telescopes = tables["OBSERVATION"].getcol("TELESCOPE_NAME") if tables["OBSERVATION"].nrows() else []
         telescope = next(iter(telescopes), "")
@@ -148,7 +198,7 @@ class Reader:
             ra, dec = field["direction"]
             found, note = of_field(directions, i, (ra, dec), telescope, middle)
             if table is not None and i in observed and not directions.moves(i):
-                self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+                self._report_subtable("POINTING")
                 better, why = of_table(table, observed[i], found["centre"])
                 found, note = better or found, why if better else "; ".join(filter(None, (note, why)))
             field["pointing"] = found
@@ -177,20 +227,20 @@ class Reader:
         """POINTING, where it has rows and can be read."""
         if "POINTING" not in self.main.keywordnames():
             return None
-        self.parent.report(f"reading subtable {os.path.join(self.path, 'POINTING')}")
+        self._report_subtable("POINTING")
         try:
             table = open_subtable(self.main, "POINTING")
             if not table.nrows():
                 return None
-            own = str(table.getcolkeywords("TIME").get("MEASINFO", {}).get("Ref", scale))
+            own = time_scale(table, scale)
             return PointingTable(table, positions, scale, utc_offset(time, own) - utc_offset(time, scale))
-        except RuntimeError:  # casacore's: a set without it is as good
+        except (RuntimeError, RefusalError):  # a set without it is as good
             return None
 
     def _receptor_angles(self, n_antenna: int, n_window: int) -> list[list[float | None]]:
         if "FEED" not in self.main.keywordnames():
             return [[None] * n_antenna for _ in range(n_window)]
-        self.parent.report(f"reading subtable {os.path.join(self.path, 'FEED')}")
+        self._report_subtable("FEED")
         try:
             return receptor_angles(open_subtable(self.main, "FEED"), n_antenna, n_window)
         except RuntimeError:  # casacore's; few models need these angles, and they say that FEED lacks them
@@ -201,7 +251,10 @@ class Reader:
         names = [name for name in INDEX_COLUMNS if name in self.main.colnames()]
         self.parent.send({"columns": names})
         for name in names:
-            self.parent.send({}, self._column(name).astype(INDEX_COLUMNS[name], copy=False))
+            values = self._column(name)
+            if name == "UVW" and len(values):
+                check_shape(values, name, 3)
+            self.parent.send({}, values.astype(INDEX_COLUMNS[name], copy=False))
 
     def read(
         self,
@@ -301,24 +354,3 @@ def _pick(values: NDArray[np.generic], chan: list[int] | None, corr: list[int] |
     if chan is not None and values.ndim == 3:
         values = values[:, chan]
     return values if corr is None else values[..., corr]
-
-
-def _correlation_names(polarization: CasaTable) -> list[list[str]]:
-    codes = (np.ravel(polarization.getcell("CORR_TYPE", i)).tolist() for i in range(polarization.nrows()))
-    return [[STOKES[code] if 0 <= code < len(STOKES) else f"code {code}" for code in row] for row in codes]
-
-
-def _spectral_windows(window: CasaTable) -> list[SpectralWindow]:
-    names = window.getcol("NAME") if "NAME" in window.colnames() else [""] * window.nrows()
-    windows: list[SpectralWindow] = []
-    for i, name in enumerate(names):
-        code = int(window.getcell("MEAS_FREQ_REF", i)) if "MEAS_FREQ_REF" in window.colnames() else 5
-        windows.append(
-            {
-                "name": name,
-                "chan_freq": np.ravel(window.getcell("CHAN_FREQ", i)).tolist(),
-                "chan_width": np.ravel(window.getcell("CHAN_WIDTH", i)).tolist(),
-                "frame": FREQUENCY_FRAMES[code] if 0 <= code < len(FREQUENCY_FRAMES) else "undefined",
-            }
-        )
-    return windows

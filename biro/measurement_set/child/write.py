@@ -217,8 +217,8 @@ class Writer:
         free = disk.f_bavail * disk.f_frsize
         if need > free:
             raise RefusalError(
-                f"column {self.target} needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free;"
-                " nothing was changed"
+                f"column {self.target} needs {need / 1e6:.1f} MB, but its disk has {free / 1e6:.1f} MB free:"
+                " make room; nothing was changed"
             )
 
     def _create(self) -> None:

@@ -1,0 +1,195 @@
+"""Ctrl-C while a command writes: a line says what is there and what to do; the command then works.
+
+The signal comes as the child in which casacore runs has been asked for a certain operation.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from casacore.tables import table
+from matplotlib.figure import Figure
+from test_cli_faults import SOURCE, clean
+from typer.testing import CliRunner
+
+from biro.cli.app import app
+from biro.measurement_set.process import MeasurementSetProcess
+from biro.plots import standard
+
+__all__ = ["clean"]
+FREE = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
+
+
+@pytest.fixture
+def ms(clean: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(clean, tmp_path / "copy.ms"))
+
+
+@pytest.fixture(autouse=True)
+def _python_hears_the_signal() -> Iterator[None]:
+    """Shells start what runs in the background with this signal ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def command(*words: str | Path) -> tuple[int, str]:
+    """Exit code and the last line on stderr."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
+    return result.exit_code, ([""] + result.stderr.splitlines())[-1]
+
+
+def interrupted(monkeypatch: pytest.MonkeyPatch, operation: str, *words: str | Path) -> str:
+    """The line of a command that gets Ctrl-C once the child has been sent an operation."""
+    send = MeasurementSetProcess.send
+
+    def sent(self: MeasurementSetProcess, header: dict[str, Any], array: Any = None) -> None:
+        send(self, header, array)
+        if header["operation"] == operation:
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(MeasurementSetProcess, "send", sent)
+        code, line = command(*words)
+    assert code == 130, line
+    assert line.startswith("biro: interrupted; "), line
+    return line.removeprefix("biro: interrupted; ")
+
+
+def columns(path: Path, but: str) -> dict[str, np.ndarray]:
+    with table(str(path), ack=False) as main:
+        names = set(main.colnames()) - {but, "FLAG_CATEGORY"}
+        return {name: np.asarray(main.getcol(name)) for name in names}
+
+
+def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
+    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize(
+    ("operation", "line"),
+    [
+        ("prepare", "nothing was written"),
+        (
+            "begin",
+            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
+        ),
+        (
+            "write",
+            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
+        ),
+        (
+            "finish",
+            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
+        ),
+    ],
+)
+def test_a_column(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str, line: str) -> None:
+    words = ("predict", ms, ms.parents[0] / "sky.toml", "--column", "NEW", "--smearing", "off")
+    words[2].write_text(SOURCE + 'I = "1 Jy"\n')
+    before = columns(ms, "NEW")
+    assert interrupted(monkeypatch, operation, *words).startswith(line)
+    assert same(columns(ms, "NEW"), before)
+    assert command(*words)[0] == 0
+    with table(str(ms), ack=False) as main:
+        # 1 Jy at the phase centre; single precision of the column.
+        np.testing.assert_allclose(main.getcol("NEW")[..., [0, 3]], 1.0, rtol=1e-6)
+
+
+def test_a_column_in_place(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sky = ms.parent / "sky.toml"
+    sky.write_text(SOURCE + 'I = "1 Jy"\n')
+    assert command("predict", ms, sky, "--column", "NEW", "--smearing", "off")[0] == 0
+    words = ("predict", ms, sky, "--column", "NEW", "--subtract", "--smearing", "off")
+    for operation in ("write", "finish"):
+        line = interrupted(monkeypatch, operation, *words)
+        assert line.startswith("the other columns are as they were, NEW is as it was")
+        with table(str(ms), ack=False) as main:
+            left = main.getcol("NEW")
+        # As it was, or, where the child was faster than the signal, whole.
+        assert np.allclose(left[..., [0, 3]], 1.0, atol=1e-6) or np.allclose(left, 0.0, atol=1e-6), operation
+
+
+@pytest.mark.parametrize(
+    ("operation", "line"),
+    [
+        ("prepare_flags", "no flags were written"),
+        ("begin_flags", "biro flag SET --undo"),
+        ("write_flags", "biro flag SET --undo"),
+        ("finish_flags", "biro flag SET --undo"),
+    ],
+)
+def test_flags(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str, line: str) -> None:
+    before = columns(ms, "")
+    said = interrupted(monkeypatch, operation, "flag", ms, "--select", "antenna=ant1")
+    assert line in said.replace(str(ms), "SET"), said
+    code, undone = command("flag", ms, "--undo")
+    # There is nothing to undo where the version of the flags before was not yet made.
+    assert code == (0 if operation in ("write_flags", "finish_flags") else 2) or operation == "begin_flags"
+    assert same(columns(ms, ""), before), undone
+    assert command("flag", ms, "--select", "antenna=ant1")[0] == 0
+    with table(str(ms), ack=False) as main:
+        assert main.getcol("FLAG").sum() == 18 * 4  # antenna 1 has 6 baselines of 7 antennas at 3 times
+
+
+def test_undo(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = columns(ms, "")
+    assert command("flag", ms, "--select", "antenna=ant1")[0] == 0
+    said = interrupted(monkeypatch, "undo_flags", "flag", ms, "--undo")
+    assert "FLAG may be half-written" in said
+    command("flag", ms, "--undo")  # refused where the child was faster than the signal
+    assert same(columns(ms, ""), before)
+
+
+def test_corrected_data(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sky = ms.parent / "sky.toml"
+    sky.write_text(SOURCE + 'I = "1 Jy"\n')
+    said = interrupted(monkeypatch, "write", "solve", ms, sky, "-o", ms.parent / "g", "--corrected")
+    assert said.startswith(f"the gains are in {ms.parent}/g/gains.npz; ")
+    assert "CORRECTED_DATA is marked as half-written" in said
+    assert (ms.parent / "g" / "gains.npz").is_file()
+
+
+@pytest.mark.parametrize("operation", ["create", "fill_cells", "close_new"])
+def test_a_new_set(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str) -> None:
+    """An older set stays as it was, and nothing is left beside it."""
+    sky, before = ms.parent / "sky.toml", columns(ms, "")
+    sky.write_text(SOURCE + 'I = "2 Jy"\n')
+    words = [
+        *("simulate", ms, sky, "--telescope", "KAT-7", "--seed", "2", "--overwrite"),
+        *("--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01", "--duration", "3 min"),
+        *("--integration", "60 s", "--freq", "1.8 GHz", "--chan-width", "1 MHz", "--noise", "1 Jy"),
+    ]
+    assert interrupted(monkeypatch, operation, *words) == f"{ms} was not made; what was there is as it was"
+    assert same(columns(ms, ""), before)
+    assert sorted(path.name for path in ms.parent.iterdir()) == ["copy.ms", "sky.toml"]
+
+
+def test_pictures(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a fit as of `biro plot`: the posterior is safe."""
+
+    def each_picture(*_: Any, **__: Any) -> Iterator[tuple[str, Figure]]:
+        yield "Sky", Figure()
+        signal.raise_signal(signal.SIGINT)
+        yield "Data", Figure()
+
+    run, model = tmp_path / "run", tmp_path / "model.toml"
+    model.write_text(FREE)
+    fit = ("fit", clean, model, "-o", run, "--backend", "cpu", "--seed", "1", "--sampler", "none")
+    with monkeypatch.context() as patched:
+        patched.setattr(standard, "each_picture", each_picture)
+        for words in (fit, ("plot", run)):
+            code, line = command(*words)
+            assert code == 130
+            assert line == (
+                f"biro: interrupted; the posterior is in {run}/posterior.nc; 1 pictures are written, "
+                f"biro plot {run} draws all"
+            )
+            assert (run / "posterior.nc").is_file()
