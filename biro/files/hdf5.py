@@ -97,6 +97,21 @@ def _messages(
     path: Path, task: str, names: Sequence[str]
 ) -> Iterator[tuple[Header, NDArray[np.generic] | None]]:
     """What the child process answers."""
+    answer = memoryview(_answer(path, task, names))
+
+    def fill(buffer: memoryview) -> None:
+        nonlocal answer
+        buffer[:], answer = answer[: len(buffer)], answer[len(buffer) :]
+
+    while answer:
+        header, array = unpack(fill)
+        if "error" in header:
+            raise ValueError(header["error"])
+        yield header, array
+
+
+def _answer(path: Path, task: str, names: Sequence[str]) -> bytes:
+    """All that the child process writes."""
     if not path.is_file():
         raise ValueError("not a file")
     limit = TIME_LIMIT + path.stat().st_size / SLOWEST_STORAGE
@@ -116,14 +131,4 @@ def _messages(
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise ValueError(f"the HDF5 library failed ({' '.join(last)[:200]})")
-    answer = memoryview(done.stdout)
-
-    def fill(buffer: memoryview) -> None:
-        nonlocal answer
-        buffer[:], answer = answer[: len(buffer)], answer[len(buffer) :]
-
-    while answer:
-        header, array = unpack(fill)
-        if "error" in header:
-            raise ValueError(header["error"])
-        yield header, array
+    return done.stdout

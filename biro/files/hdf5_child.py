@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from typing import BinaryIO
 
 import h5py
@@ -27,15 +28,20 @@ LONGEST_ATTRIBUTE = 1 << 16
 
 
 def main() -> None:
-    """Write what is asked for to stdout: attributes of the file, then a list of it, or arrays that are there.
-
-    Arguments are "list", "numbers" or "text" (numbers and text), the path, and names of arrays.
-    """
-    task, path, names = sys.argv[1], sys.argv[2], sys.argv[3:]
+    """Write what is asked for to stdout: arguments are the task, the path, and names of arrays."""
+    task, path, *names = sys.argv[1:]
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what the library prints
-    size = os.path.getsize(path)
-    _limit_memory(SPARE_MEMORY + 2 * size)
+    _limit_memory(SPARE_MEMORY + 2 * os.path.getsize(path))
+    answer(out, task, path, names)
+    out.flush()
+
+
+def answer(out: BinaryIO, task: str, path: str, names: Sequence[str]) -> None:
+    """Write the attributes of a file, then a list of it, or those of the named arrays that are there.
+
+    The task is "list", "numbers" or "text" (numbers and text).
+    """
     try:
         with h5py.File(path, "r") as file:
             _send(out, {"attributes": _attributes(file)})
@@ -44,12 +50,11 @@ def main() -> None:
                 _list(file, "", nodes, 1)
                 _send(out, {"nodes": nodes})
             for name in names:
-                array = _array(file, name, size, with_text=task == "text")
+                array = _array(file, name, os.path.getsize(path), with_text=task == "text")
                 if array is not None:
                     _send(out, {"name": name}, array)
     except Exception as error:  # h5py raises many kinds about foreign files
         _send(out, {"error": " ".join(str(error).split())[:200] or type(error).__name__})
-    out.flush()
 
 
 def _send(out: BinaryIO, header: Header, array: NDArray[np.generic] | None = None) -> None:
@@ -97,7 +102,7 @@ def _json_attribute(value: object) -> JsonValue:
 
 
 def _array(file: h5py.File, name: str, size: int, *, with_text: bool) -> NDArray[np.generic] | None:
-    """An array, or a field of a table, that lies in this very file; None where there is nothing of the name."""
+    """An array, or a field of a table, that lies in this very file; None where nothing has the name."""
     at: h5py.Group | h5py.Dataset = file
     *words, last = name.split("/")
     for i, word in enumerate((*words, last)):
@@ -122,7 +127,9 @@ def _values(
         raise ValueError(f"{name} is no array of numbers{' or text' if with_text else ''}")
     if at.is_virtual or at.external:
         raise ValueError(f"{name} lies elsewhere")
-    largest = size if at.chunks is None else max(size, min(1200 * size, LARGEST_UNPACKED))  # zlib's best: 1032
+    largest = (
+        size if at.chunks is None else max(size, min(1200 * size, LARGEST_UNPACKED))
+    )  # zlib's best: 1032
     if at.nbytes > largest:
         raise ValueError(f"{name} says it has {at.nbytes} bytes, in a file of {size}")
     values = np.asarray(at[()] if field is None else at[field])

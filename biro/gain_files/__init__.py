@@ -1,4 +1,4 @@
-"""Gains of antennas in files: CASA tables, H5parm files, and those that simulations wrote beside their data."""
+"""Gains of antennas in files: CASA tables, H5parm files, and those that simulations wrote."""
 
 from biro.gain_files.tables import read_gains, with_gains_read, write_gains
 

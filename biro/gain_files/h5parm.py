@@ -29,6 +29,8 @@ from biro.models.quantities.strict import did_you_mean
 Array = NDArray[np.float64]
 AXES = ("time", "ant", "freq", "pol")
 """Axes of a table here, in this order; `dir` is chosen before."""
+PARTS = ("val", "weight", *AXES, "dir")
+"""Arrays of a table."""
 FEEDS = {"XX": (0,), "RR": (0,), "YY": (1,), "LL": (1,), "I": (0, 1), "": (0, 1)}
 """Which feeds have the gain of a polarization; "" stands for a table without such an axis."""
 CROSS = ("XY", "YX", "RL", "LR")
@@ -96,7 +98,10 @@ def read_h5parm(path: Path, inside: str = "") -> GainSolutions:
     try:
         nodes = list_hdf5(path)
         names, direction = _chosen(path, nodes, inside)
-        tables = [_read_table(path, nodes, name, direction, len(names) > 1) for name in names]
+        wanted = [f"{name}/{part}" for name in names for part in PARTS]
+        wanted.append(f"{names[0].split('/')[0]}/antenna/name")
+        _, arrays = read_hdf5(path, wanted, with_text=True)
+        tables = [_table(path, nodes, arrays, name, direction, len(names) > 1) for name in names]
         return _together(path, f"{path}:{inside}" if inside else str(path), tables)
     except DataError:
         raise
@@ -104,7 +109,9 @@ def read_h5parm(path: Path, inside: str = "") -> GainSolutions:
         reason = visible_line(error)[:200]
         hint = ""
         if "filter" in reason:
-            hint = f"; it is compressed in a way that PyTables alone reads: ptrepack --complevel=0 {path} NEW.h5"
+            hint = (
+                f"; it is compressed in a way that PyTables alone reads: ptrepack --complevel=0 {path} NEW.h5"
+            )
         raise DataError(f"{path}: no H5parm file of gains, or a broken one ({reason}){hint}") from None
 
 
@@ -173,28 +180,33 @@ def _refuse_other(path: Path, solset: str, types: Mapping[str, str]) -> None:
             own = [f'"{path}:{solset}/{other}"' for other, its in types.items() if _kind(its)]
             other = f"; or name the tables to be read: [gain] table = [{', '.join(own)}]" if own else ""
             raise DataError(
-                f"{path}: {solset}/{name} is of type {type_}, and biro reads amplitude and phase; apply it to "
-                f"the data first (DP3: applycal.parmdb={path} applycal.correction={name}){other}"
+                f"{path}: {solset}/{name} is of type {type_}, and biro reads amplitude and phase; apply it "
+                f"to the data first (DP3: applycal.parmdb={path} applycal.correction={name}){other}"
             )
 
 
-def _read_table(
-    path: Path, nodes: Mapping[str, Hdf5Node], name: str, direction: str, is_paired: bool
+def _table(
+    path: Path,
+    nodes: Mapping[str, Hdf5Node],
+    arrays: Mapping[str, NDArray[np.generic]],
+    name: str,
+    direction: str,
+    is_paired: bool,
 ) -> _Table:
-    """Read one table; `is_paired` says that its amplitudes, or phases, are read beside it."""
+    """Make a table of its arrays; `is_paired` says that its amplitudes, or phases, are read beside it."""
     solset, own = name.split("/")
-    wanted = ("val", "weight", "time", "freq", "ant", "pol", "dir")
-    _, arrays = read_hdf5(path, [*(f"{name}/{one}" for one in wanted), f"{solset}/antenna/name"], with_text=True)
-    given = {one: arrays[f"{name}/{one}"] for one in wanted if f"{name}/{one}" in arrays}
+    given = {part: arrays[f"{name}/{part}"] for part in PARTS if f"{name}/{part}" in arrays}
     axes = _axes(nodes, f"{name}/val", given["val"].shape)
     if "ant" not in axes:
         raise DataError(f"{path}: {name} has no axis of antennas (AXES = {','.join(axes)})")
     if "ant" not in given and f"{solset}/antenna/name" in arrays:
         given["ant"] = arrays[f"{solset}/antenna/name"]
     for axis, size in zip(axes, given["val"].shape, strict=True):
-        if axis not in (*AXES, "dir") and size > 1:
+        if axis not in PARTS and size > 1:
             raise DataError(f"{path}: {name} has an axis {axis!r}, which gains do not have")
-        if axis in (*AXES, "dir") and given[axis].shape != (size,):
+        if axis in PARTS and axis not in given:
+            raise ValueError(f"it lacks {name}/{axis}")
+        if axis in PARTS and given[axis].shape != (size,):
             raise ValueError(f"{name}/{axis} has shape {given[axis].shape}, and {name}/val {size} of it")
     at = _direction(path, name, _words(given["dir"]) if "dir" in axes else (), direction)
     values = _arranged(np.asarray(given["val"], np.float64), axes, at)
@@ -264,7 +276,7 @@ def _arranged(array: Array, axes: Sequence[str], direction: int) -> Array:
     array = np.squeeze(array, axis=other)
     axes = [axis for axis in axes if axis in AXES]
     array = np.transpose(array, [axes.index(axis) for axis in AXES if axis in axes])
-    return np.expand_dims(array, tuple(i for i, axis in enumerate(AXES) if axis not in axes))
+    return np.asarray(np.expand_dims(array, tuple(i for i, axis in enumerate(AXES) if axis not in axes)))
 
 
 def _of_feeds(
@@ -290,10 +302,10 @@ def _of_feeds(
     if cross:
         size = float(np.median(np.abs(found[there]))) if there.any() else 0.0
         largest = float(np.max(np.abs(values[..., cross]), where=usable[..., cross], initial=0.0))
-        if kind == "amplitude" and largest > NEGLIGIBLE * size or kind == "phase" and not is_paired:
+        if (kind == "amplitude" and largest > NEGLIGIBLE * size) or (kind == "phase" and not is_paired):
             raise DataError(
-                f"{path}: {name} is a part of full Jones matrices ({', '.join(names)}), and biro reads gains of "
-                f"feeds; apply it to the data first (DP3: applycal.parmdb={path} "
+                f"{path}: {name} is a part of full Jones matrices ({', '.join(names)}), and biro reads gains "
+                f"of feeds; apply it to the data first (DP3: applycal.parmdb={path} "
                 "applycal.correction=fulljones)"
             )
     return found, there
@@ -346,7 +358,7 @@ def _intervals(time: Array) -> Array:
     if time.size < 2:
         return np.zeros(time.size)
     step = np.diff(time)
-    return np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf))
+    return np.asarray(np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf)))
 
 
 def _apart(path: Path, tables: Sequence[_Table], what: str) -> str:

@@ -40,7 +40,7 @@ _OTHER_TIMES: tuple[tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float6
 
 
 def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
-    """Gains of a CASA table (G, T or B Jones), of an H5parm file, or of a file that a simulation wrote (.npz).
+    """Gains of a CASA table (G, T or B Jones), of an H5parm file, or of a file of a simulation (.npz).
 
     Parameters
     ----------
@@ -174,12 +174,18 @@ def _check_freq(gains: GainSolutions, observation: Observation) -> None:
     """Say where gains that differ between frequencies are held constant far beyond these."""
     if gains.freq.size < 2:
         return
-    for part in observation.partitions:
+    for label, part in zip(observation.labels, observation.partitions, strict=True):
         middle = float(np.mean(part.chan_freq))
         beyond = max(gains.freq[0] - middle, middle - gains.freq[-1])
         if beyond > max(np.diff(gains.freq).max(), 0.02 * middle):
-            own, data = f"{gains.freq[0] / 1e6:.6g} to {gains.freq[-1] / 1e6:.6g}", f"{middle / 1e6:.6g}"
-            log.warning("%s: gains of %s MHz are applied to %s at %s MHz", gains.source, own, part.label, data)
+            ends = f"{gains.freq[0] / 1e6:.6g} to {gains.freq[-1] / 1e6:.6g}"
+            log.warning(
+                "%s: gains of %s MHz are applied to %s at %.6g MHz, as they are at the nearer end",
+                gains.source,
+                ends,
+                label,
+                middle / 1e6,
+            )
 
 
 def _check_times(gains: GainSolutions, observation: Observation) -> None:
