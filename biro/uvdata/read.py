@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.error import URLError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +83,34 @@ def _uvdata() -> UVData:
     return UVData()
 
 
+@contextmanager
+def _without_sites() -> Iterator[None]:
+    """Let pyuvdata do without the list of telescopes that astropy downloads: it knows some itself.
+
+    Raises
+    ------
+    DataError
+        It does not know this one.
+    """
+    from astropy.coordinates import EarthLocation
+    from astropy.coordinates.sites import SiteRegistry
+
+    registry = SiteRegistry()  # type: ignore[no-untyped-call]
+    registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))  # type: ignore[no-untyped-call]
+    EarthLocation._site_registry = registry  # an empty one would be downloaded
+    try:
+        yield
+    except ValueError as error:
+        if "astropy_sites" not in str(error):
+            raise
+        raise DataError(
+            "the file does not say where its telescope is. pyuvdata looks it up in a list that astropy "
+            "downloads once: read the file once with a network, EarthLocation.get_site_names() of astropy"
+        ) from None
+    finally:
+        EarthLocation._site_registry = None
+
+
 class _UVDataSet:
     """A data set of pyuvdata: what its header holds, and its visibilities partition by partition.
 
@@ -102,12 +131,17 @@ class _UVDataSet:
 
     def _read(self, **options: object) -> UVData:
         """The set, or a part of it. Only UVH5 is read in parts."""
-        result = _uvdata()
         if self._type != "uvh5":
             options = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result.read(os.fspath(self._path), file_type=self._type, **options)
+            try:
+                result = _uvdata()
+                result.read(os.fspath(self._path), file_type=self._type, **options)
+            except URLError:
+                with _without_sites():
+                    result = _uvdata()
+                    result.read(os.fspath(self._path), file_type=self._type, **options)
         return result
 
     def _correlations(self) -> list[list[str]]:
