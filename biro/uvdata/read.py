@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pyuvdata import UVData
 
 FileType = Literal["uvh5", "miriad", "mir"]
+NAMES: dict[FileType, str] = {"uvh5": "UVH5", "miriad": "MIRIAD", "mir": "MIR (SMA)"}
 MJD_ZERO = 2400000.5
 """Julian date at which the modified Julian date is 0, d."""
 CORRELATIONS = {
@@ -45,7 +46,7 @@ CORRELATIONS = {
 def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
     """Open a set, and sort the options with which it is read (`biro.data_set.open_set.OpenSet`)."""
     request = Request.of("read", options)
-    with naming(path, file_type):
+    with naming(path, NAMES[file_type]):
         data = _UVDataSet(Path(path), file_type)
     yield data, request
 
@@ -72,13 +73,13 @@ def open_mir(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Reques
         yield opened
 
 
-def _uvdata() -> UVData:
+def _uvdata(file_type: FileType) -> UVData:
     """An empty data set of pyuvdata."""
     try:
         from pyuvdata import UVData
     except ImportError as error:
         raise DataError(
-            f"pyuvdata reads this format, but cannot be imported ({error}); {INSTALL_FORMATS}"
+            f"{NAMES[file_type]}, read by pyuvdata, which cannot be imported ({error}); {INSTALL_FORMATS}"
         ) from None
     return UVData()
 
@@ -136,11 +137,11 @@ class _UVDataSet:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                result = _uvdata()
+                result = _uvdata(self._type)
                 result.read(os.fspath(self._path), file_type=self._type, **options)
             except URLError:
                 with _without_sites():
-                    result = _uvdata()
+                    result = _uvdata(self._type)
                     result.read(os.fspath(self._path), file_type=self._type, **options)
         return result
 
