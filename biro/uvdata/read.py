@@ -96,8 +96,8 @@ def _without_sites() -> Iterator[None]:
     from astropy.coordinates import EarthLocation
     from astropy.coordinates.sites import SiteRegistry
 
-    registry = SiteRegistry()  # type: ignore[no-untyped-call]
-    registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))  # type: ignore[no-untyped-call]
+    registry = SiteRegistry()
+    registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))
     EarthLocation._site_registry = registry  # an empty one would be downloaded
     try:
         yield
