@@ -15,6 +15,7 @@ from biro.data_set.open_set import OpenSet, naming
 from biro.data_set.options import SetOptions
 from biro.data_set.shares import folder_for, read_by_ranks
 from biro.errors import DataError, InputError
+from biro.files.other_formats import name_folder, name_start, refuse_other_hdf5
 from biro.formatting import check_names
 from biro.measurement_set import read_ms
 from biro.measurement_set.read import open_set
@@ -150,7 +151,11 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
         return None
     for begin, opener in OPENERS.items():
         if start.startswith(begin):
+            if begin == HDF5:
+                refuse_other_hdf5(place)
             return opener
+    if other := name_start(start):
+        raise DataError(f"{place}: {other}")
     if is_text(start):
         raise DataError(
             f"{place}: text, neither UVFITS nor a Measurement Set; if it is a model, it comes behind the data"
@@ -195,6 +200,8 @@ def is_text(start: bytes) -> bool:
 def _start(place: Path) -> bytes | None:
     """The first bytes of a file, unpacked, or a mark of a folder in `OTHERS`; None where there is neither."""
     if not place.is_file():
+        if place.is_dir() and not (place / "table.dat").exists() and (other := name_folder(place)):
+            raise DataError(f"{place}: {other}")
         return next(
             (mark for mark, names in FOLDERS if all((place / name).is_file() for name in names)), None
         )

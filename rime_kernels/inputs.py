@@ -413,10 +413,10 @@ def check_axes(rows: Rows, n_template: int, sources: Sources) -> None:
 def _check_antenna_terms(rows: Rows, n_template: int, terms: AntennaTerms) -> None:
     """Refuse antenna terms whose axes are not those of the rows, or that need correlations they lack."""
     full, place = feeds.feeds_of(rows.stokes_to_corr)
-    if np.array_equal(full, np.eye(4)) and not terms.scalar:
+    if not feeds.is_of_feeds(full) and not terms.scalar:
         raise InputError(
-            "antenna terms of data in Stokes parameters must be the same number for both feeds, without "
-            "leakage or rotation; read the correlations of the feeds (XX, XY, YX, YY or RR, RL, LR, LL)"
+            "antenna terms of data in Stokes parameters, or between circular and linear feeds, must be the "
+            "same number for both feeds, without leakage or rotation; read XX, XY, YX, YY or RR, RL, LR, LL"
         )
     jones, n_time, n_chan = terms.jones, terms.time_block.size, terms.chan_block.size
     if (n_time, jones.shape[2], n_chan) != (rows.n_time, rows.n_antenna, rows.n_chan):

@@ -141,6 +141,7 @@ def with_best_noise(likelihood: DifferentiableLikelihood, theta: Array) -> Array
     chi2, n_data, moved = likelihood.chi2(theta), n_data_of(likelihood), theta.copy()
     low, high = likelihood.model.box
     for i, (together, unit) in likelihood.model.noise_parameters.items():
-        best = np.sqrt(chi2[:, together].sum(axis=1) / n_data[together].sum()) / unit
+        with np.errstate(invalid="ignore"):  # 0 / 0 of partitions without data, as of hands without closures
+            best = np.sqrt(chi2[:, together].sum(axis=1) / n_data[together].sum()) / unit
         moved[:, i] = np.where(np.isfinite(best), np.clip(best, low[i], high[i]), theta[:, i])
     return moved

@@ -54,7 +54,10 @@ def _tree(path: Place) -> Iterator[DataTree]:
         import xarray
         import zarr  # noqa: F401  xarray names no package where this one is missing
     except ImportError as error:
-        raise DataError(f"xarray and zarr read this format ({error}); {INSTALL_FORMATS}") from None
+        raise DataError(
+            "Zarr (Measurement Set of version 4), read by xarray and zarr, which cannot be imported "
+            f"({error}); {INSTALL_FORMATS}"
+        ) from None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with xarray.open_datatree(os.fspath(path), engine="zarr", chunks=None) as tree:

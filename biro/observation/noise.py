@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition, share_of_i
 
 MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""
@@ -145,9 +145,9 @@ def places(rows: NDArray[np.int64], some: Sequence[NDArray[np.int64]]) -> list[N
 def _stokes_i(
     part: Partition, vis: NDArray[np.complexfloating], weight: NDArray[np.floating]
 ) -> tuple[NDArray[np.complexfloating], NDArray[np.floating]]:
-    hands = [name in PARALLEL_HANDS or name == "I" for name in part.corr_type]
-    total = weight[..., hands].sum(axis=2, keepdims=True, dtype=np.float64)
-    mean = (vis[..., hands] * weight[..., hands]).sum(axis=2, keepdims=True, dtype=np.complex128)
+    share = share_of_i(part.corr_type)
+    total = (weight @ np.abs(share) ** 2)[..., None]
+    mean = (vis * weight @ share.conj())[..., None]
     return np.divide(mean, total, out=np.zeros_like(mean), where=total > 0), total
 
 

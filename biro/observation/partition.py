@@ -27,7 +27,9 @@ Convention = Literal["casa", "fourier"]
 BYTES_AS_READ = 12
 """Of a visibility, complex64, with its weight, float32."""
 STOKES_NAMES = ("I", "Q", "U", "V")
-KNOWN_CORRELATIONS = (*STOKES_NAMES, "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY")
+MIXED_HANDS = ("RX", "RY", "LX", "LY", "XR", "XL", "YR", "YL")
+"""Correlations of circular with linear feeds."""
+KNOWN_CORRELATIONS = (*STOKES_NAMES, "RR", "RL", "LR", "LL", "XX", "XY", "YX", "YY", *MIXED_HANDS)
 """Correlations that physics: section 3 defines."""
 PARALLEL_HANDS = ("RR", "LL", "XX", "YY")
 """Correlations of equal receptors, whose mean is Stokes I of an unpolarised sky."""
@@ -490,3 +492,11 @@ def check_correlations(corr_type: Sequence[str], name: str) -> None:
         )
     if len(set(corr_type)) < len(corr_type):
         raise InputError(f"{name}: {', '.join(corr_type)} has a correlation twice")
+
+
+def share_of_i(corr_type: Sequence[str]) -> NDArray[np.complex128]:
+    """What each correlation has of Stokes I, complex128 (n_corr,): 1 of parallel hands, 0 of cross hands.
+
+    Correlations of circular with linear feeds have +-1 and +-i over the root of 2.
+    """
+    return stokes_to_corr(corr_type)[:, 0]

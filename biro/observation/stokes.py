@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
+from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition, share_of_i
 from rime_kernels.physics.brightness import stokes_to_corr
 
 PSEUDO_I = "pseudoI"
@@ -276,25 +276,32 @@ def _combined(
 
 
 def _mean_of_hands(corr_type: Sequence[str], vis: Vis, weight: Array) -> tuple[Vis, Array, Mask]:
-    """Weighted mean of the parallel hands, the sum of their weights, and where one of two is missing."""
-    hands = [name in (*PARALLEL_HANDS, "I") for name in corr_type]
+    """Weighted mean of the parallel hands, the sum of their weights, and where one of two is missing.
+
+    It is the least-squares I of an unpolarised sky: sum of w c^* V over that of w |c|^2 (c: `share_of_i`).
+    """
+    share = share_of_i(corr_type)
+    hands = share != 0
     weight = weight[..., hands]
-    total = weight.sum(axis=2, keepdims=True)
-    mean = (vis[..., hands] * (weight * _inverse(total)).astype(vis.real.dtype)).sum(axis=2, keepdims=True)
+    total = (weight @ np.abs(share[hands]) ** 2)[..., None]
+    part = (weight * _inverse(total)).astype(vis.real.dtype) * share[hands].conj().astype(vis.dtype)
+    mean = (vis[..., hands] * part).sum(axis=2, keepdims=True)
     n_hand = np.count_nonzero(weight, axis=2)[..., None]
-    return mean, total, (n_hand > 0) & (n_hand < sum(hands))
+    return mean, total, (n_hand > 0) & (n_hand < np.count_nonzero(hands))
 
 
 def _inverse_matrix(corr_type: Sequence[str]) -> NDArray[np.complex128]:
     """What to multiply the correlations with, (4, n_corr), a row for each Stokes parameter."""
-    # All elements are 0, 1, 1/2 or i/2: what is rounded off are errors of the decomposition.
-    return np.asarray(np.round(np.linalg.pinv(stokes_to_corr(corr_type)), 9))
+    # Elements are 0, 1, 1/2 or i/2, but for mixed feeds: what is rounded off are errors of the decomposition.
+    found = np.linalg.pinv(stokes_to_corr(corr_type))
+    rounded = np.round(found, 9)
+    return np.asarray(np.where(np.abs(found - rounded) < 1e-12, rounded, found))
 
 
 def _check_determined(part: Partition, wanted: str) -> None:
     """Refuse Stokes parameters that do not follow from the correlations of a partition."""
     if wanted == PSEUDO_I:
-        if set(part.corr_type).isdisjoint((*PARALLEL_HANDS, "I")):
+        if not share_of_i(part.corr_type).any():
             raise _undetermined(part, PSEUDO_I, [])
         return
     product = _inverse_matrix(part.corr_type) @ stokes_to_corr(part.corr_type)

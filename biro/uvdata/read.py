@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
+from urllib.error import URLError
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyuvdata import UVData
 
 FileType = Literal["uvh5", "miriad", "mir"]
+NAMES: dict[FileType, str] = {"uvh5": "UVH5", "miriad": "MIRIAD", "mir": "MIR (SMA)"}
 MJD_ZERO = 2400000.5
 """Julian date at which the modified Julian date is 0, d."""
 CORRELATIONS = {
@@ -44,7 +46,7 @@ CORRELATIONS = {
 def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
     """Open a set, and sort the options with which it is read (`biro.data_set.open_set.OpenSet`)."""
     request = Request.of("read", options)
-    with naming(path, file_type):
+    with naming(path, NAMES[file_type]):
         data = _UVDataSet(Path(path), file_type)
     yield data, request
 
@@ -71,15 +73,43 @@ def open_mir(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Reques
         yield opened
 
 
-def _uvdata() -> UVData:
+def _uvdata(file_type: FileType) -> UVData:
     """An empty data set of pyuvdata."""
     try:
         from pyuvdata import UVData
     except ImportError as error:
         raise DataError(
-            f"pyuvdata reads this format, but cannot be imported ({error}); {INSTALL_FORMATS}"
+            f"{NAMES[file_type]}, read by pyuvdata, which cannot be imported ({error}); {INSTALL_FORMATS}"
         ) from None
     return UVData()
+
+
+@contextmanager
+def _without_sites() -> Iterator[None]:
+    """Let pyuvdata do without the list of telescopes that astropy downloads: it knows some itself.
+
+    Raises
+    ------
+    DataError
+        It does not know this one.
+    """
+    from astropy.coordinates import EarthLocation
+    from astropy.coordinates.sites import SiteRegistry
+
+    registry = SiteRegistry()
+    registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))
+    EarthLocation._site_registry = registry  # an empty one would be downloaded
+    try:
+        yield
+    except (KeyError, ValueError) as error:
+        if "known_telescopes_dict" not in str(error):
+            raise
+        raise DataError(
+            "the file does not say where its telescope is. pyuvdata looks it up in a list that astropy "
+            "downloads once: read the file once with a network, EarthLocation.get_site_names() of astropy"
+        ) from None
+    finally:
+        EarthLocation._site_registry = None
 
 
 class _UVDataSet:
@@ -102,12 +132,17 @@ class _UVDataSet:
 
     def _read(self, **options: object) -> UVData:
         """The set, or a part of it. Only UVH5 is read in parts."""
-        result = _uvdata()
         if self._type != "uvh5":
             options = {}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            result.read(os.fspath(self._path), file_type=self._type, **options)
+            try:
+                result = _uvdata(self._type)
+                result.read(os.fspath(self._path), file_type=self._type, **options)
+            except URLError:
+                with _without_sites():
+                    result = _uvdata(self._type)
+                    result.read(os.fspath(self._path), file_type=self._type, **options)
         return result
 
     def _correlations(self) -> list[list[str]]:

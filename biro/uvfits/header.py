@@ -12,9 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import DataError
+from biro.files.other_formats import name_fits
 
 if TYPE_CHECKING:
-    from astropy.io.fits import Header
+    from astropy.io.fits import HDUList, Header
 
 TYPES = {8: "u1", 16: ">i2", 32: ">i4", 64: ">i8", -32: ">f4", -64: ">f8"}
 """Types of stored numbers by BITPIX."""
@@ -105,7 +106,7 @@ class GroupHeader:
         return sorted(self.correlations, key=ORDER.index)
 
 
-def parse_header(header: Header) -> GroupHeader:
+def parse_header(hdus: HDUList) -> GroupHeader:
     """Read and check the header of the first unit of a file.
 
     Raises
@@ -113,7 +114,8 @@ def parse_header(header: Header) -> GroupHeader:
     DataError
         Not a UVFITS file, another kind of file of visibilities, or axes and numbers that are not understood.
     """
-    _check_kind(header)
+    header = hdus[0].header
+    _check_kind(hdus)
     bitpix = header.get("BITPIX")
     if bitpix not in TYPES:
         raise DataError(f"BITPIX = {bitpix!r}; expected one of {', '.join(map(str, TYPES))}")
@@ -132,17 +134,16 @@ def parse_header(header: Header) -> GroupHeader:
     return group
 
 
-def _check_kind(header: Header) -> None:
+def _check_kind(hdus: HDUList) -> None:
     """Refuse files that hold no random groups, naming those of other formats."""
+    header = hdus[0].header
     if header.get("GROUPS") is True and header.get("NAXIS1") == 0:
         return
     if header.get("NAXIS1") == 777777701:
         raise DataError(
             "visibilities in an AIPS table, not in random groups; write it anew with AIPS's FITTP"
         )
-    raise DataError(
-        "FITS without random groups, so not UVFITS (an image? CASA's importfitsidi reads FITS-IDI)"
-    )
+    raise DataError(name_fits(list(header), [hdu.name for hdu in hdus]))
 
 
 def _parameters(header: Header) -> Iterator[Parameter]:

@@ -123,7 +123,7 @@ class _UVFITS:
 
     def __init__(self, file: Path | io.BytesIO, hdus: HDUList, source: str) -> None:
         first = hdus[0].header
-        group = parse_header(first)
+        group = parse_header(hdus)
         self.groups = Groups(file, hdus[0].fileinfo()["datLoc"], group)
         self.n_if = group.axis("IF").length
         tables = {name: find_tables(hdus, name) for name in ("AIPS AN", "AIPS FQ", "AIPS SU")}

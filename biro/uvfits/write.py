@@ -133,7 +133,7 @@ def _copied(
     place, copy = Path(path), Path(out)
     check_other(place, copy)
     with naming(path, "UVFITS"), opened(place) as (file, hdus):
-        header = parse_header(hdus[0].header)
+        header = parse_header(hdus)
         start = hdus[0].fileinfo()["datLoc"]
         groups = Groups(file, start, header)
         check(header)

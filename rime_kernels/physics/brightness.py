@@ -26,6 +26,18 @@ _STOKES_TO_CORR: dict[str, tuple[complex, complex, complex, complex]] = {
     "LR": (0, 1, -1j, 0),
     "LL": (1, 0, 0, -1),
 }
+_ROOT = math.sqrt(0.5)
+# R = (X + iY)/sqrt(2) and L = (X - iY)/sqrt(2) make RR ... of XX ... above: their products with X and Y.
+_STOKES_TO_CORR |= {
+    "RX": (_ROOT, _ROOT, 1j * _ROOT, _ROOT),
+    "RY": (1j * _ROOT, -1j * _ROOT, _ROOT, 1j * _ROOT),
+    "LX": (_ROOT, _ROOT, -1j * _ROOT, -_ROOT),
+    "LY": (-1j * _ROOT, 1j * _ROOT, _ROOT, 1j * _ROOT),
+    "XR": (_ROOT, _ROOT, -1j * _ROOT, _ROOT),
+    "XL": (_ROOT, _ROOT, 1j * _ROOT, -_ROOT),
+    "YR": (-1j * _ROOT, 1j * _ROOT, _ROOT, -1j * _ROOT),
+    "YL": (1j * _ROOT, -1j * _ROOT, _ROOT, -1j * _ROOT),
+}
 
 
 def stokes_to_corr(corr_type: Sequence[str]) -> NDArray[np.complex128]:
@@ -34,10 +46,13 @@ def stokes_to_corr(corr_type: Sequence[str]) -> NDArray[np.complex128]:
         XX = I+Q   XY = U+iV   YX = U-iV   YY = I-Q
         RR = I+V   RL = Q+iU   LR = Q-iU   LL = I-V
 
+    Baselines between circular and linear feeds have RX, RY, LX, LY (or XR, XL, YR, YL), with
+    R = (X + iY)/sqrt(2) and L = (X - iY)/sqrt(2), which make the second line of the first.
+
     Parameters
     ----------
     corr_type : sequence of str
-        "XX", "XY", "YX", "YY", "RR", "RL", "LR", "LL", "I", "Q", "U", "V" in any order.
+        Names of correlations as above, or "I", "Q", "U", "V", in any order.
 
     Returns
     -------

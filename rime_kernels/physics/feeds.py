@@ -13,6 +13,7 @@ from rime_kernels.physics.brightness import stokes_to_corr
 # What makes the correlations of linear feeds of I, Q, U, V, those of circular feeds, and Stokes parameters.
 _FEEDS = stokes_to_corr(("XX", "XY", "YX", "YY")), stokes_to_corr(("RR", "RL", "LR", "LL"))
 _STOKES = stokes_to_corr(("I", "Q", "U", "V"))
+_MIXED = stokes_to_corr(("RX", "RY", "LX", "LY")), stokes_to_corr(("XR", "XL", "YR", "YL"))
 
 
 def feeds_of(
@@ -21,7 +22,9 @@ def feeds_of(
     """The 2x2 matrix of all correlations of two feeds, and where in it those of some rows are.
 
     Of rows in Stokes parameters it is [[I, Q], [U, V]]: what is the same number for both feeds multiplies
-    these four alike, as it does correlations, and nothing else may be done to this matrix.
+    these four alike, as it does correlations, and nothing else may be done to this matrix. The same holds
+    for rows between circular and linear feeds, [[RX, RY], [LX, LY]] or [[XR, XL], [YR, YL]]: antenna terms
+    have the feeds of one kind.
 
     Parameters
     ----------
@@ -30,12 +33,12 @@ def feeds_of(
     what : str
         What needs feeds, for the error's text.
     stokes : bool
-        Whether rows in Stokes parameters are taken, too.
+        Whether rows in Stokes parameters, and those between circular and linear feeds, are taken, too.
 
     Returns
     -------
     complex128 (4, 4)
-        What makes XX, XY, YX, YY, or RR, RL, LR, LL, or I, Q, U, V, of I, Q, U, V.
+        What makes these four of I, Q, U, V.
     tuple of int, n_corr
         Which of the four each correlation is.
 
@@ -49,15 +52,21 @@ def feeds_of(
         return known
     raise InputError(
         f"{what} need data in the correlations of feeds (XX, XY, YX, YY or RR, RL, LR, LL), got Stokes "
-        "parameters or other sums of them; read the correlations of the feeds"
+        "parameters, correlations of circular with linear feeds, or other sums of them; read the "
+        "correlations of feeds of one kind"
     )
+
+
+def is_of_feeds(full: NDArray[np.complexfloating]) -> bool:
+    """Whether the matrix that `feeds_of` gives is that of feeds of one kind, on which Jones matrices act."""
+    return any(np.array_equal(full, one) for one in _FEEDS)
 
 
 @functools.lru_cache(maxsize=64)  # every call asks for its rows
 def _known_feeds(matrix: bytes, stokes: bool) -> tuple[NDArray[np.complex128], tuple[int, ...]] | None:
     """`feeds_of`; None where no feeds have these correlations."""
     rows = np.frombuffer(matrix, np.complex128).reshape(-1, 4)
-    for full in (*_FEEDS, _STOKES) if stokes else _FEEDS:
+    for full in (*_FEEDS, _STOKES, *_MIXED) if stokes else _FEEDS:
         same = np.all(np.abs(full[None] - rows[:, None]) < 1e-6, axis=2)
         if same.any(axis=1).all():
             place = tuple(int(k) for k in np.argmax(same, axis=1))

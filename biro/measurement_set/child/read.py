@@ -12,6 +12,7 @@ from biro.data_set.metadata import Field, Metadata, SpectralWindow
 from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.backup import restore_backup
+from biro.measurement_set.child.beam_offset import BeamOffsets, FeedRows, move_beams
 from biro.measurement_set.child.casacore_table import (
     CasaTable,
     column_type,
@@ -203,7 +204,37 @@ class Reader:
                 found, note = better or found, why if better else "; ".join(filter(None, (note, why)))
             field["pointing"] = found
             field["note"] = "; ".join(filter(None, (field["note"], note))) or None
+        self._move_beams(fields, times, mounts(tables["ANTENNA"]), telescope)
         return fields
+
+    def _move_beams(
+        self, fields: list[Field], times: NDArray[np.float64], mounts: list[str], telescope: str
+    ) -> None:
+        """Take in BEAM_OFFSET of FEED, where beams are off."""
+        offsets = self._beam_offsets()
+        if offsets is None or not offsets.is_needed():
+            return
+        names = ("ANTENNA1", "ANTENNA2", "FEED1", "FEED2")
+        antenna1, antenna2, feed1, feed2 = (self._column(name).astype(np.int64) for name in names)
+        of_row = self._column("FIELD_ID")
+        inside = (np.maximum(antenna1, antenna2) < len(mounts)) & (np.minimum(antenna1, antenna2) >= 0)
+        for i, field in enumerate(fields):
+            rows = np.flatnonzero((of_row == i) & is_time(times) & inside)
+            if rows.size and not field["problem"]:
+                antenna, feed = np.stack([antenna1, antenna2])[:, rows], np.stack([feed1, feed2])[:, rows]
+                move_beams(field, offsets, FeedRows(times[rows], antenna, feed), mounts, telescope)
+
+    def _beam_offsets(self) -> BeamOffsets | None:
+        """BEAM_OFFSET, where FEED and the rows have what belongs to it."""
+        if "FEED" not in self.main.keywordnames() or "FEED1" not in self.main.colnames():
+            return None
+        self.parent.report(f"reading subtable {os.path.join(self.path, 'FEED')}")
+        try:
+            feed = open_subtable(self.main, "FEED")
+            needed = {"BEAM_OFFSET", "ANTENNA_ID", "FEED_ID", "TIME", "INTERVAL"}
+            return BeamOffsets(feed) if needed <= set(feed.colnames()) else None
+        except RuntimeError:  # casacore's; a damaged FEED is told of by what needs its angles
+            return None
 
     def _observed(self, tables: dict[str, CasaTable], times: NDArray[np.float64]) -> dict[int, Observed]:
         """When and with which antennas each field was observed."""

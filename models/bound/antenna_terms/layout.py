@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.gain_layout import Factor, GainLayout
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots, numbers_of
-from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, rotation_of
+from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, is_mixed, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
@@ -304,12 +304,26 @@ def _bases(
     return [stand_in if basis is None else basis for basis in known]
 
 
+MIXED = "correlations of circular with linear feeds"
+
+
 def _not_common(partition: PartitionView, why: str) -> str:
     return (
-        f"gain: partition {partition.label!r} has Stokes parameters ({' '.join(partition.corr_type)}), on "
-        f'which only gains act that are the same for both feeds ({why}): say feeds = "common", or read RR, '
-        "RL, LR, LL or XX, XY, YX, YY (without --stokes)"
+        f"gain: partition {partition.label!r} has {_without_basis(partition)}, on which only gains act that "
+        f'are the same for both feeds ({why}): say feeds = "common", or {_way_out(partition)}'
     )
+
+
+def _without_basis(partition: PartitionView) -> str:
+    """What a partition has in place of correlations of feeds of one kind."""
+    found = " ".join(partition.corr_type) or "no correlations"
+    return f"{MIXED if is_mixed(partition.corr_type) else 'Stokes parameters'} ({found})"
+
+
+def _way_out(partition: PartitionView) -> str:
+    if is_mixed(partition.corr_type):
+        return "take antennas with feeds of one kind (--antennas, or --correlations RR,RL,LR,LL)"
+    return "read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes)"
 
 
 def basis_of_partition(partition: PartitionView, what: str) -> Basis:
@@ -322,11 +336,9 @@ def basis_of_partition(partition: PartitionView, what: str) -> Basis:
     """
     basis = basis_of(partition.corr_type)
     if basis is None:
-        found = " ".join(partition.corr_type) or "no correlations"
         raise ModelError(
-            f"{what} belong to the correlations of feeds, but partition {partition.label!r} has Stokes "
-            f"parameters ({found}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes), or leave them "
-            "out of the model"
+            f"{what} belong to the correlations of feeds, but partition {partition.label!r} has "
+            f"{_without_basis(partition)}; {_way_out(partition)}, or leave them out of the model"
         )
     return basis
 
@@ -370,11 +382,13 @@ def _add_fitted(layout: GainLayout, gains: Sequence[Gain]) -> None:
     Raises
     ------
     ModelError
-        Partitions of linear and of circular feeds.
+        Partitions of linear and of circular feeds, and gains that differ between the feeds.
     """
-    if any(gain.is_fitted for gain in gains) and len(set(layout.bases)) > 1:
+    unequal = any(gain.is_fitted and not gain.is_common for gain in gains)
+    if unequal and len(set(layout.bases)) > 1:
         raise ModelError(
-            "gain: partitions of linear and circular feeds cannot have fitted gains in one model"
+            "gain: partitions of linear and circular feeds cannot have fitted gains in one model that differ "
+            'between the feeds; say feeds = "common"'
         )
     for number, gain in enumerate(gains, start=1):
         check_known("gain", gain.named(), (name for view in layout.partitions for name in view.antenna_names))

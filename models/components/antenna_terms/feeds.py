@@ -139,9 +139,16 @@ def rotation_of(feeds: Feeds | None) -> str:
     return "corrected" if feeds is None else str(feeds.rotation)
 
 
+def is_mixed(corr_type: tuple[str, ...]) -> bool:
+    """Whether correlations are those of circular with linear feeds: RX, RY, ..."""
+    return any(set(name) & set("RL") and set(name) & set("XY") for name in corr_type)
+
+
 def basis_of(corr_type: tuple[str, ...]) -> Basis | None:
-    """Which feeds correlations are of; None of Stokes parameters, and where nothing is known."""
+    """Which feeds correlations are of; None of Stokes parameters, of feeds of both kinds, or of nothing."""
     letters = set("".join(name for name in corr_type if len(name) == 2))
+    if is_mixed(corr_type):
+        return None
     if letters & set("RL"):
         return "circular"
     return "linear" if letters & set("XY") else None

@@ -1,4 +1,4 @@
-"""Gains of antennas in files: tables of CASA, and those that simulations wrote beside their data."""
+"""Gains of antennas in files of any format, as a model applies them to data."""
 
 from __future__ import annotations
 
@@ -16,15 +16,18 @@ from numpy.typing import NDArray
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.npz import read_npz, reading, texts
+from biro.gain_files.h5parm import read_h5parm, split_h5parm
 from biro.measurement_set.gain_table import read_gain_table
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
+from biro.models.files.foreign import read_file
 from biro.models.sky import SkyModel
 from biro.observation.observation import Observation
 
 log = logging.getLogger(__name__)
 
+HDF5 = b"\x89HDF\r\n\x1a\n"
 DAY = 86400.0
 LONGEST_AWAY = 30.0 * DAY
 """Gains are applied to data that lie at most so far beyond them, s: a bandpass may be of another day."""
@@ -37,18 +40,22 @@ _OTHER_TIMES: tuple[tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float6
 
 
 def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
-    """Gains of a CASA calibration table (G, T or B Jones), or of a file that a simulation wrote (.npz).
+    """Gains of a CASA table (G, T or B Jones), of an H5parm file, or of a file of a simulation (.npz).
 
     Parameters
     ----------
     path : path
+        Of an H5parm file, a colon and what is meant in it may follow: "cal.h5:sol000" (a solution set),
+        "cal.h5:sol000/phase000" (a table of it), "cal.h5:sol000/phase000/Patch_1" (a direction). Without,
+        its amplitudes and phases are read, where there is one table of each in one direction.
 
     Returns
     -------
     GainSolutions
-        Times are MJD in seconds: UTC of a file that biro wrote, and of a CASA table those that the set has
-        which it was solved from, on whatever scale: so CASA writes and applies them (to TIME as it stands,
-        though the table calls them UTC).
+        Times are MJD in seconds: UTC of a file that biro wrote, and of CASA tables and H5parm files those
+        that the set has which they were solved from, on whatever scale: so CASA and DP3 write and apply
+        them (to TIME as it stands, though a CASA table calls them UTC). Solutions of an H5parm file hold
+        half of the way to the nearer neighbour in time.
 
     Raises
     ------
@@ -59,11 +66,13 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
     --------
     >>> read_gains("day1.G0")
     """
-    place = Path(path)
-    if ask_storage(place, TIME_LIMIT, "looking at it", place.is_dir):
+    place, inside = _place(path)
+    if place.is_dir():
         return read_gain_table(place, TIME_LIMIT)
     if not place.exists():
         raise DataError(f"{path}: no such table of gains")
+    if inside or _is_hdf5(place):
+        return read_h5parm(place, inside)
     arrays = read_npz(place, "gains")
     with reading(place, "gains"):
         return GainSolutions(
@@ -143,9 +152,40 @@ def with_gains_read(sky: SkyModel, observation: Observation) -> SkyModel:
 def _on_scale_of(observation: Observation, path: str | os.PathLike[str]) -> GainSolutions:
     """Gains in a file, at times on the scale of the data; see `read_gains` for those of files."""
     gains = read_gains(path)
-    found = gains if Path(path).is_dir() else gains.later(-observation.utc_offset)
+    place, _ = _place(path)
+    is_of_set = place.is_dir() or _is_hdf5(place)
+    found = gains if is_of_set else gains.later(-observation.utc_offset)
     _check_times(found, observation)
+    _check_freq(found, observation)
     return found
+
+
+def _place(path: str | os.PathLike[str]) -> tuple[Path, str]:
+    """The path of a file or folder, and what is meant in an H5parm file."""
+    return ask_storage(Path(path), TIME_LIMIT, "looking at it", lambda: split_h5parm(Path(path)))
+
+
+def _is_hdf5(place: Path) -> bool:
+    with reading(place, "gains"):
+        return read_file(place, only=len(HDF5)) == HDF5
+
+
+def _check_freq(gains: GainSolutions, observation: Observation) -> None:
+    """Say where gains that differ between frequencies are held constant far beyond these."""
+    if gains.freq.size < 2:
+        return
+    for label, part in zip(observation.labels, observation.partitions, strict=True):
+        middle = float(np.mean(part.chan_freq))
+        beyond = max(gains.freq[0] - middle, middle - gains.freq[-1])
+        if beyond > max(np.diff(gains.freq).max(), 0.02 * middle):
+            ends = f"{gains.freq[0] / 1e6:.6g} to {gains.freq[-1] / 1e6:.6g}"
+            log.warning(
+                "%s: gains of %s MHz are applied to %s at %.6g MHz, as they are at the nearer end",
+                gains.source,
+                ends,
+                label,
+                middle / 1e6,
+            )
 
 
 def _check_times(gains: GainSolutions, observation: Observation) -> None:
@@ -156,6 +196,8 @@ def _check_times(gains: GainSolutions, observation: Observation) -> None:
     DataError
         With what is wrong with the times, where another unit or epoch explains it.
     """
+    if np.isinf(gains.interval).any():  # they hold for all times
+        return
     times = np.concatenate([part.times for part in observation.partitions])
     first, last = float(times.min()), float(times.max())
     away = _away(gains.time, first, last)
