@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +12,9 @@ from numpy.typing import NDArray
 
 from biro.formatting import angle_text, sexagesimal
 from biro.models.components.direction import Centre, basis
-from biro.models.sky import SkyModel
+
+if TYPE_CHECKING:
+    from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
 SAME_PLACE = 1e-8

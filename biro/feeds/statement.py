@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from biro.errors import BiroError
 from biro.feeds.feeds import FeedAngles
 from biro.formatting import first_few
-from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import MOUNTS, Feeds
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
 
 Array = NDArray[np.float64]
 MANY_TIMES = 200

@@ -151,7 +151,9 @@ def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, flo
 def _correlated(grid: Grid, lags: Array) -> Grid:
     """R times values of a grid: a convolution along times and channels, of padded grids by transforms."""
     n_time, n_chan = grid.shape[1:3]
-    shape = tuple(fft.next_fast_len(n + lag - 1) for n, lag in zip((n_time, n_chan), lags.shape, strict=False))
+    shape = tuple(
+        fft.next_fast_len(n + lag - 1) for n, lag in zip((n_time, n_chan), lags.shape, strict=False)
+    )
     of_lags = np.zeros((*shape, 2))
     for k_time, k_chan in np.ndindex(lags.shape[:2]):
         for i, j in itertools.product({k_time, -k_time}, {k_chan, -k_chan}):
