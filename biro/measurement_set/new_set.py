@@ -20,7 +20,7 @@ from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
 from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
 from biro.models.bound.antenna_terms.segments import cut
-from biro.models.components.antenna_terms.feeds import mount_kind
+from biro.models.components.antenna_terms.mounts import mount_kind
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
+from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
 from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr
 

@@ -17,23 +17,6 @@ from biro.models.files.tigger_html import is_tigger_html, read_tigger_html
 from biro.models.files.toml import read_model, write_model
 from biro.models.sky import SkyModel
 
-__all__ = [
-    "read_bbs",
-    "read_catalogue",
-    "read_difmap",
-    "read_model",
-    "read_oskar",
-    "read_sky",
-    "read_tigger",
-    "read_tigger_html",
-    "write_bbs",
-    "write_difmap",
-    "write_model",
-    "write_oskar",
-    "write_sky",
-    "write_tigger",
-]
-
 WRITERS = {
     ".toml": write_model,
     ".lsm.txt": write_tigger,
