@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
 from biro.data_set.models_of_rows import Model
 from biro.errors import InputError
-from biro.images.cubes.cube import Cube, CubeOptions
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.images.pieces import What
 from biro.observation.observation import Observation
 from biro.progress import showing
+
+if TYPE_CHECKING:
+    from biro.images.cubes.cube import Cube, CubeOptions
 
 
 @overload
@@ -90,6 +92,8 @@ def image(
     if what != "data" and model is None:
         raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
     if cube:
+        from biro.images.cubes.cube import Cube
+
         return Cube(observation, what, model, progress=progress, **options)  # type: ignore[arg-type]
     with showing(progress):
         return Imager(observation, **options).image(what, model)  # type: ignore[arg-type]
