@@ -15,6 +15,7 @@ from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.data_set.models_of_rows import all_gathered
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.formatting import in_unit
 from biro.misfit.feed_frame import to_feeds, turns_of, weight_in_feeds
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
@@ -74,7 +75,7 @@ def solve_gains(
     sky : SkyModel, or Observation
         A model without free parameters that `values` does not give; or the same observation with model
         visibilities, both as `biro.read_columns(path, ["DATA", "MODEL_DATA"])` gives them.
-    interval : "integration", "scan", "track", or float, s
+    interval : "integration", "scan", "track", text as "60 s", or float, s
         How long gains stay as they are; seconds count from the first time. A scan ends where SCAN_NUMBER
         changes or, where that does not tell scans apart, at a pause of three integrations and a minute, and
         where the field changes.
@@ -251,9 +252,11 @@ def _without_weak_cross_hands(sums: IntervalSums, unknowns: Unknowns) -> tuple[I
 
 def _checked_interval(interval: str | float) -> str | float:
     if isinstance(interval, str):
-        if interval not in WORDS:
-            raise InputError(f"interval must be {', '.join(WORDS)} or a number of seconds, got {interval!r}")
-        return interval
+        if interval in WORDS:
+            return interval
+        if not interval.strip()[:1].isdigit():
+            raise InputError(f"interval must be {', '.join(WORDS)} or a time as 60 s, got {interval!r}")
+        interval = in_unit(interval, "s", "interval")
     if not 0.0 < interval < np.inf:
         raise InputError(f"interval must be above 0 s, got {interval}")
     return float(interval)

@@ -88,7 +88,7 @@ def find(
         weighting=weighting.value,
         robust=robust,
         cell=cell,
-        n_pixel=size,
+        size=size,
     )
     try:
         write_atomic(output, result.to_toml().encode())

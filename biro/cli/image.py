@@ -150,7 +150,7 @@ def image(
         "weighting": weighting.value,
         "robust": robust,
         "cell": cell,
-        "n_pixel": size,
+        "size": size,
         "accuracy": accuracy,
         "engine": engine.value,
         "backend": backend.value,

@@ -71,7 +71,7 @@ def image(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit. Of a
+        Fields of `Imaging`: stokes, weighting, robust, cell, size, accuracy, backend, memory_limit. Of a
         cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density; and devices, GPUs
         that share its planes, as of `biro.Likelihood`.
 

@@ -81,7 +81,7 @@ def find_sources(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
+        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, size, backend, ...
 
     Returns
     -------

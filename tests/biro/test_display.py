@@ -66,7 +66,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "posterior": posterior,
         "table": posterior.summary(),
         "comparison": biro.compare({FIELD: posterior, "other": posterior}),
-        "image": biro.image(observation, n_pixel=64),
+        "image": biro.image(observation, size=64),
         "summary": observation.summary(),
         "likelihood": likelihood,
         "plan": likelihood.plan(),
