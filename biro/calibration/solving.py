@@ -22,6 +22,7 @@ from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
+from biro.progress import doing, showing
 from biro.simulation.prediction import predict
 from rime_kernels.device import Backend
 from rime_kernels.gain_solving import (
@@ -55,6 +56,7 @@ def solve_gains(
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     gaussian_frame: GaussianFrame = "tangent",
+    progress: bool = True,
 ) -> SolvedGains:
     """Gains of antennas that make the visibilities of a sky fit an observation best, with their errors.
 
@@ -102,6 +104,8 @@ def solve_gains(
     backend : "auto", "cpu" or "cuda"
         Where visibilities are predicted; gains are solved for on the CPU.
     gaussian_frame : "tangent" or "uv"
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -133,10 +137,11 @@ def solve_gains(
         "backend": backend,
         "gaussian_frame": gaussian_frame,
     }
-    solved = _solved(whole, sky, **options)
-    if isinstance(sky, SkyModel):
-        solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
-    return judged(solved)
+    with showing(progress), doing("solving for gains"):
+        solved = _solved(whole, sky, **options)
+        if isinstance(sky, SkyModel):
+            solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
+        return judged(solved)
 
 
 def _solved(

@@ -19,6 +19,7 @@ from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
+from biro.progress import doing
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
@@ -157,6 +158,7 @@ def simulate(
     backend: Backend = "auto",
     smearing: Mode = "off",
     comm: MPI.Intracomm | None = None,
+    progress: bool = True,
 ) -> Observation:
     """Simulate the observation of a sky by a telescope, with Gaussian noise.
 
@@ -205,6 +207,8 @@ def simulate(
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI, each of which simulates and holds the visibilities of some times; the same, to the bit,
         as one process simulates. Rank 0 alone returns: the others serve it, and end with it.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -248,10 +252,11 @@ def simulate(
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
         blank = replace(blank, partitions=(part,))
-    (predicted,) = predict(
-        blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
-    )
-    return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
+    with doing("simulating", show=progress):
+        (predicted,) = predict(
+            blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
+        )
+        return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
 
 
 def _one_of(made: T | None, kind: Callable[..., T], name: str, **parts: object) -> T:
