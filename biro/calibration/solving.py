@@ -20,6 +20,7 @@ from biro.misfit.feed_frame import to_feeds, turns_of, weight_in_feeds
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean
+from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
 from biro.progress import doing, showing
@@ -123,6 +124,7 @@ def solve_gains(
     >>> gains = solve_gains(observation, sky, interval=60.0)  # doctest: +SKIP
     >>> gains.save("gains.npz")  # doctest: +SKIP
     """
+    warn_of_reading(observation)
     whole = observation.whole("gains that are solved for")
     options: dict[str, Any] = {
         "interval": interval,

@@ -10,6 +10,7 @@ from biro.errors import InputError
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.images.pieces import What
+from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.progress import showing
 
@@ -91,6 +92,7 @@ def image(
         raise InputError(f"what must be data, model or residual, got {what!r}")
     if what != "data" and model is None:
         raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
+    warn_of_reading(observation)
     if cube:
         from biro.images.cubes.cube import Cube
 
