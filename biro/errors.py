@@ -1,4 +1,4 @@
-"""The exceptions that biro raises on purpose; all of them are `BiroError`."""
+"""The exceptions that biro raises on purpose, all of them `BiroError`; and the warning about data."""
 
 from biro.models.errors import ModelError
 from rime_kernels.errors import BackendError, BiroError, InputError
@@ -7,6 +7,7 @@ __all__ = [
     "BackendError",
     "BiroError",
     "DataError",
+    "DataNote",
     "InputError",
     "LikelihoodError",
     "MeasurementSetError",
@@ -18,6 +19,10 @@ __all__ = [
 
 class DataError(BiroError):
     """Observed data are missing, broken or not understood, or lack what is selected."""
+
+
+class DataNote(UserWarning):
+    """Something of data was left out, or assumed, while they were read."""
 
 
 class MeasurementSetError(DataError):

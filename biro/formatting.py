@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import html
 import math
+import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,6 +41,28 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             near = difflib.get_close_matches(name, allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
+
+
+def with_new_names(
+    options: Mapping[str, object], renamed: Mapping[str, str], caller: str
+) -> dict[str, object]:
+    """Keyword arguments by their present names; an earlier name gives a `DeprecationWarning`.
+
+    Raises
+    ------
+    InputError
+        An argument is given by both names.
+    """
+    given = dict(options)
+    for old, new in renamed.items():
+        if old in given:
+            if new in given:
+                raise InputError(f"{caller}: {old} is the earlier name of {new}; give {new} alone")
+            warnings.warn(
+                f"{caller}: {old} is called {new} now; write {new}=", DeprecationWarning, stacklevel=4
+            )
+            given[new] = given.pop(old)
+    return given
 
 
 def first_few(texts: Iterable[str], joint: str = ", ") -> str:
@@ -210,7 +233,7 @@ def in_unit(value: str | float, unit: str, name: str) -> float:
     Parameters
     ----------
     value : text with a unit ("30 s", "10 arcmin"), or float
-        A float is in `unit` already.
+        A number without a unit is in `unit` already.
     unit : str
         As astropy writes it.
     name : str
@@ -226,6 +249,9 @@ def in_unit(value: str | float, unit: str, name: str) -> float:
     from astropy import units
 
     try:
-        return float(units.Quantity(value).to_value(unit))
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} {value!r} is not a quantity in units like {unit!r}") from error
+        found = units.Quantity(value)
+        return float(found.value if found.unit == units.dimensionless_unscaled else found.to_value(unit))
+    except (TypeError, ValueError):
+        raise InputError(
+            f"{name} {value!r} is not understood; write a number with a unit such as {unit}"
+        ) from None

@@ -24,6 +24,7 @@ from biro.measurement_set.storage import TIME_LIMIT
 from biro.models import SkyModel
 from biro.models.files.foreign import read_file
 from biro.observation.observation import Observation
+from biro.progress import doing, showing
 from biro.reading import format_of
 from biro.simulation.prediction import predict
 from biro.uvfits.flag_lines import flag_lines as flag_lines_of_uvfits
@@ -42,6 +43,7 @@ def flag(
     gaussian_frame: GaussianFrame = "tangent",
     backend: Backend = "auto",
     devices: Devices | None = None,
+    progress: bool = True,
     **options: Unpack[FlagOptions],
 ) -> FlagReport:
     """Find interference in a Measurement Set, and write it into FLAG.
@@ -71,6 +73,8 @@ def flag(
     devices : "all", int or sequence of int, optional
         GPUs that share the baselines: all, the first so many, or those of these numbers. Default: one. The
         flags are the same for any number of them.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         column, weight_column, fields, spws, scans, antennas, time_range, uv_range, channels, correlations and
         time_limit, as of `biro.read_ms`.
@@ -95,16 +99,29 @@ def flag(
     --------
     >>> print(flag("obs.ms", "wsrt", dry_run=True))
     """
-    if sky is None:
-        return flag_set(path, strategy, dry_run=dry_run, backend=backend, devices=devices, **options)
+    kind = format_of(path, options.get("time_limit", TIME_LIMIT))
+    if kind != "Measurement Set":
+        raise InputError(
+            f"{path}: {'UVFITS' if kind == 'UVFITS' else 'no Measurement Set'}. biro flag writes what it finds "
+            "into Measurement Sets alone. Leave interference out while the data are read "
+            "(`--flagger meerkat`, flagger=), or flag what you name in a copy of a UVFITS file "
+            "(`biro flag OBS --select LINE -o COPY`)"
+        )
 
     def models(observation: Observation) -> Iterator[NDArray[np.complexfloating]]:
         predicted = predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
         return all_gathered(observation, predicted)
 
-    return flag_set(
-        path, strategy, dry_run=dry_run, models=models, backend=backend, devices=devices, **options
-    )
+    with showing(progress), doing("looking for interference"):
+        return flag_set(
+            path,
+            strategy,
+            dry_run=dry_run,
+            models=None if sky is None else models,
+            backend=backend,
+            devices=devices,
+            **options,
+        )
 
 
 def flag_selected(
@@ -116,6 +133,7 @@ def flag_selected(
     overwrite: bool = False,
     dry_run: bool = False,
     time_limit: float = TIME_LIMIT,
+    progress: bool = True,
 ) -> SelectedFlags:
     """Flag visibilities that are named, in a Measurement Set or in a copy of a UVFITS file.
 
@@ -141,6 +159,8 @@ def flag_selected(
         Count, and write nothing.
     time_limit : float, s
         How long to wait for a locked Measurement Set.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -170,7 +190,8 @@ def flag_selected(
     if kind == "Measurement Set":
         if output is not None:
             raise InputError(f"{path}: flags are written into a Measurement Set itself; leave the output out")
-        found, version = flag_lines(path, lines, dry_run=dry_run, time_limit=time_limit, check=_check)
+        with doing("flagging", show=progress):
+            found, version = flag_lines(path, lines, dry_run=dry_run, time_limit=time_limit, check=_check)
         return SelectedFlags(str(path), tuple(found.counts), version)
     if kind != "UVFITS":
         raise InputError(f"{path}: biro writes flags into Measurement Sets and copies of UVFITS files alone")
@@ -179,7 +200,8 @@ def flag_selected(
     if output is not None and not overwrite and Path(output).exists():
         raise InputError(f"{output}: exists; give another name for the copy, or overwrite it (--overwrite)")
     copy = None if dry_run else output
-    found = flag_lines_of_uvfits(path, lines, copy, _check)
+    with doing("flagging", show=progress):
+        found = flag_lines_of_uvfits(path, lines, copy, _check)
     return SelectedFlags(str(path), tuple(found.counts), output="" if copy is None else str(copy))
 
 

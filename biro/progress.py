@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -88,8 +89,39 @@ def showing(progress: bool) -> Iterator[None]:
         _IS_SHOWN.reset(token)
 
 
+@contextmanager
+def doing(what: str, *, show: bool = True) -> Iterator[None]:
+    """What is done, and for how long, of a work without steps that can be counted; shown as a `bar` is."""
+    with bar(what, "", show=show) as shown:
+        if shown.disable:
+            yield
+            return
+        shown.bar_format = "{desc}: {elapsed}"
+        ended = threading.Event()
+        clock = threading.Thread(target=_tick, args=(shown, ended), daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            clock.join()
+
+
+def _tick(shown: Bar, ended: threading.Event) -> None:
+    """Show a bar each second from its beginning on, until the work has ended."""
+    wait = AFTER
+    while not ended.wait(wait):
+        shown.last_print_t = shown._time()  # tqdm clears at the end what it takes to be shown
+        shown.refresh()
+        wait = 1.0
+
+
 def counted(items: Iterable[T], what: str, unit: str, total: int, *, show: bool = True) -> Iterator[T]:
-    """The items, while a `bar` counts those that were taken."""
+    """The items, while a `bar` counts those that were taken; of a single one, the time that it takes."""
+    if total == 1:
+        with doing(what, show=show):
+            yield from items
+        return
     with bar(what, unit, total=total, show=show) as shown:
         for item in items:
             yield item

@@ -104,7 +104,7 @@ def read(
     >>> read("obs.uvfits", fields="3C273", uv_range="1 klambda..", average_time="30 s")
     >>> read(["day1.ms", "day2.uvfits"], correlations="RR,LL")
     """
-    check_names(options, list(inspect.signature(read_ms).parameters)[1:], "read")
+    check_names(options, [*SetOptions.__annotations__], "read")
     folder = None if cache is None else folder_for(cache, options)
     ranks = start(comm) if comm is not None else alone() if folder is not None else None
     with showing(progress):
@@ -113,7 +113,7 @@ def read(
 
 def _with_own(signature: inspect.Signature) -> inspect.Signature:
     """A signature with the arguments that `read` has beside others behind these."""
-    own = [inspect.signature(read).parameters[name] for name in ("comm", "cache", "progress")]
+    own = [inspect.signature(read).parameters[name] for name in ("comm", "cache")]
     return signature.replace(parameters=[*signature.parameters.values(), *own])
 
 

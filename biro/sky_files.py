@@ -16,9 +16,9 @@ from biro.files.foreign_text import visible, visible_line
 from biro.measurement_set.component_list import read_component_list
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files import read_sky as read_text_sky
-from biro.models.files import reader_of
 from biro.models.files.catalogue import Columns, from_columns, is_catalogue
 from biro.models.files.foreign import start_of
+from biro.models.files.formats import reader_of
 from biro.models.files.text import FITS_START
 from biro.models.sky import SkyModel
 
@@ -67,7 +67,7 @@ def _read(place: Path) -> SkyModel:
 
 
 def text_reader(path: Path) -> Callable[[str | Path], SkyModel] | None:
-    """What reads a text file, `biro.models.files.reader_of`; None for FITS and folders."""
+    """What reads a text file, `biro.models.files.formats.reader_of`; None for FITS and folders."""
     is_folder, start = ask_storage(path, TIME_LIMIT, "looking at it", lambda: _look(path))
     return None if is_folder or start.startswith((FITS_START, GZIP_START)) else reader_of(path)
 

@@ -6,8 +6,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from biro.formatting import Printed
 
-class Stages:
+
+class Stages(Printed):
     """Seconds that were spent in each stage and how much was done there, in the order of their beginning."""
 
     def __init__(self) -> None:

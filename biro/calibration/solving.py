@@ -15,12 +15,15 @@ from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.data_set.models_of_rows import all_gathered
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
+from biro.formatting import in_unit
 from biro.misfit.feed_frame import to_feeds, turns_of, weight_in_feeds
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean
+from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
+from biro.progress import doing, showing
 from biro.simulation.prediction import predict
 from rime_kernels.device import Backend
 from rime_kernels.gain_solving import (
@@ -54,6 +57,7 @@ def solve_gains(
     values: Mapping[str, float] | None = None,
     backend: Backend = "auto",
     gaussian_frame: GaussianFrame = "tangent",
+    progress: bool = True,
 ) -> SolvedGains:
     """Gains of antennas that make the visibilities of a sky fit an observation best, with their errors.
 
@@ -74,7 +78,7 @@ def solve_gains(
     sky : SkyModel, or Observation
         A model without free parameters that `values` does not give; or the same observation with model
         visibilities, both as `biro.read_columns(path, ["DATA", "MODEL_DATA"])` gives them.
-    interval : "integration", "scan", "track", or float, s
+    interval : "integration", "scan", "track", text as "60 s", or float, s
         How long gains stay as they are; seconds count from the first time. A scan ends where SCAN_NUMBER
         changes or, where that does not tell scans apart, at a pause of three integrations and a minute, and
         where the field changes.
@@ -101,6 +105,8 @@ def solve_gains(
     backend : "auto", "cpu" or "cuda"
         Where visibilities are predicted; gains are solved for on the CPU.
     gaussian_frame : "tangent" or "uv"
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -118,6 +124,7 @@ def solve_gains(
     >>> gains = solve_gains(observation, sky, interval=60.0)  # doctest: +SKIP
     >>> gains.save("gains.npz")  # doctest: +SKIP
     """
+    warn_of_reading(observation)
     whole = observation.whole("gains that are solved for")
     options: dict[str, Any] = {
         "interval": interval,
@@ -132,10 +139,11 @@ def solve_gains(
         "backend": backend,
         "gaussian_frame": gaussian_frame,
     }
-    solved = _solved(whole, sky, **options)
-    if isinstance(sky, SkyModel):
-        solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
-    return judged(solved)
+    with showing(progress), doing("solving for gains"):
+        solved = _solved(whole, sky, **options)
+        if isinstance(sky, SkyModel):
+            solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
+        return judged(solved)
 
 
 def _solved(
@@ -251,9 +259,11 @@ def _without_weak_cross_hands(sums: IntervalSums, unknowns: Unknowns) -> tuple[I
 
 def _checked_interval(interval: str | float) -> str | float:
     if isinstance(interval, str):
-        if interval not in WORDS:
-            raise InputError(f"interval must be {', '.join(WORDS)} or a number of seconds, got {interval!r}")
-        return interval
+        if interval in WORDS:
+            return interval
+        if not interval.strip()[:1].isdigit():
+            raise InputError(f"interval must be {', '.join(WORDS)} or a time as 60 s, got {interval!r}")
+        interval = in_unit(interval, "s", "interval")
     if not 0.0 < interval < np.inf:
         raise InputError(f"interval must be above 0 s, got {interval}")
     return float(interval)

@@ -107,8 +107,12 @@ def common(
         )
         raise typer.Exit(2)
     import logging
+    import warnings
 
+    from biro.errors import DataNote
     from biro.run.log_file import NOTICE
+
+    warnings.simplefilter("ignore", DataNote)  # commands print these lines themselves
 
     guard.debug = debug
     form = "%(name)s: %(message)s" if verbose else "%(message)s"

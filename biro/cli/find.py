@@ -88,7 +88,7 @@ def find(
         weighting=weighting.value,
         robust=robust,
         cell=cell,
-        n_pixel=size,
+        size=size,
     )
     write_text(output, result.to_toml())
     if as_json:

@@ -97,14 +97,11 @@ def image(
     mpiexec -n N biro image shares the rows among N processes.
     """
     from biro.errors import InputError
-    from biro.images.cubes.cube import cube_files
-    from biro.images.cubes.pictures import draw_files, picture_files
     from biro.images.dirty_image import image_files
     from biro.images.image import image as make_image
     from biro.images.imager import ImagingOptions
     from biro.ranks.world import world
     from biro.reading import read
-    from biro.simulation.prediction import predict
     from biro.stages import Stages
 
     comm = world()
@@ -124,7 +121,7 @@ def image(
     if planes and not cube:
         names = ", ".join("--" + name.replace("_", "-") for name in planes)
         raise InputError(f"{names}: for spectral cubes alone; add --cube")
-    refuse_existing([*cube_files(output), *picture_files(output)] if cube else image_files(output), overwrite)
+    refuse_existing(_cube_files(output) if cube else image_files(output), overwrite)
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None
     began = time.perf_counter()
@@ -135,6 +132,8 @@ def image(
     stages.add("reading", time.perf_counter() - began, n_vis)
     vis = None
     if sky is not None:
+        from biro.simulation.prediction import predict
+
         with stages.timed("prediction", n_vis):
             predicted = predict(
                 observation,
@@ -151,13 +150,15 @@ def image(
         "weighting": weighting.value,
         "robust": robust,
         "cell": cell,
-        "n_pixel": size,
+        "size": size,
         "accuracy": accuracy,
         "engine": engine.value,
         "backend": backend.value,
         "memory_limit": memory_limit,
     }
     if cube:
+        from biro.images.cubes.pictures import draw_files
+
         if devices is not None:
             planes["devices"] = devices_of(devices)
         saved = make_image(observation, chosen.value, model=vis, cube=True, **imaging, **planes).save(
@@ -175,6 +176,14 @@ def image(
     with stages.timed("writing"):
         paths = dirty.save(output, overwrite=overwrite)
     _report(dirty, paths, stages, as_json)
+
+
+def _cube_files(output: Path) -> list[Path]:
+    """What `--cube` writes."""
+    from biro.images.cubes.cube import cube_files
+    from biro.images.cubes.pictures import picture_files
+
+    return [*cube_files(output), *picture_files(output)]
 
 
 def _stated(**options: str | int | None) -> dict[str, Any]:

@@ -403,21 +403,15 @@ def _parse_reading_option(name: str, value: object) -> object:
 
 
 def _scans(text: str) -> list[int]:
-    from biro.errors import InputError
+    from biro.observation.selection import read_scans
 
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise InputError(f"--scans {text!r} is not understood; write numbers separated by commas") from None
+    return read_scans(text, "--scans")
 
 
 def _time_range(text: str) -> tuple[str | None, str | None]:
-    from biro.errors import InputError
+    from biro.observation.selection import TIMES, range_ends
 
-    start, dots, stop = text.partition("..")
-    if not dots:
-        raise InputError(f"--time-range {text!r} is not understood; write 2017-04-10T00:30..2017-04-10T02:00")
-    return (start.strip() or None, stop.strip() or None)
+    return range_ends(text, "--time-range", TIMES)
 
 
 def keyword_options(pairs: list[str]) -> SamplerOptions:
@@ -449,23 +443,10 @@ def _number_or_text(text: str) -> int | float | str:
 
 
 def quantity(text: str, unit: str, option: str) -> float:
-    """A number in `unit` from text such as "1.4 GHz", "2 h", "10 mJy"; a plain number is in `unit` already.
+    """A number in `unit` from the text of an option, as `biro.formatting.in_unit` reads it."""
+    from biro.formatting import in_unit
 
-    Raises
-    ------
-    InputError
-    """
-    from astropy import units
-
-    from biro.errors import InputError
-
-    try:
-        value = units.Quantity(text)
-        return float(value.value if value.unit.is_equivalent("") else value.to_value(unit))
-    except (ValueError, TypeError):
-        raise InputError(
-            f"{option} {text!r} is not understood; write a number with a unit such as {unit}"
-        ) from None
+    return in_unit(text, unit, option)
 
 
 def devices_of(text: str | None) -> Devices | None:

@@ -93,20 +93,20 @@ def simulate(
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}
     refuse_existing([place for place, is_made in written.items() if is_made], overwrite)
-    seconds, width = quantity(integration, "s", "--integration"), quantity(chan_width, "Hz", "--chan-width")
+    track = Track(start, quantity(duration, "s", "--duration"), quantity(integration, "s", "--integration"))
+    channels = Channels(quantity(freq, "Hz", "--freq"), quantity(chan_width, "Hz", "--chan-width"), n_chan)
     sigma = quantity(noise, "Jy", "--noise")
     seed = secrets.randbelow(2**31) if seed is None else seed
     if sefd is not None:
-        sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), width, seconds)
+        sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), channels.width, track.integration)
     named = read_sky_or_run(sky, gaussian_frame)
     assert named.model is not None
-    track = Track(start, quantity(duration, "s", "--duration"), seconds)
     observation = simulate_sky(
         telescope,
         named.model,
         phase_centre=phase_centre,
         times=track,
-        channels=Channels(quantity(freq, "Hz", "--freq"), width, n_chan),
+        channels=channels,
         feeds=feeds.value,
         noise=sigma,
         seed=seed,

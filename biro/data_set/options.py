@@ -17,7 +17,7 @@ class DataOptions(TypedDict, total=False):
     fields: Items | None
     spws: Items | None
     antennas: Items | None
-    time_range: tuple[Moment | None, Moment | None] | None
+    time_range: str | tuple[Moment | None, Moment | None] | None
     uv_range: str | tuple[Length | None, Length | None] | None
     channels: Channels | None
     correlations: str | Iterable[str] | None
@@ -39,7 +39,7 @@ class SetOptions(DataOptions, total=False):
 
     column: str | None
     weight_column: str | None
-    scans: int | Iterable[int] | None
+    scans: int | str | Iterable[int] | None
     time_limit: float
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +13,10 @@ from biro.errors import InputError
 from biro.feeds.earth import DAY, FIRST_DAY, LAST_DAY
 from biro.feeds.parallactic import HIGHEST
 from biro.models.components.direction import basis
-from biro.models.sky import SkyModel
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
+
+if TYPE_CHECKING:
+    from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
 SpectralFrame = Literal["TOPO", "GEO", "BARY", "LSRK"]

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
 from numpy.typing import NDArray
+
+from biro.formatting import ARCSEC
 
 Array = NDArray[np.float64]
 DAY = 86400.0
@@ -14,27 +20,54 @@ FIRST_DAY, LAST_DAY = 15020.0, 88069.0
 def ut1_and_pole(day: Array) -> tuple[Array, Array, Array]:
     """UT1 - UTC (s) and the position of the pole (rad), float64 (n_time,) each; zero outside the tables.
 
+    Values are linear between days, as those of `astropy.utils.iers`, whose reading of the same tables takes
+    a second.
+
     Parameters
     ----------
     day : float64 (n_time,)
         MJD, UTC.
     """
-    from astropy import units
-    from astropy.time import Time
-    from astropy.utils import iers
+    days, *columns = _of_each_day()
+    after = np.clip(np.searchsorted(days, day, side="right"), 1, len(days) - 1)
+    part = (day - days[after - 1]) / (days[after] - days[after - 1])
+    known = (day >= days[0]) & (day < days[-1])
+    found = []
+    for values in columns:
+        step = values[after] - values[after - 1]
+        step -= np.round(step)  # a leap second; the others are far below 0.5
+        found.append(np.where(known, values[after - 1] + part * step, 0.0))
+    return found[0], found[1] * ARCSEC, found[2] * ARCSEC
 
-    time = Time(day, format="mjd", scale="utc")
-    # The installed tables are used, however old they are; nothing is fetched from the network.
-    with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
-        table = iers.IERS_Auto.open()
-        difference, status = table.ut1_utc(time, return_status=True)
-        x, y = table.pm_xy(time)
-    known = np.asarray(status) >= 0
-    if not known.any():
-        return np.zeros_like(day), np.zeros_like(day), np.zeros_like(day)
-    values = (difference.to_value(units.s), x.to_value(units.rad), y.to_value(units.rad))
-    ut1_utc, pole_x, pole_y = (np.where(known, np.nan_to_num(value), 0.0) for value in values)
-    return ut1_utc, pole_x, pole_y
+
+@functools.cache
+def _of_each_day() -> Array:
+    """MJD, UT1 - UTC (s), and the pole (arcsec), float64 (4, n_day): IERS B, then A with its predictions."""
+    try:
+        from astropy_iers_data import IERS_A_FILE, IERS_B_FILE
+
+        final = _columns(IERS_B_FILE, b"1962", ((16, 26), (50, 62), (26, 38), (38, 50)))
+        rapid = _columns(IERS_A_FILE, b"73 1 2", ((7, 15), (58, 68), (18, 27), (37, 46)))
+    except (ImportError, ValueError):  # files of another form than those of 2020 to 2026
+        from astropy.utils import iers
+
+        with iers.conf.set_temp("auto_download", False), iers.conf.set_temp("auto_max_age", None):
+            table = iers.IERS_Auto.open()
+            return np.array([table[name].value for name in ("MJD", "UT1_UTC", "PM_x", "PM_y")])
+    rapid = rapid[:, (rapid[0] > final[0, -1]) & np.isfinite(rapid).all(axis=0)]
+    return np.concatenate([final, rapid], axis=1)
+
+
+def _columns(path: str, first: bytes, places: Sequence[tuple[int, int]]) -> Array:
+    """Numbers of a table of lines of equal length, from the line that begins so; NaN where it is blank."""
+    text = b"\n" + Path(path).read_bytes()
+    text = text[text.index(b"\n" + first) + 1 :]
+    lines = np.frombuffer(text, np.uint8).reshape(-1, text.index(b"\n") + 1)
+    found = []
+    for start, stop in places:
+        column = np.ascontiguousarray(lines[:, start:stop]).view(f"S{stop - start}")[:, 0]
+        found.append(np.where(np.char.strip(column) == b"", b"nan", column).astype(np.float64))
+    return np.array(found)
 
 
 def pole_of_date(time: Array, axes: Array) -> tuple[Array, Array]:

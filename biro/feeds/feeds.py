@@ -13,7 +13,7 @@ from biro.feeds.earth import is_date, pole_of_date
 from biro.feeds.mounts import mount_angles
 from biro.feeds.parallactic import apparent_place
 from biro.formatting import first_few
-from biro.models.components.antenna_terms.feeds import MOUNTS, NASMYTH, mount_kind
+from biro.models.components.antenna_terms.mounts import MOUNTS, NASMYTH, mount_kind
 from biro.models.components.direction import basis, north_bearing
 
 Array = NDArray[np.float64]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import angle_text, sexagesimal
 from biro.models.components.direction import Centre, basis
-from biro.models.sky import SkyModel
+
+if TYPE_CHECKING:
+    from biro.models.sky import SkyModel
 
 Array = NDArray[np.float64]
 SAME_PLACE = 1e-8

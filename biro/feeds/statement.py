@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +13,10 @@ from numpy.typing import NDArray
 from biro.errors import BiroError
 from biro.feeds.feeds import FeedAngles
 from biro.formatting import first_few
-from biro.models import SkyModel
-from biro.models.components.antenna_terms.feeds import MOUNTS, Feeds
+from biro.models.components.antenna_terms.mounts import MOUNTS
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
 
 Array = NDArray[np.float64]
 MANY_TIMES = 200
@@ -98,6 +101,8 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     sky : SkyModel
         With the tables of its gains in memory.
     """
+    from biro.models.components.antenna_terms.feeds import Feeds
+
     feeds = sky.feeds or Feeds()
     turned = sky.leakage is not None or bool(sky.gains)
     if feeds.rotation == "none":

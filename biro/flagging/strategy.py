@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.files.foreign_text import visible
+from biro.formatting import Printed
 from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.observation.selection import UVRange
@@ -75,7 +76,7 @@ class Mask:
 
 
 @dataclass(frozen=True)
-class Strategy:
+class Strategy(Printed):
     """How interference is looked for.
 
     Attributes

@@ -96,12 +96,12 @@ def _fields(observation: Observation) -> list[list[int]]:
 def _imager(observation: Observation, offsets: NDArray[np.float64], options: ImagingOptions) -> Imager:
     """An imager whose image holds all sources, as far as that takes 4096 pixels along a side at most."""
     imager = Imager(observation, **options)
-    if "n_pixel" in options or not len(offsets):
+    if {"size", "n_pixel"} & options.keys() or not len(offsets):
         return imager
     beam = imager.beam.major if imager.beam is not None else 5.0 * imager.cell
     wanted = 2 * int(np.ceil((float(np.abs(offsets).max()) + _MARGIN * beam) / imager.cell))
     if imager.n_pixel < wanted <= _MOST_PIXELS:
-        options["n_pixel"] = wanted + wanted % 4
+        options["size"] = wanted + wanted % 4
         return Imager(observation, **options)
     return imager
 

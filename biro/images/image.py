@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
 from biro.data_set.models_of_rows import Model
 from biro.errors import InputError
-from biro.images.cubes.cube import Cube, CubeOptions
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.images.pieces import What
+from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.progress import showing
+
+if TYPE_CHECKING:
+    from biro.images.cubes.cube import Cube, CubeOptions
 
 
 @overload
@@ -69,7 +72,7 @@ def image(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `Imaging`: stokes, weighting, robust, cell, n_pixel, accuracy, backend, memory_limit. Of a
+        Fields of `Imaging`: stokes, weighting, robust, cell, size, accuracy, backend, memory_limit. Of a
         cube, also those of `Planes`: frame, channels_per_plane, axis, rest_freq, density; and devices, GPUs
         that share its planes, as of `biro.Likelihood`.
 
@@ -89,7 +92,10 @@ def image(
         raise InputError(f"what must be data, model or residual, got {what!r}")
     if what != "data" and model is None:
         raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
+    warn_of_reading(observation)
     if cube:
+        from biro.images.cubes.cube import Cube
+
         return Cube(observation, what, model, progress=progress, **options)  # type: ignore[arg-type]
     with showing(progress):
         return Imager(observation, **options).image(what, model)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model
 from biro.errors import InputError
-from biro.formatting import check_names
+from biro.formatting import check_names, with_new_names
 from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
 from biro.images.pieces import Gridding, Here, Piece, Pieces, Weighted, What, pieces_of
@@ -61,8 +61,8 @@ class Imaging:
         Direction cosine from a pixel to the next. None: a fifth of the beam that is expected from the
         uv coverage, or 0.45 fringes of the longest baseline, whichever is less, in two digits (see
         `biro.images.pixels.default_cell`).
-    n_pixel : int or None
-        Along a side, even. None: twice the field of view lambda / D, within 256 .. 2048 pixels (fewer
+    size : int or None
+        Pixels along a side, even. None: twice the field of view lambda / D, within 256 .. 2048 pixels (fewer
         where so many would reach beyond the horizon); 1024 where the size of the dishes is not known.
     accuracy : float
         Relative error of the image: see `rime_kernels.make_gridder`.
@@ -77,7 +77,7 @@ class Imaging:
     weighting: Weighting = "natural"
     robust: float | None = None
     cell: float | str | None = None
-    n_pixel: int | None = None
+    size: int | None = None
     accuracy: float = 1e-4
     engine: GridderName = "auto"
     backend: Backend = "auto"
@@ -97,13 +97,18 @@ class Imaging:
         return f"briggs (robust {self.robust or 0.0:g})" if self.weighting == "briggs" else self.weighting
 
 
+RENAMED = {"n_pixel": "size"}
+"""Earlier names of fields of `Imaging`."""
+
+
 class ImagingOptions(TypedDict, total=False):
-    """The fields of `Imaging` as keyword arguments."""
+    """The fields of `Imaging` as keyword arguments; n_pixel is the earlier name of size."""
 
     stokes: str | None
     weighting: Weighting
     robust: float | None
     cell: float | str | None
+    size: int | None
     n_pixel: int | None
     accuracy: float
     engine: GridderName
@@ -165,8 +170,9 @@ class Imager:
         density: UvDensity | None = None,
         **options: Unpack[ImagingOptions],
     ) -> None:
-        check_names(options, [item.name for item in fields(Imaging)], "image")
-        imaging = Imaging(**options)
+        given = with_new_names(options, RENAMED, "image")
+        check_names(given, [item.name for item in fields(Imaging)], "image")
+        imaging = Imaging(**given)  # type: ignore[arg-type]
         self.observation, self._imaging, self._stages = observation, imaging, Stages()
         self._wanted = imaging.stokes or default_stokes(observation.partitions)
         self._stokes = stokes_planes(self._wanted)
@@ -306,9 +312,7 @@ def choose_pixels(
     """
     is_natural = imaging.weighting == "natural"
     cell = default_cell(moments, is_natural) if imaging.cell is None else parse_cell(imaging.cell)
-    n_pixel = (
-        default_n_pixel(observation, cell) if imaging.n_pixel is None else check_n_pixel(imaging.n_pixel)
-    )
+    n_pixel = default_n_pixel(observation, cell) if imaging.size is None else check_n_pixel(imaging.size)
     return cell, n_pixel
 
 

@@ -160,7 +160,7 @@ def check_n_pixel(n_pixel: int) -> int:
         It is odd, below 16, or no integer.
     """
     if not (isinstance(n_pixel, int | np.integer) and n_pixel >= 16 and n_pixel % 2 == 0):
-        raise InputError(f"n_pixel must be an even number of 16 or more, got {n_pixel!r}")
+        raise InputError(f"size must be an even number of 16 or more, got {n_pixel!r}")
     return int(n_pixel)
 
 

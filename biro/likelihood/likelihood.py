@@ -39,6 +39,7 @@ from biro.maximum.tempering.exploration import SEARCHABLE
 from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
+from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
@@ -175,6 +176,7 @@ class Likelihood(Residuals, Closing):
                 is_path = isinstance(value, str | PathLike)
                 found = f"the path {str(value)!r}" if is_path else type(value).__name__
                 raise InputError(f"a likelihood takes what biro.{reader} gives, found {found}")
+        warn_of_reading(observation)
         self.ranks = ranks_of(observation, comm)
         options = EngineOptions(
             backend=backend,

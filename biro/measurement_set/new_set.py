@@ -25,7 +25,7 @@ from biro.measurement_set.temporary import (
     temporary_folders,
 )
 from biro.models.bound.antenna_terms.segments import cut
-from biro.models.components.antenna_terms.feeds import mount_kind
+from biro.models.components.antenna_terms.mounts import mount_kind
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition

@@ -19,6 +19,7 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting, Weights
+from biro.progress import showing
 
 
 def read_ms(
@@ -28,9 +29,9 @@ def read_ms(
     weight_column: str | None = None,
     fields: Items | None = None,
     spws: Items | None = None,
-    scans: int | Iterable[int] | None = None,
+    scans: int | str | Iterable[int] | None = None,
     antennas: Items | None = None,
-    time_range: tuple[Moment | None, Moment | None] | None = None,
+    time_range: str | tuple[Moment | None, Moment | None] | None = None,
     uv_range: str | tuple[Length | None, Length | None] | None = None,
     channels: Channels | None = None,
     correlations: str | Iterable[str] | None = None,
@@ -46,6 +47,7 @@ def read_ms(
     allow_unusable: bool = False,
     flagger: StrategyLike | None = None,
     time_limit: float = 30.0,
+    progress: bool = True,
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set, or of several as one observation.
 
@@ -73,12 +75,12 @@ def read_ms(
     fields, spws : str, int, or several of them, optional
         Names or ids of fields and of spectral windows; a name that several have selects them all.
         Default: all, here and below.
-    scans : int or ints, optional
+    scans : int or ints, or str "2,4,5", optional
     antennas : str, int, or several of them, optional
         Rows with both antennas among these. Names that begin with "!" are left out instead.
-    time_range : (start, stop), optional
-        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it); None for
-        an open end.
+    time_range : str "start..stop" or (start, stop), optional
+        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it). None or
+        nothing beside ".." for an open end.
     uv_range : str "low..high" or (low, high), optional
         Projected baseline length: "100 m", "5 km", a number (metres), or in wavelengths "2 klambda".
         In wavelengths each channel is judged by itself. None or nothing beside ".." for open ends.
@@ -118,6 +120,8 @@ def read_ms(
         set is not changed. Default: nothing is looked for.
     time_limit : float, s
         How long to wait for a lock, or for a storage that does not answer.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -157,11 +161,18 @@ def read_ms(
     treatment = Treatment(convention, allow_unusable, flagger)
     request = Request(selection or own, Weighting(weights, taper), averaging, treatment)
     table = TableOptions(column, weight_column, time_limit)
-    return join([_read_set(each, request, table, (column,))[0] for each in distinct_paths(path, "read_ms")])
+    with showing(progress):
+        return join(
+            [_read_set(each, request, table, (column,))[0] for each in distinct_paths(path, "read_ms")]
+        )
 
 
 def read_columns(
-    path: str | os.PathLike[str], columns: Sequence[str], **options: Unpack[ColumnOptions]
+    path: str | os.PathLike[str],
+    columns: Sequence[str],
+    *,
+    progress: bool = True,
+    **options: Unpack[ColumnOptions],
 ) -> tuple[Observation, ...]:
     """Read several columns of a Measurement Set alike, as data and the model that lies beside them.
 
@@ -173,6 +184,8 @@ def read_columns(
     path : path of the Measurement Set
     columns : sequence of str
         Names of the columns.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         As those of `biro.read_ms`, without column, and flagger only with one column. With
         `keep_values=True` flagged visibilities keep their values, with a weight of 0.
@@ -196,7 +209,8 @@ def read_columns(
     if len(columns) > 1 and options.get("flagger") is not None:
         raise InputError("flagger needs one column: it would leave out other visibilities of each")
     request, table = _sorted_options("read_columns", options, but="column")
-    return _read_set(path, request, table, columns)
+    with showing(progress):
+        return _read_set(path, request, table, columns)
 
 
 @contextmanager

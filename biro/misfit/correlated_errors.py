@@ -13,13 +13,14 @@ it is certain.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import toeplitz
+from scipy import fft
 
 from biro.misfit.residual_data import ResidualData
 from biro.misfit.whiteness import clip
@@ -148,19 +149,19 @@ def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, flo
 
 
 def _correlated(grid: Grid, lags: Array) -> Grid:
-    """R times values of a grid."""
-    found, n_chan, n_corr = np.zeros_like(grid), grid.shape[2], grid.shape[3]
-    hands = np.eye(n_corr), 1.0 - np.eye(n_corr)
-    for k_time, of_time in enumerate(lags):
-        for of_chan, of_corr in zip(of_time.T, hands, strict=True):
-            matrix = toeplitz(np.pad(of_chan, (0, n_chan - of_chan.size)))
-            part = np.einsum("btch,cd,hg->btdg", grid, matrix, of_corr, optimize=True)
-            if k_time:
-                found[:, k_time:] += part[:, :-k_time]
-                found[:, :-k_time] += part[:, k_time:]
-            else:
-                found += part
-    return found
+    """R times values of a grid: a convolution along times and channels, of padded grids by transforms."""
+    n_time, n_chan = grid.shape[1:3]
+    shape = tuple(
+        fft.next_fast_len(n + lag - 1) for n, lag in zip((n_time, n_chan), lags.shape, strict=False)
+    )
+    of_lags = np.zeros((*shape, 2))
+    for k_time, k_chan in np.ndindex(lags.shape[:2]):
+        for i, j in itertools.product({k_time, -k_time}, {k_chan, -k_chan}):
+            of_lags[i, j] = lags[k_time, k_chan]
+    same, differ = np.moveaxis(fft.fft2(of_lags, axes=(0, 1)).real, 2, 0)[..., None]
+    values = fft.fft2(grid, shape, axes=(1, 2))
+    values = (same - differ) * values + differ * values.sum(axis=3, keepdims=True)
+    return np.asarray(fft.ifft2(values, axes=(1, 2))[:, :n_time, :n_chan])
 
 
 def _factor(information: Array, spread: Array) -> float:

@@ -23,6 +23,7 @@ from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
 from biro.misfit.residual_data import ResidualData, without_tails
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
+from biro.progress import doing
 
 Array = NDArray[np.float64]
 OF_CLOSURES = ("missing source", "missing extended source", "missing polarised source", "source of the model")
@@ -103,10 +104,11 @@ def diagnose(
     conflicts = _conflicts(likelihood, theta, mean, sd, columns)
     if not hasattr(likelihood, "chi2"):
         return Diagnosis(warnings=tuple(conflicts))
-    seen = _seen_at(likelihood, theta)
-    if not hasattr(likelihood, "residual_data"):
-        return Diagnosis(seen.fits, (*conflicts, *lines_of(seen.fits, (), seen.remarks)))
-    of_others = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
+    with doing("testing the residuals"):
+        seen = _seen_at(likelihood, theta)
+        if not hasattr(likelihood, "residual_data"):
+            return Diagnosis(seen.fits, (*conflicts, *lines_of(seen.fits, (), seen.remarks)))
+        of_others = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
     factor = seen.of_copies * of_others
     said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
     otherwise = _otherwise(seen.faults, conflicts)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from biro.formatting import Printed
+
 FAR = 2.0
 """A fitted noise factor that is farther from 1 than this is explained in words."""
 EFFECT = 1.1
@@ -26,7 +28,7 @@ OUTLIERS, UNKNOWN = "OUTLIERS", "MODEL OR WEIGHTS ARE WRONG"
 
 
 @dataclass(frozen=True)
-class PartitionFit:
+class PartitionFit(Printed):
     """How well a model fits one partition.
 
     Attributes

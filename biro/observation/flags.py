@@ -1,11 +1,15 @@
-"""Apply flags: set what does not count to weight 0, and count every visibility left out under one cause."""
+"""Apply flags: set what does not count to weight 0, count what is left out by cause, and warn of it once."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from biro.errors import DataNote
 
 CAUSES = (
     "not selected",
@@ -98,3 +102,26 @@ def describe_causes(counts: Mapping[str, int]) -> str:
     """The causes that left something out, the largest first: "FLAG 120, zero weight 8"."""
     numbers = sorted(((counts.get(c, 0), c) for c in CAUSES if counts.get(c, 0)), reverse=True)
     return ", ".join(f"{cause} {number}" for number, cause in numbers) or "there is nothing at all"
+
+
+class _Read(Protocol):
+    @property
+    def source(self) -> str:
+        """Where the data are from."""
+
+    @property
+    def reading_lines(self) -> list[str]:
+        """What a user should know of how they were read."""
+
+
+_TOLD: set[tuple[str, ...]] = set()
+
+
+def warn_of_reading(observation: _Read) -> None:
+    """Warn of what was left out or assumed while data were read, once for each data set (`DataNote`)."""
+    lines = observation.reading_lines
+    told = (observation.source, *lines)
+    if lines and told not in _TOLD:
+        _TOLD.add(told)
+        text = "; ".join(line.removeprefix("data: ") for line in lines)
+        warnings.warn(f"{observation.source}: {text}", DataNote, stacklevel=3)

@@ -13,7 +13,7 @@ from biro.errors import InputError
 from biro.feeds.feeds import Feeds
 from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
-from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
+from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import Convention, Partition, check_correlations
 from rime_kernels.arrays.time_slots import RowSlots, spacing_of_baselines, width_of_slots

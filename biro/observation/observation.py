@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,7 +21,6 @@ from biro.feeds.pointing import beam_line
 from biro.feeds.statement import instrument_lines
 from biro.files.memory import check_memory
 from biro.formatting import html_text
-from biro.models import SkyModel
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
 from biro.observation.flags import UNMEASURED
@@ -31,6 +31,9 @@ from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
 from biro.observation.uv_extent import longest_of_rows
+
+if TYPE_CHECKING:
+    from biro.models import SkyModel
 
 log = logging.getLogger(__name__)
 

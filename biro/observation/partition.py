@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.feeds.feeds import Feeds
 from biro.feeds.pointing import DishPointing
+from biro.formatting import FREQUENCIES, Printed, range_text
 from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
@@ -48,7 +49,7 @@ OF_ROWS = (
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class Partition(Printed):
     """One field seen through one data description.
 
     Attributes
@@ -158,6 +159,13 @@ class Partition:
 
     def __reduce__(self) -> tuple[object, ...]:
         return reduce_to_fields(self)
+
+    def __repr__(self) -> str:
+        freq = range_text(float(self.chan_freq.min()), float(self.chan_freq.max()), FREQUENCIES, 6)
+        return (
+            f"<Partition field {self.field}, spw {self.spw}: {self.n_row} rows, {self.n_chan} "
+            f"channel{'s' * (self.n_chan != 1)} ({freq}), {' '.join(self.corr_type)}>"
+        )
 
     @property
     def n_row(self) -> int:

@@ -26,22 +26,25 @@ Length: TypeAlias = "str | float"
 Channels: TypeAlias = "int | slice | str | Iterable[int]"
 """Channel numbers, from 0; text is "start:stop:step" or "3,4,7"."""
 EndT = TypeVar("EndT")
+TIMES, LENGTHS = "2017-04-10T00:30..2017-04-10T02:00", "100 m..5 km"
+"""Ranges as they are written."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to read; None means everything.
+    """What to read; None means everything. Text is read as the options of the command line are.
 
     Attributes
     ----------
     fields, spws : name, id, or several of them
-        A name that several have selects them all.
-    scans : int or ints
+        A name that several have selects them all. Text with commas, "3C273,1", names several, unless it is
+        a name itself.
+    scans : int or ints, or text "2,4,5"
     antennas : name, id, or several of them
         Rows with both antennas among these. Names that begin with "!" are left out instead.
-    time_range : (start, stop)
-        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it); None for an
-        open end.
+    time_range : (start, stop) or text "start..stop"
+        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it). None or
+        nothing beside ".." for an open end.
     uv_range : (low, high) or text "low..high"
         Projected baseline length: "100 m", "5 km", a number (metres), or in wavelengths "2 klambda".
         In wavelengths each channel is judged by itself. None or nothing beside ".." for open ends.
@@ -58,9 +61,9 @@ class Selection:
 
     fields: Items | None = None
     spws: Items | None = None
-    scans: int | Iterable[int] | None = None
+    scans: int | str | Iterable[int] | None = None
     antennas: Items | None = None
-    time_range: tuple[Moment | None, Moment | None] | None = None
+    time_range: str | tuple[Moment | None, Moment | None] | None = None
     uv_range: str | tuple[Length | None, Length | None] | None = None
     channels: Channels | None = None
     correlations: str | Iterable[str] | None = None
@@ -71,6 +74,8 @@ class Selection:
         """Refuse text that is not understood before any set is opened."""
         if self.uv_range is not None:
             UVRange.of(self.uv_range)
+        if isinstance(self.scans, str):
+            read_scans(self.scans)
         if self.time_range is not None:
             select_times(self.time_range, np.zeros(0), 0.0)
         if isinstance(self.channels, str):
@@ -103,7 +108,7 @@ def select_names(wanted: Items | None, names: Sequence[str], label: str) -> NDAr
     """
     if wanted is None:
         return np.ones(len(names), bool)
-    items = _as_list(wanted)
+    items = _as_list(wanted, names)
     left_out = [str(item).startswith("!") and item not in names for item in items]
     if any(left_out) and not all(left_out):
         raise InputError(f"{label}: names to leave out ('!name') cannot be mixed with names to keep")
@@ -125,16 +130,31 @@ def _matches(item: str | int, names: Sequence[str], label: str) -> NDArray[np.bo
     raise DataError(f"no {label} {item!r}{did_you_mean(item, names)}; there are {known}")
 
 
-def _as_list(wanted: Items) -> list[str | int]:
+def _as_list(wanted: Items, names: Sequence[str] = ()) -> list[str | int]:
+    if isinstance(wanted, str) and wanted not in names and wanted.removeprefix("!") not in names:
+        return [part.strip() for part in wanted.split(",") if part.strip()]
     return [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
 
 
-def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) -> NDArray[np.bool_]:
+def read_scans(text: str, name: str = "scans") -> list[int]:
+    """Numbers of scans from text as "2,4,5".
+
+    Raises
+    ------
+    InputError
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(f"{name} {text!r} is not understood; write numbers separated by commas") from None
+
+
+def select_scans(wanted: int | str | Iterable[int] | None, scan: NDArray[np.int32]) -> NDArray[np.bool_]:
     """Mask of the rows of some scans, bool (n_row,).
 
     Parameters
     ----------
-    wanted : int or ints
+    wanted : int or ints, or text "2,4,5"
         None selects all.
     scan : int32 (n_row,)
         Scan number of each row.
@@ -146,7 +166,7 @@ def select_scans(wanted: int | Iterable[int] | None, scan: NDArray[np.int32]) ->
     """
     if wanted is None:
         return np.ones(len(scan), bool)
-    numbers = np.array([int(number) for number in _as_list(wanted)])
+    numbers = np.array(read_scans(wanted) if isinstance(wanted, str) else _as_list(wanted), np.int64)
     present = np.unique(scan)
     lacking = np.setdiff1d(numbers, present)
     if lacking.size:
@@ -160,13 +180,13 @@ def _numbers_text(numbers: NDArray[np.integer]) -> str:
 
 
 def select_times(
-    wanted: tuple[Moment | None, Moment | None] | None, time: NDArray[np.float64], utc_offset: float
+    wanted: str | tuple[Moment | None, Moment | None] | None, time: NDArray[np.float64], utc_offset: float
 ) -> NDArray[np.bool_]:
     """Mask of the rows within a range of times, bool (n_row,), both ends included.
 
     Parameters
     ----------
-    wanted : (start, stop)
+    wanted : (start, stop) or text "start..stop"
         See `Selection`; None selects all.
     time : float64 (n_row,), MJD in s
         As the TIME column has it.
@@ -180,7 +200,9 @@ def select_times(
     """
     if wanted is None:
         return np.ones(len(time), bool)
-    low, high = _ends(wanted, "time_range")
+    low, high = _ends(
+        range_ends(wanted, "time_range", TIMES) if isinstance(wanted, str) else wanted, "time_range"
+    )
     start = -np.inf if low is None else to_mjd_seconds(low, utc_offset)
     stop = np.inf if high is None else to_mjd_seconds(high, utc_offset)
     if start > stop:
@@ -209,6 +231,20 @@ def to_utc(mjd_seconds: float, utc_offset: float = 0.0) -> str:
     return str(instant)[:-2]
 
 
+def range_ends(text: str, name: str, example: str) -> tuple[str | None, str | None]:
+    """The two ends of text as "low..high", without spaces; None for an open end.
+
+    Raises
+    ------
+    InputError
+        Text without "..", of what `name` calls it; an example says how it is written.
+    """
+    low, dots, high = text.partition("..")
+    if not dots:
+        raise InputError(f"{name} {text!r} is not understood; write {example}")
+    return low.strip() or None, high.strip() or None
+
+
 def _ends(pair: tuple[EndT, EndT], name: str) -> tuple[EndT, EndT]:
     """The two ends of a range, which may be something else than a pair where a user gave it."""
     if isinstance(pair, str) or len(pair) != 2:
@@ -228,10 +264,7 @@ class UVRange:
     def of(cls, wanted: str | tuple[Length | None, Length | None]) -> UVRange:
         """From (low, high) or "low..high"."""
         if isinstance(wanted, str):
-            low_text, dots, high_text = wanted.partition("..")
-            if not dots:
-                raise InputError(f'uv_range {wanted!r} is not understood; write "100 m..5 km"')
-            wanted = (low_text.strip() or None, high_text.strip() or None)
+            wanted = range_ends(wanted, "uv_range", LENGTHS)
         ends = [None if end is None else read_length(end) for end in _ends(wanted, "uv_range")]
         in_wavelengths = {end[1] for end in ends if end is not None}
         if len(in_wavelengths) > 1:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import Printed
 from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition, share_of_i
 from rime_kernels.physics.brightness import stokes_to_corr
 
@@ -22,7 +23,7 @@ Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class FormedStokes:
+class FormedStokes(Printed):
     """Which Stokes visibilities were formed of correlations while reading, and how many.
 
     Attributes

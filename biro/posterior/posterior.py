@@ -54,7 +54,7 @@ class Posterior(Samples):
         likelihood : Likelihood
             Of the data and the model that were sampled.
         **options
-            Any of `biro.images.imager.Imaging`: weighting, robust, cell, n_pixel, stokes, ...
+            Any of `biro.images.imager.Imaging`: weighting, robust, cell, size, stokes, ...
 
         Raises
         ------

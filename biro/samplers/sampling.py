@@ -22,6 +22,7 @@ from biro.posterior.restored import exact, restored
 from biro.posterior.samples import Provenance
 from biro.posterior.start_point import Start, start_point, start_text
 from biro.posterior.statistics import mean_and_sd
+from biro.progress import showing
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
@@ -116,7 +117,11 @@ def sample(
     point = None if start is None or sampler == EXACT else start_point(likelihood, start)
     _say_start(resolved, start)
     if run_dir is None:
-        with stop_on_signal(saves=False) as stop, _device_errors("nothing was saved without run_dir"):
+        with (
+            showing(progress),
+            stop_on_signal(saves=False) as stop,
+            _device_errors("nothing was saved without run_dir"),
+        ):
             return _run(likelihood, target, resolved, RunContext(provenance, stop, progress, start=point))
     settings = {
         "sampler": sampler,
@@ -132,6 +137,7 @@ def sample(
         names = [parameter.name for parameter in likelihood.parameters]
         record["start"] = dict(zip(names, point.tolist(), strict=True))
     with (
+        showing(progress),
         stop_on_signal() as stop,
         RunDirectory(
             run_dir, settings, may_change=resolved.may_change, facts=record, model_toml=provenance.model_toml

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biro.errors import InputError
+from biro.formatting import in_unit
 from biro.models.bound.antenna_terms.segments import blocks_of
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
@@ -25,9 +26,9 @@ class GainScatter:
     ----------
     amplitude : float
         a, the scatter of amplitudes relative to 1.
-    phase : float, rad
+    phase : float, rad, or text as "20 deg"
         p; of 180 deg and more phases are anything.
-    interval : float, s, or None
+    interval : float, s, or text as "5 min", or None
         Gains stay as they are so long, from the first time on; None: for the whole observation.
 
     Raises
@@ -40,7 +41,12 @@ class GainScatter:
     phase: float = 0.0
     interval: float | None = None
 
-    def __post_init__(self) -> None:
+    def __init__(
+        self, amplitude: float = 0.0, phase: float | str = 0.0, interval: float | str | None = None
+    ) -> None:
+        object.__setattr__(self, "amplitude", amplitude)
+        object.__setattr__(self, "phase", in_unit(phase, "rad", "phase"))
+        object.__setattr__(self, "interval", None if interval is None else in_unit(interval, "s", "interval"))
         if not (0.0 <= self.amplitude <= MOST and 0.0 <= self.phase < np.inf):
             raise InputError(
                 f"the scatter of gains must be 0 to {MOST:g} in amplitude, and 0 or more in phase, got "

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import in_unit
 from biro.held import Vis, Weight
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -126,7 +127,7 @@ class Interference:
     ----------
     kinds : tuple of str
         Names of `KINDS`; several are added.
-    strength : float, Jy
+    strength : float, Jy, or text as "10 Jy"
         Amplitude in a visibility.
 
     Raises
@@ -138,7 +139,9 @@ class Interference:
     kinds: tuple[str, ...]
     strength: float
 
-    def __post_init__(self) -> None:
+    def __init__(self, kinds: Sequence[str], strength: float | str) -> None:
+        object.__setattr__(self, "kinds", tuple(kinds))
+        object.__setattr__(self, "strength", in_unit(strength, "Jy", "strength"))
         if not self.kinds or not 0.0 < self.strength < np.inf:
             raise InputError(f"interference needs kinds and a strength above 0 Jy, got {self.strength}")
         for kind in self.kinds:

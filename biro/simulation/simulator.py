@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +13,16 @@ from biro.data_set.plausible import HIGHEST, is_frequency
 from biro.data_set.shares import shares_of
 from biro.errors import InputError
 from biro.feeds.pointing import DishPointing
+from biro.formatting import in_unit
 from biro.held import Elsewhere, Vis, Weight
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
+from biro.progress import doing
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
-from biro.ranks.start import start
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
@@ -44,6 +45,7 @@ LEAST_NOISE, MOST_NOISE = 1e-15, 1e15
 BYTES_PER_VISIBILITY = 100
 """Memory that simulating takes at least: values in double precision, noise, weights, and their copies."""
 Feeds = Literal["linear", "circular"]
+T = TypeVar("T")
 CORRELATIONS: Mapping[str, tuple[str, ...]] = {
     "linear": ("XX", "XY", "YX", "YY"),
     "circular": ("RR", "RL", "LR", "LL"),
@@ -59,7 +61,7 @@ class Track:
     start : str or float
         Start of the first integration: "2026-03-01T18:00:00" (UTC) or MJD in seconds; or a day alone,
         "2026-03-01", for a track whose middle is the time at which the phase centre culminates on that day.
-    duration, integration : float, s
+    duration, integration : float, s, or text as "4 h"
         The last integration ends at start + duration or before.
     """
 
@@ -67,7 +69,10 @@ class Track:
     duration: float
     integration: float
 
-    def __post_init__(self) -> None:
+    def __init__(self, start: str | float, duration: float | str, integration: float | str) -> None:
+        object.__setattr__(self, "start", start)
+        object.__setattr__(self, "duration", in_unit(duration, "s", "duration"))
+        object.__setattr__(self, "integration", in_unit(integration, "s", "integration"))
         if not (0.0 < self.integration <= self.duration < np.inf):
             raise InputError(
                 "a track needs 0 < integration <= duration, in seconds, got integration "
@@ -98,9 +103,9 @@ class Channels:
 
     Attributes
     ----------
-    first : float, Hz
+    first : float, Hz, or text as "1.4 GHz"
         Centre of the first.
-    width : float, Hz
+    width : float, Hz, or text
     number : int
     """
 
@@ -108,7 +113,10 @@ class Channels:
     width: float
     number: int = 1
 
-    def __post_init__(self) -> None:
+    def __init__(self, first: float | str, width: float | str, number: int = 1) -> None:
+        object.__setattr__(self, "first", in_unit(first, "Hz", "frequency of the first channel"))
+        object.__setattr__(self, "width", in_unit(width, "Hz", "width of channels"))
+        object.__setattr__(self, "number", number)
         if not (0.0 < self.first < np.inf and 0.0 < self.width < np.inf and self.number >= 1):
             raise InputError(
                 "channels need a first frequency > 0 Hz, a width > 0 Hz and a number >= 1, got "
@@ -131,10 +139,17 @@ def simulate(
     sky: SkyModel,
     *,
     phase_centre: tuple[float, float] | str,
-    times: Track,
-    channels: Channels,
+    times: Track | None = None,
+    channels: Channels | None = None,
+    start: str | float | None = None,
+    duration: float | str | None = None,
+    integration: float | str | None = None,
+    freq: float | str | None = None,
+    chan_width: float | str | None = None,
+    n_chan: int = 1,
     feeds: Feeds = "linear",
-    noise: float = 0.0,
+    noise: float | str = 0.0,
+    sefd: float | str | None = None,
     seed: int | None = None,
     elevation_limit: float = 0.0,
     gains: GainScatter | None = None,
@@ -143,6 +158,7 @@ def simulate(
     backend: Backend = "auto",
     smearing: Mode = "off",
     comm: MPI.Intracomm | None = None,
+    progress: bool = True,
 ) -> Observation:
     """Simulate the observation of a sky by a telescope, with Gaussian noise.
 
@@ -158,12 +174,20 @@ def simulate(
     sky : SkyModel
     phase_centre : (float, float), rad, or str
         ICRS right ascension and declination; or text as in "05h00m00s -45d00m00s".
-    times : Track
-    channels : Channels
+    times : Track, optional
+        In place of start, duration and integration.
+    channels : Channels, optional
+        In place of freq, chan_width and n_chan.
+    start, duration, integration : optional
+        The times, as `Track` takes them: "2026-03-01", "4 h", "30 s".
+    freq, chan_width, n_chan : optional
+        Centre of the first channel, width and number, as `Channels` takes them: "1.4 GHz", "1 MHz", 16.
     feeds : "linear" or "circular"
-    noise : float, Jy
+    noise : float, Jy, or text as "10 mJy"
         Standard deviation of the real part and of the imaginary part of each visibility; the weights
-        are 1/noise^2. With 0 there is no noise, and the weights are 1. See `radiometer_noise`.
+        are 1/noise^2. With 0 there is no noise, and the weights are 1.
+    sefd : float, Jy, or text as "400 Jy", optional
+        Noise by `radiometer_noise` of this system equivalent flux density, in place of `noise`.
     seed : int, optional
         The same seed gives the same noise. None: other noise each time.
     elevation_limit : float, deg
@@ -183,6 +207,8 @@ def simulate(
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI, each of which simulates and holds the visibilities of some times; the same, to the bit,
         as one process simulates. Rank 0 alone returns: the others serve it, and end with it.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
 
     Returns
     -------
@@ -196,6 +222,11 @@ def simulate(
     ModelError
         A source cannot be seen from this phase centre.
     """
+    times = _one_of(times, Track, "times", start=start, duration=duration, integration=integration)
+    channels = _one_of(channels, Channels, "channels", freq=freq, chan_width=chan_width, n_chan=n_chan)
+    noise = in_unit(noise, "Jy", "noise")
+    if sefd is not None:
+        noise = radiometer_noise(in_unit(sefd, "Jy", "sefd"), channels.width, times.integration)
     if feeds not in CORRELATIONS:
         raise InputError(f"feeds must be 'linear' or 'circular', got {feeds!r}")
     if noise != 0.0 and not LEAST_NOISE <= noise <= MOST_NOISE:
@@ -221,10 +252,23 @@ def simulate(
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
         blank = replace(blank, partitions=(part,))
-    (predicted,) = predict(
-        blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
-    )
-    return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
+    with doing("simulating", show=progress):
+        (predicted,) = predict(
+            blank, sky, values=values, gaussian_frame=gaussian_frame, backend=backend, smearing=smearing
+        )
+        return _with_noise(blank, predicted, DrawnNoise(noise, seed, blank.partitions[0].n_row))
+
+
+def _one_of(made: T | None, kind: Callable[..., T], name: str, **parts: object) -> T:
+    """What was made already, or made of its parts, in their order; one of the two must be given."""
+    given = [part for part, value in parts.items() if value is not None and part != "n_chan"]
+    lacking = [part for part, value in parts.items() if value is None]
+    if (made is None) == bool(lacking) or (made is not None and given):
+        raise InputError(
+            f"simulate needs {', '.join(parts)}, or {name} in their place, "
+            f"got {', '.join([*given, *([name] if made is not None else [])]) or 'none of these'}"
+        )
+    return kind(*parts.values()) if made is None else made
 
 
 def _pointed(blank: Observation, sky: SkyModel) -> Observation:

@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.models.components.antenna_terms.feeds import MOUNTS, mount_kind
+from biro.formatting import LENGTHS, Printed, range_text
+from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
 from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr
 
@@ -33,7 +34,7 @@ class Centre(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Telescope:
+class Telescope(Printed):
     """An array of antennas.
 
     Attributes
@@ -55,6 +56,14 @@ class Telescope:
     diameter: NDArray[np.float64]
     source: str = ""
     mount: str = "alt-az"
+
+    def __repr__(self) -> str:
+        span = np.linalg.norm(self.positions[:, None] - self.positions, axis=-1).max()
+        dishes = range_text(self.diameter.min(), self.diameter.max(), LENGTHS)
+        return (
+            f"<Telescope {self.name}: {len(self.antenna_names)} antennas of {dishes}, "
+            f"{range_text(span, span, LENGTHS)} across>"
+        )
 
     def __post_init__(self) -> None:
         n_antenna = len(self.antenna_names)

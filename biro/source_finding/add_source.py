@@ -15,6 +15,7 @@ from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.models.components.direction import lm_to_radec, radec_to_lm
 from biro.observation.observation import Observation
+from biro.progress import doing, showing
 from biro.source_finding.fitting.beam_factors import SeenThrough
 from biro.source_finding.fitting.component import Kind
 from biro.source_finding.proposed_model import propose
@@ -34,6 +35,7 @@ def add_source(
     *,
     kind: Kind = "circle",
     name: str | None = None,
+    progress: bool = True,
     **options: Unpack[ImagingOptions],
 ) -> SkyModel:
     """The sky model of a fit with a source added where the residual image has its highest peak.
@@ -53,6 +55,8 @@ def add_source(
     kind : "point", "circle" or "ellipse"
     name : str, optional
         Of the new source; default: "s" and the first number that is free.
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         Fields of `biro.images.imager.Imaging` except stokes, for the residual image.
 
@@ -83,9 +87,10 @@ def add_source(
             f"{', '.join(likelihood.parameter_names)}: give the likelihood that was fitted"
         )
     sky = likelihood.sky
-    residual, beams = _residual(likelihood, fitted.best_fit)
-    search = Search(residual, options, beams=beams, of_residuals=True)
-    found = search.at_peak(kind)
+    with showing(progress), doing("looking for a source"):
+        residual, beams = _residual(likelihood, fitted.best_fit)
+        search = Search(residual, options, beams=beams, of_residuals=True)
+        found = search.at_peak(kind)
     if found is None:
         raise InputError("the residual image has no peak at which a positive source lowers chi2")
     free = (f"s{i}" for i in range(1, len(sky.sources) + 2))

@@ -18,6 +18,7 @@ from biro.likelihood.noise_range import with_noise_range
 from biro.misfit.diagnosis import Diagnosis, diagnose
 from biro.misfit.lines import TOO_SMALL
 from biro.models import Noise, SkyModel
+from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import PARALLEL_HANDS, Partition
@@ -81,7 +82,7 @@ def find_sources(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, n_pixel, backend, ...
+        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, size, backend, ...
 
     Returns
     -------
@@ -102,6 +103,7 @@ def find_sources(
         raise InputError(f"max_sources must be 1 to 100, got {max_sources}")
     if not 0 <= add_circle <= 100:
         raise InputError(f"add_circle must be 0 to 100, got {add_circle}")
+    warn_of_reading(observation)
     observation = observation.whole("the search for sources")
     thermal = measure_noise(observation.partitions, stokes_i=True).ratio
     stopped, search = "", None

@@ -10,6 +10,7 @@ import pickle
 import signal
 import threading
 import traceback
+import warnings
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -17,7 +18,7 @@ from typing import Generic, TypeVar
 
 from tqdm import tqdm
 
-from biro.errors import BiroError
+from biro.errors import BiroError, DataNote
 
 T = TypeVar("T")
 _THREADS = ("NUMBA_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -79,6 +80,7 @@ def _work(connection: Connection, path: str) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    warnings.simplefilter("ignore", DataNote)  # our parent has warned of these data, or writes it into a log
     logger = logging.getLogger("biro")
     logger.setLevel(logging.ERROR)
     logger.addHandler(logging.NullHandler())  # what is said is in log files alone: a terminal would mix it up

@@ -26,6 +26,7 @@ from biro.files.fits_vetting import vet
 from biro.files.foreign_text import visible_texts
 from biro.files.memory import free_memory
 from biro.observation.observation import Observation
+from biro.progress import showing
 from biro.uvfits.groups import Groups
 from biro.uvfits.header import parse_header
 from biro.uvfits.rows import Parameters, index_columns
@@ -46,7 +47,9 @@ FREQUENCY_FRAMES = {"LSRK": "LSRK", "LSRD": "LSRD", "BARYCENT": "BARY", "GEOCENT
 """Frames of frequencies by SPECSYS; others, and none, are taken as those of the telescope, as CASA does."""
 
 
-def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) -> Observation:
+def read_uvfits(
+    path: str | os.PathLike[str], *, progress: bool = True, **options: Unpack[DataOptions]
+) -> Observation:
     """Read calibrated visibilities of a UVFITS file: random groups, as AIPS, difmap and ehtim write them.
 
     Every source and every IF (under each frequency id) is a partition of its own, as in the Measurement Set
@@ -57,6 +60,8 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     Parameters
     ----------
     path : path of the file, which may be compressed by gzip
+    progress : bool
+        Show a bar on stderr of what takes longer than two seconds.
     **options
         As those of `biro.read_ms`, without scans, which the format does not number, and without column,
         weight_column and time_limit, which belong to Measurement Sets.
@@ -77,7 +82,11 @@ def read_uvfits(path: str | os.PathLike[str], **options: Unpack[DataOptions]) ->
     --------
     >>> read_uvfits("J1033+6051.uvf", spws=[0, 1], uv_range="10 Mlambda..")
     """
-    with open_uvfits(path, cast(SetOptions, options)) as (data, request), naming(path, "UVFITS"):
+    with (
+        showing(progress),
+        open_uvfits(path, cast(SetOptions, options)) as (data, request),
+        naming(path, "UVFITS"),
+    ):
         return assemble(data, request)
 
 

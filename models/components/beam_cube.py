@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.interpolate import CubicSpline
 
 from biro.models.errors import ModelError
+
+if TYPE_CHECKING:
+    from scipy.interpolate import CubicSpline
 
 Array = NDArray[np.float64]
 # A cubic spline needs so many nodes; more fit in no memory.
@@ -148,6 +151,8 @@ class BeamCube:
 
     @cached_property
     def _along_frequency(self) -> CubicSpline[np.complex128]:
+        from scipy.interpolate import CubicSpline
+
         return CubicSpline(self.freq, self.coefficients, axis=0)
 
     def __call__(self, x: ArrayLike, y: ArrayLike, freq: float) -> NDArray[np.complex128]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -54,6 +55,17 @@ class ImageModel:
     offset: tuple[float, float] = (0.0, 0.0)
     chan_freq: Array | None = None
     interpolation: Interpolation = "linear"
+
+    def __repr__(self) -> str:
+        n_stokes, n_plane, n, _ = self.pixels.shape
+        planes = f"{n_plane} plane{'s' * (n_plane != 1)}"
+        return (
+            f"<ImageModel of {n} x {n} pixels of {np.rad2deg(self.cell) * 3600.0:.4g} arcsec, {planes}, "
+            f"{'Stokes I Q U V' if n_stokes == 4 else 'Stokes I'}>"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     def __post_init__(self) -> None:
         pixels = np.ascontiguousarray(self.pixels, dtype=np.float64)

@@ -61,7 +61,7 @@ def make(folder: Path, path: str, uvfits: str, comm: MPI.Intracomm | None = None
     write_npz(folder / "image.npz", observation, [alone])
     cube = biro.image(
         observation, "residual", model=models, cube=True, frame="LSRK", density="cube", weighting="briggs",
-        cell="20 arcsec", n_pixel=32, stokes="I", channels_per_plane=3, backend="cpu",
+        cell="20 arcsec", size=32, stokes="I", channels_per_plane=3, backend="cpu",
     )  # fmt: skip
     saved = cube.save(folder / "cube")
     disturbed, (truth,) = Interference(("drifting line", "burst"), 3.0).add(observation, seed=1)

@@ -35,7 +35,7 @@ VLA = np.array([-1601185.4, -5041977.5, 3554875.9])
 CENTRE = (1.4628, -0.0942)  # Orion
 REST = 1.42040575e9
 STEP = -5e3  # Hz, 1.06 km/s; descending, as some receivers have it
-OPTIONS = {"cell": "10 arcsec", "n_pixel": 64}
+OPTIONS = {"cell": "10 arcsec", "size": 64}
 NIGHT = 5e9 + np.arange(0.0, 8.0, 2.0) * 3600.0  # April 2017
 N_BASELINE = 60
 AWAY = 10 * np.deg2rad(10 / 3600)  # ten pixels to the east
@@ -374,7 +374,10 @@ def test_model_and_residual_planes():
         ({"channels_per_plane": 65}, "a plane of 65 channels needs as many, and there are 64"),
         ({"axis": "wavelength"}, "axis must be frequency or velocity, got 'wavelength'"),
         ({"axis": "velocity"}, r"an axis of velocities needs the frequency of the line \(rest_freq="),
-        ({"rest_freq": "21 cm"}, "rest_freq '21 cm' is not a quantity in units like 'Hz'"),
+        (
+            {"rest_freq": "21 cm"},
+            "rest_freq '21 cm' is not understood; write a number with a unit such as Hz",
+        ),
         ({"rest_freq": -1.0}, "rest_freq must be a frequency above 0 Hz, got -1.0"),
         ({"density": "all"}, "density must be plane or cube, got 'all'"),
         ({"frames": "LSRK"}, "image has no argument 'frames'; did you mean 'frame'"),

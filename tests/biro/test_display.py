@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 import biro
 from biro.models.files.toml import from_toml
+from biro.simulation import telescope
 
 FIELD = "<script>alert(1)</script>&"
 MODEL = """
@@ -66,14 +68,50 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "posterior": posterior,
         "table": posterior.summary(),
         "comparison": biro.compare({FIELD: posterior, "other": posterior}),
-        "image": biro.image(observation, n_pixel=64),
+        "image": biro.image(observation, size=64),
         "summary": observation.summary(),
         "likelihood": likelihood,
         "plan": likelihood.plan(),
+        "partition": observation.partitions[0],
+        "telescope": telescope("KAT-7"),
+        "fit": posterior.fits[0],
     }
 
 
-NAMES = ("observation", "model", "maximum", "posterior", "table", "comparison", "image")
+NAMES = (
+    "partition",
+    "telescope",
+    "observation",
+    "model",
+    "maximum",
+    "posterior",
+    "table",
+    "comparison",
+    "image",
+)
+
+
+RESULTS = (
+    *("observation.observation.Observation", "observation.partition.Partition"),
+    *("observation.summary.Summary", "models.SkyModel", "models.ImageModel"),
+    *("models.GainSolutions", "simulation.telescopes.Telescope"),
+    *("likelihood.likelihood.Likelihood", "maximum.maximum.Maximum"),
+    *("posterior.posterior.Posterior", "posterior.table.PosteriorTable"),
+    *("posterior.comparison.Comparison", "misfit.partition_fit.PartitionFit"),
+    *("images.dirty_image.DirtyImage", "images.cubes.cube.Cube"),
+    *("images.cubes.figures.SavedCube", "images.cubes.figures.CubeLayout"),
+    *("source_finding.found_sources.FoundSources", "sbc.result.SBCResult"),
+    *("calibration.SolvedGains", "flagging.report.FlagReport", "flagging.strategy.Strategy"),
+    *("stages.Stages", "flag_lines.report.SelectedFlags", "many_fits.results.FitResults"),
+    *("formatting.PrintedText",),
+)
+"""Classes of what public functions give, and of what these hold."""
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_what_a_user_gets_has_an_html_form(name) -> None:
+    module, _, kind = f"biro.{name}".rpartition(".")
+    assert callable(getattr(getattr(importlib.import_module(module), kind), "_repr_html_", None))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -84,7 +122,7 @@ def test_a_line_in_a_terminal(shown, name) -> None:
     assert len(line) < 150
 
 
-@pytest.mark.parametrize("name", [*NAMES, "summary", "likelihood", "plan"])
+@pytest.mark.parametrize("name", [*NAMES, "summary", "likelihood", "plan", "fit"])
 def test_html_in_a_notebook(shown, name) -> None:
     page = Page(shown[name]._repr_html_())
     assert page.tags <= {"table", "tr", "th", "td", "p", "pre", "img"}

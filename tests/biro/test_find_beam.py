@@ -113,12 +113,12 @@ def test_beams_of_matrices_that_turn(measurement_set) -> None:
         ),
     )
     data = seen(blank, [PointSource("s", **place, I="1 Jy")], beam)
-    found = biro.find_sources(data, beam=SkyModel([], beam=beam), max_sources=3, cell="4 arcsec", n_pixel=256)
+    found = biro.find_sources(data, beam=SkyModel([], beam=beam), max_sources=3, cell="4 arcsec", size=256)
     (source,) = found.sources
     assert abs(source.flux - 1.0) < 4 * source.flux_err
     # Noise is left: the deviation of the mean of 2 x 252 squares is 0.06.
     assert found.reduced_chi2 == pytest.approx(1.0, abs=0.2)
-    apparent = biro.find_sources(data, max_sources=1, cell="4 arcsec", n_pixel=256).sources[0]
+    apparent = biro.find_sources(data, max_sources=1, cell="4 arcsec", size=256).sources[0]
     assert apparent.flux < 0.9
     # A formed Stokes I has no beams of matrices.
     with pytest.raises(ModelError, match="Stokes"):

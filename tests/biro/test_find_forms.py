@@ -29,7 +29,7 @@ JET = [
     GaussianSource("k4", east="8 arcmin", north="24 arcmin", I="0.6 Jy", fwhm="9 arcmin"),
 ]
 KINDS = {"core": "ellipse", "k1": "circle", "k2": "circle", "k3": "point", "k4": "circle"}
-OPTIONS = {"cell": "30 arcsec", "n_pixel": 256}
+OPTIONS = {"cell": "30 arcsec", "size": 256}
 
 
 def observed(sources, *, sigma=0.03, gain=0.0, n_row=2000, seed=3):
@@ -178,7 +178,7 @@ def test_j1033_is_fitted_as_well_as_by_the_reference(two_windows):
             Component((0.532 * mas, -3.689 * mas), 0.0162, root=(0.883 * sigma,)),
         ]
     )
-    found = biro.find_sources(two_windows, n_pixel=512)
+    found = biro.find_sources(two_windows, size=512)
     limit = 1.02 * reference.chi2 / (2 * data.n_vis)
     assert found.reduced_chi2 < limit
     assert found.sources[0].kind == "ellipse"

@@ -43,7 +43,7 @@ SKY = SkyModel(
         for name, x, y, s, w in KNOTS
     ]
 )
-OPTIONS = {"cell": "30 arcsec", "n_pixel": 256, "backend": "cpu"}
+OPTIONS = {"cell": "30 arcsec", "size": 256, "backend": "cpu"}
 
 
 def with_gain_errors(observation, size, n_time, seed=5):
@@ -227,7 +227,7 @@ def test_a_core_of_the_wrong_shape_is_reshaped_not_covered_by_points():
     (vis,) = predict(blank, SkyModel([core, knot]))
     (part,) = blank.partitions
     sky = dataclasses.replace(blank, partitions=(dataclasses.replace(part, vis=part.vis + vis),))
-    found = biro.find_sources(sky, cell="40 arcsec", n_pixel=160)
+    found = biro.find_sources(sky, cell="40 arcsec", size=160)
     assert [source.kind for source in found.sources] == ["ellipse", "point"]
     # 3000 visibilities of right weights: 1 +- 4 / sqrt(2 x 3000) and a parameter or two.
     assert found.reduced_chi2 == pytest.approx(1.0, abs=4 / np.sqrt(3000))

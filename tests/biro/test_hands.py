@@ -180,5 +180,5 @@ def test_images_of_a_fit_with_noise_of_hands(tmp_path: Path) -> None:
         (tmp_path / "sky.toml").write_text(POINT + noise)
         likelihood = biro.Likelihood(replace(obs, partitions=(four,)), biro.read_model(tmp_path / "sky.toml"))
         theta = np.ones(likelihood.n_param)
-        images.append(fit_images(likelihood, theta, cell="3 arcsec", n_pixel=64)[0][2].dirty)
+        images.append(fit_images(likelihood, theta, cell="3 arcsec", size=64)[0][2].dirty)
     np.testing.assert_array_equal(*images)

@@ -60,7 +60,7 @@ def header_of(observation, tmp_path, **options):
 @pytest.mark.parametrize("weighting", ["natural", "uniform", "briggs"])
 def test_a_source_of_1_jy_is_a_peak_of_1_jy_per_beam_where_astropy_says(tmp_path, weighting):
     """Wide field (8.8 deg) and w as long as the baselines: 60 turns at the edge."""
-    options = {"cell": 6e-4, "n_pixel": 256, "accuracy": 1e-6, "weighting": weighting}
+    options = {"cell": 6e-4, "size": 256, "accuracy": 1e-6, "weighting": weighting}
     blank = observe()
     wcs = WCS(header_of(blank, tmp_path, **options))
     x, y = 37, 190
@@ -79,14 +79,14 @@ def test_stokes_parameters_come_out_as_they_went_in(corr):
     source = {"I": 1.0, "Q": 0.3, "U": -0.2, "V": 0.1}
     centre = np.rad2deg(CENTRE)
     given = with_source(observe(corr), float(centre[0]), float(centre[1]), **source)
-    made = biro.image(given, stokes="IQUV", cell=6e-4, n_pixel=128, accuracy=1e-6)
+    made = biro.image(given, stokes="IQUV", cell=6e-4, size=128, accuracy=1e-6)
     np.testing.assert_allclose(made.dirty[:, 64, 64], list(source.values()), atol=3e-6)
 
 
 @pytest.mark.parametrize("engine", ["idg", "wprojection"])
 def test_an_image_with_natural_weights_is_the_explicit_sum(engine):
     given = observe(n_row=40, sigma=1.0)
-    made = biro.image(given, cell=5e-4, n_pixel=64, accuracy=1e-6, engine=engine)
+    made = biro.image(given, cell=5e-4, size=64, accuracy=1e-6, engine=engine)
     part = given.partitions[0]
     vis = 0.5 * (part.vis[..., 0] + part.vis[..., 3])
     l = -(np.arange(64) - 32) * 5e-4
@@ -105,7 +105,7 @@ def test_an_image_with_natural_weights_is_the_explicit_sum(engine):
 def test_noise_in_the_image_is_as_counted(weighting):
     """rms = sigma_I / sqrt(n) for natural weights, and sqrt(sum W^2 / w) / sum W for others."""
     given = observe(n_row=2000, weight=25.0, sigma=0.2, w=0.05)
-    made = biro.image(given, cell=5e-4, n_pixel=256, weighting=weighting)
+    made = biro.image(given, cell=5e-4, size=256, weighting=weighting)
     if weighting == "natural":
         # XX and YY of 2000 rows and 2 channels, each with 0.2 Jy per real part.
         assert made.noise == pytest.approx(0.2 / np.sqrt(8000), rel=1e-6)
@@ -130,7 +130,7 @@ def test_the_beam_of_a_gaussian_uv_coverage_is_gaussian():
         np.zeros((n_row, 1, 1), complex), uvw, np.zeros(n_row, int), np.ones(n_row, int), np.arange(n_row),
         [1e8], ["I"], weight=weight[:, None, None],
     )  # fmt: skip
-    made = biro.image(given, cell=1.5e-4, n_pixel=256)
+    made = biro.image(given, cell=1.5e-4, size=256)
     fwhm = np.sqrt(8 * np.log(2)) / (2 * np.pi) / np.array([s, t])
     # 20000 random points, effectively 20000 x 0.16 / 1.6: sidelobes of 2 %, so widths to about 2 %.
     assert [made.beam.major, made.beam.minor] == pytest.approx(fwhm, rel=0.04)
@@ -217,7 +217,7 @@ def two_windows(first, second, **change):
 
 def test_windows_of_one_field_make_one_image():
     one, two = observe(seed=1, sigma=1.0), observe(seed=2, sigma=1.0, weight=3.0, freq=np.array([0.8e8]))
-    options = {"cell": 6e-4, "n_pixel": 64, "accuracy": 1e-6}
+    options = {"cell": 6e-4, "size": 64, "accuracy": 1e-6}
     first, second = biro.image(one, **options), biro.image(two, **options)
     both = biro.image(two_windows(one, two), **options)
     # Sums of natural weights: 300 rows, 2 channels, 2 hands; 300 rows, 1 channel, 2 hands of weight 3.
@@ -236,7 +236,7 @@ def test_the_residual_is_data_less_model():
     given = with_source(observe(sigma=0.1), *np.rad2deg(CENTRE).tolist(), I=2.0)
     model = list(predict(given, SkyModel([PointSource("s", east="0 rad", north="0 rad", I="1.5 Jy")])))
     images = {
-        what: biro.image(given, what, model=model, cell=6e-4, n_pixel=128)
+        what: biro.image(given, what, model=model, cell=6e-4, size=128)
         for what in ("data", "model", "residual")
     }
     difference = images["data"].dirty - images["model"].dirty
@@ -252,8 +252,8 @@ def test_the_residual_is_data_less_model():
 
 def test_one_imager_makes_many_images():
     given = observe(sigma=1.0)
-    imager = Imager(given, cell=6e-4, n_pixel=64)
-    again = biro.image(given, cell=6e-4, n_pixel=64)
+    imager = Imager(given, cell=6e-4, size=64)
+    again = biro.image(given, cell=6e-4, size=64)
     np.testing.assert_array_equal(imager.image().dirty, again.dirty)
     np.testing.assert_array_equal(imager.image().dirty, again.dirty)
 
@@ -314,7 +314,7 @@ def test_what_has_no_weight_decides_nothing():
 
 def test_files_have_coordinates_beam_units_and_history(tmp_path):
     given = with_source(observe(), *np.rad2deg(CENTRE).tolist(), I=1.0)
-    made = biro.image(given, cell="40 arcsec", n_pixel=128, weighting="briggs", robust=0.5)
+    made = biro.image(given, cell="40 arcsec", size=128, weighting="briggs", robust=0.5)
     paths = made.save(tmp_path / "out")
     assert [path.name for path in paths] == ["out.fits", "out-psf.fits", "out.png"]
     assert (tmp_path / "out.png").stat().st_size > 10_000
@@ -343,7 +343,7 @@ def test_files_have_coordinates_beam_units_and_history(tmp_path):
 
 
 def test_text_and_figures(tmp_path):
-    made = biro.image(with_source(observe(), *np.rad2deg(CENTRE).tolist(), I=1.0), cell=2e-4, n_pixel=64)
+    made = biro.image(with_source(observe(), *np.rad2deg(CENTRE).tolist(), I=1.0), cell=2e-4, size=64)
     text = str(made)
     assert "data, Stokes I: 64 x 64 pixels of" in text
     assert "peak          1 Jy/beam at 04h35m01.184s -34d22m38.88s" in text  # 1.2 rad, -0.6 rad
@@ -365,19 +365,19 @@ def test_text_and_figures(tmp_path):
         ({"weighting": "superuniform"}, "weighting must be natural, uniform or briggs"),
         ({"weighting": "briggs", "robust": 3.0}, "robust must lie in -2"),
         ({"robust": 0.0}, "robust is for weighting briggs, not natural; leave it out"),
-        ({"cell": 0.01, "n_pixel": 64}, r"pixels of 34.4 arcmin are too coarse: .* at most [\d.]+ arcmin"),
+        ({"cell": 0.01, "size": 64}, r"pixels of 34.4 arcmin are too coarse: .* at most [\d.]+ arcmin"),
         ({"cell": "0.2"}, "cell '0.2' has no unit; write '0.2 arcsec'"),
         (
             {"memory_limit": "20 kB"},
             r"needs [\d.]+ MB, more than the memory limit of 20 kB; an image of \d+ x \d+ pixels is not cut",
         ),
-        ({"cell": "3 parsec"}, "cell '3 parsec' is not a quantity"),
+        ({"cell": "3 parsec"}, "cell '3 parsec' is not understood"),
         ({"engine": "fft"}, "engine must be"),
         ({"cell": -1.0}, "cell must be an angle of 1e-15 rad to 1 rad"),
-        ({"n_pixel": 101}, "n_pixel must be an even number"),
-        ({"n_pixels": 100}, "did you mean 'n_pixel'"),
-        ({"cell": 0.01, "n_pixel": 1024}, "horizon"),
-        ({"cell": 1e-7, "n_pixel": 10_000_000}, r"needs .* GB of memory, .* GB are free"),
+        ({"size": 101}, "size must be an even number"),
+        ({"sizes": 100}, "did you mean 'size'"),
+        ({"cell": 0.01, "size": 1024}, "horizon"),
+        ({"cell": 1e-7, "size": 10_000_000}, r"needs .* GB of memory, .* GB are free"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(options, message):

@@ -274,7 +274,7 @@ def test_uv_range(
         ({"uv_range": "5 parsec.."}, "length '5 parsec' is not understood"),
         ({"uv_range": "5 m..3 klambda"}, "both ends in lengths or both in wavelengths"),
         ({"channels": "a:b"}, "channels 'a:b' is not understood"),
-        ({"average_time": "3 Jy"}, "average_time '3 Jy' is not a quantity"),
+        ({"average_time": "3 Jy"}, "average_time '3 Jy' is not understood"),
         ({"average_channels": 0}, "average_channels must be a whole number >= 1, got 0"),
         ({"time_limit": 0}, "time_limit must be positive"),
     ],

@@ -182,7 +182,7 @@ def test_averaging_is_reported() -> None:
     ("given", "message"),
     [
         ({"average_time": "-3 s"}, "average_time must be positive"),
-        ({"average_time": "3 arcsec"}, "is not a quantity in units like 's'"),
+        ({"average_time": "3 arcsec"}, "write a number with a unit such as s"),
         ({"average_channels": 2.0}, "must be a whole number >= 1, got 2.0"),
     ],
 )

@@ -241,7 +241,7 @@ class Plane(Sky):
 def seen():
     """A likelihood, its images, and their figure as it is drawn."""
     likelihood = Plane()
-    rows = fit_images(likelihood, np.zeros(2), n_pixel=400)
+    rows = fit_images(likelihood, np.zeros(2), size=400)
     figure = draw_fit_images(rows, likelihood, np.zeros(2))
     figure.draw_without_rendering()
     return likelihood, rows, figure

@@ -212,7 +212,7 @@ def test_the_report_is_one_page_with_everything_escaped(tmp_path):
 
 def test_images_of_data_model_and_residual_with_peak_and_rms():
     """The model is the data but for noise: 0.1 Jy in each part of 6000 hands leaves 1.3 mJy in the image."""
-    figure = posterior().plot_residual_image(Sky(), n_pixel=64)
+    figure = posterior().plot_residual_image(Sky(), size=64)
     panels = [ax for ax in figure.axes if ax.images]
     assert [ax.get_title().split(",")[0] for ax in panels] == ["data", "model", "residual"]
     peaks = [ax.images[0].get_array().max() for ax in panels]
@@ -230,14 +230,14 @@ def test_each_field_has_a_row_of_images():
     other = replace(part, field="other", field_id=1, phase_centre=(1.0, 0.5))
     two.observation = replace(two.observation, partitions=(part, other))
     two.predict = lambda theta: [np.full((3000, 1, 2), 4.0 + 0j)] * 2
-    rows = fit_images(two, np.zeros(2), n_pixel=64)
+    rows = fit_images(two, np.zeros(2), size=64)
     assert [[image.field for image in row] for row in rows] == [["field"] * 3, ["other"] * 3]
     assert len([ax for ax in image_rows(rows).axes if ax.images]) == 6
     assert before_and_after(rows).split("; ")[2].startswith("other: peak 3.999 before")
 
 
 def test_titles_stand_beside_colour_bars_and_of_wide_fields_the_source_is_shown():
-    made = biro.image(observe(n_row=2000, w=0.1), n_pixel=640, cell="15 arcsec")
+    made = biro.image(observe(n_row=2000, w=0.1), size=640, cell="15 arcsec")
     dirty = np.random.default_rng(1).normal(scale=0.01, size=made.dirty.shape)
     dirty[0, 300, 200] = 1.0
     made = replace(made, dirty=dirty, field="a field with quite a long name")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import time
 
@@ -103,3 +104,48 @@ def test_a_notebook_keeps_one_line(tmp_path) -> None:
     (output,) = notebook.cells[0].outputs
     assert "30/30" in output["data"]["text/plain"]
     assert "\r" not in str(output)
+
+
+LONG = (
+    *("read", "read_ms", "read_columns", "read_uvfits", "flag", "flag_selected", "solve_gains", "simulate"),
+    *("image", "find_sources", "add_source", "maximise", "sample", "fit_each", "sbc.run"),
+)
+
+
+@pytest.mark.parametrize("name", LONG)
+def test_what_takes_long_has_progress(name: str) -> None:
+    """Every such public function has `progress=True`."""
+    import biro
+
+    function = biro
+    for part in name.split("."):
+        function = getattr(function, part)
+    assert inspect.signature(function).parameters["progress"].default is True
+
+
+@pytest.mark.parametrize("hidden", ["", "show", "showing", "short"])
+def test_work_without_steps_shows_what_is_done(monkeypatch, hidden: str) -> None:
+    """On a terminal: name and time, from `AFTER` on, each second; nothing where it is hidden, or short."""
+    file = Terminal()
+    monkeypatch.setattr("sys.stderr", file)
+    monkeypatch.setattr(progress, "AFTER", 0.1)
+    with (
+        progress.showing(hidden != "showing"),
+        progress.doing("thinking", show=hidden != "show"),
+    ):
+        time.sleep(0.0 if hidden == "short" else 0.4)  # four times as long as it takes to appear
+    if hidden:
+        assert file.getvalue() == ""
+    else:
+        assert "thinking: 00:0" in file.getvalue()
+
+
+def test_one_item_shows_its_time_and_several_are_counted(monkeypatch) -> None:
+    """A bar of a single step would not move before its end."""
+    file = Terminal()
+    monkeypatch.setattr("sys.stderr", file)
+    monkeypatch.setattr(progress, "AFTER", 0.1)
+    for _ in progress.counted([1], "imaging", "partitions", 1):
+        time.sleep(0.4)
+    assert "imaging: 00:0" in file.getvalue()
+    assert [*progress.counted("ab", "imaging", "partitions", 2)] == ["a", "b"]

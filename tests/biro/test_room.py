@@ -118,7 +118,7 @@ def test_weights_of_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     needed = part.n_row * part.n_chan * (16 + 8 * 2 + 40)
     monkeypatch.setattr(memory, "free_now", lambda: Free(PLENTY, needed - 1))
     with pytest.raises(InputError, match="an image has weights in double precision, which needs"):
-        biro.image(observation, stokes="I", backend="cpu", n_pixel=32)
+        biro.image(observation, stokes="I", backend="cpu", size=32)
 
 
 def test_room_for_what_is_made_of_data(

@@ -229,7 +229,7 @@ def test_what_has_too_little_data_is_flagged_and_named() -> None:
     [
         ({"reference": "ant77"}, "no antenna 'ant77' to be the reference"),
         ({"reference": "ant1"}, "reference antenna ant1 has no data that count"),
-        ({"interval": "day"}, "interval must be integration, scan, track or a number of seconds, got 'day'"),
+        ({"interval": "day"}, "interval must be integration, scan, track or a time as 60 s, got 'day'"),
         ({"chan_blocks": 3}, "chan_blocks must be 1 to the number of channels, 2, got 3"),
         ({"mode": "delay"}, "mode must be complex, phase or amplitude, got 'delay'"),
     ],

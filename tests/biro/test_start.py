@@ -103,7 +103,7 @@ def test_starts_that_cannot_be_are_refused(likelihood, posterior):
 
 def test_a_source_is_added_where_the_fit_leaves_a_peak(data, tmp_path):
     alone = biro.sample(biro.Likelihood(data, SkyModel([source("a")])), "none", seed=1, progress=False)
-    options = {"cell": "30 arcsec", "n_pixel": 256}
+    options = {"cell": "30 arcsec", "size": 256}
     sky = biro.add_source(alone, kind="point", **options)
     new = sky.sources[1]
     assert (new.name, sky.sources[0]) == ("s1", source("a"))
@@ -145,7 +145,7 @@ def test_the_flux_of_a_new_source_is_that_in_the_band(data):
     a = PointSource("a", east="3 arcmin", north="-5 arcmin", I=Uniform(0.0, 2.0, "Jy"))
     likelihood = biro.Likelihood(observation, SkyModel([a], ref_freq="1.4 GHz"))
     fitted = biro.maximise(likelihood, seed=1)
-    sky = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", n_pixel=256)
+    sky = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", size=256)
     flux, index = sky.sources[1].I[0], sky.sources[1].spectral_index[0]
     ref_freq = sky.sources[1].ref_freq or sky.ref_freq
     scale = {"Hz": 1.0, "GHz": 1e9}[ref_freq.unit]
@@ -162,7 +162,7 @@ def test_positions_count_from_the_centre_of_the_model(data):
     a = dataclasses.replace(source("a"), east=Uniform(11.0, 15.0, "arcmin"))
     likelihood = biro.Likelihood(data, SkyModel([a], centre=centre))
     fitted = biro.maximise(likelihood, seed=1)
-    new = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", n_pixel=256).sources[1]
+    new = biro.add_source(fitted, likelihood, kind="point", cell="30 arcsec", size=256).sources[1]
     scale = {"arcmin": 1.0, "arcsec": 60.0}[new.east.unit]
     assert new.east.low < -4.0 * scale < new.east.high
 

@@ -206,7 +206,7 @@ def test_eht_set_is_read_as_stokes_i(measurement_set: Callable[[str], Path]) -> 
 
 def test_image_of_formed_stokes_is_that_of_correlations(measurement_set: Callable[[str], Path]) -> None:
     path = measurement_set("vla_3c273_x")
-    options = {"cell": "0.6 arcsec", "n_pixel": 128, "accuracy": 1e-5}
+    options = {"cell": "0.6 arcsec", "size": 128, "accuracy": 1e-5}
     both = biro.read_ms(path)
     for stokes in ("I", "QU", "pseudoI"):
         direct = biro.image(both, stokes=stokes, **options)
@@ -222,7 +222,7 @@ def test_stokes_axis_of_a_file(measurement_set: Callable[[str], Path], tmp_path:
     from astropy.io import fits
 
     obs = biro.read_ms(measurement_set("vla_3c273_x"))
-    made = biro.image(obs, stokes="QU", cell="0.6 arcsec", n_pixel=64)
+    made = biro.image(obs, stokes="QU", cell="0.6 arcsec", size=64)
     header = fits.getheader(made.save(tmp_path / "qu")[0])
     assert (header["CTYPE4"], header["CRVAL4"], header["CDELT4"], header["NAXIS4"]) == ("STOKES", 2.0, 1.0, 2)
 

@@ -89,7 +89,7 @@ def test_a_cube_in_that_frame_has_the_line_at_its_velocity(tmp_path: Path) -> No
     observation = read_ms(tmp_path / "line.ms")
     assert observation.partitions[0].freq_frame == "TOPO"
     cube = biro.image(
-        observation, cube=True, frame="LSRK", axis="velocity", rest_freq=REST, n_pixel=32, cell="30 arcsec",
+        observation, cube=True, frame="LSRK", axis="velocity", rest_freq=REST, size=32, cell="30 arcsec",
         channels_per_plane=4,
     )  # fmt: skip
     cube.save(tmp_path / "line")

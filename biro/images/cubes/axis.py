@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
-from biro.formatting import FREQUENCIES, frequency_text, in_unit, range_text
+from biro.formatting import FREQUENCIES, Printed, frequency_text, in_unit, range_text
 from biro.images.fits_header import Axis, Cards
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -76,7 +76,7 @@ class Planes:
 
 
 @dataclass(frozen=True)
-class SpectralAxis:
+class SpectralAxis(Printed):
     """Planes at equal steps in frequency.
 
     Attributes

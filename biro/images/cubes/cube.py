@@ -20,7 +20,7 @@ from biro.data_set.models_of_rows import BLOCK_VISIBILITIES, Model, taken_model
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
 from biro.feeds.parallactic import HIGHEST, LOWEST
-from biro.formatting import check_names, html_text
+from biro.formatting import check_names, html_text, with_new_names
 from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
@@ -29,6 +29,7 @@ from biro.images.dirty_image import DirtyImage, image_files
 from biro.images.fits_header import Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.imager import (
     FINER,
+    RENAMED,
     Imager,
     Imaging,
     ImagingOptions,
@@ -111,7 +112,7 @@ class Cube:
         from rime_kernels.idg import ImageGrid
 
         self._progress = progress
-        given: dict[str, Any] = dict(options)
+        given: dict[str, Any] = with_new_names(options, RENAMED, "image")
         devices = given.pop("devices", None)
         of_planes = [item.name for item in fields(Planes)]
         check_names(given, [*(item.name for item in fields(Imaging)), *of_planes, "devices"], "image")
@@ -202,7 +203,7 @@ class Cube:
 
     def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
         """Planes of these numbers, in their order."""
-        imaging = replace(self._imaging, cell=self.layout.cell, n_pixel=self.layout.n_pixel)
+        imaging = replace(self._imaging, cell=self.layout.cell, size=self.layout.n_pixel)
         held = self._observation.partitions[0].held
         assert held is None or isinstance(held, HeldByRanks), "ranks hold all data or none"
         make = (

@@ -18,7 +18,7 @@ from biro.stages import Stages
 
 
 @dataclass(frozen=True)
-class CubeLayout:
+class CubeLayout(Printed):
     """Pixels and planes of a cube.
 
     Attributes

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.samples import Array, Complex, Index, Samples, parts_of
 
 TINY = 1e-9
 DEGENERATE = 1e-2
@@ -109,6 +109,10 @@ def block_of(samples: Samples, templates: Complex, cell: Index | None = None) ->
     where = np.zeros(samples.n, np.int64) if cell is None else cell
     n_cell, k = int(where.max(initial=0)) + 1, len(templates)
     values = (samples.residual, *samples.tangents)
+    if cell is None:
+        parts = parts_of(np.asarray(templates, np.complex128))
+        products = parts @ parts_of(np.array(values)).T
+        return Block((parts @ parts.T)[None], products[None, :, 0], products[None, :, 1:])
     matrix, products = np.empty((n_cell, k, k)), np.empty((n_cell, k, len(values)))
     for i, one in enumerate(templates):
         for j in range(i + 1):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -74,7 +73,7 @@ def fitted(samples: Samples, templates: Sequence[Complex]) -> tuple[Array, float
 
 
 def _changed(samples: Samples, change: Complex) -> Samples:
-    return replace(samples, residual=samples.residual - change, model=samples.model + change)
+    return samples.with_values(residual=samples.residual - change, model=samples.model + change)
 
 
 def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
@@ -192,7 +191,7 @@ def factors_of_cells(samples: Samples, templates: Complex, cell: Index) -> tuple
 def moved_along(samples: Samples, change: Complex, tangent: Array) -> Samples:
     """The samples with the model changed along its tangents, and by what terms add to it."""
     moved = samples.changed(tangent)
-    return replace(moved, residual=moved.residual - change, model=moved.model + change)
+    return moved.with_values(residual=moved.residual - change, model=moved.model + change)
 
 
 def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 
 import numpy as np
@@ -57,6 +57,16 @@ class Cells:
     n_time: int = 0
     by_feed: bool = False
 
+    def with_baselines(self, samples: Samples) -> tuple[Index, Index]:
+        """Distinct cell n_antenna^2 + baseline, and the number of that of each sample."""
+        kept = self.__dict__.get("_with_baselines")
+        if kept is None or kept[0] is not samples.baseline:
+            pairs = self.cell * samples.n_antenna**2 + samples.baseline
+            kept = samples.baseline, np.unique(pairs, return_inverse=True)
+            self.__dict__["_with_baselines"] = kept
+        found: tuple[Index, Index] = kept[1]
+        return found
+
     @cached_property
     def n_used(self) -> int:
         """Cells with samples."""
@@ -84,7 +94,7 @@ class Normal:
     def of(cls, samples: Samples, cells: Cells) -> Normal:
         """Sums over the samples."""
         n = samples.n_antenna
-        found, place = np.unique(cells.cell * n * n + samples.baseline, return_inverse=True)
+        found, place = cells.with_baselines(samples)
         cell, pair = np.divmod(found, n * n)
         p, q = np.divmod(pair, n)
         power = np.bincount(place, np.abs(samples.model) ** 2)
@@ -255,7 +265,7 @@ class Frame:
         which = self.whole.is_parallel
         model, residual = self.whole.model.copy(), self.whole.residual.copy()
         model[which], residual[which] = own.model, own.residual
-        whole = replace(self.whole, model=model, residual=residual)
+        whole = self.whole.with_values(model=model, residual=residual)
         return self.samples.with_feeds(whole) if self.in_feeds else whole
 
 
@@ -309,8 +319,8 @@ class GainFit:
             of_rows = gain[cells.cell, own.antenna1] * gain[cells.cell, own.antenna2].conj()
             # Tangents of the model with gains in it are those of the sky times the gains, to first order.
             model = own.changed(solved.tangent).model * (of_rows * sky.model) / _safe(own.model)
-            own = replace(own, model=model, residual=data - model)
-            sky = replace(sky, model=model / _safe(of_rows))
+            own = own.with_values(model=model, residual=data - model)
+            sky = sky.with_values(model=model / _safe(of_rows))
             fall = best.square - own.square
             if fall > 0.0:
                 best, best_total = own, total.copy()

@@ -35,6 +35,11 @@ STOKES: dict[str, dict[str, complex]] = {
 }
 """Correlations of 1 Jy of each Stokes parameter (physics: section 3)."""
 ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
+OF_PLACES = (
+    *("turnable", "antenna1", "antenna2", "n_antenna", "baseline", "time", "times", "slot", "freq"),
+    *("chan_width", "interval", "uvw", "channel", "corr_names", "correlation", "is_parallel"),
+)
+"""What is computed of the places of samples, whatever their values are."""
 LINEAR = ("XX", "XY", "YX", "YY")
 N_WORST = 64
 """Largest residuals of those left out, which are kept all the same."""
@@ -123,37 +128,36 @@ class Samples:
         u, v = self.uvw[:2] / max(float(np.abs(self.uvw[:2]).max(initial=0.0)), 1e-300)
         one = np.ones(self.n)
         groups = ([one], [1j * u, 1j * v], [u * u, u * v, v * v])
-        none = np.zeros((0, 2 * self.n))
+        free = [np.zeros((0, self.n), np.complex128)]
         if self.n_real < PER_TANGENT * sum(map(len, groups)):
-            return np.zeros((0, self.n), np.complex128)
-        free = [none]
+            return free[0]
         for group in groups:
             basis = _orthonormal(np.asarray(group) * self.model)
-            if np.sum((basis @ self._real) ** 2) < FREE * self.square / self.n_real:
+            if np.sum((parts_of(basis) @ parts_of(self.residual)) ** 2) < FREE * self.square / self.n_real:
                 free.append(basis)
-        whole = np.concatenate(free)
-        basis = _orthonormal(whole[:, : self.n] + 1j * whole[:, self.n :])
-        return np.asarray(basis[:, : self.n] + 1j * basis[:, self.n :])
-
-    @property
-    def _real(self) -> Array:
-        return np.concatenate([self.residual.real, self.residual.imag])
+        return _orthonormal(np.concatenate(free))
 
     @cached_property
     def tangent_part(self) -> Array:
         """Products of the residuals with `tangents`, float64 (n_tangent,): 0 where the fit was free."""
-        return np.asarray((self.tangents.conj() @ self.residual).real)
+        return np.asarray(parts_of(self.tangents) @ parts_of(self.residual))
 
     def n_free(self, templates: Complex) -> int:
         """How many templates (k, n) are changes that the fit was free to make: mostly within `tangents`."""
-        part = (self.tangents.conj() @ templates.T).real
+        part = parts_of(self.tangents) @ parts_of(templates).T
         square = np.einsum("kn,kn->k", templates.conj(), templates).real
         return int(np.count_nonzero(np.sum(part**2, axis=0) > 0.5 * square))
 
     def changed(self, amounts: Array) -> Samples:
         """The samples with the model changed along `tangents` by amounts, float64 (n_tangent,)."""
         change = amounts @ self.tangents
-        return replace(self, residual=self.residual - change, model=self.model + change)
+        return self.with_values(residual=self.residual - change, model=self.model + change)
+
+    def with_values(self, **values: Complex) -> Samples:
+        """The samples with other residuals, or another model; what is known of their places is kept."""
+        made = replace(self, **values)
+        made.__dict__.update({name: self.__dict__[name] for name in OF_PLACES if name in self.__dict__})
+        return made
 
     @property
     def n_real(self) -> int:
@@ -209,7 +213,7 @@ class Samples:
             whole = np.zeros(self.n, np.complex128)
             whole[which] = other / feeds.root
             found.append(np.where(which, self._turned(whole, back=True) * self.root, own))
-        return replace(self, residual=found[0], model=found[1])
+        return self.with_values(residual=found[0], model=found[1])
 
     @property
     def _turns(self) -> tuple[Complex, Complex]:
@@ -235,7 +239,7 @@ class Samples:
 
     def less(self, what: Complex) -> Samples:
         """The samples with a part of their residuals, complex (n,), taken out."""
-        return replace(self, residual=self.residual - what)
+        return self.with_values(residual=self.residual - what)
 
     def scaled(self, by: Array) -> Samples:
         """The samples with the noise of each that many times larger, float64 (n,)."""
@@ -375,14 +379,21 @@ class Samples:
         return self.names[number] if number < len(self.names) else str(number)
 
 
-def _orthonormal(columns: Complex) -> Array:
-    """Orthonormal combinations of columns, float64 (n_kept, 2 n): real parts, then imaginary ones."""
-    stacked = np.concatenate([columns.real, columns.imag], axis=1)
-    size = np.sqrt(np.einsum("kn,kn->k", stacked, stacked))
-    stacked = stacked[size > 0] / size[size > 0, None]
-    values, vectors = np.linalg.eigh(stacked @ stacked.T)
+def parts_of(values: Complex) -> Array:
+    """Real and imaginary parts of values (..., n) in turns, float64 (..., 2 n), without a copy."""
+    return np.ascontiguousarray(values).view(np.float64)
+
+
+def _orthonormal(columns: Complex) -> Complex:
+    """Combinations of columns (k, n) with real factors, orthonormal as real and imaginary parts."""
+    parts = parts_of(columns)
+    products = parts @ parts.T
+    size = np.sqrt(np.diag(products))
+    some = size > 0
+    values, vectors = np.linalg.eigh(products[np.ix_(some, some)] / np.outer(size[some], size[some]))
     kept = values > 1e-8
-    return np.asarray((vectors[:, kept] / np.sqrt(values[kept])).T @ stacked)
+    mixed = (vectors[:, kept] / np.sqrt(values[kept])).T / size[some]
+    return np.asarray((mixed @ (parts if some.all() else parts[some])).view(np.complex128))
 
 
 def _kept(part: Partition, too_many: float, shape: tuple[int, ...]) -> Mask:

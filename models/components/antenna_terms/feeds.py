@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import ClassVar, Literal, TypeAlias
 
+from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
 from biro.models.components.antenna_terms.per_antenna import read_names, read_own
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Quantity, quantity, read_entry
@@ -13,28 +14,8 @@ from biro.models.quantities.strict import Entry, did_you_mean, short_repr, stric
 from biro.models.quantities.units import ANGLE
 
 Basis: TypeAlias = Literal["linear", "circular"]
-MOUNTS = ("alt-az", "equatorial", "nasmyth-right", "nasmyth-left", "x-y")
-"""Mounts whose angles are known."""
 ROTATIONS = ("corrected", "present", "none")
 """What the data are: rotation taken out of them, still in them, or no matter of theirs."""
-NASMYTH = ("nasmyth-right", "nasmyth-left")
-_SAME = {
-    "altaz": "alt-az",
-    "az-el": "alt-az",
-    "alt-az+nasmyth-r": "nasmyth-right",
-    "alt-az+nasmyth-l": "nasmyth-left",
-    "nasmyth-r": "nasmyth-right",
-    "nasmyth-l": "nasmyth-left",
-    "xy": "x-y",
-}
-"""Other names of mounts, as files have them, in small letters."""
-
-
-def mount_kind(text: str) -> str:
-    """The kind of a mount, one of `MOUNTS`, or the text as it stands where it is none of them."""
-    name = text.strip().lower().replace("_", "-")
-    name = _SAME.get(name, name)
-    return name if name in MOUNTS else text.strip()
 
 
 def check_mount(text: Entry) -> str:

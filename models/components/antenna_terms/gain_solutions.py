@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -73,6 +74,9 @@ class GainSolutions:
         good = np.isfinite(self.gain) & (self.gain != 0)  # as CASA takes them: nothing can be divided by 0
         if not good[self.usable].all():
             object.__setattr__(self, "usable", self.usable & good)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
 
     def __str__(self) -> str:
         n_usable = int(np.count_nonzero(self.usable))
