@@ -60,16 +60,18 @@ def flag(
     obs: Annotated[
         Path,
         typer.Argument(
-            metavar="OBS", parser=Path, help="Measurement Set; with --select or --from also a UVFITS file."
+            metavar="OBS", parser=Path, help="Measurement Set. With --select or --from, also a UVFITS file."
         ),
     ],
     select: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LINE",
-            help="Flag what this names, as 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
-            "channels=3,4'; any number of times. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
-            "time_range, uv_range, channels, correlations.",
+            help=(
+                "Flag these data, for example 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
+                "channels=3,4'. Can be repeated. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
+                "time_range, uv_range, channels, correlations."
+            ),
             rich_help_panel=BY_HAND,
         ),
     ] = None,
@@ -78,8 +80,7 @@ def flag(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Flag what the lines of a file name: of the form of --select, of CASA's flagdata, or of "
-            "AIPS's UVFLG.",
+            help="Read flag commands from a file. Formats: --select, CASA flagdata, AIPS UVFLG.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
@@ -89,29 +90,37 @@ def flag(
             "--output",
             "-o",
             metavar="COPY",
-            help="Of a UVFITS file: the copy that has the flags.",
+            help="For a UVFITS file: name of the flagged copy.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.", show_default=DEFAULT),
+        typer.Option(
+            help="Flagging strategy: meerkat, wsrt, long-baseline, or a TOML file.", show_default=DEFAULT
+        ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="SKY",
-            help="Look at the data less this: TOML model, component list, or run directory (its best fit).",
+            help=(
+                "Subtract this sky before the search: TOML model, component list, or run directory (its "
+                "best fit)."
+            ),
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Find, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be flagged, and write nothing.")
+    ] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Bring the flags back that were there before the last biro flag.")
+        bool, typer.Option("--undo", help="Restore the flags from before the last `biro flag`.")
     ] = False,
     pictures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Waterfalls and percentiles before and after, occupancy, and flags.json."
+            metavar="FOLDER",
+            help="Write pictures (waterfalls, percentiles, occupancy) and flags.json into this folder.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -134,7 +143,10 @@ def flag(
     if undo:
         others = [name for name in reading if name != "time_limit"]
         if by_hand or output or strategy or dry_run or model is not None or pictures is not None or others:
-            raise InputError("--undo brings all flags of the set back: it goes with --time-limit alone")
+            raise InputError(
+                "--undo restores all flags of the set. Leave out the other options (only --time-limit "
+                "goes with it)"
+            )
         _undo(obs, reading)
         return
     if by_hand:
@@ -147,7 +159,10 @@ def flag(
         _flag_by_hand(obs, select or [], others, {**written, **reading}, as_json=as_json)
         return
     if output is not None:
-        raise InputError("--output is of --select and --from: interference is written into FLAG of the set")
+        raise InputError(
+            "--output goes with --select and --from only. The search for interference writes into the "
+            "FLAG column of the set"
+        )
     if pictures is not None:
         _make_folder(pictures, overwrite)
     named = read_sky_or_run(model, None) if model is not None else NamedSky()
@@ -183,7 +198,7 @@ def _undo(obs: Path, reading: ReadingOptions) -> None:
             f"{obs}: a UVFITS file is never changed; the file that was copied has the flags before"
         )
     version = undo_flags(obs, **reading)
-    say(f"{obs}: the flags {version} are back, and that version is removed")
+    say(f"{obs}: flags restored from version {version}; the version is deleted")
 
 
 def _flag_by_hand(
@@ -201,7 +216,9 @@ def _flag_by_hand(
     alien = [name for name in others if name != "time_limit"]
     if alien:
         names = ", ".join("--" + name.replace("_", "-") for name in alien)
-        raise InputError(f"{names} does not go with --select and --from: name the data in --select itself")
+        raise InputError(
+            f"{names} does not go with --select and --from. Put the selection into --select itself"
+        )
     flags = flag_selected(obs, select, **options)
     if as_json:
         print_json(flags.to_dict())

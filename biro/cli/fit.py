@@ -58,30 +58,38 @@ def fit(
         Path,
         typer.Argument(
             metavar="MODEL...",
-            help="Sky model with priors (TOML); or a list: numbers of difmap marked with v are fitted. "
-            "Several models, behind all data, are fitted one after the other, into RUN/NAME each.",
+            help=(
+                "Sky model with priors (TOML), or a difmap list (values marked v are fitted). Several "
+                "models, after all data, are fitted one by one into RUN/NAME."
+            ),
         ),
     ],
     run: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
+        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory to make or resume.")
     ],
     sampler: Annotated[
         Sampler | None,
         typer.Option(
-            help="dynesty computes the evidence too; none finds the maximum, in seconds, with an evidence of "
-            "its normal approximation.",
+            help=(
+                "none finds the maximum in seconds, with errors and evidence from a normal approximation. "
+                "dynesty also computes the evidence."
+            ),
             show_default="emcee; dynesty with --compare",
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Of several models: print evidences and Bayes factors.")
+        bool, typer.Option("--compare", help="Print evidences and Bayes factors of several models.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
+        int | None,
+        typer.Option(
+            help="Seed of the random numbers; the same seed repeats the result. Default: drawn and recorded."
+        ),
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[
-        AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single is enough.")
+        AnyPrecision,
+        typer.Option(help="Precision of the sums over sources. auto tests whether single is enough."),
     ] = AnyPrecision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
@@ -89,23 +97,27 @@ def fit(
     average: Annotated[
         Average,
         typer.Option(
-            help="cells: few visibilities stand for those of each cell in time and frequency, as large as "
-            "leaves the result alone, which is measured first."
+            help=(
+                "cells: average in time and frequency over cells that are small enough not to change the "
+                "result. biro tests this first."
+            )
         ),
     ] = Average.none,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
     cache: CacheOption = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Fit each OBS by itself, into a directory of its own in RUN.")
+        bool, typer.Option("--each", help="Fit each OBS on its own, into its own directory in RUN.")
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(help="Of --each: processes. Default: one for each core; on a GPU, 1."),
+        typer.Option(help="With --each, number of processes. Default: one per core, or 1 on a GPU."),
     ] = None,
     set_option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Sampler option, for example n_live=1000. Can be repeated."
+        ),
     ] = None,
     pictures: Annotated[bool, typer.Option(help="Write pictures and report into RUN.")] = True,
     as_json: JsonFlag = False,
@@ -139,11 +151,11 @@ def fit(
         "devices": devices_of(devices),
     }
     if comm is not None and (each or len(models) > 1):
-        raise InputError("ranks share the data of one fit of one model: start several fits without them")
+        raise InputError("MPI ranks share the data of a single fit. Start several fits without mpiexec")
     if each and cache is not None:
-        raise InputError("--cache is of one fit: leave --each out")
+        raise InputError("--cache works with a single fit; leave --each out")
     if workers is not None and not each:
-        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
+        raise InputError("--workers goes with --each only. A single fit uses threads or MPI ranks")
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
     if each:
@@ -177,9 +189,7 @@ def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: b
     if not compare:
         return (sampler or Sampler.emcee).value
     if n_model < 2:
-        raise InputError(
-            "--compare needs several models, one behind the other: biro fit OBS ONE TWO --compare"
-        )
+        raise InputError("--compare needs several models: biro fit OBS ONE TWO --compare")
     if each:
         raise InputError("--compare and --each exclude each other: leave out one of them")
     if sampler in (Sampler.emcee, Sampler.nuts):
@@ -241,7 +251,7 @@ class _Given:
         if not self.pictures or self.last is None:
             return
         if is_drawn(run):
-            say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
+            say(f"report: {run / 'report.html'} (drawn earlier; `biro plot {run}` draws it again)")
         else:
             draw_run(run, *self.last)
 
@@ -261,7 +271,7 @@ def _fit_models(
     from biro.run.record import read_record
 
     if read_record(run) is not None:
-        raise RunError(f"{run} is the run directory of a single fit; give another one")
+        raise RunError(f"{run} is the run directory of a single fit; give another directory")
     posteriors: dict[str, Posterior] = {}
     for name, path in models.items():
         say(f"model {name}: {path}, into {run / name}")
@@ -306,7 +316,7 @@ def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:
     if fits.failed:
         names = ", ".join(fit.name for fit in fits.failed)
         counts = f"{len(fits.failed)} of {len(fits)} fits failed"
-        raise RunError(f"{counts} ({names}); the same command tries them again")
+        raise RunError(f"{counts} ({names}). The same command tries them again")
 
 
 def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:

@@ -60,7 +60,7 @@ def image(
             "--output",
             "-o",
             metavar="NAME",
-            help="Writes NAME.fits, NAME-psf.fits, NAME.png.",
+            help="Name of the files to write: NAME.fits, NAME-psf.fits, NAME.png.",
         ),
     ],
     model: Annotated[
@@ -68,7 +68,7 @@ def image(
         typer.Option(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
     ] = None,
     what: Annotated[
-        What | None, typer.Option(help="What is imaged. Default: data, or with --model the residual.")
+        What | None, typer.Option(help="What to image. Default: data, or the residual if --model is given.")
     ] = None,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
@@ -112,7 +112,7 @@ def image(
     if chosen is not What.data and model is None:
         raise InputError(f"an image of the {chosen.value} needs --model")
     if chosen is What.data and model is not None:
-        raise InputError("--model is not used for an image of the data; give --what model or --what residual")
+        raise InputError("an image of the data does not use --model; give --what model or --what residual")
     planes = _stated(
         frame=frame,
         channels_per_plane=channels_per_plane,
@@ -123,7 +123,7 @@ def image(
     )
     if planes and not cube:
         names = ", ".join("--" + name.replace("_", "-") for name in planes)
-        raise InputError(f"{names}: for spectral cubes alone; add --cube")
+        raise InputError(f"{names}: for spectral cubes only; add --cube")
     refuse_existing([*cube_files(output), *picture_files(output)] if cube else image_files(output), overwrite)
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None

@@ -170,27 +170,31 @@ ObservedSets = Annotated[
     typer.Argument(
         metavar="OBS",
         parser=Path,
-        help="Measurement Set or UVFITS file, or several that are used together.",
+        help="Measurement Set or UVFITS file. Give several to use them together.",
     ),
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
-BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto uses a GPU where one works.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+BackendOption = Annotated[Backend, typer.Option(help="Processor. auto: a GPU if one works, else the CPU.")]
 EngineOption = Annotated[
     Engine,
-    typer.Option(help="Image-domain gridding (idg) or W-projection; auto: what is estimated to be faster."),
+    typer.Option(
+        help="Gridder: image-domain gridding (idg) or W-projection. auto takes the one that should be faster."
+    ),
 ]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
-        help="Memory to use on a GPU, or, data included, on the CPU for a fit, as '8 GB'. Default: most.",
+        help=(
+            "Memory limit, for example '8 GB': on a GPU, or for a whole fit on the CPU. Default: most of it."
+        ),
     ),
 ]
 DevicesOption = Annotated[
     str | None,
     typer.Option(
         metavar="GPUS",
-        help="GPUs that share the data: all, how many of them, or their numbers as 0,1. Default: one.",
+        help="GPUs that share the data: all, a count, or numbers such as 0,1. Default: one.",
     ),
 ]
 PlaneDevicesOption = Annotated[
@@ -198,8 +202,7 @@ PlaneDevicesOption = Annotated[
     typer.Option(
         "--devices",
         metavar="GPUS",
-        help="Of --cube: GPUs that share the planes: all, how many of them, or their numbers as 0,1. "
-        "Default: one.",
+        help="With --cube, GPUs that share the planes: all, a count, or numbers such as 0,1. Default: one.",
     ),
 ]
 FrameOption = Annotated[
@@ -208,35 +211,39 @@ FrameOption = Annotated[
 SkyFrameOption = Annotated[
     Frame | None,
     typer.Option(
-        help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3. Default: that of the "
-        "run, or tangent."
+        help=(
+            "Frame of elliptical Gaussians: tangent (as CASA) or uv (as DP3). Default: that of the run, "
+            "or tangent."
+        )
     ),
 ]
 SmearingOption = Annotated[
     Smearing,
     typer.Option(
-        help="Average the model over integrations and channels, as data are; auto: where the loss exceeds "
-        "the noise."
+        help="Apply time and bandwidth smearing to the model. auto: where the loss exceeds the noise."
     ),
 ]
 GainsOption = Annotated[
     Gains,
     typer.Option(
-        help="sample: data are calibrated, beside gains of the model, fitted where they have priors; "
-        "marginalise: gains with priors are integrated over inside the likelihood (Laplace); solve: they are "
-        "taken where they fit best, with sampler none; closures: fit closure phases and log closure "
-        "amplitudes, whatever the gains are."
+        help=(
+            "sample: fit the gains that have priors in the model, as other parameters. marginalise: "
+            "integrate over them (Laplace approximation). solve: set them to their best fit (sampler none "
+            "only). closures: fit closure phases and log closure amplitudes, which do not depend on "
+            "gains."
+        )
     ),
 ]
-WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]
+WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of the visibilities.")]
 RobustOption = Annotated[
-    float | None, typer.Option(help="For briggs: -2 (uniform) to 2 (natural). Default: 0.")
+    float | None, typer.Option(help="Robust parameter of briggs, -2 (uniform) to 2 (natural). Default: 0.")
 ]
 CellOption = Annotated[
-    str | None, typer.Option(help="Size of a pixel, as '0.2 arcsec'. Default: a fifth of the beam.")
+    str | None, typer.Option(help="Pixel size, for example '0.2 arcsec'. Default: a fifth of the beam.")
 ]
 SizeOption = Annotated[
-    int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 2048 at most.")
+    int | None,
+    typer.Option(help="Number of pixels along a side. Default: twice the field of view, at most 2048."),
 ]
 
 
@@ -246,25 +253,28 @@ def _of_cube(*names: str, text: str, metavar: str | None = None) -> Any:
 
 CubeFlag = Annotated[
     bool,
-    _of_cube("--cube", text="A plane for each channel; writes NAME.fits and NAME-psf.fits."),
+    _of_cube("--cube", text="Make one plane for each channel."),
 ]
 SpectralFrameOption = Annotated[
     SpectralFrame | None,
-    _of_cube(text="Frame of the frequencies, to which channels are interpolated. Default: that of the data."),
+    _of_cube(
+        text="Frequency frame of the planes; channels are interpolated to it. Default: that of the data."
+    ),
 ]
 ChannelsPerPlaneOption = Annotated[
-    int | None, _of_cube(text="Channels that are averaged into a plane. Default: 1.")
+    int | None, _of_cube(text="Number of channels to average into a plane. Default: 1.")
 ]
 RestFreqOption = Annotated[
-    str | None, _of_cube(text="Frequency of the line, as '1420.40575 MHz'.", metavar="FREQUENCY")
+    str | None,
+    _of_cube(text="Rest frequency of the line, for example '1420.40575 MHz'.", metavar="FREQUENCY"),
 ]
 AxisOption = Annotated[
     AxisKind | None,
-    _of_cube(text="Of the file: frequency (default), or radio velocity, which needs --rest-freq."),
+    _of_cube(text="Spectral axis of the file: frequency (default) or radio velocity (needs --rest-freq)."),
 ]
 DensityOption = Annotated[
     Density | None,
-    _of_cube(text="uv density for uniform and briggs weights: of each plane (default), or of the cube."),
+    _of_cube(text="For uniform and briggs: uv density of each plane (default) or of the whole cube."),
 ]
 
 
@@ -272,8 +282,10 @@ CacheOption = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Keep visibilities in files of this folder, not in memory; the next run finds them there. "
-        "Delete them yourself.",
+        help=(
+            "Keep visibilities in files in this folder instead of memory. Later runs use the files again; "
+            "biro does not delete them."
+        ),
     ),
 ]
 
@@ -292,38 +304,59 @@ def _flag(name: str, text: str) -> object:
 
 
 READING: dict[str, tuple[object, object]] = {
-    "column": (_option("Visibility column. Default: CORRECTED_DATA if there, else DATA."), None),
-    "weight_column": (_option("Weights. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."), None),
-    "fields": (_list("Names or ids of fields, separated by commas."), None),
+    "column": (_option("Visibility column. Default: CORRECTED_DATA if it exists, else DATA."), None),
+    "weight_column": (
+        _option("Weight column. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."),
+        None,
+    ),
+    "fields": (_list("Field names or ids, separated by commas."), None),
     "spws": (_list("Names or ids of spectral windows, separated by commas."), None),
     "scans": (_list("Scan numbers, separated by commas."), None),
-    "antennas": (_list("Names or ids; '!name' leaves one out. Separated by commas."), None),
-    "time_range": (_option("'start..stop' in UTC as 2017-04-10T00:30; either end may be open."), None),
-    "uv_range": (_option("'low..high' as '100 m..5 km' or '1 klambda..'."), None),
-    "channels": (_list("'start:stop:step' or numbers separated by commas, in each window."), None),
-    "correlations": (_list("As in 'XX,YY'."), None),
+    "antennas": (_list("Antenna names or ids, separated by commas; '!NAME' excludes one."), None),
+    "time_range": (
+        _option(
+            "'start..stop' in UTC, for example '2017-04-10T00:30..2017-04-10T02:00'. Either end may be left "
+            "out."
+        ),
+        None,
+    ),
+    "uv_range": (_option("'low..high', for example '100 m..5 km' or '1 klambda..'."), None),
+    "channels": (_list("'start:stop:step' or channel numbers separated by commas, for each window."), None),
+    "correlations": (_list("Correlations, for example 'XX,YY'."), None),
     "stokes": (
-        _option("Form Stokes parameters: I, IQUV, QU, ..., or pseudoI (I of an unpolarised sky)."),
+        _option(
+            "Stokes parameters to form: I, IQUV, QU, ..., or pseudoI (I from one hand if the other is "
+            "flagged)."
+        ),
         None,
     ),
     "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
     "weights": (
-        _option("stated, scaled to the scatter of each baseline, or all equal.", Weights),
+        _option(
+            "stated: as in the file. scatter: scaled to the noise measured on each baseline. equal: all "
+            "the same.",
+            Weights,
+        ),
         Weights.stated,
     ),
-    "taper": (_option("uv distance at which weights fall to a half, as '50 klambda'."), None),
-    "average_time": (_option("Average in time up to, for example, '30 s'."), None),
+    "taper": (_option("uv distance at which the taper halves the weights, for example '50 klambda'."), None),
+    "average_time": (_option("Average in time over at most this, for example '30 s'."), None),
     "average_channels": (_option("Average this many channels.", int), 1),
-    "smearing_radius": (_option("Radius at which the loss by averaging is stated, as '10 arcmin'."), None),
+    "smearing_radius": (
+        _option(
+            "Distance from the phase centre at which biro states the smearing loss, for example '10 arcmin'."
+        ),
+        None,
+    ),
     "convention": (
-        _option("Sign of the phase; 'fourier' is for data with the other sign.", Convention),
+        _option("Sign of the phase. Use fourier for data with the opposite sign.", Convention),
         Convention.casa,
     ),
     "flagger": (
-        _option("Leave out interference: meerkat, wsrt, long-baseline, or a strategy's TOML file."),
+        _option("Find and exclude interference. Strategy: meerkat, wsrt, long-baseline, or a TOML file."),
         None,
     ),
-    "time_limit": (_option("How long to wait for a locked Measurement Set, s.", float), 30.0),
+    "time_limit": (_option("Seconds to wait for a locked Measurement Set.", float), 30.0),
 }
 """Annotation and default of each reading option, by the name of the argument of `biro.read`."""
 

@@ -35,27 +35,34 @@ def sbc(
     obs: ObservedSets,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory, made or resumed.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make or resume.")
     ],
-    sampler: Annotated[Sampler, typer.Option(help="The sampler whose fits are tested.")] = Sampler.emcee,
+    sampler: Annotated[Sampler, typer.Option(help="Sampler to test.")] = Sampler.emcee,
     replicates: Annotated[
-        int, typer.Option(help="Number of simulated data sets. May be raised when a run is resumed.")
+        int, typer.Option(help="Number of simulated data sets. A resumed run may have more.")
     ] = 100,
     seed: Annotated[
-        int | None, typer.Option(help="Same seed, same outcome. Drawn and recorded if absent.")
+        int | None,
+        typer.Option(
+            help="Seed of the random numbers; the same seed repeats the result. Default: drawn and recorded."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes. Default: one for each core; on a GPU, 1.")
+        int | None, typer.Option(help="Number of processes. Default: one per core, or 1 on a GPU.")
     ] = None,
     backend: BackendOption = Backend.auto,
-    precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Precision of the sums over sources.")
+    ] = Precision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
     gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=100."),
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="Sampler option, for example n_live=100. Can be repeated."
+        ),
     ] = None,
     as_json: JsonFlag = False,
     *,
@@ -105,6 +112,8 @@ def sbc(
     else:
         typer.echo(str(result))
     plain_pictures()
-    with after_result(f"the replicates are in {output}", "make room; the same command draws them again"):
+    with after_result(
+        f"the replicates are in {output}", "free some disk space, then give the same command to draw them"
+    ):
         page = write_report(output, result, title=output.name, model_toml=likelihood.full_model.to_toml())
     say(f"report: {page}")

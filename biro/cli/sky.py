@@ -73,8 +73,8 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
     if not (path / "posterior.nc").is_file():
         raise InputError(
-            f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc), nor a "
-            "component list of CASA (no table.dat)"
+            f"{path}: a folder, but neither a finished run directory (no posterior.nc) nor a CASA "
+            "component list (no table.dat)"
         )
     posterior = Posterior.load(path / "posterior.nc")
     best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
@@ -118,17 +118,20 @@ def convert(
         ),
     ],
     apparent: Annotated[
-        bool, typer.Option("--apparent", help="Fluxes are apparent: no source is seen through a beam.")
+        bool, typer.Option("--apparent", help="Treat the fluxes as apparent: apply no beam.")
     ] = False,
     at: Annotated[
-        Values, typer.Option(help="Of a run: the sample of highest likelihood, or the medians.")
+        Values, typer.Option(help="For a run: values of the best sample, or the medians.")
     ] = Values.best,
     free: Annotated[
-        bool, typer.Option("--free", help="Write priors: around fluxes, positions, sizes and angles.")
+        bool,
+        typer.Option("--free", help="Write priors around fluxes, positions, sizes and angles. Needs --data."),
     ] = False,
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", metavar="OBS", help="Of --free: data whose beam and noise the priors have."),
+        typer.Option(
+            "--data", metavar="OBS", help="Data whose beam and noise set the widths of the priors of --free."
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
@@ -144,10 +147,12 @@ def convert(
 
     refuse_existing([out], overwrite)
     if free != bool(data):
-        raise InputError("--free and --data go together: priors need the beam and the noise of data")
+        raise InputError(
+            "--free and --data go together, because the priors need the beam and the noise of the data"
+        )
     if sky.is_dir() and not is_component_list(sky):
         if apparent:
-            raise InputError("--apparent is of a list: a run knows through which beam its sources are seen")
+            raise InputError("--apparent is for lists. The model of a run states its beam already")
         model = read_found(sky, at)
     else:
         model = read_sky(sky, beam=not apparent)

@@ -67,28 +67,32 @@ def solve(
         typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write gains into.")
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the gains into.")
     ] = Path("gains"),
     model_column: Annotated[
-        str | None, typer.Option(help="Column with model visibilities, in place of SKY.")
+        str | None, typer.Option(help="Column with model visibilities, instead of SKY.")
     ] = None,
     interval: Annotated[
-        str, typer.Option(help="How long a gain holds: integration, scan, track, or as '60 s'.")
+        str, typer.Option(help="Solution interval: integration, scan, track, or a time such as '60 s'.")
     ] = "integration",
-    chan_blocks: Annotated[int, typer.Option(help="Solve in so many blocks of channels of a window.")] = 1,
-    mode: Annotated[SolveMode, typer.Option(help="What is solved for.")] = SolveMode.complex,
+    chan_blocks: Annotated[
+        int, typer.Option(help="Number of channel blocks in each spectral window, each with its own gain.")
+    ] = 1,
+    mode: Annotated[SolveMode, typer.Option(help="What to solve for.")] = SolveMode.complex,
     feeds: Annotated[
-        FeedGains, typer.Option(help="Gains of the two feeds of an antenna.")
+        FeedGains, typer.Option(help="Whether the two feeds of an antenna have separate gains or share one.")
     ] = FeedGains.separate,
     cross_hands: Annotated[
         CrossHands,
-        typer.Option(help="Use cross hands; auto: where the model's polarisation is bright enough."),
+        typer.Option(help="Use the cross hands. auto: if the model is polarised enough."),
     ] = CrossHands.auto,
     reference: Annotated[
-        str, typer.Option(help="Antenna whose phase is 0; auto: the most sensitive.")
+        str, typer.Option(help="Reference antenna (phase 0). auto: the most sensitive one.")
     ] = "auto",
-    min_baselines: Annotated[int, typer.Option(help="Baselines that an antenna needs in an interval.")] = 2,
-    snr_limit: Annotated[float, typer.Option(help="Flag gains of a lower signal-to-noise ratio.")] = 3.0,
+    min_baselines: Annotated[
+        int, typer.Option(help="Fewest baselines that an antenna needs in a solution interval.")
+    ] = 2,
+    snr_limit: Annotated[float, typer.Option(help="Flag gains with a lower signal-to-noise ratio.")] = 3.0,
     corrected: Annotated[
         bool, typer.Option("--corrected", help="Write corrected visibilities into CORRECTED_DATA.")
     ] = False,
@@ -107,12 +111,15 @@ def solve(
     from biro.reading import read
 
     if (sky is None) == (model_column is None):
-        raise InputError("give SKY or --model-column, one of them")
+        raise InputError("give either SKY or --model-column")
     _check_output(output, overwrite)
     limit = float(reading.get("time_limit", TIME_LIMIT))
     is_set = ask_storage(obs, limit, "looking at it", obs.is_dir)
     if not is_set and (corrected or model_column):
-        raise InputError(f"{obs}: a file has no columns as a Measurement Set has")
+        raise InputError(
+            f"{obs}: a UVFITS file has no columns; leave out --corrected and --model-column, or use a "
+            "Measurement Set"
+        )
     if is_set:
         reading.setdefault("column", "DATA")
     known: SkyModel | Observation
@@ -152,7 +159,7 @@ def solve(
     else:
         typer.echo(str(solved))
     names = ", ".join(map(str, written))
-    say(f'written: {names}; [gain] table = "{written[0]}" in a model applies them')
+    say(f'written: {names}. To use the gains in a model, write [gain] table = "{written[0]}"')
     if not solved.fits:
         raise typer.Exit(MISFIT)
 
@@ -164,7 +171,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
     table = output / NAMES[1]
     if table.exists() and not (table / "table.dat").is_file():
-        raise InputError(f"{table}: is not a table of gains, and is not replaced: move it away")
+        raise InputError(f"{table}: is not a gain table, so biro does not replace it; move it away")
     make_folder(output)
     refuse_existing([output / name for name in NAMES], overwrite)
 
@@ -191,11 +198,11 @@ def _write(
 
     written = [output / NAMES[0]]
     solved.save(written[0])
-    reason = reason_for_no_table(solved) if is_set else "gains of data that are no Measurement Set"
+    reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"
     if reason:
         say(
-            f"{NAMES[1]} is not written: a table of CASA cannot hold {reason}. {NAMES[0]} has all gains: "
-            "[gain] table of a model applies them, and --corrected writes corrected visibilities"
+            f"{NAMES[1]} is not written, because a CASA table cannot hold {reason}. {NAMES[0]} has all "
+            "gains. To apply them, use [gain] table in a model, or --corrected"
         )
     else:
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
@@ -223,7 +230,7 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
         state = str(error) or "CORRECTED_DATA was not changed"
         raise KeyboardInterrupt(f"the gains are in {written}; {state}") from None
     except BiroError as error:
-        raise OutputError(f"the gains are in {written}, but CORRECTED_DATA is not written: {error}") from None
+        raise OutputError(f"the gains are in {written}, but CORRECTED_DATA is not written. {error}") from None
     existence = "made" if report.created else "was there"
     left = solved.n_uncorrected
     say(

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 @guard
 def tune(
     precision: Annotated[
-        Precision | None, typer.Option(help="Tune kernels of this precision only. Default: both.")
+        Precision | None, typer.Option(help="Tune the kernels of this precision only. Default: both.")
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Try few shapes, for some seconds a kernel, not for a minute."),
+        typer.Option("--quick", help="Try fewer shapes: some seconds for each kernel instead of a minute."),
     ] = False,
 ) -> None:
     """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
@@ -41,7 +41,9 @@ def tune(
     records = tuning.tune(precision.value if precision else None, quick=quick, each=_in_processes)
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
-    say(f"written to {place}" if place else "not written, so it is not used later (is BIRO_TUNING off?)")
+    say(
+        f"written to {place}" if place else "not written, so later runs will not use it (is BIRO_TUNING off?)"
+    )
 
 
 def _in_processes(search: Search, kinds: list[KernelKind]) -> Iterator[Tuned | None]:

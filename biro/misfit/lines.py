@@ -25,11 +25,11 @@ EXPLAINS = 0.2
 NAMED = 2
 """Causes that the line names."""
 UNKNOWN_CAUSE = (
-    "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
-    "baseline"
+    "biro did not identify the cause. Look at the residual image, and plot the residuals against time, "
+    "frequency and baseline"
 )
-OF_FAULTS = "The faults of the data above may be the cause: mend them first"
-OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
+OF_FAULTS = "The faults of the data above may be the cause. Correct them first"
+OF_PRIORS = "The prior that disagrees may be the cause. Correct it first"
 _SAID = "times too small"
 """In each line that states by how much errors are too small for one cause."""
 HANDS, UNEQUAL, NOISE_MODEL = "residuals of ", "noise ", "THE NOISE MODEL IS WRONG"
@@ -111,8 +111,8 @@ def _misfit_lines(
     )
     verdict = _verdict(causes)
     z = max(certainty(known), max((each.significance for each in causes), default=0.0))
-    numbers = f"{worst.numbers(thermal=verdict == MISFIT)}, significance {z:.0f} sigma"
-    return [f"{verdict} ({where}): {numbers}. {_in_words(causes) or otherwise}"]
+    numbers = [worst.numbers(thermal=verdict == MISFIT), f"significance {z:.0f} sigma"]
+    return [f"{verdict} ({where}): {', '.join(filter(None, numbers))}. {_in_words(causes) or otherwise}"]
 
 
 def _small_misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding]) -> list[str]:
@@ -133,7 +133,7 @@ def _in_words(causes: Sequence[Finding]) -> str:
         if all(each.remedy != other.remedy for other in causes[i + 1 : NAMED]):
             parts.append(each.remedy.rstrip("."))
     if len(causes) > NAMED:
-        parts.append(f"{len(causes) - NAMED} more would explain less")
+        parts.append(f"{len(causes) - NAMED} more causes explain less")
     return ". ".join(parts)
 
 
@@ -157,4 +157,4 @@ def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
     said = [line for line in lines if _SAID in line]
     if not factor > EFFECT or (len(said) == 1 and not any(line.startswith(MISFIT) for line in lines)):
         return []
-    return [f"{TOO_SMALL}: by a factor of about {plain(factor)} in all"]
+    return [f"{TOO_SMALL}: multiply all errors by about {plain(factor)}"]

@@ -60,10 +60,10 @@ def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> str:
     if misfit:
         return "The model does not fit the data."
     if not known:
-        return "biro could not test whether the model fits: it has no chi2 of these data."
+        return "biro could not test whether the model fits, because chi2 is not known for these data."
     text = _numbers(max(known, key=lambda fit: fit.badness), len(known))
     if _beginning(lines, _OF_NOISE):
-        return f"biro found no error of the model, but the noise is not as assumed ({text})."
+        return f"biro found no error in the model, but the noise differs from the weights ({text})."
     return f"The model fits the data ({text})."
 
 
@@ -81,7 +81,7 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
     if level == "bad":
         text = "Do not trust the error bars."
     elif level == "doubt":
-        text = "Use the error bars with the reservations below."
+        text = "Use the error bars with the warnings below in mind."
     else:
         text = "Medians and error bars can be trusted."
     if limits:

@@ -188,7 +188,7 @@ HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
     "channels": (
         lambda rng: MODEL + np.repeat(noise(rng, (SHAPE[0], 1, 2)), N_CHAN, axis=1),
         "correlated in frequency",
-        "All channels of a row have noise in common (correlation 1.00 to 1.00",
+        "The noise of all channels of a row is correlated (1.00 to 1.00",
     ),
 }
 
@@ -323,7 +323,7 @@ def rotating() -> Vis:
             jones(one_jones(3, [[1, 0.1], [-0.1, 1]]), POLARISED),
             jones(UNITY, POLARISED),
             "leakage",
-            "The feeds of A3 leak into each other, by ",
+            "The leakage (D-terms) of A3 is wrong by ",
         ),
         (
             jones(one_jones(2, [[0, 1], [1, 0]]), POLARISED),

@@ -165,7 +165,7 @@ def test_fluxes_that_a_prior_holds_are_named_and_do_not_vary() -> None:
     found = found_in(data, ["XX", "YY"], flux=(0.99 * 1.5, 0.99 * 0.8))
     assert [each.kind for each in found] == ["flux of the model"]
     # Within 4 sigma of 1.0101 %.
-    assert re.match(r"All of the model is (0\.9\d*|1\.[01]\d*) % too faint\.", found[0].verdict)
+    assert re.match(r"The whole model is (0\.9\d*|1\.[01]\d*) % too faint\.", found[0].verdict)
 
 
 def test_noise_that_is_correlated_is_no_drift_of_gains() -> None:

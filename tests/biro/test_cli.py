@@ -169,7 +169,7 @@ def test_a_fit_of_two_sets(folder, second, tmp_path) -> None:
     assert code == 0, said
     code, _, said = biro("plot", run, "--obs", second, "--obs", folder / "obs.ms")
     assert code == 2
-    assert "not the data that" in said
+    assert "the data differ from those of the fit" in said
     # The best fit of both is written into each by itself.
     code, _, said = biro("predict", shutil.copytree(second, tmp_path / "copy.ms"), run, "--backend", "cpu")
     assert code == 0, said
@@ -292,7 +292,7 @@ def test_a_run_is_written_as_a_list(folder, run, tmp_path) -> None:
     (source,) = read_sky(tmp_path / "median.bbs").sources
     assert source.I[0].value == pytest.approx(1e-3 * posterior.summary()["core.I"].median, rel=1e-12)
     code, _, said = biro("convert", run, tmp_path / "again.bbs", "--apparent")
-    assert (code, "--apparent is of a list" in said) == (2, True)
+    assert (code, "--apparent is for lists" in said) == (2, True)
 
 
 def test_a_list_is_fitted_where_it_has_marks_and_gets_priors(folder, tmp_path) -> None:
@@ -380,10 +380,10 @@ def test_pictures_that_are_there_are_not_drawn_again(folder, run):
     before = (run / "report.html").stat().st_mtime_ns
     code, _, said = biro(*words, *options)
     assert code == 0, said
-    assert "drawn before" in said.splitlines()[-1]
+    assert "drawn earlier" in said.splitlines()[-1]
     assert (run / "report.html").stat().st_mtime_ns == before
     (run / "posterior.png").unlink()
-    assert "drawn before" not in biro(*words, *options)[2]
+    assert "drawn earlier" not in biro(*words, *options)[2]
     assert (run / "posterior.png").is_file()
 
 
@@ -420,7 +420,7 @@ def test_watch_shows_what_a_run_has_saved_and_ends_with_it(run, tmp_path, monkey
     assert "finished" in page
     code, _, said = biro("watch", tmp_path)
     assert code == 2
-    assert "no run began there" in said
+    assert "not a run directory" in said
 
 
 def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
@@ -443,7 +443,7 @@ def test_plot_refuses_other_data(folder, run, tmp_path):
     assert biro("simulate", tmp_path / "other.ms", folder / "sky.toml", *words)[0] == 0
     code, _, said = biro("plot", run, "--obs", tmp_path / "other.ms")
     assert code == 2
-    assert "not the data that" in said
+    assert "the data differ from those of the fit" in said
 
 
 def test_compare_prefers_the_truth(folder, run):

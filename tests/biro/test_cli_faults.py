@@ -176,7 +176,7 @@ def test_too_few_walkers(clean: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run(clean: Path) -> None:
-    assert "not the run directory of a finished fit" in fails("predict", clean, clean.parent)
+    assert "neither a finished run directory" in fails("predict", clean, clean.parent)
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator stands for a GPU")
@@ -231,13 +231,13 @@ def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"observation": 3}, "run.json does not say how the data were read"),
+        ({"observation": 3}, "run.json does not record how the data were read"),
         ({"observation": "none.ms"}, "no such file"),
         ({"reading": {"fields": {"a": 1}}}, ""),
         ({"reading": {"channels": 1.5}}, ""),
         ({"reading": {"time_limit": "x"}}, "time_limit must be positive seconds"),
         ({"reading": {"nonsense": 1}}, "nonsense"),
-        ({"reading": [1]}, "run.json does not say how the data were read"),
+        ({"reading": [1]}, "run.json does not record how the data were read"),
         ({"likelihood": {"precision": [], "memory_limit": {}}}, ""),
     ],
 )

@@ -455,7 +455,7 @@ def test_the_command_makes_cubes_and_says_what_each_stage_took(measurement_set, 
     header = fits.getheader(tmp_path / "cube.fits")
     assert (header["CTYPE4"], header["CUNIT4"]) == ("VRAD", "m/s")
     code, _, said = command("image", wsrt, "-o", tmp_path / "image", "--frame", "LSRK")
-    assert (code, said.splitlines()[-1]) == (2, "biro: --frame: for spectral cubes alone; add --cube")
+    assert (code, said.splitlines()[-1]) == (2, "biro: --frame: for spectral cubes only; add --cube")
 
 
 def test_keyword_arguments_are_the_fields_of_the_settings() -> None:

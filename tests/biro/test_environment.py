@@ -120,9 +120,9 @@ def test_compiled_code_that_is_switched_off() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["fit", "a.ms", "m.toml", "-o", ""], "the word after -o is empty"),
-        (["solve", "a.ms", "", "--output="], "the word after a.ms is empty"),
-        (["solve", "a.ms", "--output="], "the word of --output is empty"),
+        (["fit", "a.ms", "m.toml", "-o", ""], "the argument after -o is empty"),
+        (["solve", "a.ms", "", "--output="], "the argument after a.ms is empty"),
+        (["solve", "a.ms", "--output="], "the argument of --output is empty"),
     ],
 )
 def test_empty_words_are_one_line(words: list[str], text: str) -> None:

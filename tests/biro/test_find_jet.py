@@ -304,5 +304,5 @@ def test_the_command_writes_the_model_when_it_is_stopped(tmp_path, measurement_s
     out = tmp_path / "sky.toml"
     code, _, said = command("find", measurement_set("vla_3c273_x"), "-o", out)
     assert code == 130, said
-    assert "the best model found so far is in" in said
+    assert "The best model so far is in" in said
     assert biro.read_model(out).sources

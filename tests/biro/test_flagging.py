@@ -502,10 +502,10 @@ def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp
     assert run(*again, "--overwrite")[0] == 0
     exit_code, _, message = run(path, "--undo", "--dry-run")
     assert exit_code == 2
-    assert "--undo brings all flags of the set back" in message
+    assert "--undo restores all flags of the set" in message
     exit_code, _, message = run(path, "--undo")
     assert exit_code == 0
-    assert "before_biro_1 are back" in message
+    assert "flags restored from version before_biro_1" in message
     exit_code, _, message = run(path, "--strategy", "wrst")
     assert (exit_code, message.count("\n")) == (2, 1)
     assert "did you mean 'wsrt'" in message

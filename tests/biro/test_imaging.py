@@ -449,7 +449,7 @@ def test_the_command_makes_images_of_data_and_residuals(vla, tmp_path):
     ("words", "message"),
     [
         (["--what", "residual"], "an image of the residual needs --model"),
-        (["--what", "data", "--model", "sky.toml"], "--model is not used for an image of the data"),
+        (["--what", "data", "--model", "sky.toml"], "an image of the data does not use --model"),
         (["--cell", "1 deg"], "too coarse"),
         (["--fields", "3C286"], "3C286"),
         (["-o", "{tmp}/no/where"], "cannot be written"),

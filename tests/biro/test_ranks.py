@@ -224,9 +224,7 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
     done = mpiexec(2, *biro_of, "info", obs)
     assert done.returncode == 2
-    line = (
-        "2 ranks were started, which biro fit, sbc, predict, image, simulate use: start `biro info` without"
-    )
+    line = "2 MPI ranks were started, but `biro info` runs in one process"
     assert done.stderr.count(line) == 1
 
 

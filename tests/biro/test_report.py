@@ -38,8 +38,13 @@ def test_the_verdict_on_a_sound_fit() -> None:
         ({"remarks": (f"{MISFIT} (x): a source is missing",)}, "bad", "does not fit", "Do not trust the err"),
         ({"diagnostics": {"converged": 0.0}}, "bad", "The model fits", "Do not trust the evidence"),
         ({"diagnostics": {"missed_mass": 0.4}}, "bad", "The model fits", "Do not trust the error"),
-        ({"remarks": ("noise on baselines is larger",)}, "doubt", "not as assumed", "with the reservations"),
-        ({"remarks": ("A LINE OF ANOTHER KIND",)}, "doubt", "The model fits", "with the reservations"),
+        (
+            {"remarks": ("noise on baselines is larger",)},
+            "doubt",
+            "differs from the weights",
+            "with the warnings",
+        ),
+        ({"remarks": ("A LINE OF ANOTHER KIND",)}, "doubt", "The model fits", "with the warnings"),
         ({"fits": ()}, "good", "could not test", "can be trusted"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_prior_that_excludes_everything(sampler: str, tmp_path: Path) -> None:
 def test_a_constant_likelihood_gives_the_prior(sampler: str, caplog: pytest.LogCaptureFixture) -> None:
     posterior = run(known_by(np.zeros((2, 2))), sampler)
     check_moments(posterior, 0.0, 10.0 / np.sqrt(12.0))
-    words = "the same everywhere" if sampler == "dynesty" else "not determined by the data: a"
+    words = "the same everywhere" if sampler == "dynesty" else "not constrained by the data: a"
     assert words in caplog.text
     if sampler == "dynesty":
         assert posterior.log_evidence == pytest.approx(0.0, abs=4 * posterior.log_evidence_err + 0.05)

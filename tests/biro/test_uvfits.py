@@ -466,7 +466,7 @@ def test_commands_take_it(path: Path, tmp_path: Path) -> None:
     sky.write_text("[[source]]\nname = 'a'\neast = '0 deg'\nnorth = '0 deg'\nI = '1 Jy'\n")
     said = run(app, ["predict", str(path), str(sky)])
     assert said.exit_code == 2
-    assert "a file, which has no columns as a Measurement Set has: give --out" in said.output
+    assert "a UVFITS file has no columns; give --out" in said.output
 
 
 # --- files that are cut short, or changed
