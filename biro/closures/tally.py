@@ -11,8 +11,8 @@ from biro.errors import InputError
 from biro.observation.observation import Observation
 
 BLIND = (
-    "closures do not tell the flux scale, nor where the sky as a whole lies: the posterior of these is their "
-    "prior; fix them, or do not read their errors as those of the data"
+    "Closures do not constrain the total flux density or the absolute position. Their posterior is the "
+    "prior. Fix them, or ignore their errors"
 )
 """What closures cannot see."""
 
@@ -77,8 +77,8 @@ class Tally:
             raise InputError("no closures: all visibilities are flagged or have no weight")
         if not self.n_idle + self.n_faint:
             raise InputError(
-                "no closures: there are cross hands only; closures need parallel hands (RR, LL, XX, YY), or "
-                "Stokes I"
+                "no closures: the data have cross hands only; closures need parallel hands (RR, LL, XX, "
+                "YY) or Stokes I"
             )
         if not self.n_idle:
             raise InputError(
@@ -86,8 +86,8 @@ class Tally:
                 "time (--average-time)"
             )
         raise InputError(
-            "no closures: at no time are three antennas linked to each other by usable visibilities (closure "
-            f"phases need three, closure amplitudes four){self._of_faint()}"
+            "no closures: no three antennas have usable visibilities on all their baselines at the same "
+            f"time (closure phases need three antennas, closure amplitudes four){self._of_faint()}"
         )
 
     def lines(self) -> list[str]:
@@ -98,15 +98,15 @@ class Tally:
             "covariance"
         )
         left = [
-            (self.n_faint, f"visibilities below {SNR_LIMIT:g} sigma, where phases are not normal"),
+            (self.n_faint, f"visibilities below {SNR_LIMIT:g} sigma (phases are not normal)"),
             (self.n_cross, "visibilities of cross hands"),
-            (self.n_idle, f"visibilities of fewer than three linked antennas ({self.n_idle_set} sets)"),
+            (self.n_idle, f"visibilities of fewer than three connected antennas ({self.n_idle_set} sets)"),
         ]
         out = "; ".join(f"{n} {what}" for n, what in left if n)
         lines = [found, *([f"left out: {out}"] if out else [])]
         if self.n_small_set:
             lines.append(
-                f"{self.n_small_set} sets have no closure amplitude: fewer than four linked antennas"
+                f"{self.n_small_set} sets have no closure amplitude (fewer than four connected antennas)"
             )
         return [*lines, BLIND]
 

@@ -283,8 +283,10 @@ class Assembly:
             f"{self.index.source}: reading it",
             lambda _, n_machine: (
                 remedy
-                or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
-                f"{n_machine} such machines (mpiexec biro), or select less"
+                or (
+                    "keep the data in files (cache=, --cache FOLDER), share them among MPI ranks on "
+                    f"{n_machine} machines of this size (mpiexec biro), or select less"
+                )
             ),
         )
 

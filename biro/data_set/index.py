@@ -250,7 +250,7 @@ class RowIndex:
     def scan_notes(self) -> Iterator[str]:
         """What is odd about SCAN_NUMBER, as notes."""
         if np.ptp(self.columns.scan_number) and self._scans_disagree:
-            yield "rows of one time have several SCAN_NUMBERs: scans are told apart by pauses instead"
+            yield "rows of the same time have different SCAN_NUMBERs, so biro splits scans at pauses instead"
 
     def select(self, selection: Selection) -> list[PartitionRows]:
         """The rows that are selected, by field and data description; autocorrelations are among them.
@@ -337,9 +337,9 @@ class RowIndex:
         bad = rows[~is_time(self.columns.time[rows])]
         if bad.size:
             raise self._fail(
-                f"TIME cannot be a time in {bad.size} of {len(rows)} rows (row {bad[0]} has"
-                f" {self.columns.time[bad[0]]:g} s): put it right, or leave these rows out"
-                " (time_range=, --time-range 1900-01-01..2100-01-01)"
+                f"TIME cannot be a time in {bad.size} of {len(rows)} rows (row {bad[0]} has "
+                f"{self.columns.time[bad[0]]:g} s); correct it, or exclude these rows (time_range=, "
+                "--time-range 1900-01-01..2100-01-01)"
             )
 
     def _check_channels(self, spw_id: int, chan: NDArray[np.int64]) -> None:
@@ -351,9 +351,9 @@ class RowIndex:
             bad = np.flatnonzero(~check(values))
             if bad.size:
                 raise self._fail(
-                    f"spectral window {self.spw_names[spw_id]}: {name} in {bad.size} of {len(chan)} channels"
-                    f" (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz): put it right, or leave these out"
-                    " (channels=, spws=, --channels, --spws)"
+                    f"spectral window {self.spw_names[spw_id]}: {name} in {bad.size} of {len(chan)} "
+                    f"channels (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz); correct it, or exclude "
+                    "these channels (channels=, spws=, --channels, --spws)"
                 )
 
     def _why_nothing(self, selection: Selection, rows: NDArray[np.int64]) -> str:
@@ -390,21 +390,21 @@ class RowIndex:
         length = np.linalg.norm(self.columns.uvw[rows], axis=1)
         zero = int(np.count_nonzero(length[cross] == 0))
         if zero and zero == np.count_nonzero(cross):
-            raise self._fail("UVW is zero in every row; fill it in first (CASA: fixvis, calcuvw)")
+            raise self._fail("UVW is zero in all rows; compute it first (CASA: fixvis, calcuvw)")
         if zero:
-            yield f"UVW is zero in {zero} rows of two different antennas: they are left out"
+            yield f"UVW is zero in {zero} rows of two different antennas; these rows are excluded"
         if self.first_copy is not None:
             n_copy = int(np.count_nonzero(self.first_copy[rows] != rows))
             if n_copy:
                 yield (
-                    f"{n_copy} rows repeat the antennas, time and UVW of another row: visibilities that are "
-                    "equal count once, others count as measurements of their own"
+                    f"{n_copy} rows repeat the antennas, time and UVW of another row. Equal visibilities "
+                    "count once; different ones count as separate measurements"
                 )
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
         distance = np.linalg.norm(positions[second] - positions[first], axis=1)
         off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)
         if distance[cross].any() and off.any():
             yield (
-                f"UVW and ANTENNA disagree about the length of the baseline in {np.count_nonzero(off)} rows;"
-                " UVW is used"
+                f"UVW and ANTENNA disagree about the length of the baseline in {np.count_nonzero(off)} "
+                "rows; biro uses UVW"
             )

@@ -56,12 +56,12 @@ def folder_for(cache: Place, options: SetOptions) -> str:
     """
     if options.get("flagger") is not None:
         raise InputError(
-            "cache= reads data in parts, and flagger needs all of them: leave one of the two out "
-            "(biro flag finds interference once and for all)"
+            "cache= reads the data in parts, but flagger needs all of them; leave one of the two out, or "
+            "flag the set first with `biro flag`"
         )
     folder = os.path.abspath(cache)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{cache}: cache= takes a folder that exists and can be written")
+        raise InputError(f"{cache}: cache= needs an existing, writable folder")
     return folder
 
 
@@ -168,7 +168,7 @@ def _check_room(
     check_disk(ranks, cache.folder, all_needed, "visibilities and weights", remedy)
     if any(needed):
         text = byte_text(sum(needed))
-        log.warning("%s: %s of visibilities and weights are written", cache.folder, text)
+        log.warning("%s: writing %s of visibilities and weights", cache.folder, text)
 
 
 def _bytes_made(like: Partition, request: Request) -> float:
@@ -320,7 +320,8 @@ def _one_of(origins: set[str], assembly: Assembly) -> str:
     if len(origins) > 1:
         columns = " or ".join(sorted(origins))
         raise DataError(
-            f"{assembly.index.source}: rows have their weights in {columns}, by their time: select times of "
-            "one kind (time_range=, --time-range), or read the set without ranks"
+            f"{assembly.index.source}: the weights are in different columns ({columns}) at different "
+            "times; select times with one weight column (time_range=, --time-range), or read the set "
+            "without MPI ranks"
         )
     return next(iter(origins))

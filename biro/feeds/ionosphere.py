@@ -43,7 +43,7 @@ def assumed(freq: NDArray[np.float64], longest: float, polarised: bool) -> str:
         )
     if turn > SMALL:
         found.append(f"1 rad/m2 would turn polarisation by {np.degrees(turn):.2g} deg across the band")
-    return f"none is assumed; {', '.join(found)}: see [ionosphere]" if found else ""
+    return f"biro assumes none. {', '.join(found)}: see [ionosphere]" if found else ""
 
 
 def applied(given: Ionosphere, antennas: Collection[str]) -> str:

@@ -101,7 +101,7 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     feeds = sky.feeds or Feeds()
     turned = sky.leakage is not None or bool(sky.gains)
     if feeds.rotation == "none":
-        lines = ['the data have no parallactic rotation, by [feeds] rotation = "none" of the model']
+        lines = ['the data have no parallactic rotation ([feeds] rotation = "none" in the model)']
     elif feeds.rotation == "present" and partitions:
         own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
         pairs = zip(partitions, own, strict=True)

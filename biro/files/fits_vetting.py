@@ -67,7 +67,7 @@ def _unpacked(place: Path, free: int) -> bytes:
                 parts.append(part)
                 size += len(part)
                 if not parts[0].startswith(b"SIMPLE"):
-                    raise InputError("compressed, but what is in it is no FITS file")
+                    raise InputError("compressed, but the content is not a FITS file")
                 if size > limit:
                     why = "a third of free memory" if limit < most else "more than such data do"
                     raise InputError(
@@ -108,7 +108,7 @@ def _header(file: BinaryIO) -> dict[str, int]:
             if card[8:10] == b"= " and (name in _COUNTS or _SIZES.fullmatch(name)):
                 sizes[name] = _number(name, card[10:])
         if len(block) < BLOCK:
-            raise InputError("a header without END; it is cut off, or no FITS file")
+            raise InputError("a header without END; the file is truncated or not FITS")
     raise InputError(f"a header of more than {MAX_HEADER >> 20} MiB")
 
 

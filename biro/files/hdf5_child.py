@@ -77,7 +77,7 @@ def _array(file: h5py.File, name: str, size: int) -> NDArray[np.generic] | None:
     if at.is_virtual or at.external:
         raise ValueError(f"{name} lies elsewhere")
     if at.nbytes > size:
-        raise ValueError(f"{name} says it has {at.nbytes} bytes, in a file of {size}")
+        raise ValueError(f"{name} claims {at.nbytes} bytes, in a file of {size}")
     return np.asarray(at[()])
 
 

@@ -95,8 +95,8 @@ def read_signed(path: Path, run_id: str) -> bytes:
     mac, payload = data[len(_MAGIC) : body], data[body:]
     if not data.startswith(_MAGIC) or not hmac.compare_digest(mac, _mac(run_id, payload)):
         raise RunError(
-            f"{path} was not written by this run and this user, or was changed since; it is not loaded, "
-            "because a checkpoint can run commands. Delete it to start anew, or give another directory"
+            f"{path} was not written by this run and user, or was changed since. biro does not load it, "
+            "because a checkpoint can contain code. Delete it to start again, or give another directory"
         )
     return payload
 

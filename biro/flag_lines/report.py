@@ -40,7 +40,10 @@ class SelectedFlags(Tabular):
         return sum(count.n_flagged for count in self.counts)
 
     def __repr__(self) -> str:
-        return f"<SelectedFlags: {self.n_flagged} visibilities by {len(self.counts)} lines; print shows them>"
+        return (
+            f"<SelectedFlags: {self.n_flagged} visibilities by {len(self.counts)} lines; print() shows the "
+            "table>"
+        )
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text."""
@@ -59,7 +62,7 @@ class SelectedFlags(Tabular):
         ]
         total = f"{self.n_flagged} visibilities of {self.source} are flagged"
         if self.version:
-            lines.append(f"{total}. The flags before are kept as {self.version}.")
+            lines.append(f"{total}. Previous flags saved as {self.version}.")
         elif self.output:
             lines.append(f"{total} in the copy {self.output}.")
         else:
@@ -97,4 +100,4 @@ def _shown(line: FlagLine) -> str:
 def _why(count: LineCount) -> str:
     if count.why:
         return count.why
-    return "all of it was flagged before" if count.n_named else "it names no visibility of these data"
+    return "already flagged" if count.n_named else "no visibility matches"

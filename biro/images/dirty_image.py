@@ -147,13 +147,13 @@ class DirtyImage:
             f"{angle_text(n * self.cell)} wide; {self.weighting} weights, {self.n_vis} visibilities",
             f"  beam          {self._beam_text()}",
             f"  peak          {peak} {flux.name}/beam at {ra_dec}",
-            f"  rms           {rms} {flux.name}/beam (robust); noise as the weights say:"
-            f" {noise} {flux.name}/beam",
+            f"  rms           {rms} {flux.name}/beam (robust); thermal noise from the weights {noise} "
+            f"{flux.name}/beam",
         ]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<DirtyImage {str(self).splitlines()[0]}; print shows more>"
+        return f"<DirtyImage {str(self).splitlines()[0]}; print() shows more>"
 
     def _repr_html_(self) -> str:
         buffer = io.BytesIO()
@@ -235,7 +235,7 @@ class DirtyImage:
 
     def _beam_text(self) -> str:
         if self.beam is None:
-            return "none: the main lobe of the PSF has no end in the image, or too few pixels"
+            return "none (the main lobe of the PSF does not fit into the image, or has too few pixels)"
         unit = unit_for([self.beam.major], ANGLES)
         sizes = f"{unit.text(self.beam.major)} x {unit.text(self.beam.minor)} {unit.name}"
         return f"{sizes}, PA {np.rad2deg(self.beam.pa):.4g} deg"
@@ -262,7 +262,7 @@ class DirtyImage:
             f"biro {__version__}: dirty image of the {self.what}",
             f"from {self.origin}",
             f"{self.weighting} weights, {self.n_vis} Stokes {self.stokes} visibilities",
-            f"noise as the weights say: {self.noise:.6g} Jy/beam",
+            f"thermal noise from the weights: {self.noise:.6g} Jy/beam",
         ]
 
 

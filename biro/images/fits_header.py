@@ -117,15 +117,15 @@ def parse_header(header: Header) -> ImageHeader:
     if east < 0 or north < 0:
         stated = ", ".join(repr(name) for name in types if name) or "none"
         raise InputError(
-            f"no celestial coordinates (CTYPE: {stated}); biro needs to know where the pixels are: "
-            "write CTYPE, CRVAL, CRPIX and CDELT of RA---SIN and DEC--SIN"
+            f"no celestial coordinates (CTYPE: {stated}); write CTYPE, CRVAL, CRPIX and CDELT for RA---SIN "
+            "and DEC--SIN"
         )
     stokes = types.index("STOKES") if "STOKES" in types else -1
     others = set(range(n_axis)) - {east, north, spectral, stokes}
     for axis in others:
         if shape[axis] > 1:
             raise InputError(
-                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; cut one out"
+                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; extract one"
             )
     plane = _plane(wcs, shape, (east, north))
     names = _stokes_names(wcs, stokes, shape)
@@ -180,7 +180,7 @@ def _unit(text: str) -> tuple[float, bool]:
     """The value of a unit in Jy, and whether it is per beam."""
     match = _UNIT.fullmatch(text)
     if not match or (match[1] and match[1] not in _PREFIXES):
-        stated = f"unit {text!r} is not read" if text else "no unit (BUNIT)"
+        stated = f"biro cannot read the unit {text!r}" if text else "no unit (BUNIT)"
         raise InputError(f"{stated}; biro takes Jy/pixel or Jy/beam: convert the image, or write its BUNIT")
     return _PREFIXES[match[1]], match[2].lower() == "beam"
 
@@ -194,7 +194,7 @@ def _wcs(header: Header) -> WCS:
             return WCS(header)
         except Exception as error:  # astropy and wcslib raise many kinds about foreign headers
             reason = " ".join(str(error).split())[:200]
-            raise InputError(f"its coordinates cannot be understood ({reason})") from None
+            raise InputError(f"biro cannot read its coordinates ({reason})") from None
 
 
 def _plane(wcs: WCS, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
@@ -235,8 +235,8 @@ def _check_frame(wcs: WCS, axes: tuple[int, int]) -> None:
         )
     if not types[0].endswith("-SIN"):
         raise InputError(
-            f"projection {types[0][-3:]}; biro reads SIN alone, in which a sum over pixels is exact: regrid "
-            "it to SIN, for example with CASA's imregrid or the package reproject"
+            f"projection {types[0][-3:]}; biro reads SIN only; regrid it to SIN, for example with CASA's "
+            "imregrid or the package reproject"
         )
     frame = str(wcs.wcs.radesys).strip().upper()
     equinox = wcs.wcs.equinox

@@ -120,14 +120,14 @@ def test_the_next_call_finds_what_was_read(
         mended = biro.read(path, cache=folder, correlations="RR")
     assert len(read) == 2
     assert (mended.digest(), mended.counts) == (digest, first.counts)
-    assert "shard 0 is read again: other content than was written" in caplog.text
+    assert "reading shard 0 again: other content than was written" in caplog.text
 
     # A set that has changed is read anew, and what is left of it is named.
     (table,) = path.glob("table.dat")
     os.utime(table)
     caplog.clear()
     biro.read(path, cache=folder, correlations="RR")
-    assert f"{cache}: what was read of {path} before it changed; delete it" in caplog.text
+    assert f"{cache}: outdated cache of {path}, which has changed since; delete it" in caplog.text
     assert len(list(folder.iterdir())) == 2
 
 
@@ -163,9 +163,9 @@ def test_replicates_are_not_fitted_to_data_in_files(path: Path, folder: Path) ->
 
 
 def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="none: cache= takes a folder that exists and can be written"):
+    with pytest.raises(InputError, match="none: cache= needs an existing, writable folder"):
         biro.read(path, cache=folder / "none")
-    with pytest.raises(InputError, match="cache= reads data in parts, and flagger needs all of them"):
+    with pytest.raises(InputError, match="cache= reads the data in parts, but flagger needs all of them"):
         biro.read(path, cache=folder, flagger="meerkat")
     usage = shutil.disk_usage(folder)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -182,7 +182,7 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     size = sum(part.vis.size for part in observation.partitions)
     stated = observation.counts["total"]
     monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
-    with pytest.raises(InputError, match=r"reading it needs .*--cache FOLDER\), share it among ranks"):
+    with pytest.raises(InputError, match=r"reading it needs .*--cache FOLDER\), share them among MPI ranks"):
         biro.read(path)
     monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
     with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):

@@ -352,7 +352,7 @@ def test_the_plan_is_said_and_recorded_and_the_memory_limit_decides_nothing(fold
     assert "cpu: as asked" in plan
     record = json.loads((run / "run.json").read_text())
     assert record["facts"]["plan"][:-1] == [plan]
-    assert record["facts"]["plan"][-1].endswith("MB of data as they are computed with, in memory")
+    assert record["facts"]["plan"][-1].endswith("MB of prepared data, in memory")
     assert record["facts"]["likelihood"]["memory_limit"] is None, "that of the run that began here"
     assert "memory_limit" not in record["settings"]
 
@@ -558,7 +558,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
         (
             ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "a model; the data come before the models",
+            "write the data before the models",
         ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],

@@ -371,9 +371,9 @@ def test_model_and_residual_planes():
     [
         ({"frame": "LSRD"}, "frame must be TOPO, GEO, BARY or LSRK, got 'LSRD'"),
         ({"channels_per_plane": 0}, "channels_per_plane must be an integer of 1 or more, got 0"),
-        ({"channels_per_plane": 65}, "a plane of 65 channels needs as many, and there are 64"),
+        ({"channels_per_plane": 65}, "a plane of 65 channels is too large, because the data have 64"),
         ({"axis": "wavelength"}, "axis must be frequency or velocity, got 'wavelength'"),
-        ({"axis": "velocity"}, r"an axis of velocities needs the frequency of the line \(rest_freq="),
+        ({"axis": "velocity"}, r"a velocity axis needs the rest frequency of the line \(rest_freq="),
         ({"rest_freq": "21 cm"}, "rest_freq '21 cm' is not a quantity in units like 'Hz'"),
         ({"rest_freq": -1.0}, "rest_freq must be a frequency above 0 Hz, got -1.0"),
         ({"density": "all"}, "density must be plane or cube, got 'all'"),
@@ -393,7 +393,7 @@ def test_frames_that_cannot_be_reached_are_refused():
     for other, message in (
         (
             changed(given, freq_frame="REST"),
-            "frequencies of spw .* are in REST and cannot be turned into LSRK",
+            "frequencies of spw .* are in REST, which biro cannot convert to LSRK",
         ),
         (channels_of(given, [3]), "has one channel"),
         (
@@ -409,7 +409,7 @@ def test_frames_that_cannot_be_reached_are_refused():
 
 
 def test_channels_of_one_frequency_are_refused():
-    with pytest.raises(BiroError, match="has two channels at one frequency"):
+    with pytest.raises(BiroError, match="has two channels at the same frequency"):
         biro.image(channels_of(observe(), [1, 2, 2]), cube=True, **OPTIONS)
 
 
@@ -420,9 +420,9 @@ def test_windows_that_share_no_axis_are_refused():
     for change, message in (
         (
             {"chan_freq": part.chan_freq[0] - 2 * STEP * np.arange(4)},
-            r"not equally far apart \(.*: 5 kHz, 1: 10 kHz\)",
+            r"differs between spectral windows \(.*: 5 kHz, 1: 10 kHz\)",
         ),
-        ({"chan_freq": part.chan_freq + 1e6}, "a cube would have 204 planes, most of them blank"),
+        ({"chan_freq": part.chan_freq + 1e6}, "the cube would have 204 planes, most of them blank"),
     ):
         parts = (part, dataclasses.replace(part, **other, **change))
         with pytest.raises(BiroError, match=message):

@@ -168,9 +168,9 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
     assert lines["3: baseline=FD-HN"] == ["0", str(of_pair)]
     assert lines["5: scan=99"] == ["0", "0"]
     assert lines["6: mode='manual' spw='0:0'"] == [str(3 * N_TIME * 4), str(3 * N_TIME * 4)]
-    assert "0 flagged by 3: baseline=FD-HN: all of it was flagged before" in result.output
-    assert "0 flagged by 5: scan=99: it names no visibility of these data" in result.output
-    assert "kept as before_biro_1" in result.output
+    assert "0 flagged by 3: baseline=FD-HN: already flagged" in result.output
+    assert "0 flagged by 5: scan=99: no visibility matches" in result.output
+    assert "saved as before_biro_1" in result.output
     with table(f"{data}/HISTORY", ack=False) as rows:
         assert "--select antenna=FD" in rows.getcell("MESSAGE", rows.nrows() - 1)
     assert biro.undo_flags(data) == "before_biro_1"
@@ -266,7 +266,7 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
         (["flag", data, "--select", "antenna=FD", "--antennas", "FD"], "--antennas does not go"),
         (["flag", data, "-o", "x"], "--output goes with --select"),
         (["flag", data, "--undo", "--select", "antenna=FD"], "--undo restores all flags"),
-        (["flag", uvfits, "--select", "antenna=1"], "name the copy"),
+        (["flag", uvfits, "--select", "antenna=1"], "name a copy"),
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits], "exists"),
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits, "--overwrite"], "is the file that is read"),
         (["flag", uvfits, "--select", "antenna=1", "-o", there], "exists"),

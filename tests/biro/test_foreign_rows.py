@@ -290,7 +290,7 @@ def test_rows_of_the_other_sign_are_found(changed: Change) -> None:
         main.putcol("UVW", uvw)
 
     (line,) = biro.read(changed(change)).reading_lines
-    assert "the opposite sign of that of the others" in line
+    assert "the opposite sign to the others" in line
     assert "row 4" in line
 
 
@@ -315,9 +315,9 @@ def test_names_of_antennas_end_at_nul(tmp_path: Path) -> None:
 def test_one_line_for_each_reason_of_an_empty_selection(folder: Path) -> None:
     path = folder / "base.ms"
     for options, words in (
-        ({"time_range": ("2030-01-01", None)}, "in the time range; the set is of 2026-03-01"),
-        ({"antennas": ["ant1"]}, "both antennas among these; there are ant1, ant2"),
-        ({"correlations": "RR"}, "the correlations; there are XX, XY"),
+        ({"time_range": ("2030-01-01", None)}, "in the time range; the data run from 2026-03-01"),
+        ({"antennas": ["ant1"]}, "both antennas in the selection; the set has ant1, ant2"),
+        ({"correlations": "RR"}, "these correlations; the set has XX, XY"),
         ({"uv_range": "900 km.."}, r"in the uv range; baselines are 2\d"),
         ({"fields": "simulate"}, "did you mean 'simulated'"),
         ({"column": "DATTA"}, "did you mean 'DATA'"),

@@ -132,9 +132,9 @@ def test_a_solution_holds_within_its_interval(tmp_path: Path) -> None:
     ("change", "said"),
     [
         (lambda t: t / 86400.0, "in days: multiply them by 86400"),
-        (lambda t: t - 40587.0 * 86400.0, "of Unix: add 3506716800"),
+        (lambda t: t - 40587.0 * 86400.0, "Unix times; add 3506716800"),
         (lambda t: t / 86400.0 + 2400000.5, "these are JD in days"),
-        (lambda t: t + 1e9, "take gains of these data"),
+        (lambda t: t + 1e9, "use gains solved from these data"),
     ],
 )
 def test_gains_of_another_time_are_refused(change: Callable[[np.ndarray], np.ndarray], said: str) -> None:
@@ -283,7 +283,7 @@ def test_what_is_no_table_of_gains_is_refused_in_one_line(tmp_path: Path) -> Non
     with pytest.raises(DataError, match="no such table of gains"):
         read_gains(tmp_path / "none")
     (tmp_path / "text.npz").write_text("text")
-    with pytest.raises(DataError, match="no file of gains, or a broken one"):
+    with pytest.raises(DataError, match="not a file of gains, or damaged"):
         read_gains(tmp_path / "text.npz")
     cells = columns()
     cells["FLAG"][cells["ANTENNA1"] == 1] = True

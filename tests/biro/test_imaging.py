@@ -364,7 +364,7 @@ def test_text_and_figures(tmp_path):
         ({"stokes": "W"}, "stokes must be letters of IQUV, .* got 'W'"),
         ({"weighting": "superuniform"}, "weighting must be natural, uniform or briggs"),
         ({"weighting": "briggs", "robust": 3.0}, "robust must lie in -2"),
-        ({"robust": 0.0}, "robust is for weighting briggs, not natural; leave it out"),
+        ({"robust": 0.0}, "robust belongs to weighting briggs, not natural; leave it out"),
         ({"cell": 0.01, "n_pixel": 64}, r"pixels of 34.4 arcmin are too coarse: .* at most [\d.]+ arcmin"),
         ({"cell": "0.2"}, "cell '0.2' has no unit; write '0.2 arcsec'"),
         (

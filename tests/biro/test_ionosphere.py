@@ -96,11 +96,11 @@ def test_a_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "nameless.npz", time=time, rm=rm)
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
-        ("missing.npz", "no file of an ionosphere, or a broken one .No such file"),
+        ("missing.npz", "not a file of an ionosphere, or damaged .No such file"),
         ("", "is a folder, expected a file"),
         ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
         ("square.npz", "names must have one axis"),
-        ("objects.npz", "no file of an ionosphere, or a broken one .*pickle"),
+        ("objects.npz", "not a file of an ionosphere, or damaged .*pickle"),
         ("nameless.npz", "it lacks 'antenna_names'"),
     ):
         with pytest.raises(DataError, match=message):
@@ -152,7 +152,7 @@ def test_a_table_as_text_is_what_its_arrays_are(tmp_path: Path) -> None:
             f"time antenna rm\n{START} A 1\n{START} A 2\n{START + 1} B 1\n{START + 1} A 1\n",
             "expected one row for each of 2 times and 2 antennas, found 4 rows, 3 of them different",
         ),
-        ("\udcff\x00", "no file of an ionosphere, or a broken one"),
+        ("\udcff\x00", "not a file of an ionosphere, or damaged"),
     ],
 )
 def test_tables_that_are_none(tmp_path: Path, text: str, message: str) -> None:
@@ -248,7 +248,7 @@ def test_what_is_said_where_nothing_is_known(low, high, longest, corr_type, expe
     summary = band(low, high, longest, corr_type).summary()
     for text in expected:
         assert text in summary.ionosphere
-    assert bool(summary.ionosphere) == bool(expected) == ("ionosphere    none is assumed" in str(summary))
+    assert bool(summary.ionosphere) == bool(expected) == ("ionosphere    biro assumes none" in str(summary))
     assert ("rad/m2" in summary.ionosphere) == any("polarisation" in text for text in expected)
     assert ("TECU" in summary.ionosphere) == any("TECU" in text for text in expected)
     plain = biro.models.SkyModel([biro.models.PointSource("a", east="0 mas", north="0 mas", I="1 Jy")])
@@ -272,4 +272,4 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     summary = found.observation.summary(found.sky)
     assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")
     assert found.observation.summary().ionosphere != summary.ionosphere
-    assert summary.feeds == 'the data have no parallactic rotation, by [feeds] rotation = "none" of the model'
+    assert summary.feeds == 'the data have no parallactic rotation ([feeds] rotation = "none" in the model)'

@@ -192,7 +192,7 @@ def test_several_sets_are_read_as_one(tmp_path: Path) -> None:
         read_ms([])
     with pytest.raises(DataError, match=r"day1\.ms: no field 'G'; there are 0='F'"):
         read_ms(paths, fields="G")
-    with pytest.raises(InputError, match=r"joined data of day1\.ms, day2\.ms: read each set by itself"):
+    with pytest.raises(InputError, match=r"joined data of day1\.ms, day2\.ms; read each set on its own"):
         write_column(paths[0], "NEW", joined, [])
     with pytest.raises(InputError, match=r"cannot make one set of the joined data of day1\.ms, day2\.ms"):
         create_ms(tmp_path / "all.ms", joined)

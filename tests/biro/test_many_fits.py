@@ -270,8 +270,8 @@ def test_data_and_models_of_a_command_are_told_apart(data_dir, files, tmp_path) 
     assert split_models([uvfits, files / "quiet.ms", one, two])[0] == [uvfits, files / "quiet.ms"]
     assert list(split_models([uvfits, one, two])[1]) == ["one", "two"]
     for words, message in (
-        ([one, two], "the data come before the models"),
-        ([uvfits, one, uvfits, two], "a model between data"),
+        ([one, two], "write the data before the models"),
+        ([uvfits, one, uvfits, two], "a model between the data"),
         ([uvfits, one, one], "given twice"),
     ):
         with pytest.raises(InputError, match=message):

@@ -267,7 +267,10 @@ def test_uv_range(
             {"time_range": ("2001-01-01", None)},
             "no row is selected: none is in the time range; .* 2000-08-03",
         ),
-        ({"correlations": "RR"}, "no row is selected: none has the correlations; there are XX, XY, YX, YY"),
+        (
+            {"correlations": "RR"},
+            "no row is selected: none has these correlations; the set has XX, XY, YX, YY",
+        ),
         ({"column": "CORRECTED"}, "no visibility column CORRECTED; there are DATA$"),
         ({"weight_column": "WEIGHT_SPECTRUM"}, "no weight column WEIGHT_SPECTRUM; there are WEIGHT, SIGMA"),
         ({"time_range": ("noon", None)}, "time 'noon' is not understood"),

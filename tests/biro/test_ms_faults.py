@@ -322,7 +322,7 @@ def test_a_cell_of_another_shape(ms: Path) -> None:
 def test_uvw_all_zero(ms: Path) -> None:
     with opened(ms) as main:
         main.putcol("UVW", np.zeros((63, 3)))
-    with pytest.raises(DataError, match="UVW is zero in every row"):
+    with pytest.raises(DataError, match="UVW is zero in all rows"):
         read_ms(ms)
 
 
@@ -490,7 +490,7 @@ def test_double_model_too_large_for_the_column(ms: Path) -> None:
     """Refused before anything is written: no column is made, and one that is there keeps its values."""
     observation = read_ms(ms, column="DATA")
     too_large = np.full((63, 4, 4), 1e300 + 0j)
-    with pytest.raises(InputError, match=r"up to 1e.300 Jy, but they are stored as complex64"):
+    with pytest.raises(InputError, match=r"up to 1e.300 Jy, but the column stores complex64"):
         write_column(ms, "MODEL_NEW", observation, [too_large])
     with table(str(ms), ack=False) as main:
         assert "MODEL_NEW" not in main.colnames()

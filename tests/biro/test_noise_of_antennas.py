@@ -246,7 +246,7 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
         ('additive = "1 Jy"\nedges = true', "edges: lengths such as"),
         ('additive = "1 Jy"\nedges = ["1 km", "30 klambda"]', "must all be in metres or all in wavelengths"),
         ('additive = "1 Jy"\nedges = ["1 km", "100 m"]', "edges must ascend"),
-        ('additive = "1 Jy"\nedges = ["300 m", "9 km"]', "no baseline is of the class 'above 9 km'"),
+        ('additive = "1 Jy"\nedges = ["300 m", "9 km"]', "no baseline in the class 'above 9 km'"),
         ('additive = ["1 Jy", "2 Jy"]', "one element for each of 1 classes, found 2"),
         ("additive = 1", "has no unit"),
         ('additive = { prior = "uniform", low = -2, high = -1, unit = "Jy" }', "must be 0 Jy or more"),

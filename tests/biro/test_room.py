@@ -104,7 +104,7 @@ def test_a_memory_limit_of_the_cpu_counts_data() -> None:
     make: Callable[..., biro.Likelihood] = lambda limit: biro.Likelihood(  # noqa: E731
         observation, from_toml(MODEL), backend="cpu", smearing="off", memory_limit=limit
     )
-    with pytest.raises(InputError, match=r"these data need .* MB of memory in a process, .* memory_limit"):
+    with pytest.raises(InputError, match=r"these data need .* MB of memory in one process, .* memory_limit"):
         make(needed - 1)
     theta = np.array([[1.0, 1.0]])
     without = biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")

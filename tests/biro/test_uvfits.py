@@ -354,7 +354,7 @@ BAD: dict[str, tuple[Callable[[], File], str]] = {
         lambda: File(
             parameters=[*((p[0], 0.0, 0.0, p[3]) for p in File().parameters[:3]), *File().parameters[3:]]
         ),
-        "UVW is zero in every row",
+        "UVW is zero in all rows",
     ),
 }
 
