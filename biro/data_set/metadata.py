@@ -79,6 +79,6 @@ def turned_axes(frame: str, rotation: float) -> str:
         Position angle, north through east in ICRS, of the frame's own north at the phase centre.
     """
     return (
-        f"UVW has the axes of {frame}, whose north is turned by {math.degrees(rotation):+.3f} deg from "
-        "that of ICRS at the phase centre. Offsets of sources are rotated by the same angle"
+        f"UVW is in {frame}, whose north is rotated by {math.degrees(rotation):+.3f} deg against ICRS at the "
+        "phase centre. biro rotates source offsets by this angle"
     )

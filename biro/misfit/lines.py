@@ -19,6 +19,7 @@ from biro.misfit.partition_fit import (
     noise_reason,
     noise_verdict,
 )
+from biro.observation.unequal_noise import UNEQUAL
 
 EXPLAINS = 0.2
 """Part of the excess of chi2 from which a kind of misfit is named as its cause."""
@@ -32,8 +33,8 @@ OF_FAULTS = "The faults of the data above may be the cause. Correct them first"
 OF_PRIORS = "The prior that disagrees may be the cause. Correct it first"
 _SAID = "times too small"
 """In each line that states by how much errors are too small for one cause."""
-HANDS, UNEQUAL, NOISE_MODEL = "residuals of ", "noise ", "THE NOISE MODEL IS WRONG"
-"""What lines about two hands, about unequal noise, and about correlation that is left begin with."""
+HANDS, NOISE_MODEL = "residuals of ", "THE NOISE MODEL IS WRONG"
+"""What lines about two hands, and about correlation that is left, begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
 _OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL)}

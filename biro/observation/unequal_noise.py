@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 CONTRAST, SIGNIFICANCE = 1.1, 5.0
 """Ratio of scatters, and standard deviations of it, below which nothing is said."""
+UNEQUAL = "UNEQUAL NOISE"
+"""How each line begins."""
 _FIRST, _SECOND = (-1.0, 1.0), (1.0, -2.0, 1.0)
 _N_LENGTH = 4
 
@@ -170,8 +172,8 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
     listed = ", ".join(f"{name} {groups[name].ratio:.2f}" for name in names)
     per = "hands" if by_hands else "correlation"
     return [
-        f"the weights do not describe how noise differs among correlations ({listed} times that of all). "
-        f'Fit one noise factor for each with [noise] per = "{per}"'
+        f"{UNEQUAL}: relative to the weights, {listed} times the mean of all correlations. Fit a noise "
+        f'factor for each with [noise] per = "{per}"'
     ]
 
 
@@ -203,8 +205,8 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
         return [], by
     listed = first_few([f"{name} {groups[name].ratio:.2f}" for name in off], ", ")
     return [
-        f"the weights do not describe the noise of some antennas ({listed} times that of the others). "
-        'Fit one noise factor for each with [noise] per = "antenna"'
+        f"{UNEQUAL}: relative to the weights, antenna {listed} times that of the others. Fit a noise factor "
+        'for each with [noise] per = "antenna"'
     ], by
 
 
@@ -218,7 +220,7 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, "
-                f'relative to the weights. Fit the added noise with [noise] additive with edges = ["{text}"]'
+                f"{UNEQUAL}: relative to the weights, {group.ratio:.2f} times that of all on baselines "
+                f'{word} {text}. Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]
     return []

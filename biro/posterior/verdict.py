@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from biro.formatting import first_few
-from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL, UNEQUAL
+from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL
 from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS, UNKNOWN, PartitionFit
+from biro.observation.unequal_noise import UNEQUAL
 from biro.posterior.table import PosteriorTable
 
 _OF_NOISE = (CORRELATED, UNITS, NOISE, OUTLIERS, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)

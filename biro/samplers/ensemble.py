@@ -196,7 +196,10 @@ class EnsembleRun:
                     if len(walkers) == n_walker:
                         return self._target.wrapped(walkers), maximum.best_fit
             if np.ndim(self._starts) > 0:
-                log.log(NOTICE, "walkers begin where a search of the whole prior ends, not about the start")
+                log.log(
+                    NOTICE,
+                    "a search of the prior found a better place than the start, so walkers begin there",
+                )
             # Without gradients, or where the data leave a direction open, whose width is that of a step.
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)

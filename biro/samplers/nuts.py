@@ -175,7 +175,9 @@ class NutsRun:
         if len(self._modes) == 1:
             return before
         if n_chain > self._options.n_chain:
-            log.log(NOTICE, "%d chains instead of %d for %d modes", n_chain, self._options.n_chain, n_mode)
+            log.log(
+                NOTICE, "using %d chains instead of %d for %d modes", n_chain, self._options.n_chain, n_mode
+            )
         rng, begun = np.random.default_rng([self._seed, 1]), np.empty((n_chain, n_dim))
         for chain, i_mode in enumerate(mode_of_chain(self._modes, n_chain)):
             begun[chain] = self._place_about(int(i_mode), density, rng)

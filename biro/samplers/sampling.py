@@ -165,17 +165,18 @@ def _say_start(options: Options, start: Start | None) -> None:
     if isinstance(options, ExactOptions):
         log.log(
             NOTICE,
-            "nothing to sample: all parameters are integrated over; draws and evidence are exact where "
-            "they are linear, and Laplace's approximation of gains",
+            "nothing to sample, because all parameters are marginalised. Draws and evidence are exact for "
+            "linear parameters, and a Laplace approximation for gains",
         )
         return
     if isinstance(options, NestedOptions):
-        unused = "" if start is None else f"; {start_text(start)} is not used"
-        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the whole prior%s", unused)
+        unused = "" if start is None else f" and does not use {start_text(start)}"
+        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the prior%s", unused)
         return
     begin = "draws from the prior" if start is None else start_text(start)
-    then = {EnsembleOptions: "; its walkers begin about it", NutsOptions: "; its chains begin about it"}
-    log.log(NOTICE, "the sampler climbs to the maximum from %s%s", begin, then.get(type(options), ""))
+    then = {EnsembleOptions: ". Walkers begin around it", NutsOptions: ". Chains begin around it"}
+    level = logging.INFO if start is None else NOTICE
+    log.log(level, "searching the maximum from %s%s", begin, then.get(type(options), ""))
 
 
 def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
@@ -218,7 +219,7 @@ def _run_in(
         # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
-            log.log(NOTICE, "%s is finished: its result is read", run.path)
+            log.log(NOTICE, "%s is finished; reading its result", run.path)
             return replace(posterior, likelihood=full_of(likelihood))
     run.reopen(context.provenance.options)
     posterior = _run(likelihood, target, options, replace(context, folder=run.path, run_id=run.run_id))

@@ -182,12 +182,7 @@ def _tell(
     sky: SkyModel | None = None,
 ) -> None:
     """Say what was chosen about smearing, and where the beam of a model is centred."""
-    lines = lines_of(choices, observation.labels)
-    if len(lines) > 1:
-        smeared = [line for line, choice in zip(lines, choices, strict=True) if choice.smearing is not None]
-        mode = f"on in {len(smeared)} of {len(lines)} partitions" if smeared else "off in all partitions"
-        lines = [f"smearing {mode}; {(smeared or lines)[0]}"]
-    say(lines[0])
+    say(lines_of(choices, observation.labels)[0])
     beam = "" if sky is None else observation.beam_line(sky)
     if beam:
         say(beam)

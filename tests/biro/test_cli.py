@@ -335,7 +335,7 @@ def test_fit_again_reads_the_finished_run_or_refuses(folder, run):
     problem, *_, finished = said.splitlines()
     assert problem.startswith("1 free parameter, 840 visibilities; ")
     assert "form" not in problem  # -v has it
-    assert "is finished: its result is read" in finished
+    assert "is finished; reading its result" in finished
     code, _, said = biro(*words, "--seed", "2", *options)
     assert code == 2
     assert said.splitlines()[-1].startswith("biro: ")

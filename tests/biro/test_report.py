@@ -39,7 +39,7 @@ def test_the_verdict_on_a_sound_fit() -> None:
         ({"diagnostics": {"converged": 0.0}}, "bad", "The model fits", "Do not trust the evidence"),
         ({"diagnostics": {"missed_mass": 0.4}}, "bad", "The model fits", "Do not trust the error"),
         (
-            {"remarks": ("noise on baselines is larger",)},
+            {"remarks": ("UNEQUAL NOISE: on long baselines",)},
             "doubt",
             "differs from the weights",
             "with the warnings",

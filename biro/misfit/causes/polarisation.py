@@ -170,7 +170,8 @@ def _texts(names: Sequence[str], found: Array) -> tuple[str, str]:
     return (
         f"The polarisation differs from that of the model, by {_listed(names, found[0])} of Stokes I.",
         "Fit `Q`, `U` and `V` of the sources. If they are fitted, fit the gain ratio of the feeds ([gain] "
-        'feeds = "ratio"), leakages or a cross-hand phase.',
+        'feeds = "ratio"), leakages or a cross-hand phase. To test Stokes I on its own, fit with '
+        "`--stokes I`.",
     )
 
 
@@ -194,5 +195,6 @@ def _time_texts(
     return (
         f"The polarisation differs from the model, by {texts[0]} UTC and {texts[1]} UTC (relative to "
         "Stokes I).",
-        "Check the rotation of the feeds ([feeds] rotation, mounts), or give the source a light curve.",
+        "Check the feed rotation. If the data are not corrected for parallactic angle, write [feeds] "
+        'rotation = "present". To test Stokes I on its own, fit with `--stokes I`.',
     )
