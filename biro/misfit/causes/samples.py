@@ -109,7 +109,7 @@ class Samples:
             for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
         }
         parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
-        return cls(parts=parts, names=tuple(names), turns=turns, **arrays)
+        return cls(parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, **arrays)
 
     @property
     def n(self) -> int:
