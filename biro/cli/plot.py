@@ -152,7 +152,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
     from biro.plots.standard import each_picture
 
     if likelihood.observation.is_held:
-        say("the pictures show a part of the times and channels")
+        say("the pictures show a part of the times and channels, because the data are large")
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
     drawn = write_pictures(run, each_picture(posterior, likelihood), format_)

@@ -160,4 +160,4 @@ def convert(
         model = with_priors(model, *scales_of(read(data)))
     write_sky(model, out)
     n_source = len(model.sources)
-    say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")
+    say(f"written: {out} ({n_source} source{'s' if n_source != 1 else ''})")

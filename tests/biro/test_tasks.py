@@ -94,7 +94,7 @@ def test_ranks_of_mpi_are_an_executor(tmp_path, monkeypatch) -> None:
 def test_an_executor_that_breaks_down_leaves_what_is_done(tmp_path) -> None:
     tasks = DiesOnce(tmp_path / "mark", once=False)
     rows: list[dict | Lost] = []
-    words = r"takes no more tasks .* the same call with a new executor goes on"
+    words = r"takes no more tasks .* the same call with a new executor continues"
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as executor, pytest.raises(RunError, match=words):
         rows.extend(run_tasks(tasks, numbers(5), executor, StopFlag()))
