@@ -114,7 +114,7 @@ def convert(
         Path,
         typer.Argument(
             metavar="OUT",
-            help=".toml, .mod (difmap), .osm (OSKAR), .lsm.txt (Tigger), .skymodel or .txt (BBS).",
+            help=".toml, .mod (difmap), .osm (OSKAR), .lsm.txt (Tigger), .skymodel, .bbs or .txt (BBS).",
         ),
     ],
     apparent: Annotated[

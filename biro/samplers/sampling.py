@@ -222,7 +222,9 @@ def _run_in(
         # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
-            log.log(NOTICE, "%s is finished; reading its result", run.path)
+            log.log(
+                NOTICE, "%s is finished; reading its result (for a new fit give another directory)", run.path
+            )
             return replace(posterior, likelihood=full_of(likelihood))
     run.reopen(context.provenance.options)
     posterior = _run(likelihood, target, options, replace(context, folder=run.path, run_id=run.run_id))
