@@ -187,7 +187,9 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
 
 
 def _room_for(run: Path) -> AbstractContextManager[None]:
-    return after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}")
+    return after_result(
+        f"the posterior is in {run / 'posterior.nc'}", f"free disk space, then: biro plot {run}"
+    )
 
 
 @guard

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
-from biro.files.foreign_text import visible_texts
+from biro.files.foreign_text import visible, visible_texts
 from biro.files.hdf5 import read_hdf5
 from biro.files.json_value import JsonValue
 from biro.misfit.partition_fit import PartitionFit
@@ -114,7 +114,7 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
             provenance=Provenance(**_visible_provenance(record["provenance"])),
             diagnostics=visible_texts(record["diagnostics"]),
             fits=tuple(PartitionFit(**fit) for fit in visible_texts(record.get("fits", []))),
-            remarks=tuple(visible_texts(record["remarks"])),
+            remarks=tuple("\n".join(map(visible, remark.split("\n"))) for remark in record["remarks"]),
             **{name: record[name] for name in _SCALARS},
             **arrays,
         )

@@ -101,7 +101,7 @@ def problem_of_variables(variables: Mapping[str, str]) -> str | None:
     if layer not in LAYERS:
         return f"{name} must be one of {', '.join(LAYERS)}, got {layer!r}; or unset it"
     if not _is_installed(layer):
-        return f"{name} asks for {layer}, which is not installed; install it, or unset the variable"
+        return f"{name} is {layer}, which is not installed; install it, or unset the variable"
     priority = variables.get("NUMBA_THREADING_LAYER_PRIORITY")
     if priority is not None and sorted(priority.split()) != ["omp", "tbb", "workqueue"]:
         return (

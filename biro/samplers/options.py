@@ -379,8 +379,8 @@ def _check_cost(sampler: str, options: Options, stated: Mapping[str, object], n_
     if n_call > MOST_EVALUATIONS:
         years = n_call * FASTEST / 3.16e7
         raise InputError(
-            f"{words} asks for {n_call:.2g} likelihoods or more, {years:.2g} years even at "
-            f"{FASTEST * 1e6:g} us each; give smaller numbers"
+            f"{words} needs {n_call:.2g} likelihoods or more, {years:.2g} years even at {FASTEST * 1e6:g} "
+            "us each; give smaller numbers"
         )
 
 

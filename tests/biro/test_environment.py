@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_when_pictures_are_drawn(
     assert code == 3
     assert said[-1] == (
         f"biro: the posterior is in {run}/posterior.nc, but {run}/sky.png cannot be written "
-        f"({os.strerror(number)}); make room, then: biro plot {run}"
+        f"({os.strerror(number)}); free disk space, then: biro plot {run}"
     )
     assert Posterior.load(run / "posterior.nc").samples.shape[1] == 2
     assert CliRunner().invoke(app, ["plot", str(run)]).exit_code == 0
