@@ -133,16 +133,20 @@ def _in_words(causes: Sequence[Finding]) -> str:
     """A line for each of the causes that explain most: what is wrong, what it explains, what to do."""
     lines: list[str] = []
     for i, each in enumerate(causes[:NAMED]):
-        share = (
-            f" ({percent(min(each.explained, 1.0), 2)} of the excess chi2)" if each.explained > 0.0 else ""
-        )
-        text = f"{each.verdict.rstrip('.')}{share}"
+        text = f"{each.verdict.rstrip('.')}{_share(each)}"
         if all(each.remedy != other.remedy for other in causes[i + 1 : NAMED]):
             text += f". {each.remedy.rstrip('.')}"
         lines.append(text)
     if len(causes) > NAMED:
         lines.append(f"{len(causes) - NAMED} more causes explain less")
     return "".join(NEXT + line for line in lines)
+
+
+def _share(cause: Finding) -> str:
+    """The part of the excess chi2 that a cause explains; "" of a correlation, which need not raise chi2."""
+    if cause.explained <= 0.0 or cause.kind.startswith(("correlated", "duplicated", "coherent")):
+        return ""
+    return f" (explains {percent(min(cause.explained, 1.0), 2)} of the excess chi2)"
 
 
 def _verdict(causes: Sequence[Finding]) -> str:
