@@ -298,7 +298,7 @@ def _print(summary: PosteriorTable, *, as_json: bool) -> None:
 
 
 def _text(summary: PosteriorTable) -> str:
-    """The verdict on a fit in one line, and the table, whose first line says how far a model is from a fit."""
+    """The verdict on a fit in one line, and the table with its warnings."""
     from biro.misfit.partition_fit import MISFIT
     from biro.posterior.verdict import verdict_of
 

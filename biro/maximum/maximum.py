@@ -200,7 +200,7 @@ class Maximum(Tabular):
     def agreement(self) -> str:
         """How many of the climbs ended at this place, as a text."""
         words = f"starts ({self.n_search} from a search of the prior)" if self.searched else "starts"
-        return f"{self.n_agree} of {self.n_end} {words} found it"
+        return f"{self.n_agree} of {self.n_end} {words} reached this maximum"
 
     def __getitem__(self, name: str) -> float:
         """The value of one parameter.
