@@ -154,8 +154,8 @@ def _target(
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
     if treatment_of_gains(likelihood) == "solve" and sampler != "none":
         raise InputError(
-            'gains="solve" (--gains solve) works only with sampler "none" and biro.maximise, because a profile '
-            f'likelihood has no evidence; use gains="marginalise" with sampler {sampler!r}'
+            'gains="solve" (--gains solve) works only with sampler "none" and biro.maximise, because a '
+            f'profile likelihood has no evidence; use gains="marginalise" with sampler {sampler!r}'
         )
     if integrates(likelihood) and not likelihood.parameters:
         return Target(likelihood.full), ExactOptions()
