@@ -303,8 +303,8 @@ def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray
     for part, other in zip(ours, theirs, strict=True):
         if not np.array_equal(part.row_id, other.row_id) or part.vis.shape != other.vis.shape:
             raise InputError(
-                "the rows, channels or correlations of the model differ from those of the data: read both "
-                "alike (biro.read_columns)"
+                "the rows, channels or correlations of the model differ from those of the data; read both "
+                "in the same way (biro.read_columns)"
             )
         yield other.vis
 
