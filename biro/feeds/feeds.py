@@ -250,6 +250,6 @@ class FeedAngles:
                 what = f"the mount {kind!r}, which biro does not support" if kind else "no mount"
                 example = '"alt-az"' if len(same) == len(found) else f'{{ {name} = "alt-az" }}'
                 raise InputError(
-                    f"{self.label}: antenna {first_few(same)} has {what}; give it in the model, [feeds] mount "
-                    f"= {example}: one of {', '.join(MOUNTS)}"
+                    f"{self.label}: antenna {first_few(same)} has {what}; give it in the model, [feeds] "
+                    f"mount = {example}, one of {', '.join(MOUNTS)}"
                 )
