@@ -297,8 +297,8 @@ def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray
     ours, theirs = observation.partitions, model.partitions
     if len(ours) != len(theirs):
         raise InputError(
-            f"the model has {len(theirs)} partitions, the data have {len(ours)}: read both alike "
-            "(biro.read_columns)"
+            f"the model has {len(theirs)} partitions, the data have {len(ours)}; read both in the "
+            "same way (biro.read_columns)"
         )
     for part, other in zip(ours, theirs, strict=True):
         if not np.array_equal(part.row_id, other.row_id) or part.vis.shape != other.vis.shape:
