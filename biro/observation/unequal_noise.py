@@ -169,11 +169,11 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
         groups[kind[0]].ratio < CONTRAST * groups[kind[-1]].ratio for kind in (parallel, cross) if kind
     )
     by_hands = bool(parallel and cross and alike)
-    listed = ", ".join(f"{name} {groups[name].ratio:.2f}" for name in names)
+    listed = ", ".join(f"{name} ({groups[name].ratio:.2f})" for name in names)
     per = "hands" if by_hands else "correlation"
     return [
-        f"{UNEQUAL}: relative to the weights, {listed} times the mean of all correlations. Fit a noise "
-        f'factor for each with [noise] per = "{per}"'
+        f"{UNEQUAL}: relative to the weights and the mean, the noise of correlations is {listed}. Fit a "
+        f'noise factor for each with [noise] per = "{per}"'
     ]
 
 
@@ -203,10 +203,10 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
     by = np.exp(own[steps.first] + own[steps.second])
     if not off:
         return [], by
-    listed = first_few([f"{name} {groups[name].ratio:.2f}" for name in off], ", ")
+    listed = first_few([f"{name} ({groups[name].ratio:.2f})" for name in off], ", ")
     return [
-        f"{UNEQUAL}: relative to the weights, antenna {listed} times that of the others. Fit a noise factor "
-        'for each with [noise] per = "antenna"'
+        f"{UNEQUAL}: relative to the weights and the other antennas, the noise of antennas is {listed}. Fit "
+        'a noise factor for each with [noise] per = "antenna"'
     ], by
 
 
