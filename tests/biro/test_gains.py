@@ -131,7 +131,7 @@ def test_a_solution_holds_within_its_interval(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t / 86400.0, "in days: multiply them by 86400"),
+        (lambda t: t / 86400.0, "in days; multiply them by 86400"),
         (lambda t: t - 40587.0 * 86400.0, "Unix times; add 3506716800"),
         (lambda t: t / 86400.0 + 2400000.5, "these are JD in days"),
         (lambda t: t + 1e9, "use gains solved from these data"),
