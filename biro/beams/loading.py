@@ -78,7 +78,7 @@ def _of_files(beam: FitsBeam, names: tuple[str, ...]) -> BeamCube | AntennaBeams
     idle = [pattern for place, pattern in enumerate(own, start=1) if place not in which]
     if idle:
         raise ModelError(
-            f"beam: antennas: {idle[0]!r}matches no antenna of the data; the data have {first_few(names)}"
+            f"beam: antennas: {idle[0]!r} matches no antenna of the data; the data have {first_few(names)}"
         )
     return AntennaBeams(tuple(cubes), names, np.zeros(1), np.array([which], np.int32))
 
