@@ -159,7 +159,7 @@ class Search:
             Why there is none; "" where something was changed.
         """
         high, rms = highest(self.residual), self.residual.rms
-        before, times = self._fit, f"{high / max(rms, 1e-300):.3g} rms"
+        before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the image rms"
         without = "" if self._gains is None else ", gain errors removed"
         unit = unit_for([high], FLUXES)
         peak = f"(highest residual peak {unit.text(high)} {unit.name}/beam, {times}{without})"
