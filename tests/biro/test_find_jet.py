@@ -144,7 +144,7 @@ def test_errors_of_gains_bend_no_source_and_are_named():
     assert core.flux == pytest.approx(3.0, abs=4 * core.flux_err)
     assert core.flux_err < 0.6
     said = " ".join(result.notes())
-    assert "antenna gains are wrong by" in said
+    assert "GAIN ERRORS:" in said
     # The misfit line, or the line about gains where that has none, names the antenna that is wrong most.
     assert noisy.antenna_names[3] in said
 
