@@ -233,7 +233,7 @@ HOSTILE |= {
         "conjugated",
         "Baseline A1-A5 is conjugated",
     ),
-    "moving": (away, "moving position", " east."),
+    "moving": (away, "moving position", " east between "),
     "turned": (lambda rng: turned(2.0) + noise(rng), "wrong uvw", "The uvw are turned by "),
     "scaled": (lambda rng: turned(0.0, 1.02) + noise(rng), "wrong uvw", "2.0 % too short"),
 }
