@@ -284,7 +284,7 @@ class Assembly:
             lambda _, n_machine: (
                 remedy
                 or (
-                    "keep the data in files (cache=, --cache FOLDER), share them among MPI ranks on "
+                    "keep the data in files (cache=, --cache DIR), share them among MPI ranks on "
                     f"{n_machine} machines of this size (mpiexec biro), or select less"
                 )
             ),
