@@ -153,10 +153,10 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
             return opener
     if is_text(start):
         raise DataError(
-            f"{place}: text, neither UVFITS nor a Measurement Set; if it is a model, it comes behind the data"
+            f"{place}: a text file, neither UVFITS nor a Measurement Set. A model is given after the data"
         )
     raise DataError(
-        f"{place}: a file, but neither UVFITS, UVH5 nor a Measurement Set (a folder; unpack an archive)"
+        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a folder; unpack archives)"
     )
 
 

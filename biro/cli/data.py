@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -186,7 +187,7 @@ def flag(
         with after_result(f"{obs} is flagged" if report.written else "nothing was written", "draw again"):
             _draw(report, pictures)
     if report.written:
-        say("biro flag --undo brings the flags before back")
+        say(f"to restore them: biro flag {shlex.quote(str(obs))} --undo")
 
 
 def _undo(obs: Path, reading: ReadingOptions) -> None:
@@ -196,7 +197,8 @@ def _undo(obs: Path, reading: ReadingOptions) -> None:
 
     if format_of(obs) == "UVFITS":
         raise InputError(
-            f"{obs}: a UVFITS file is never changed; the file that was copied has the flags before"
+            f"{obs}: --undo is for Measurement Sets. biro never changes a UVFITS file, so the original "
+            "still has its flags"
         )
     version = undo_flags(obs, **reading)
     say(f"{obs}: flags restored from version {version}; the version is deleted")
@@ -226,7 +228,7 @@ def _flag_by_hand(
     else:
         typer.echo(str(flags))
     if flags.version:
-        say("biro flag --undo brings the flags before back")
+        say(f"to restore them: biro flag {shlex.quote(str(obs))} --undo")
 
 
 def _make_folder(folder: Path, overwrite: bool) -> None:

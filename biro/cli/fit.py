@@ -294,7 +294,7 @@ def _fit_models(
         except BiroError as error:
             raise type(error)(f"{path}: {error}") from error
         if not as_json:
-            typer.echo(f"{name}\n{posteriors[name].summary()}\n")
+            typer.echo(f"{name}\n{_text(posteriors[name].summary())}\n")
         given.draw(run / name)
     table = compare_posteriors(posteriors) if compare else None
     if as_json:
@@ -308,7 +308,15 @@ def _print(summary: PosteriorTable, *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_dict())
     else:
-        typer.echo(str(summary))
+        typer.echo(_text(summary))
+
+
+def _text(summary: PosteriorTable) -> str:
+    """The verdict on a fit in one line, and the table."""
+    from biro.posterior.verdict import verdict_of
+
+    verdict = verdict_of(summary)
+    return f"{verdict.fit} {verdict.trust}\n{summary}"
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:

@@ -25,9 +25,9 @@ EXIT_CODES = (
 
 
 _OF_SYSTEM = {
-    errno.ENOSPC: "make room",
-    errno.EDQUOT: "make room within your quota",
-    errno.EFBIG: "the limit of the file size is reached (ulimit -f)",
+    errno.ENOSPC: "free disk space",
+    errno.EDQUOT: "free some space in your quota",
+    errno.EFBIG: "raise the limit of the file size (ulimit -f)",
     errno.EROFS: "choose a writable place",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "the system has no more open files; end other programs",

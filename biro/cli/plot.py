@@ -152,7 +152,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
     from biro.plots.standard import each_picture
 
     if likelihood.observation.is_held:
-        say("the pictures show a part of the times and channels")
+        say("the pictures show a part of the times and channels, because the data are large")
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
     drawn = write_pictures(run, each_picture(posterior, likelihood), format_)
@@ -187,7 +187,9 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
 
 
 def _room_for(run: Path) -> AbstractContextManager[None]:
-    return after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}")
+    return after_result(
+        f"the posterior is in {run / 'posterior.nc'}", f"free disk space, then: biro plot {run}"
+    )
 
 
 @guard

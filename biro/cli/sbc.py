@@ -119,7 +119,7 @@ def sbc(
         typer.echo(str(result))
     plain_pictures()
     with after_result(
-        f"the replicates are in {output}", "free some disk space, then give the same command to draw them"
+        f"the replicates are in {output}", "free disk space; the same command draws them again"
     ):
         page = write_report(output, result, title=output.name, model_toml=likelihood.full_model.to_toml())
     say(f"report: {page}")

@@ -118,7 +118,7 @@ def convert(
             metavar="OUT",
             help=(
                 "File to write. Its ending gives the format: .toml, .mod (difmap), .osm (OSKAR), .lsm.txt "
-                "(Tigger), .skymodel or .txt (BBS)."
+                "(Tigger), .skymodel, .bbs or .txt (BBS)."
             ),
         ),
     ],
@@ -174,4 +174,4 @@ def convert(
         model = with_priors(model, *scales_of(read(data)))
     write_sky(model, out)
     n_source = len(model.sources)
-    say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")
+    say(f"written: {out} ({n_source} source{'s' if n_source != 1 else ''})")

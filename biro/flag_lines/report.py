@@ -47,10 +47,10 @@ class SelectedFlags(Tabular):
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text."""
-        rows = [["line", "flagged", "flagged before"]]
+        rows = [["line", "selected", "already flagged", "newly flagged"]]
         for count in self.counts:
             before = count.n_named - count.n_flagged
-            rows.append([_shown(count.line), str(count.n_flagged), str(before)])
+            rows.append([_shown(count.line), str(count.n_named), str(before), str(count.n_flagged)])
         return rows
 
     def notes(self) -> list[str]:
@@ -60,7 +60,7 @@ class SelectedFlags(Tabular):
             for count in self.counts
             if not count.n_flagged
         ]
-        total = f"{self.n_flagged} visibilities of {self.source} are flagged"
+        total = f"{self.n_flagged} visibilities of {self.source} newly flagged"
         if self.version:
             lines.append(f"{total}. Previous flags saved as {self.version}.")
         elif self.output:

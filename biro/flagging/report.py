@@ -224,6 +224,10 @@ class FlagReport(Printed):
 
         state = f"previous flags saved as {self.version}" if self.written else "nothing was written"
         lines = [f"{self.source}: strategy {self.strategy}; {state}"]
+        if self.counts["not judged"] >= self.counts["total"] - self.counts["given"] > 0:
+            lines.append(
+                "NO SEARCH WAS POSSIBLE: each baseline has too few visibilities to measure its noise"
+            )
         lines += [line("visibilities", self.counts["total"]), line("flagged before", self.counts["given"])]
         lines += [line("found", self.n_found)]
         lines += [line(f"  {cause}", self.counts[cause]) for cause in SHOWN if self.counts[cause]]

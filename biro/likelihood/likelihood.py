@@ -507,9 +507,9 @@ class Likelihood(Residuals, Closing):
         if sigma < _BIAS:
             return []
         return [
-            f"The flux scale at this maximum is {np.expm1(part):.1%} too high, {sigma:.1f} times its "
-            f"error, because {sd.size} log-normal gain amplitudes have their mode below their median. Use "
-            'the mean of samples, or gains="marginalise"'
+            f"FLUXES ARE BIASED: at this maximum they are {np.expm1(part):.1%} too high, {sigma:.1f} times "
+            f"the error, because {sd.size} log-normal gain amplitudes have their mode below their median. "
+            'Use the mean of samples, or gains="marginalise"'
         ]
 
     @cached_property

@@ -86,9 +86,9 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
     if not named:
         return ""
     return (
-        f"DEGENERATE: the data do not constrain {first_few(named, '; ')}; only the priors do. Fix or tie "
-        "one of the parameters (a flux density, an amplitude or a phase of one antenna), or give it a "
-        "narrow prior"
+        f"DEGENERATE: the data do not constrain {first_few(named, '; ')}; only the priors do. Set one of "
+        "the parameters to a number (a flux density, an amplitude or a phase of one antenna), tie it, or "
+        "give it a narrow prior"
     )
 
 

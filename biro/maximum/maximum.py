@@ -311,7 +311,7 @@ class Maximum(Tabular):
             how = "Laplace" if self.skewed.log_evidence is None else self._how
             lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} ({how}){of}")
         lines += [
-            f"not normal: the posterior of {name} is {interval.ratio:.2g} times as wide as its normal "
+            f"NOT NORMAL: the posterior of {name} is {interval.ratio:.2g} times as wide as its normal "
             f"approximation. Its error and 95 % interval are from {self._how}"
             for name, interval in self.intervals.items()
         ]
@@ -419,8 +419,8 @@ def maximise(
             return _maximise(likelihood, seed, starts, watch or count)
         except np.linalg.LinAlgError as error:
             raise LikelihoodError(
-                f"the curvature of the posterior cannot be inverted ({error}); look for priors that are "
-                "much too wide or too narrow"
+                f"the curvature (Hessian) of the posterior cannot be inverted ({error}); look for "
+                "degenerate parameters, and for priors that are much too wide or too narrow"
             ) from error
 
 

@@ -217,7 +217,7 @@ def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
         lines.append(
             f"chi2/dof of {len(known)} partitions: {known[0].chi2_per_dof:.4g} to "
             f"{known[-1].chi2_per_dof:.4g}, median {median:.4g}. Noise factors {min(factors):.4g} to "
-            f"{max(factors):.4g}. Worst partition {worst}"
+            f"{max(factors):.4g}. Worst partition {worst.label}"
         )
     return lines
 

@@ -179,9 +179,10 @@ class PosteriorTable(Tabular):
         for row in self.rows:
             named = f"{CONFLICT}: {row.name} is CUT OFF"
             if row.at_end and not row.name.startswith(NOISE) and not any(named in r for r in self.remarks):
+                kind = "upper" if row.at_end == "lower" else "lower"
                 lines.append(
-                    f"CUT OFF: {row.name} is most probable at the {row.at_end} limit of its prior. Its "
-                    f"interval is {'an upper' if row.at_end == 'lower' else 'a lower'} limit"
+                    f"{kind.upper()} LIMIT: {row.name} is most probable at the {row.at_end} limit of its "
+                    f"prior. Quote its interval as {'an' if kind == 'upper' else 'a'} {kind} limit"
                 )
         return lines
 
@@ -211,11 +212,13 @@ class PosteriorTable(Tabular):
         if self._few_weights:
             return [
                 f"DO NOT TRUST INTERVALS AND EVIDENCE: Pareto k = {k:.2f} (good if < {TRUSTED}). The "
-                "posterior is far from normal, and a few draws carry most of the weight. Use a sampler"
+                "posterior is far from normal, and a few draws carry most of the weight. Use --sampler "
+                "emcee or dynesty"
             ]
         if overlap < POOR:
             return [
-                f"LOW EFFICIENCY: the importance-sampling efficiency is {100 * overlap:.0f} %. Use a sampler"
+                f"LOW EFFICIENCY: the importance-sampling efficiency is {100 * overlap:.0f} %, so the "
+                "normal approximation is poor. Use --sampler emcee or dynesty"
             ]
         return []
 
@@ -227,7 +230,10 @@ class PosteriorTable(Tabular):
         line = f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"
         if "log_evidence_gains" in self.diagnostics:
             part, error = (self.diagnostics[f"log_evidence_gains{end}"] for end in ("", "_err"))
-            line += f", of which {part:+.3f} +- {error:.3f} corrects the Laplace approximation of the gains"
+            line += (
+                f", including a correction of {part:+.3f} +- {error:.3f} to the Laplace approximation of "
+                "the gains"
+            )
         return [line]
 
 

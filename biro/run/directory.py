@@ -140,7 +140,8 @@ class RunDirectory:
             write_atomic(self.path / RECORD, record_bytes(record))
         except OSError as error:
             raise RunError(
-                f"no run can begin in {self.path}: {error.strerror}; make room or give another directory"
+                f"no run can begin in {self.path}: {error.strerror}; free disk space or give another "
+                "directory"
             ) from error
         return record
 
@@ -166,7 +167,7 @@ class RunDirectory:
         try:
             write_atomic(self.path / name, data)
         except OSError as error:
-            log.warning("%s cannot be written (%s); the run goes on", self.path / name, error.strerror)
+            log.warning("%s cannot be written (%s); the run continues", self.path / name, error.strerror)
 
 
 def _is_ours(name: str) -> bool:

@@ -76,8 +76,8 @@ class Rows:
             self._append(self._path, (json.dumps(row) + "\n").encode())
         except OSError as error:
             raise RunError(
-                f"{self._path} cannot be written ({error.strerror}); the same command goes on after "
-                f"replicate {len(self._rows) - 1} when it can"
+                f"{self._path} cannot be written ({error.strerror}). When it can, the same command "
+                f"continues after replicate {len(self._rows) - 1}"
             ) from None
 
     def _append(self, path: Path, line: bytes) -> None:
@@ -98,5 +98,5 @@ class Rows:
                 row: Row = json.loads(line)
                 self._rows[int(row["replicate"])] = row
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} cannot be read ({error}); run into another directory") from None
+            raise RunError(f"{path} cannot be read ({error}); give another directory") from None
         self._whole = len(whole)

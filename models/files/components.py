@@ -183,8 +183,8 @@ def from_model(model: SkyModel) -> list[Component]:
     resolved = slots.resolve()
     if resolved.parameters:
         raise ModelError(
-            f"{resolved.parameters[0].name} has a prior; a component list holds numbers only, "
-            "write a model file"
+            f"{resolved.parameters[0].name} has a prior, but a component list holds numbers only; fit the "
+            "model and convert the run directory, or write a model file (.toml)"
         )
     if model.images:
         raise ModelError(

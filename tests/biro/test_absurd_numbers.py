@@ -125,7 +125,7 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("emcee", {"n_tau": math.inf}, "n_tau must be a finite number"),
         ("emcee", {"n_walker": 10**400}, "n_walker must be a finite number below 4.6e+18, got 1000000"),
         ("dynesty", {"n_live": 10**12}, "GB of memory"),
-        ("dynesty", {"batch": 10**12}, "batch must be at most 1024, a thread for each, got 1000000000000"),
+        ("dynesty", {"batch": 10**12}, "batch must be at most 1024 (one thread each), got 1000000000000"),
         (
             "dynesty",
             {"walks": 10**12},
@@ -136,7 +136,7 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("dynesty-dynamic", {"n_effective": 10**12}, "GB of memory"),
         ("none", {"starts": 10**12}, "GB of memory"),
         ("none", {"n_sample": 10**12}, "GB of memory"),
-        ("nuts", {"n_chain": 10**6}, "n_chain must be at most 1024, a thread for each, got 1000000"),
+        ("nuts", {"n_chain": 10**6}, "n_chain must be at most 1024 (one thread each), got 1000000"),
         ("nuts", {"target_accept": 0.99999999999999}, "target_accept must be at most 0.999"),
         ("nuts", {"max_depth": 10**12}, "max_depth must be at most 20, got 1000000000000"),
         ("nuts", {"n_draw": 10**12}, "GB of memory"),
@@ -269,7 +269,7 @@ def last_line(*words: object) -> str:
 
 def test_emcee_with_hundreds_of_parameters() -> None:
     """It took 400 s before the first step; who wants it all the same states the number of walkers."""
-    with pytest.raises(InputError, match=r"not for 499; give --sampler nuts, .*, or none") as caught:
+    with pytest.raises(InputError, match=r"with 499 parameters .*; use --sampler nuts, or none") as caught:
         parse_options("emcee", {}, 499)
     assert len(str(caught.value)) < 250
     assert parse_options("emcee", {"n_walker": 1000}, 499).n_together == 500

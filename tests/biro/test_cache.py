@@ -158,7 +158,7 @@ def test_selections_that_look_alike_have_caches_of_their_own(
 def test_replicates_are_not_fitted_to_data_in_files(path: Path, folder: Path) -> None:
     observation = biro.read(path, cache=folder, correlations="RR")
     likelihood = biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
-    with pytest.raises(InputError, match="the data of this likelihood lie in files"):
+    with pytest.raises(InputError, match="the data of this likelihood are in files"):
         biro.sbc.run(likelihood, "none", replicates=2)
 
 

@@ -123,6 +123,15 @@ def flare(rng: np.random.Generator) -> Vis:
     return MODEL + change + noise(rng)
 
 
+def test_times_are_utc_in_sets_of_another_scale() -> None:
+    """A set in TAI of the year 1858 + 158: 37 s late, as a bad visibility at its first time shows."""
+    data = MODEL + noise(np.random.default_rng(1))
+    data[0, 2, 1] += 20.0
+    texts = [find_causes([residuals(data)], NAMES, utc_offset=offset)[0].verdict for offset in (0.0, -37.0)]
+    first, second = (np.datetime64(text.split(" at ")[1].split(" UTC")[0]) for text in texts)
+    assert first - second == np.timedelta64(37, "s")
+
+
 HOSTILE: dict[str, tuple[Callable[[np.random.Generator], Vis], str, str]] = {
     "source": (
         lambda rng: MODEL + 0.2 * point(90.0, 120.0) + noise(rng),

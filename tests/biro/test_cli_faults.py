@@ -207,7 +207,7 @@ def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:
     assert "is a pipe or a device" in fails("predict", clean, tmp_path / "pipe")
     assert "NAXIS = 1e+09 in a header" in fails("predict", clean, "--image", fits)
     for words in (["plot", run], ["compare", run, run], ["predict", clean, run]):
-        assert "is not a posterior of this package, or is damaged" in fails(*words)
+        assert "is not a posterior of biro, or is damaged" in fails(*words)
     assert "no such file" in fails("info", "none\n.ms")
     assert "cannot be looked at: File name too long" in fails("info", "x" * 300)
 

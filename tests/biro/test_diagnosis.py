@@ -184,7 +184,9 @@ def test_limits_of_priors() -> None:
     table = biro.sample(likelihood(obs), "none", seed=1, progress=False).summary()
     assert not any("CUT OFF" in line for line in table.warnings())
     if table["a.fwhm"].at_end:
-        assert any("CUT OFF: a.fwhm is most probable at the lower limit" in line for line in table.notes())
+        assert any(
+            "UPPER LIMIT: a.fwhm is most probable at the lower limit" in line for line in table.notes()
+        )
 
 
 def test_what_is_no_data_is_named_first() -> None:

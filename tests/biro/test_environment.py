@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_when_pictures_are_drawn(
     assert code == 3
     assert said[-1] == (
         f"biro: the posterior is in {run}/posterior.nc, but {run}/sky.png cannot be written "
-        f"({os.strerror(number)}); make room, then: biro plot {run}"
+        f"({os.strerror(number)}); free disk space, then: biro plot {run}"
     )
     assert Posterior.load(run / "posterior.nc").samples.shape[1] == 2
     assert CliRunner().invoke(app, ["plot", str(run)]).exit_code == 0
@@ -88,7 +88,7 @@ def test_a_run_directory_that_goes_while_it_is_sampled(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code, said = fit(clean, model, run)
     assert code == 3
-    assert said[-1].startswith(f"biro: the posterior is not in {run}, which could not be written")
+    assert said[-1].startswith(f"biro: {run} could not be written, so the posterior is elsewhere")
     (kept,) = tmp_path.glob("posterior-*.nc")
     assert Posterior.load(kept).samples.shape[1] == 2
 
@@ -111,9 +111,7 @@ def test_variables_that_numba_refuses(name: str, value: str, text: str) -> None:
 
 def test_compiled_code_that_is_switched_off() -> None:
     said = problem_of_variables({"NUMBA_DISABLE_JIT": "1"})
-    assert (
-        said == "the variable NUMBA_DISABLE_JIT is set, but biro computes with compiled code alone; unset it"
-    )
+    assert said == "the variable NUMBA_DISABLE_JIT is set, but biro needs compiled code; unset it"
     assert problem_of_variables({"NUMBA_DISABLE_JIT": "0"}) is None
 
 

@@ -295,7 +295,7 @@ def test_a_signal_before_a_source_is_an_interruption(jet, monkeypatch):
         return step(self, *options)
 
     monkeypatch.setattr(finding.Search, "step", stopped_step)
-    with pytest.raises(RunInterrupted, match="no source was found yet"):
+    with pytest.raises(RunInterrupted, match="no source was found before the interruption"):
         biro.find_sources(jet, **OPTIONS)
 
 

@@ -270,7 +270,7 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits], "exists"),
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits, "--overwrite"], "is the file that is read"),
         (["flag", uvfits, "--select", "antenna=1", "-o", there], "exists"),
-        (["flag", uvfits, "--undo"], "a UVFITS file is never changed"),
+        (["flag", uvfits, "--undo"], "biro never changes a UVFITS file"),
         (["flag", data, "--from", tmp_path / "none"], "cannot be read"),
     ):
         result = CliRunner().invoke(app, [str(word) for word in words])

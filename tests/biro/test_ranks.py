@@ -95,7 +95,7 @@ def test_a_fit_whose_rank_was_killed_goes_on_with_other_ranks(tmp_path: Path) ->
     for name, n in (("killed", 3), ("whole", 2)):
         done = mpiexec(n, PROGRAM, tmp_path / f"{name}.npz", "sampled")
         assert done.returncode == 0, done.stderr
-    assert "going on from step" in (tmp_path / "killed.run" / "log.txt").read_text()
+    assert "continuing from step" in (tmp_path / "killed.run" / "log.txt").read_text()
     found, whole = (np.load(tmp_path / f"{name}.npz")["samples"] for name in ("killed", "whole"))
     np.testing.assert_array_equal(found, whole)
 

@@ -121,8 +121,8 @@ def test_a_source_is_added_where_the_fit_leaves_a_peak(data, tmp_path):
     assert read.likelihood is None
     assert pickle.loads(pickle.dumps(alone)).likelihood is None
     for wrong, message in (
-        ((read,), r"needs the likelihood that was fitted"),
-        ((read, biro.Likelihood(data, sky)), "give the likelihood that was fitted"),
+        ((read,), r"needs the likelihood of the fit"),
+        ((read, biro.Likelihood(data, sky)), "give the likelihood of the fit"),
     ):
         with pytest.raises(InputError, match=message):
             biro.add_source(*wrong)

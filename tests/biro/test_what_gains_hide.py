@@ -76,7 +76,7 @@ def test_combinations_of_gains_alone_are_not_named_where_they_are_integrated_ove
         sky = replace(sky, sources=[replace(source, I="1 Jy") for source in sky.sources])
     sampled = biro.Likelihood(seen(), sky, backend="cpu")
     assert sampled.undetermined.startswith(
-        "DEGENERATE: the data do not constrain a phase that all antennas have in common: gain.phase[*] "
+        "DEGENERATE: the data do not constrain a common phase of all antennas: gain.phase[*] "
         "of each of time 1, "
     )
     assert biro.Likelihood(seen(), sky, backend="cpu", gains="marginalise").undetermined == ""
@@ -110,7 +110,7 @@ def test_closures_beside_leakages_leave_the_phase_between_feeds_open() -> None:
             angle = Uniform(-1, 1, "Jy")
             sources = [replace(one, Q=angle, U=angle) for one in sources]
         likelihood = biro.Likelihood(seen(), replace(sky, sources=sources), backend="cpu", gains="closures")
-        named = "the common phase between the feeds (R-L or X-Y" in likelihood.undetermined
+        named = "the R-L (or X-Y) phase offset" in likelihood.undetermined
         assert named is not fixed
 
 

@@ -146,7 +146,7 @@ class VisibilitiesWithCorrelatedNoise:
             )
         return [
             f"THE NOISE MODEL IS WRONG: residuals {what} still have a correlation of {found[worst]:.2f} "
-            f"after biro removed the fitted one. {remedy[0].upper()}{remedy[1:]}"
+            f"beyond the fitted one. {remedy[0].upper()}{remedy[1:]}"
         ]
 
     def _correlations(
