@@ -42,7 +42,7 @@ def test_times_that_cannot_be_meant(ms: Path, sky_with_prior: Path, tmp_path: Pa
     run, picture = tmp_path / "run", tmp_path / "image"
     for words in (["info", ms], ["image", ms, "-o", picture], ["fit", ms, sky_with_prior, "-o", run]):
         said = fails(*words)
-        assert f"TIME cannot be a time in 3 of 63 rows (row 0 has {value:g} s)" in said
+        assert f"TIME is invalid in 3 of 63 rows (row 0 has {value:g} s)" in said
         assert "--time-range" in said
     assert not run.exists()
     rest = read_ms(ms, time_range=("1900-01-01", "2100-01-01"))
@@ -61,10 +61,10 @@ def test_phase_centres_that_cannot_be_meant(ms: Path, tmp_path: Path, value: flo
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("CHAN_FREQ", math.nan, "CHAN_FREQ cannot be a frequency in 1 of 1 channels (channel 0 has nan Hz)"),
+        ("CHAN_FREQ", math.nan, "CHAN_FREQ is invalid in 1 of 1 channels (channel 0 has nan Hz)"),
         ("CHAN_FREQ", -1e9, "channel 0 has -1e+09 Hz"),
         ("CHAN_FREQ", 1e300, "channel 0 has 1e+300 Hz"),
-        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH cannot be a width in 1 of 1 channels (channel 0 has inf Hz)"),
+        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH is invalid in 1 of 1 channels (channel 0 has inf Hz)"),
     ],
 )
 def test_channels_that_cannot_be_meant(

@@ -372,7 +372,7 @@ def test_the_command_line_fits_and_draws_closures(m87, tmp_path):
     words += ["--gains", "closures", "--average-time", "10 min", "--backend", "cpu", "--set", "starts=2"]
     shown = CliRunner().invoke(app, words)
     assert shown.exit_code == 0, shown.output
-    assert "54 closure phases and 47 log closure amplitudes of 86 visibilities" in shown.output
+    assert "54 independent closure phases and 47 log closure amplitudes from 86 visibilities" in shown.output
     assert "5 visibilities below 3 sigma" in shown.output
     assert "flux scale" in shown.output
     record = json.loads((tmp_path / "run" / "run.json").read_text())

@@ -178,7 +178,7 @@ def test_repeated_rows_count_once(folder: Path, changed: Change, flagged: str) -
     found = biro.read(changed(change))
     cause = "repeated row" if flagged == "neither" else "FLAG_ROW"
     assert (found.counts["usable"], found.counts[cause]) == (N_VIS, N_VIS)
-    assert "repeat the antennas, time and UVW" in found.reading_lines[0]
+    assert "rows are duplicates (antennas, time and UVW of another row)" in found.reading_lines[0]
     noise = [measure_noise(each.partitions, "XY").measured
              for each in (found, biro.read(folder / "base.ms"))]  # fmt: skip
     assert noise[0] == noise[1]
@@ -316,7 +316,7 @@ def test_one_line_for_each_reason_of_an_empty_selection(folder: Path) -> None:
     path = folder / "base.ms"
     for options, words in (
         ({"time_range": ("2030-01-01", None)}, "in the time range; the data run from 2026-03-01"),
-        ({"antennas": ["ant1"]}, "both antennas in the selection; the set has ant1, ant2"),
+        ({"antennas": ["ant1"]}, "both antennas in the selection; the antennas are ant1, ant2"),
         ({"correlations": "RR"}, "these correlations; the set has XX, XY"),
         ({"uv_range": "900 km.."}, r"in the uv range; baselines are 2\d"),
         ({"fields": "simulate"}, "did you mean 'simulated'"),

@@ -333,7 +333,9 @@ def test_uvw_partly_zero_or_not_finite_or_stale(ms: Path) -> None:
         main.putcell("UVW", 5, np.full(3, 5e4))
     observation = read_ms(ms)
     assert any("UVW is zero in 1 rows" in note for note in observation.notes)
-    assert any("disagree about the length of the baseline in 2 rows" in note for note in observation.notes)
+    assert any(
+        "baseline lengths of UVW and ANTENNA differ in 2 rows, by up to" in note for note in observation.notes
+    )
     assert observation.counts["no data"] == 16
     assert np.isfinite(observation.partitions[0].uvw).all()
 
