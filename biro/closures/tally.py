@@ -11,8 +11,8 @@ from biro.errors import InputError
 from biro.observation.observation import Observation
 
 BLIND = (
-    "closures do not constrain the flux scale (total flux density) or the absolute position, whose posteriors "
-    "only repeat the priors. Set both to constants, or ignore their uncertainties"
+    "closures do not constrain the flux scale (total flux density) or the absolute position, whose "
+    "posteriors only repeat the priors. Set both to constants, or ignore their uncertainties"
 )
 """What closures cannot see."""
 

@@ -248,9 +248,9 @@ class FeedAngles:
         for name, kind in found:
             if kind not in MOUNTS:
                 same = [other for other, its in found if its == kind]
-                what = f"has the mount {kind!r}, which biro does not support" if kind else "has no mount"
+                what = f"the mount {kind!r} is not supported" if kind else "no mount"
                 example = '"alt-az"' if len(same) == len(found) else f'{{ {name} = "alt-az" }}'
                 raise InputError(
-                    f"{self.label}: antenna {first_few(same)} {what}. Give its mount in the model, [feeds] "
+                    f"{self.label}: antenna {first_few(same)}: {what}. Give the mount in the model, [feeds] "
                     f"mount = {example}: one of {', '.join(MOUNTS)}"
                 )

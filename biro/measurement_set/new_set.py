@@ -118,7 +118,7 @@ def _check_range(path: str | os.PathLike[str], observation: Observation) -> None
         if largest > most:
             raise MeasurementSetError(
                 f"{path}: visibilities of up to {largest:.3g} Jy cannot be stored: DATA holds numbers up to"
-                f" {most:.3g}; take fainter sources"
+                f" {most:.3g}; check the flux densities of the sky"
             )
 
 
@@ -136,7 +136,9 @@ def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, t
     clean_up(target)
     if target.exists():
         if not overwrite:
-            raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
+            raise MeasurementSetError(
+                f"{path}: exists already; choose another name, or give --overwrite (overwrite=True in Python)"
+            )
         existing_set(target, time_limit)
 
 

@@ -55,7 +55,7 @@ def test_phase_centres_that_cannot_be_meant(ms: Path, tmp_path: Path, value: flo
     with table(f"{ms}/FIELD", readonly=False, ack=False) as field:
         field.putcol("PHASE_DIR", np.full((1, 1, 2), value))
     for words in (["info", ms], ["image", ms, "-o", tmp_path / "image"]):
-        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is no direction" in fails(*words)
+        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is not a direction" in fails(*words)
 
 
 @pytest.mark.parametrize(

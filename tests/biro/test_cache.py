@@ -201,7 +201,7 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
     observation = biro.read(path, cache=folder)
     needed = 12 * sum(part.vis.size for part in observation.partitions)
     monkeypatch.setattr(memory, "_free_in_system", lambda: needed - 1)
-    with pytest.raises(InputError, match="noise of hands takes all data into the memory of one process"):
+    with pytest.raises(InputError, match="noise of hands needs all data in the memory of one process"):
         observation.whole("noise of hands")
     monkeypatch.setattr(memory, "_free_in_system", lambda: needed)
     assert not observation.whole("noise of hands").is_held

@@ -246,7 +246,7 @@ def test_weights_come_from_a_column_that_has_them(changed: Change, kind: str) ->
     found = biro.read(changed(change))
     assert (found.weight_origin, found.counts["usable"]) == ("WEIGHT", N_VIS)
     assert np.all(found.partitions[0].weight == np.float32(3e4))
-    assert "WEIGHT is used in its place" in found.reading_lines[0]
+    assert "biro uses WEIGHT instead" in found.reading_lines[0]
 
 
 @pytest.mark.parametrize("manager", ["StandardStMan", "TiledColumnStMan"])
@@ -360,4 +360,4 @@ def test_subarrays_that_aips_sets_five_days_apart(tmp_path: Path) -> None:
         found = biro.read(file.write(tmp_path / "subarrays.uvfits"))
         # DATE is in float32 here: 0.6 s.
         assert found.partitions[0].times == pytest.approx(np.unique(seconds), abs=1.0)
-        assert any("5 days late" in note for note in found.notes) == moved
+        assert any("of subarray 2 5 days late" in note for note in found.notes) == moved

@@ -395,7 +395,7 @@ def test_correlations_that_cannot_give_stokes_parameters():
     half = np.ones(observe().partitions[0].weight.shape)
     half[..., 1] = 0.0
     part = dataclasses.replace(observe().partitions[0], weight=half)
-    with pytest.raises(BiroError, match="no visibility has all that Stokes IQUV needs"):
+    with pytest.raises(BiroError, match="no visibility has all correlations that Stokes IQUV needs"):
         biro.image(dataclasses.replace(observe(), partitions=(part,)), stokes="IQUV")
     with pytest.raises(BiroError, match="what must be data, model or residual"):
         biro.image(observe(), "fit")

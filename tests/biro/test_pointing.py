@@ -521,5 +521,5 @@ def test_uvfits_points_to_obsra(
     assert (None if pointing is None else pointing.origin) == origin
     if pointing is not None:
         np.testing.assert_allclose(np.rad2deg(pointing.centre), given)
-    assert any("is not used" in note for note in observation.notes) == (given[0] == 87.5)
+    assert any("biro does not use" in note for note in observation.notes) == (given[0] == 87.5)
     assert apart == 0.0 or f"{apart * 60:.0f} arcmin" in str(observation.summary())

@@ -128,7 +128,7 @@ def test_a_rank_that_is_killed_while_it_writes(
     with table(str(killed), ack=False) as main:
         assert main.getcolkeyword("LEFT", "BIRO_COMPLETE") is False
     assert read_ms(killed, column="DATA").digest() == read_ms(whole, column="DATA").digest()
-    with pytest.raises(MeasurementSetError, match="LEFT is half-written"):
+    with pytest.raises(MeasurementSetError, match="LEFT is incomplete"):
         read_ms(killed, column="LEFT")
     biro(2, "predict", killed, *options)
     np.testing.assert_array_equal(column(killed, "LEFT"), column(whole, "LEFT"))

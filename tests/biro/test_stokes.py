@@ -86,7 +86,7 @@ def test_a_flagged_hand_leaves_out_i_but_not_pseudo_i() -> None:
     np.testing.assert_allclose(pseudo.vis[:, 0, 0], [(4 * 1 + 3) / 5, 2.0, 7.0, 0])
     np.testing.assert_allclose(pseudo.weight[:, 0, 0], [5.0, 3.0, 2.0, 0])
     assert (counts.n_formed, counts.n_one_hand) == (3, 2)
-    assert "2 of these are from one hand alone" in str(counts)
+    assert "2 of these from one parallel hand only" in str(counts)
 
 
 def test_polarised_sky_is_no_bias_of_i() -> None:
@@ -154,7 +154,7 @@ def test_hands_that_are_copies_count_once() -> None:
     four = np.stack([hand, 0 * hand, 0 * hand, hand], axis=1)
     (kept,), notes = merge_copies([observed(CIRCULAR, four)])
     assert kept.corr_type == CIRCULAR
-    assert "counted twice" in notes[0]
+    assert "biro counts them twice" in notes[0]
 
 
 # --- real data

@@ -77,7 +77,7 @@ def test_short_data_are_scaled_by_all_baselines_together_or_left_as_stated() -> 
 
     (part,) = observation(n_time=5, n_chan=1).partitions
     found, remark = Weighting("scatter").of(part)
-    assert "weights of RR, LL are left as stated: fewer than 32 differences" in remark
+    assert "weights of RR, LL stay as in the data: fewer than 32 differences" in remark
     np.testing.assert_array_equal(found.weight, part.weight)
     assert "scaled" not in found.weight_origin
 
