@@ -300,7 +300,8 @@ class Far:
         for part in self._parts:
             if part.held is None:
                 raise InputError(
-                    "MPI ranks hold a part of the data, and this process the rest; read all data with comm="
+                    "MPI processes hold some of the data sets, and this process the others; read all with "
+                    "comm="
                 )
             part.held.ranks.check_alike(backend)
             like = [replace(part, **part.row_arrays(rows), held=None) for rows in part.shards]

@@ -117,7 +117,7 @@ class Channels:
         if not is_frequency(self.first + self.width * self.number):
             raise InputError(
                 f"{self.number} channels of {self.width:g} Hz from {self.first:g} Hz on end above "
-                f"{HIGHEST:g} Hz, which is no radio frequency"
+                f"{HIGHEST:g} Hz, which is not a radio frequency"
             )
 
     @property
@@ -349,8 +349,8 @@ def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: R
         f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
         f"{channels.number:.3g} channels",
         lambda _, n_machine: (
-            "take a shorter track, longer integrations or fewer channels"
-            + (f", or ranks on {n_machine} such machines" if n_rank > 1 else "")
+            "use a shorter track, longer integrations or fewer channels"
+            + (f", or MPI processes on {n_machine} such machines" if n_rank > 1 else "")
         ),
     )
 

@@ -177,7 +177,7 @@ def test_nothing_is_written_for_options_that_are_refused(
         ("--integration", "1e-9 s", "1.8e+11 times, 21 baselines and 1 channels needs 1.6"),
         ("--n-chan", 10**9, "3 times, 21 baselines and 1e+09 channels needs 2.52e+04 GB of memory"),
         ("--noise", "1e308", "noise must be 0, or 1e-15 to 1e+15 Jy"),
-        ("--freq", "1e300 Hz", "which is no radio frequency"),
+        ("--freq", "1e300 Hz", "which is not a radio frequency"),
         ("--seed", -1, "seed must be from 0 to 2^63 - 1, got -1"),
     ],
 )

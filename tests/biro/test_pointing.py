@@ -297,7 +297,7 @@ def unfilled(value: float) -> Callable[[], Angles]:
         (unfilled(0.0), None, "not filled in"),
         (unfilled(np.nan), None, "not filled in"),
         (lambda: everywhere(FIELD + np.array([0.2, 0.0])), None, "more than a beam"),
-        (lambda: everywhere(FIELD + 0.001), 1e9, "no rows for its times"),
+        (lambda: everywhere(FIELD + 0.001), 1e9, "no rows at these times"),
     ],
 )
 def test_pointing_that_cannot_be_meant_leaves_reference_dir(

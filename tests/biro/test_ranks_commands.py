@@ -212,7 +212,7 @@ def test_an_error_in_a_replicate_of_a_rank_is_that_of_the_run(tmp_path: Path) ->
     """What rank 0 works on meanwhile is finished and kept."""
     done = mpiexec(2, "-m", "mpi4py", SBC_PROGRAM, tmp_path / "rows.json", "raises")
     assert done.returncode != 0
-    assert re.search(r"rank 1 \(.+\): ZeroDivisionError: division by zero", done.stderr), done.stderr
+    assert re.search(r"MPI process 1 \(.+\): ZeroDivisionError: division by zero", done.stderr), done.stderr
     assert not (tmp_path / "rows.json").exists()
     assert load(tmp_path / "rows.run").rows
 

@@ -143,7 +143,7 @@ def test_hands_that_are_copies_count_once() -> None:
     np.testing.assert_allclose(merged.vis[:, 0, 0], hand, rtol=1e-14)
     np.testing.assert_allclose(merged.weight[:, 0, 0], np.where(np.arange(200) < 4, 3.0, 5.0))
     assert len(notes) == 1
-    assert "196 visibilities are copies" in notes[0]
+    assert "196 visibilities are identical" in notes[0]
     # A single visibility that differs by a rounding makes them two measurements.
     other = np.stack([hand, hand], axis=1)
     other[150, 1] *= 1 + 1e-15
