@@ -243,7 +243,7 @@ def _partition_beam(model: SkyDescription, beams: AntennaBeams, view: PartitionV
     rotates = known and rotation_of(model.feeds) != "none"
     if view.feeds is None and (model.beam.turns or rotates):
         raise ModelError(
-            f"beam: nothing is known of the mounts in partition {view.label!r}; write turns = false for a "
+            f"beam: the mounts of partition {view.label!r} are unknown; write turns = false for a "
             "beam that does not turn"
         )
     mounts, own = {}, []

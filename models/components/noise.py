@@ -95,7 +95,7 @@ class Noise:
         _check_per(self.per)
         _check_word("distribution", self.distribution, DISTRIBUTIONS)
         if self.antenna and not self.of_antennas:
-            raise ModelError(f'antenna: factors of antennas go with per = "antenna", found {self.per!r}')
+            raise ModelError(f'antenna: factors of antennas need per = "antenna", found {self.per!r}')
         object.__setattr__(self, "edges", _read_edges(self.edges))
         for key, dimension in (("systematic", NUMBER), ("additive", FLUX)):
             if getattr(self, key) is not None:
@@ -106,7 +106,7 @@ class Noise:
             if isinstance(fraction, Fixed) and not 0.0 <= fraction.value < 1.0:
                 raise ModelError(f"systematic: a fraction from 0 to below 1, found {fraction.value:g}")
         if self.edges and not (self.systematic or self.additive):
-            raise ModelError("edges: go with systematic, additive or both, which are not given")
+            raise ModelError("edges: need systematic, additive or both")
         self._check_distribution()
         self._check_correlation()
 
@@ -124,7 +124,7 @@ class Noise:
                 "leave out correlation"
             )
         if self.correlation == "time" and "smoothing" in given:
-            raise ModelError('smoothing: is that of channels, and goes with correlation = "chan"')
+            raise ModelError('smoothing: is only for correlation = "chan"')
         default = {"rho": Uniform(0.0, 1.0)} if self.correlation == "time" else _OF_CHANNELS
         for key, value in default.items():
             own = value if getattr(self, key) is None else getattr(self, key)

@@ -126,7 +126,7 @@ rotation = "none"
     ("given", "message"),
     [
         ({"fwhm": "1 deg"}, "ref_freq: is missing"),
-        ({"pattern": "airy"}, "diameter: pattern 'airy' has this for its width; found none"),
+        ({"pattern": "airy"}, "diameter: pattern 'airy' needs diameter for its width; found none"),
         ({"pattern": "airy", "diameter": "25 m", "fwhm": "1 deg"}, "found fwhm and diameter"),
         ({"pattern": "gauss"}, "pattern: one of cos3, gaussian, airy, found 'gauss'"),
         ({"fwhm": Uniform("1 deg", "2 deg"), "ref_freq": "1 GHz"}, "width alone can be fitted"),

@@ -379,7 +379,7 @@ def test_a_run_that_was_interrupted_is_undone_first(
     with table(str(path), readonly=False, ack=False) as main:
         main.putcolkeyword("FLAG", "BIRO_COMPLETE", False)
         main.putcol("FLAG", before["FLAG"][:50], 0, 50)
-    with pytest.raises(MeasurementSetError, match=r"FLAG is incomplete: .* --undo"):
+    with pytest.raises(MeasurementSetError, match=r"FLAG is incomplete, .* --undo"):
         biro.flag(path, Strategy("all", masks=(Mask.of("1 Hz..9 GHz"),)))
     assert any("FLAG is incomplete" in note for note in biro.read(path).notes)
     biro.undo_flags(path)

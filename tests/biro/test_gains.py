@@ -298,12 +298,12 @@ def test_what_is_no_table_of_gains_is_refused_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"amplitude": Normal(1, 0.1)}, "amplitude: an amplitude is above 0, and so is its prior"),
+        ({"amplitude": Normal(1, 0.1)}, "amplitude: an amplitude is above 0, so its prior must be, too"),
         ({"phase": 3}, "phase: 3 has no unit"),
         ({"amplitude": {"q": 1}}, "unknown feed 'q'; expected r and l, or x and y"),
-        ({"amplitude": {"x": 1}}, "gain: amplitude: 'x' is no feed of the data; theirs are r, l"),
+        ({"amplitude": {"x": 1}}, "gain: amplitude: 'x' is not a feed of the data, which have r, l"),
         ({"interpolation": "cubic"}, "interpolation: one of linear, nearest, found 'cubic'"),
-        ({"table": 3}, "table: expected the path of a table of gains, found 3"),
+        ({"table": 3}, "table: expected the path of a gain table, found 3"),
         ({"table": "here"}, "was not read; biro.read_gains reads it"),
         ({"antenna": {"Z": {"amplitude": 2}}}, "gain: no antenna is called 'Z'"),
     ],

@@ -281,8 +281,8 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     found = likelihood(f"[feeds]\nrotation = 'none'\n[ionosphere]\nfile = {path!r}\n{fitted}{own}")
     # Antenna E is not in the data.
     assert found.observation.ionosphere_line(found.sky) == (
-        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas as the "
-        "model says"
+        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas fixed "
+        "by the model"
     )
     summary = found.observation.summary(found.sky)
     assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")

@@ -239,10 +239,10 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
     [
         ('per = "antena"', "(did you mean 'antenna'?)"),
         ('per = ["hands", "field"]', 'a list of "antenna" and another'),
-        ("[noise.antenna.A]\nfactor = 1", 'factors of antennas go with per = "antenna"'),
+        ("[noise.antenna.A]\nfactor = 1", 'factors of antennas need per = "antenna"'),
         ('per = "antenna"\n[noise.antenna.G]\nfactor = 1', "noise: no antenna is called 'G'"),
         ("systematic = 1.5", "a fraction from 0 to below 1, found 1.5"),
-        ('edges = ["1 km"]', "edges: go with systematic, additive or both"),
+        ('edges = ["1 km"]', "edges: need systematic, additive or both"),
         ('additive = "1 Jy"\nedges = true', "edges: lengths such as"),
         ('additive = "1 Jy"\nedges = ["1 km", "30 klambda"]', "must all be in metres or all in wavelengths"),
         ('additive = "1 Jy"\nedges = ["1 km", "100 m"]', "edges must ascend"),

@@ -256,7 +256,7 @@ def test_other_tables(tmp_path: Path) -> None:
     (tmp_path / "sky.cl" / "table.dat").write_bytes(b"\0" * 100)
     with pytest.raises(MeasurementSetError):
         biro.read_sky(tmp_path / "sky.cl")
-    with pytest.raises(ModelError, match="is a folder, expected a sky model file"):
+    with pytest.raises(ModelError, match="is a directory, expected a sky model file"):
         biro.read_sky(tmp_path)
 
 

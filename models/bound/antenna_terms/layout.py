@@ -339,7 +339,7 @@ def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
     """Angles by which feeds are turned, apart from offsets, float64 (n_time, n_antenna), rad."""
     feeds = feeds or Feeds()
     if partition.feeds is None:
-        raise ModelError(f"feeds: nothing is known of the feeds of partition {partition.label!r}")
+        raise ModelError(f"feeds: the feeds of partition {partition.label!r} are unknown")
     own = [name for name in partition.antenna_names if feeds.offset_of(name) is not None]
     return partition.feeds.feed_angle(feeds.mounts, own)
 
