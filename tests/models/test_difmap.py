@@ -142,8 +142,8 @@ def test_directions_there_and_back() -> None:
     ("extra", "message"),
     [
         ({"Q": "1 Jy"}, "Stokes I only"),
-        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws alone"),
-        ({"polynomial": -0.7, "ref_freq": "1 GHz"}, "power laws alone"),
+        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws only"),
+        ({"polynomial": -0.7, "ref_freq": "1 GHz"}, "power laws only"),
     ],
 )
 def test_what_a_difmap_model_cannot_say(tmp_path: Path, extra: dict, message: str) -> None:

@@ -257,7 +257,7 @@ def test_one_correlation_time_is_that_of_all_antennas_and_windows() -> None:
     found, wanted = terms_of(bound, theta, 1), terms_of(fixed, np.delete(theta, of_time, axis=1), 1)
     assert np.allclose(spread(found), spread(wanted), rtol=1e-13)
     other = replace(phase, correlated={**TIMES, "high": 30})
-    with pytest.raises(ModelError, match=r"gain\.phase\.correlated: one correlation time is fitted for all"):
+    with pytest.raises(ModelError, match=r"gain\.phase\.correlated: biro fits one correlation time for all"):
         bound_to(replace(gain, antenna={"C": {"phase": other}}), views=views)
 
 

@@ -133,7 +133,10 @@ def test_names_files_and_limits(view: MakeView, tmp_path: Path) -> None:
             "fwhm: unit 'MHz' is not a vel",
         ),
         ('line = { freq = "1 GHz", fwhm = "1 MHz", profile = "voigt" }', "profile: one of gaussian, lorentz"),
-        ('line = { freq = "1 GHz", fwhm = "1 MHz" }\nspectral_index = 1', "it needs height"),
+        (
+            'line = { freq = "1 GHz", fwhm = "1 MHz" }\nspectral_index = 1',
+            r"on a continuum \(spectral_index\) needs height",
+        ),
         ('line = { freq = "1 GHz", fwhm = "-1 MHz" }', "a.line.fwhm must be positive"),
         ('table = { freq = ["1 GHz"], value = [1] }', "2 to 200 knots"),
         ('table = { freq = ["1 GHz", "2 GHz"], value = [1] }', "found 2 and 1"),
