@@ -312,11 +312,13 @@ def _print(summary: PosteriorTable, *, as_json: bool) -> None:
 
 
 def _text(summary: PosteriorTable) -> str:
-    """The verdict on a fit in one line, and the table."""
+    """The verdict on a fit in one line, and the table with its warnings."""
+    from biro.misfit.partition_fit import MISFIT
     from biro.posterior.verdict import verdict_of
 
     verdict = verdict_of(summary)
-    return f"{verdict.fit} {verdict.trust}\n{summary}"
+    is_said = any(line.startswith(MISFIT) for line in summary.warnings())
+    return f"{verdict.trust if is_said else f'{verdict.fit} {verdict.trust}'}\n{summary}"
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:

@@ -236,7 +236,7 @@ class FlagReport(Printed):
             lines.append("  (not judged: too few visibilities on the baseline to measure the noise)")
         shares = sorted(self.by_antenna().items(), key=lambda item: -item[1])[:5]
         if shares:
-            text = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
+            text = ", ".join(f"{name} ({100 * share:.1f} %)" for name, share in shares)
             lines.append(f"  most flagged antennas: {text}")
         return "\n".join(lines)
 

@@ -83,7 +83,7 @@ class HandResiduals:
             )
         if not found:
             return ""
-        text = f"residuals of {both} {' and '.join(found)}.  "
+        text = f"residuals of {both} {' and '.join(found)}. "
         if self.correlation > 0.0 and self.is_correlated:
             text += f"Errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small. "
         text += (

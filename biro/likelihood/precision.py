@@ -105,7 +105,7 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
         return Choice(
             "double",
             np.nan,
-            f"double precision, because the comparison with single precision failed ({error})",
+            f"double: the comparison with single precision failed ({error})",
         )
     chosen: Precision = "single" if difference < LIMIT else "double"
     sign = "below" if difference < LIMIT else "not below"

@@ -200,7 +200,7 @@ class Maximum(Tabular):
     def agreement(self) -> str:
         """How many of the climbs ended at this place, as a text."""
         words = f"starts ({self.n_search} from a search of the prior)" if self.searched else "starts"
-        return f"{self.n_agree} of {self.n_end} {words} found it"
+        return f"{self.n_agree} of {self.n_end} {words} reached this maximum"
 
     def __getitem__(self, name: str) -> float:
         """The value of one parameter.
@@ -311,7 +311,7 @@ class Maximum(Tabular):
             how = "Laplace" if self.skewed.log_evidence is None else self._how
             lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} ({how}){of}")
         lines += [
-            f"NOT NORMAL: the posterior of {name} is {interval.ratio:.2g} times as wide as its normal "
+            f"not normal: the posterior of {name} is {interval.ratio:.2g} times as wide as its normal "
             f"approximation. Its error and 95 % interval are from {self._how}"
             for name, interval in self.intervals.items()
         ]

@@ -195,7 +195,10 @@ def noise_reason(fit: PartitionFit) -> str:
             '"student-t"'
         )
     if fit.is_fitted:
-        return f"{size}. They look like white noise, and the fitted noise factor corrects for it"
+        return (
+            f"{size}. They look like white noise, and the fitted noise factor corrects for it, so nothing "
+            "needs to be done"
+        )
     ratio = fit.rms / fit.noise_factor
     much = f"{ratio:.3g} times too small" if ratio > 1.0 else f"{1.0 / ratio:.3g} times too large"
     return (

@@ -169,11 +169,11 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
         groups[kind[0]].ratio < CONTRAST * groups[kind[-1]].ratio for kind in (parallel, cross) if kind
     )
     by_hands = bool(parallel and cross and alike)
-    listed = ", ".join(f"{name}: {groups[name].ratio:.2f}" for name in names)
+    listed = ", ".join(f"{name} ({groups[name].ratio:.2f})" for name in names)
     per = "hands" if by_hands else "correlation"
     return [
-        f"{UNEQUAL}: relative to the weights and to the mean of all correlations, the noise is {listed}. "
-        f'Fit a noise factor for each with [noise] per = "{per}"'
+        f"{UNEQUAL}: relative to the weights and the mean, the noise of correlations is {listed}. Fit a "
+        f'noise factor for each with [noise] per = "{per}"'
     ]
 
 
@@ -203,10 +203,9 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
     by = np.exp(own[steps.first] + own[steps.second])
     if not off:
         return [], by
-    listed = first_few([f"{name}: {groups[name].ratio:.2f}" for name in off], ", ")
+    listed = first_few([f"{name} ({groups[name].ratio:.2f})" for name in off], ", ")
     return [
-        f"{UNEQUAL}: relative to the weights and to the other antennas, the noise of antennas is {listed}. "
-        "Fit "
+        f"{UNEQUAL}: relative to the weights and the other antennas, the noise of antennas is {listed}. Fit "
         'a noise factor for each with [noise] per = "antenna"'
     ], by
 
@@ -221,8 +220,7 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"{UNEQUAL}: relative to the weights and to all baselines, the noise on baselines {word} "
-                f"{text} is "
-                f'{group.ratio:.2f}. Fit the added noise with [noise] additive and edges = ["{text}"]'
+                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is {group.ratio:.2f} times "
+                f'that on all. Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]
     return []

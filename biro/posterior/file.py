@@ -100,7 +100,7 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
             raise InputError(
                 f"{source.parent}: the run is not finished (no {POSTERIOR}); resume it with the same command"
             )
-        raise InputError(f"{source}: no such posterior file")
+        raise InputError(f"{source}: no such file; expected the posterior of a run")
     try:
         attributes, datasets = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
         if attributes.get("format") != FORMAT:

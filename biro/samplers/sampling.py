@@ -154,8 +154,8 @@ def _target(
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
     if treatment_of_gains(likelihood) == "solve" and sampler != "none":
         raise InputError(
-            f'gains="solve" gives a profile likelihood, which sampler {sampler!r}: it has a maximum '
-            '(biro.maximise, or sampler "none") but no evidence; use gains="marginalise"'
+            'gains="solve" (--gains solve) works only with sampler "none" and biro.maximise, because a '
+            f'profile likelihood has no evidence; use gains="marginalise" with sampler {sampler!r}'
         )
     if integrates(likelihood) and not likelihood.parameters:
         return Target(likelihood.full), ExactOptions()

@@ -129,7 +129,7 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         (
             "dynesty",
             {"walks": 10**12},
-            "asks for 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
+            "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
         ),
         ("dynesty", {"walks": -1}, "walks must be 0 or more, got -1"),
         ("dynesty", {"dlogz": 1e-300}, "dlogz must be at least 1e-09"),

@@ -338,7 +338,7 @@ def rotating() -> Vis:
             jones(one_jones(2, [[0, 1], [1, 0]]), POLARISED),
             jones(UNITY, POLARISED),
             "swapped feeds",
-            "The two feeds of A2 are the other way round",
+            "The two feeds of A2 are swapped",
         ),
         (
             jones(UNITY, POLARISED),

@@ -613,8 +613,8 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
             ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--from", "DATA"],
             "--from needs --add or --subtract",
         ),
-        (["compare", "{tmp}/one", "{tmp}/two"], "no posterior at"),
-        (["plot", "{tmp}/no-run"], "no posterior at"),
+        (["compare", "{tmp}/one", "{tmp}/two"], "no such run directory"),
+        (["plot", "{tmp}/no-run"], "no such run directory"),
         (["demo", "-o", "{folder}/sky.toml"], "cannot be made"),
     ],
 )

@@ -93,7 +93,7 @@ def test_nothing_is_found_in_noise():
 def test_as_many_as_asked_for():
     found = biro.find_sources(field(POINT, GAUSSIAN, FAINT), max_sources=1, **OPTIONS)
     assert len(found.sources) == 1
-    assert found.reason == "1 sources are as many as were asked for"
+    assert found.reason == "stopped at 1 sources (max_sources, --max-sources); there may be more"
     for wrong, message in (
         ({"max_sources": 0}, "^max_sources must be 1 to 100, got 0$"),
         ({"threshold": 0.0}, "^threshold must be above 0, got 0.0$"),

@@ -162,12 +162,16 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
     before = flag_column(data)
     result = CliRunner().invoke(app, ["flag", str(data), "--from", str(file)])
     assert result.exit_code == 0, result.output
-    lines = {line.split("  ")[0]: line.split()[-2:] for line in result.output.splitlines()}
+    lines = {line.split("  ")[0]: line.split()[-3:] for line in result.output.splitlines()}
     of_pair = N_TIME * N_CHAN * 4
-    assert lines["2: antenna=FD"] == [str(3 * of_pair), "0"]
-    assert lines["3: baseline=FD-HN"] == ["0", str(of_pair)]
-    assert lines["5: scan=99"] == ["0", "0"]
-    assert lines["6: mode='manual' spw='0:0'"] == [str(3 * N_TIME * 4), str(3 * N_TIME * 4)]
+    assert lines["2: antenna=FD"] == [str(3 * of_pair), "0", str(3 * of_pair)]
+    assert lines["3: baseline=FD-HN"] == [str(of_pair), str(of_pair), "0"]
+    assert lines["5: scan=99"] == ["0", "0", "0"]
+    assert lines["6: mode='manual' spw='0:0'"] == [
+        str(6 * N_TIME * 4),
+        str(3 * N_TIME * 4),
+        str(3 * N_TIME * 4),
+    ]
     assert "0 flagged by 3: baseline=FD-HN: already flagged" in result.output
     assert "0 flagged by 5: scan=99: no visibility matches" in result.output
     assert "saved as before_biro_1" in result.output

@@ -433,7 +433,7 @@ def test_two_sources_at_one_place_are_named(tmp_path: Path) -> None:
     assert "DEGENERATE: the data do not constrain " in str(found)
     json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(
-        LikelihoodError, match=r"the data do not determine (a\.I - 1 b\.I|b\.I - 1 a\.I): fix or tie"
+        LikelihoodError, match=r"the data do not constrain (a\.I - 1 b\.I|b\.I - 1 a\.I)\. Fix or tie"
     ):
         biro.sample(likelihood, "none", seed=1, progress=False)
 

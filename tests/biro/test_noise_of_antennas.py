@@ -136,7 +136,7 @@ def test_the_density_of_data_is_a_normalised_one(tmp_path: Path) -> None:
         ((1.0, 1.0), np.ones(6), []),
         ((1.0, 0.5, 0.5, 1.0), np.ones(6), ['"hands"']),
         ((1.0, 0.5, 0.5, 1.5), np.ones(6), ['"correlation"']),
-        ((1.0, 1.0), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 2.0]), ["(F 1.4", '"antenna"']),
+        ((1.0, 1.0), np.array([1.0, 1.0, 1.0, 1.0, 1.0, 2.0]), ["F (1.4", '"antenna"']),
     ],
 )
 def test_data_say_where_noise_differs(by_corr: tuple[float, ...], factors: Array, words: list[str]) -> None:
@@ -155,7 +155,7 @@ def test_data_say_that_short_baselines_are_noisier() -> None:
     louder = np.where(length < np.quantile(length, 0.25), 2.0, 1.0)[:, None, None]
     (line,) = unequal_noise([replace(part, vis=part.vis * louder)], [f"{i}" for i in range(6)])
     assert "on baselines below" in line
-    assert "[noise] additive with edges = " in line
+    assert "[noise] additive and edges = " in line
 
 
 @pytest.mark.parametrize("flux", [(5.0, 0.0, 0.0, 5.0), (6.0, 0.0, 0.0, 0.0)])

@@ -150,9 +150,9 @@ def test_of_two_sources_in_one_place_the_sum_is_known(sampler: str) -> None:
 @pytest.mark.parametrize(
     ("inverse", "words"),
     [
-        (np.zeros((2, 2)), "the data do not determine a or b: fix or tie a parameter"),
-        ([[4.0, 0.0], [0.0, 0.0]], "the data do not determine b: fix or tie a parameter"),
-        (np.full((2, 2), 4.0), "the data do not determine b - 1 a: fix or tie a parameter"),
+        (np.zeros((2, 2)), "the data do not constrain a or b. Fix or tie a parameter"),
+        ([[4.0, 0.0], [0.0, 0.0]], "the data do not constrain b. Fix or tie a parameter"),
+        (np.full((2, 2), 4.0), "the data do not constrain b - 1 a. Fix or tie a parameter"),
     ],
 )
 def test_without_a_sampler_the_error_names_what_is_not_determined(inverse: Any, words: str) -> None:

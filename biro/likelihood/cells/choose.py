@@ -160,11 +160,14 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
         pairs = zip(abouts, dict.fromkeys((found, found.full)), strict=True)
         shift = max(about.shift(other) for about, other in pairs)
         change = largest_difference(found.log_likelihood(points), exact)
-        measured = f"parameters move by {shift:.2g} sigma, ln L within 3 sigma by {change:.2g}, at most"
+        measured = (
+            f"parameters move by {shift:.2g} sigma, ln L within 3 sigma of the maximum by {change:.2g}, at "
+            "most"
+        )
         log.info("cells of %s: %s", _in_words(observation, cells), measured)
         if shift <= SHIFT and change <= LIMIT:
             return replace(reduced, statement=f"{_in_words(observation, cells)}; {measured}")
-        said = f"; with larger ones {measured}"
+        said = f"; with larger cells {measured}"
     return f"no cell size is accurate enough{said}"
 
 

@@ -95,14 +95,14 @@ def _position_texts(samples: Samples, found: Array) -> tuple[str, str]:
 def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
     word = "large" if found[1] + found[3] > 0 else "small"
     return (
-        f"The sources of the model are too {word}, or their shape is wrong.",
+        f"The model is too {word} on the sky, or its shape is wrong.",
         "Fit the sizes if they are fixed; else add a component, or choose another `type` in [[source]].",
     )
 
 
 def _index_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"The spectral index of the model is off by {plain(found[1], 2, '+')}.",
+        f"The spectral index of the model is wrong by {plain(found[1], 2, '+')} (data minus model).",
         "Fit `spectral_index` of the sources, or add a curvature term.",
     )
 

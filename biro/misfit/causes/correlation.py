@@ -270,12 +270,12 @@ def _is_hanning(found: Correlation) -> bool:
 def _hands_texts(rho: float, names: tuple[str, str]) -> tuple[str, str]:
     return (
         f"Residuals of {names[0]} and {names[1]} are correlated ({rho:.2f}).",
-        "Fit Stokes I (`--stokes I`), or multiply the errors by the factor below.",
+        "Fit Stokes I (`--stokes I`), or multiply the errors by the factor stated.",
     )
 
 
 def _duplicate_texts(share: float) -> tuple[str, str]:
     return (
         f"Rows are duplicated: {100 * share:.0f} % of the pairs of neighbouring times have the same noise.",
-        "Remove the copies, or multiply the errors by the factor below.",
+        "Remove the copies, or multiply the errors by the factor stated.",
     )

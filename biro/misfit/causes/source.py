@@ -399,5 +399,5 @@ def _texts(own: Samples, source: Source, kind: str, stokes: str, near: Source | 
         )
     return (
         f"{what} is missing {place} ({size}).",
-        "Add a [[source]] there to the model (`biro.add_source(posterior)` does so).",
+        "Add a [[source]] there to the model (in Python with `biro.add_source`).",
     )
