@@ -220,7 +220,8 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is {group.ratio:.2f} times "
-                f'that on all. Fit the added noise with [noise] additive and edges = ["{text}"]'
+                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is "
+                f"{group.ratio:.2f} times that on all. "
+                f'Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]
     return []
