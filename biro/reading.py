@@ -156,7 +156,7 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
             f"{place}: a text file, neither UVFITS nor a Measurement Set. A model is given after the data"
         )
     raise DataError(
-        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a folder; unpack archives)"
+        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a directory; unpack archives)"
     )
 
 

@@ -284,7 +284,8 @@ class Assembly:
             lambda _, n_machine: (
                 remedy
                 or (
-                    "keep the data in files (cache=, --cache DIR), share them among MPI ranks on "
+                    "keep the data in files (--cache DIR, cache= in Python), share them among MPI processes "
+                    "on "
                     f"{n_machine} machines of this size (mpiexec biro), or select less"
                 )
             ),

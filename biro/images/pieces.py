@@ -379,7 +379,7 @@ def _check_memory(observation: Observation, n_stokes: int) -> None:
         [one + other for one, other in pairs],
         "an image has weights in double precision, which",
         lambda times, n_machine: (
-            f"share the data among MPI ranks on {n_machine} machines of this size (mpiexec biro image), "
+            f"share the data among MPI processes on {n_machine} machines of this size (mpiexec biro image), "
             f"average {times} times more, or select less"
         ),
     )

@@ -258,7 +258,7 @@ def check_writable(path: Path) -> None:
     MeasurementSetError
     """
     if not os.access(path, os.W_OK | os.X_OK):
-        raise MeasurementSetError(f"{path}: read-only: no permission to make files in this folder")
+        raise MeasurementSetError(f"{path}: read-only: no permission to create files in this directory")
     for file in sorted(path.glob("table.*")):
         try:
             os.close(os.open(file, os.O_RDWR))

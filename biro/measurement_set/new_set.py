@@ -130,7 +130,7 @@ def _largest(vis: Vis, _: Weight) -> float:
 def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, time_limit: float) -> None:
     """Refuse a place where no set can be made; clean up what killed processes have left there."""
     if not target.parent.is_dir():
-        raise MeasurementSetError(f"{path}: there is no folder {target.parent}")
+        raise MeasurementSetError(f"{path}: no directory {target.parent}")
     if not os.access(target.parent, os.R_OK | os.W_OK | os.X_OK):
         raise MeasurementSetError(f"{path}: no permission to make files in {target.parent}")
     clean_up(target)

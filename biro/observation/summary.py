@@ -329,7 +329,8 @@ def _lines(summary: Summary) -> list[str]:
         f"  resolution    {angle_text(s.resolution)} (wavelength / longest baseline), field of view"
         f" {angle_text(s.field_of_view) if s.field_of_view else 'not known (no dish diameters)'}",
         f"  scans         {s.scans}",
-        f"  column        {s.column}, weights from {s.weight_origin}",
+        f"  column        {s.column}, weights from "
+        f"{'the file' if s.weight_origin == 'UVFITS' else s.weight_origin}",
         *_partition_lines(s.partitions),
         f"  pointing      {per_field((part.field, part.pointing) for part in s.partitions)}",
         *_count_lines(s.counts),
@@ -395,7 +396,7 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):
         lines.append(
             f"    WEIGHTS: the thermal noise, measured from neighbouring times, is {_span(ratios)} times the "
-            "noise from the weights. Fit a noise factor, as biro does without a [noise] table. With [noise] "
-            "factor = 1, chi2/dof and uncertainties would be wrong"
+            "noise from the weights. A model without a [noise] table needs no change, because biro fits a "
+            "noise factor. Do not set [noise] factor = 1: chi2/dof and uncertainties would be wrong"
         )
     return lines

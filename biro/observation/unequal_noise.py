@@ -97,7 +97,8 @@ def unequal_noise(
     )
     if again is not None:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
-    lines += _of_correlations(of_corr) if of_correlations else []
+    found, per = _of_correlations(of_corr) if of_correlations else ([], "")
+    lines += found
     scatter = {name: sigma_of(steps.value[steps.corr == name]) for name in of_corr}
     if not all(scatter.values()):
         return lines
@@ -106,7 +107,7 @@ def unequal_noise(
         return lines
     steps = _Steps(*(getattr(steps, key)[kept] for key in ("value", "corr", "first", "second", "length")))
     steps = steps.scaled(np.array([scatter[name] for name in steps.corr]))
-    found, by = _of_antennas(steps, antenna_names)
+    found, by = _of_antennas(steps, antenna_names, per)
     return lines + found + _of_lengths(steps.scaled(by))
 
 
@@ -159,9 +160,10 @@ def _turns(first: _Steps, second: _Steps, corr: str | None = None) -> bool:
     return not other * CONTRAST > one
 
 
-def _of_correlations(groups: dict[str, _Group]) -> list[str]:
+def _of_correlations(groups: dict[str, _Group]) -> tuple[list[str], str]:
+    """What is said of correlations, and the `per` of [noise] that helps; "" where none is needed."""
     if not any(group.is_off for group in groups.values()):
-        return []
+        return [], ""
     names = sorted(groups, key=lambda name: -groups[name].ratio)
     parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
     cross = [name for name in names if name not in parallel]
@@ -174,11 +176,13 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
     return [
         f"{UNEQUAL}: relative to the weights and the mean, the noise of correlations is {listed}. Fit a "
         f'noise factor for each with [noise] per = "{per}"'
-    ]
+    ], per
 
 
-def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]:
+def _of_antennas(steps: _Steps, names: Sequence[str], per: str) -> tuple[list[str], Array]:
     """What is said of antennas, and what their noise multiplies each difference by.
+
+    `per` is the entry that helps with correlations, "" where these need none.
 
     Least squares of ln sigma_pq = a_p + a_q + a over baselines, weighted by the numbers of differences.
     """
@@ -207,6 +211,7 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
     return [
         f"{UNEQUAL}: relative to the weights and the other antennas, the noise of antennas is {listed}. Fit "
         'a noise factor for each with [noise] per = "antenna"'
+        + (f', for both per = ["antenna", "{per}"]' if per else "")
     ], by
 
 

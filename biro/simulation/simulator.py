@@ -204,7 +204,7 @@ def simulate(
             f"hold; got {noise}"
         )
     if gains is not None and seed is None:
-        raise InputError("gains that are drawn need a seed, by which they are known again")
+        raise InputError("random gains need a seed, by which biro can draw them again")
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must be from 0 to 2^63 - 1, got {seed}")
     if isinstance(telescope, str):

@@ -114,14 +114,15 @@ class Noise:
         given = [key for key in ("rho", "smoothing") if getattr(self, key) is not None]
         if self.correlation is None:
             if given:
-                raise ModelError(f'{given[0]}: belongs to correlation = "time" or "chan", which is not set')
+                raise ModelError(f'{given[0]}: is only for correlation = "time" or "chan", which is not set')
             return
         _check_word("correlation", self.correlation, CORRELATIONS)
         if self.has_terms or self.distribution != "gaussian":
             raise ModelError(
-                f'correlation = "{self.correlation}" is for Gaussian noise with one factor of all baselines: '
-                'leave out distribution, per = "antenna", additive, edges, and the prior of systematic; or '
-                "leave out correlation"
+                f'correlation = "{self.correlation}" is only for Gaussian noise with one factor of all '
+                "baselines: "
+                'remove distribution, per = "antenna", additive, edges, and the prior of systematic; or '
+                "remove correlation"
             )
         if self.correlation == "time" and "smoothing" in given:
             raise ModelError('smoothing: is only for correlation = "chan"')
@@ -136,13 +137,13 @@ class Noise:
         if self.distribution == "student-t":
             if self.of_antennas or self.additive is not None or self.edges:
                 raise ModelError(
-                    'distribution = "student-t" is for one factor of all baselines: leave out '
+                    'distribution = "student-t" is only for one factor of all baselines: remove '
                     'per = "antenna", additive and edges'
                 )
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))
         elif self.dof is not None:
-            raise ModelError('dof: belongs to distribution = "student-t", which is not set')
+            raise ModelError('dof: is only for distribution = "student-t", which is not set')
 
     def _of_classes(self, value: Entry, dimension: Dimension) -> tuple[Quantity, ...]:
         """One quantity, or one for each class of baseline length."""

@@ -163,9 +163,9 @@ def test_replicates_are_not_fitted_to_data_in_files(path: Path, folder: Path) ->
 
 
 def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="none: cache= needs an existing, writable folder"):
+    with pytest.raises(InputError, match=r"none: --cache \(cache=\) needs an existing, writable directory"):
         biro.read(path, cache=folder / "none")
-    with pytest.raises(InputError, match="cache= reads the data in parts, but flagger needs all of them"):
+    with pytest.raises(InputError, match=r"--cache \(cache=\) and --flagger \(flagger=\) cannot be combined"):
         biro.read(path, cache=folder, flagger="meerkat")
     usage = shutil.disk_usage(folder)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -182,7 +182,7 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     size = sum(part.vis.size for part in observation.partitions)
     stated = observation.counts["total"]
     monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
-    with pytest.raises(InputError, match=r"reading it needs .*--cache DIR\), share them among MPI ranks"):
+    with pytest.raises(InputError, match=r"reading it needs .*--cache DIR\), share them among MPI processes"):
         biro.read(path)
     monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
     with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):

@@ -265,7 +265,7 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
     there = tmp_path / "there"
     there.write_text("")
     for words, message in (
-        (["flag", data, "--select", "antenna=FD", "-o", "x"], "leave the output out"),
+        (["flag", data, "--select", "antenna=FD", "-o", "x"], "remove -o (output= in Python)"),
         (["flag", data, "--select", "antenna=FD", "--strategy", "wsrt"], "--strategy does not go"),
         (["flag", data, "--select", "antenna=FD", "--antennas", "FD"], "--antennas does not go"),
         (["flag", data, "-o", "x"], "--output goes with --select"),

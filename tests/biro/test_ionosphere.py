@@ -97,7 +97,7 @@ def test_a_file(tmp_path: Path) -> None:
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
         ("missing.npz", "not a file of an ionosphere, or damaged .No such file"),
-        ("", "is a folder, expected a file"),
+        ("", "is a directory, expected a file"),
         ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
         ("square.npz", "names must have one axis"),
         ("objects.npz", "not a file of an ionosphere, or damaged .*pickle"),

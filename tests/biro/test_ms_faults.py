@@ -89,7 +89,7 @@ def test_no_such_path(tmp_path: Path) -> None:
 
 
 def test_a_file(data_dir: Path) -> None:
-    with pytest.raises(MeasurementSetError, match="a file, but a Measurement Set is a folder"):
+    with pytest.raises(MeasurementSetError, match="a file, but a Measurement Set is a directory"):
         read_ms(data_dir / "vla_3c273_x.uvfits")
 
 
@@ -389,7 +389,7 @@ except MeasurementSetError as error:
 @pytest.mark.parametrize(
     ("folder_mode", "file_mode", "message"),
     [
-        (0o555, 0o444, "read-only: no permission to make files in this folder"),
+        (0o555, 0o444, "read-only: no permission to create files in this directory"),
         (0o755, 0o444, "read-only: table.dat: Permission denied"),
         (0o755, 0o644, "a model was computed"),
     ],
@@ -534,7 +534,7 @@ def test_nothing_is_overwritten_by_a_new_set(ms: Path, tmp_path: Path) -> None:
     keep.mkdir()
     with pytest.raises(MeasurementSetError, match="not a Measurement Set"):
         create_ms(keep, observation, overwrite=True)
-    with pytest.raises(MeasurementSetError, match="there is no folder"):
+    with pytest.raises(MeasurementSetError, match="no directory"):
         create_ms(tmp_path / "no" / "new.ms", observation)
     create_ms(ms, observation, overwrite=True)
     assert read_ms(ms).column == "DATA"

@@ -144,7 +144,7 @@ except MeasurementSetError as error:
 
 def test_a_disk_that_is_read_only(ms: Path, tmp_path: Path) -> None:
     (tmp_path / "disk").mkdir()
-    assert "read-only: no permission to make files" in run_with_mounts(READ_ONLY, ms, tmp_path / "disk")
+    assert "read-only: no permission to create files" in run_with_mounts(READ_ONLY, ms, tmp_path / "disk")
 
 
 WRITER = """

@@ -250,7 +250,7 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
         ('additive = ["1 Jy", "2 Jy"]', "one element for each of 1 classes, found 2"),
         ("additive = 1", "has no unit"),
         ('additive = { prior = "uniform", low = -2, high = -1, unit = "Jy" }', "must be 0 Jy or more"),
-        ('per = "antenna"\ndistribution = "student-t"', "is for one factor of all baselines"),
+        ('per = "antenna"\ndistribution = "student-t"', "is only for one factor of all baselines"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, noise: str, words: str) -> None:

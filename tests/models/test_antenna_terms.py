@@ -313,7 +313,7 @@ def test_leakages_of_partitions_may_differ() -> None:
             r"'f/spw0' has Stokes parameters \(I Q\); read RR",
         ),
         ({"feeds": {"rotation": True}, "corr_type": ("I",)}, "belong to the correlations of feeds"),
-        ({"leakage": {"d_x": 0.1}}, "d_x belongs to feeds that the data do not have; theirs are d_l, d_r"),
+        ({"leakage": {"d_x": 0.1}}, "d_x is of feeds that the data do not have; the data have d_l, d_r"),
         ({"leakage": {"d_r": 0.1, "antennas": ["Z"]}}, "leakage: no antenna is called 'Z'"),
         ({"feeds": {"antenna": {"Z": {"offset": "1 deg"}}}}, "feeds: no antenna is called 'Z'"),
         ({"feeds": {"mount": "alt-az", "rotation": False}}, "mount: has no effect with rotation = .none"),
