@@ -470,7 +470,7 @@ class Assembly:
             return
         lone = self.interference["not judged"]
         yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
-            f"; {lone} visibilities among too few others to be judged" if lone else ""
+            f"; {lone} visibilities not judged (too few others on their baseline)" if lone else ""
         )
 
 
