@@ -271,7 +271,7 @@ def test_an_image_beside_the_model_is_refused() -> None:
     observation = simulated("circular")
     image = biro.ImageModel(np.ones((1, 1, 32, 32)), 1e-5, (1.0, -0.6))
     sky = SkyModel(SKY, gain=Gain(amplitude=2.0))
-    with pytest.raises(InputError, match=r"write it into the model as \[\[image\]\]"):
+    with pytest.raises(InputError, match=r"write the image into the model as \[\[image\]\]"):
         list(predict(observation, sky, image=image, backend="cpu"))
 
 

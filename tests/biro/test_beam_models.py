@@ -350,10 +350,10 @@ def test_a_source_beyond_the_cube_is_named(observation, east, north, width, dl, 
     if not refused:
         model.bind(views, cube)
         return
-    with pytest.raises(ModelError, match=r"source 'far' comes to lie .* deg from the centre") as caught:
+    with pytest.raises(ModelError, match=r"source 'far' lies .* deg from the beam centre") as caught:
         model.bind(views, cube)
     distance = np.rad2deg(np.hypot(east - dl, north) / width)
-    assert f" {distance:.4g} deg from the centre" in str(caught.value)
+    assert f" {distance:.4g} deg from the beam centre" in str(caught.value)
     assert "y = -1.031 .. 1.031 deg; give a larger cube" in str(caught.value)
     apparent = dataclasses.replace(model, sources=[sources()[1], dataclasses.replace(far, beam=False)])
     apparent.bind(views, cube)

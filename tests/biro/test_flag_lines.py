@@ -187,7 +187,7 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
 REFUSED = {
     "antenna=XX": "no antenna 'XX'",
     "antena=FD": "no key 'antena'",
-    "FD": "is no selection",
+    "FD": "is not a selection",
     "time=2000-01-10T01:30..2000-01-10T01:00": "start is after the stop",
     "antenna=FD, antenna=HN": "given twice",
     "channels=80:90": "no such channels",

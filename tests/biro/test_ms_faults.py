@@ -574,4 +574,4 @@ def test_a_set_that_was_moved_aside_and_never_replaced_comes_back(
     with pytest.raises(MeasurementSetError, match="exists already"):
         create_ms(ms, observation)
     assert np.array_equal(read_ms(ms).partitions[0].vis, observation.partitions[0].vis)
-    assert "put back as it was" in caplog.text
+    assert "restored, because a process that was replacing it was killed" in caplog.text

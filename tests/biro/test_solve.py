@@ -227,7 +227,7 @@ def test_what_has_too_little_data_is_flagged_and_named() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"reference": "ant77"}, "no antenna 'ant77' to be the reference"),
+        ({"reference": "ant77"}, "no antenna 'ant77' for the reference"),
         ({"reference": "ant1"}, "reference antenna ant1 has no unflagged data"),
         ({"interval": "day"}, "interval must be integration, scan, track or a number of seconds, got 'day'"),
         ({"chan_blocks": 3}, "chan_blocks must be 1 to the number of channels, 2, got 3"),

@@ -197,7 +197,7 @@ def test_eht_set_is_read_as_stokes_i(measurement_set: Callable[[str], Path]) -> 
     """Its RR and LL are Stokes I; the noise is that of the sum of their weights, not of one of them."""
     obs = biro.read_ms(measurement_set("SR1_M87_2017_100_lo_hops_netcal_StokesI"))
     assert obs.partitions[0].corr_type == ("I",)
-    assert sum("2367 visibilities are copies" in note for note in obs.notes) == 1
+    assert sum("2367 visibilities are identical" in note for note in obs.notes) == 1
     once = biro.read_ms(measurement_set("SR1_M87_2017_100_lo_hops_netcal_StokesI"), correlations="RR")
     # Phases of the atmosphere and correlated gains are some of the difference to 1 and to 1/sqrt(2).
     assert obs.summary().noise["I"].ratio == pytest.approx(1.0, abs=0.15)
