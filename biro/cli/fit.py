@@ -364,7 +364,7 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     unit = {"cpu": "CPU", "cuda": "GPU"}[device]
     return (
         f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
-        "(-v says more)"
+        "(details with -v)"
     )
 
 

@@ -97,8 +97,8 @@ def unequal_noise(
     )
     if again is not None:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
-    found, per = _of_correlations(of_corr) if of_correlations else ([], "")
-    lines += found
+    of_names, per = _of_correlations(of_corr) if of_correlations else ([], "")
+    lines += of_names
     scatter = {name: sigma_of(steps.value[steps.corr == name]) for name in of_corr}
     if not all(scatter.values()):
         return lines
@@ -161,7 +161,7 @@ def _turns(first: _Steps, second: _Steps, corr: str | None = None) -> bool:
 
 
 def _of_correlations(groups: dict[str, _Group]) -> tuple[list[str], str]:
-    """What is said of correlations, and the `per` of [noise] that helps; "" where none is needed."""
+    """What is said of correlations, and the groups of [noise] per that have factors of their own then."""
     if not any(group.is_off for group in groups.values()):
         return [], ""
     names = sorted(groups, key=lambda name: -groups[name].ratio)
@@ -179,10 +179,8 @@ def _of_correlations(groups: dict[str, _Group]) -> tuple[list[str], str]:
     ], per
 
 
-def _of_antennas(steps: _Steps, names: Sequence[str], per: str) -> tuple[list[str], Array]:
+def _of_antennas(steps: _Steps, names: Sequence[str], beside: str = "") -> tuple[list[str], Array]:
     """What is said of antennas, and what their noise multiplies each difference by.
-
-    `per` is the entry that helps with correlations, "" where these need none.
 
     Least squares of ln sigma_pq = a_p + a_q + a over baselines, weighted by the numbers of differences.
     """
@@ -208,10 +206,10 @@ def _of_antennas(steps: _Steps, names: Sequence[str], per: str) -> tuple[list[st
     if not off:
         return [], by
     listed = first_few([f"{name} ({groups[name].ratio:.2f})" for name in off], ", ")
+    both = f'["{beside}", "antenna"], which includes the factors above' if beside else '"antenna"'
     return [
         f"{UNEQUAL}: relative to the weights and the other antennas, the noise of antennas is {listed}. Fit "
-        'a noise factor for each with [noise] per = "antenna"'
-        + (f', for both per = ["antenna", "{per}"]' if per else "")
+        f"a noise factor for each with [noise] per = {both}"
     ], by
 
 

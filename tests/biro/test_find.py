@@ -60,7 +60,7 @@ def test_points_and_gaussians_are_told_apart_and_measured():
     assert np.rad2deg(gaussian.pa) == pytest.approx(30.0, abs=1.0)
     assert found.noise_factor == pytest.approx(1.0, abs=4 / np.sqrt(6000))
     assert found.residual.what == "residual"
-    assert "times the rms of the image" in found.reason
+    assert "times the image rms" in found.reason
 
 
 def test_the_model_is_ready_for_a_fit(tmp_path):

@@ -100,7 +100,7 @@ def test_a_jet_in_gain_errors_is_fitted_as_well_as_by_the_truth(jet, found):
 
 def test_what_was_varied_is_marked_and_each_note_comes_once(found):
     rows = found.cells()
-    assert rows[0][-1] == "varied"
+    assert rows[0][-1] == "fitted"
     names = {"point": "I east north", "circle": "I east north fwhm", "ellipse": "I east north emaj ratio pa"}
     assert [row[-1] for row in rows[1:]] == [names[source.kind] for source in found.sources]
     lines = str(found).splitlines()

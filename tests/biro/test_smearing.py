@@ -372,4 +372,4 @@ def test_images_and_points_of_a_model_are_smeared_alike():
     assert slope == pytest.approx(exact, rel=1e-5)
     (line,) = fit.smearing_lines
     assert line.startswith("smearing on: as requested; averaging over 480 s and 20 MHz loses up to ")
-    assert " % of an image 48 arcmin away" in line
+    assert " % of an image 48 arcmin from the phase centre" in line

@@ -273,7 +273,7 @@ def test_gains_without_spread() -> None:
     assert posterior["gain.amplitude.sd"].min() >= 0.0
     assert posterior.best_fit[posterior.names.index("gain.amplitude.sd")] < 1e-3
     noiseless, line = posterior.remarks
-    assert noiseless.startswith("MODEL OR WEIGHTS ARE WRONG (field/spw0): residuals are 0 times the noise")
+    assert noiseless.startswith("MODEL OR WEIGHTS ARE WRONG (field/spw0): the residuals scatter 0 times")
     assert line.startswith("20 parameters of gains have a single baseline")
 
 
