@@ -134,7 +134,7 @@ def test_room_for_what_is_made_of_data(
     needed = n_vis * (12 + 4 + 12 / 4 + 12 / 16) + 12 * n_averaged / 16
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) - 1))
-    with pytest.raises(InputError, match=r"visibilities and weights take .* are free: give another"):
+    with pytest.raises(InputError, match=r"visibilities and weights need .* are free; give another"):
         biro.read(path, **options)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) + 1))
     biro.read(path, **options)
