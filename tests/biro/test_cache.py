@@ -169,7 +169,7 @@ def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytes
         biro.read(path, cache=folder, flagger="meerkat")
     usage = shutil.disk_usage(folder)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=r"visibilities and weights take \S+ [MG]B, 0.001 MB are free: give"):
+    with pytest.raises(InputError, match=r"visibilities and weights need \S+ [MG]B, 0.001 MB are free; give"):
         biro.read(path, cache=folder)
     shown = CliRunner().invoke(
         app, ["fit", str(path), str(path), "-o", str(folder / "run"), "--each", "--cache", str(folder)]

@@ -172,7 +172,7 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
         str(3 * N_TIME * 4),
         str(3 * N_TIME * 4),
     ]
-    assert "0 flagged by 3: baseline=FD-HN: already flagged" in result.output
+    assert "0 flagged by 3: baseline=FD-HN: all already flagged" in result.output
     assert "0 flagged by 5: scan=99: no visibility matches" in result.output
     assert "saved as before_biro_1" in result.output
     with table(f"{data}/HISTORY", ack=False) as rows:
@@ -192,7 +192,7 @@ REFUSED = {
     "antenna=FD, antenna=HN": "given twice",
     "channels=80:90": "no such channels",
     "channels=a": "not understood",
-    "correlations=XX": "no correlation XX is stored",
+    "correlations=XX": "no correlation XX in the data",
     "mode='clip' clipminmax='0,5'": "mode 'clip' is not supported",
     "mode='manual' intent='CAL*'": "key 'intent' is not supported",
     "antenna='FD' timerange='yesterday'": "not understood",

@@ -244,7 +244,7 @@ def test_headers_that_mean_harm_are_refused(tmp_path, axes):
 
 
 def test_files_cut_off_are_refused(tmp_path):
-    with pytest.raises(BiroError, match="cut off"):
+    with pytest.raises(BiroError, match="is truncated"):
         biro.read_image(hostile(tmp_path, 10000, 100, 100))
 
 
