@@ -112,7 +112,7 @@ class Elsewhere:
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "these values are distributed over MPI ranks; use by_shard, taken or whole of the partition, "
+            "these values are distributed over MPI processes; use by_shard, taken or whole of the partition, "
             "or pass the model to write_column or image as it is"
         )
 

@@ -170,7 +170,7 @@ def flag_selected(
     if kind == "Measurement Set":
         if output is not None:
             raise InputError(
-                f"{path}: biro writes flags into the Measurement Set itself; leave the output out"
+                f"{path}: biro writes flags into the Measurement Set itself; remove -o (output= in Python)"
             )
         found, version = flag_lines(path, lines, dry_run=dry_run, time_limit=time_limit, check=_check)
         return SelectedFlags(str(path), tuple(found.counts), version)

@@ -145,7 +145,7 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
     try:
         start = ask_storage(place, time_limit, "looking at it", lambda: _start(place))
     except OSError as error:
-        raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
+        raise DataError(f"{place}: cannot be accessed: {error.strerror or error}") from None
     if start is None:
         return None
     for begin, opener in OPENERS.items():
@@ -156,7 +156,7 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
             f"{place}: a text file, neither UVFITS nor a Measurement Set. A model is given after the data"
         )
     raise DataError(
-        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a folder; unpack archives)"
+        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a directory; unpack archives)"
     )
 
 

@@ -22,7 +22,7 @@ def reason_for_no_table(solved: SolvedGains) -> str:
     if solved.observation.set_names:
         return "data of several sets"
     if any(turn is not None for turn in solved.turns):
-        return 'gains in the frame of rotating feeds (rotation = "corrected"), which CASA does not support'
+        return 'gains that biro applies after the feed rotation (rotation = "corrected")'
     blocks = {window.block_freq.size > 1 for window in solved.windows}
     numbers = [window.spw_id for window in solved.windows]
     if len(blocks) > 1 or len(set(numbers)) < len(numbers):

@@ -64,9 +64,9 @@ def judged(solved: SolvedGains) -> SolvedGains:
         return solved
     text = (
         f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the thermal "
-        "noise (measured from neighbouring times). Sources, leakage or feed rotation may be missing in "
-        "the sky model, or the gains change within a solution interval. Complete the model, or shorten "
-        "--interval"
+        "noise (measured from neighbouring times). Either the model lacks sources (look at `biro image "
+        "--model`), leakage or feed rotation; complete it. Or gains vary within a solution interval; shorten "
+        "--interval (interval= in Python)"
     )
     return replace(solved, fits=False, remarks=(*solved.remarks, text))
 
@@ -95,15 +95,16 @@ def with_better_rotation(
     certain = min(n_dof, n_other) > 0 and after > 0.0 and before > BETTER * after
     if not (certain and 0.5 * n_other * math.log(before / after) > CERTAIN):
         return solved
-    ratio = f"chi2 is {before / after:.3g} times smaller with it"
+    ratio = f'chi2 is {before / after:.3g} times smaller with rotation = "present"'
     if sky.feeds is not None:
         text = (
-            f'FEED ROTATION IS IN THE DATA: {ratio}. But the model states [feeds] rotation = "corrected". '
-            'Write rotation = "present"'
+            f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. But the model states [feeds] "
+            "rotation "
+            '= "corrected". Write rotation = "present" into the model'
         )
         return replace(solved, remarks=(*solved.remarks, text))
     text = (
-        f'FEED ROTATION IS IN THE DATA: {ratio}. biro solved the gains with [feeds] rotation = "present". '
-        "Write this into models that use them"
+        f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. biro solved the gains with [feeds] "
+        'rotation = "present". Write this into every model that uses these gains'
     )
     return replace(other, remarks=(*other.remarks, text))

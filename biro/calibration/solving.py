@@ -297,14 +297,14 @@ def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray
     ours, theirs = observation.partitions, model.partitions
     if len(ours) != len(theirs):
         raise InputError(
-            f"the model has {len(theirs)} partitions, the data have {len(ours)}; read both in the "
-            "same way (biro.read_columns)"
+            f"the model has {len(theirs)} partitions, the data have {len(ours)}; read both with the "
+            "same options (biro.read_columns)"
         )
     for part, other in zip(ours, theirs, strict=True):
         if not np.array_equal(part.row_id, other.row_id) or part.vis.shape != other.vis.shape:
             raise InputError(
                 "the rows, channels or correlations of the model differ from those of the data; read both "
-                "in the same way (biro.read_columns)"
+                "with the same options (biro.read_columns)"
             )
         yield other.vis
 

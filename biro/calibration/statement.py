@@ -115,7 +115,9 @@ def in_words(solved: Solved) -> str:
         f"gains: {settings['mode']}, feeds {settings['feeds']}, {n_interval} solution "
         f"interval{'s' * (n_interval != 1)} ({settings['interval']}), "
         f"{sum(w.gain.shape[1] for w in solved.windows)} block(s) of channels in {len(solved.windows)} "
-        f"window(s); {'all' if settings['cross_hands'] else 'parallel'} hands; reference {solved.reference}",
+        "spectral window(s); "
+        f"{'parallel and cross hands' if settings['cross_hands'] else 'parallel hands only'}; "
+        f"reference {solved.reference}",
         f"chi2: {before:.6g} before, {after:.6g} after, {n_vis} visibilities in solutions"
         + (f"; {after / n_dof:.4g} per degree of freedom ({n_dof})" if n_dof > 0 else ""),
         f"solutions: {total[Reason.SOLVED]} of {sum(total.values())} gains",

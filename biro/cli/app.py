@@ -48,7 +48,7 @@ app = typer.Typer(
 )
 
 for command in COMMANDS:
-    app.command(epilog=EXIT_CODES)(command)
+    app.command()(command)
 
 
 def _print_version(wanted: bool) -> None:

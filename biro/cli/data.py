@@ -35,7 +35,7 @@ DEFAULT = "meerkat"
 @guard
 @takes_reading_options()
 def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOptions) -> None:
-    """Say what a data set holds and how noisy it is."""
+    """Summarise a data set and measure its noise."""
     from biro.reading import read
 
     summary = read(obs, **reading).summary()
@@ -71,7 +71,7 @@ def flag(
             help=(
                 "Flag these data, for example 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
                 "channels=3,4'. Can be repeated. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
-                "time_range, uv_range, channels, correlations."
+                "time_range, uv_range, channels, correlations; singular forms and time work, too."
             ),
             rich_help_panel=BY_HAND,
         ),
@@ -81,7 +81,7 @@ def flag(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Read flag commands from a file. Formats: --select, CASA flagdata, AIPS UVFLG.",
+            help="Read flag commands from a file: lines as for --select, CASA flagdata, or AIPS UVFLG.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
@@ -91,14 +91,15 @@ def flag(
             "--output",
             "-o",
             metavar="COPY",
-            help="For a UVFITS file: name of the flagged copy.",
+            help="With a UVFITS file: name of the flagged copy to write.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
     strategy: Annotated[
         str | None,
         typer.Option(
-            help="Flagging strategy: meerkat, wsrt, long-baseline, or a TOML file.", show_default=DEFAULT
+            help="Strategy of the RFI search: meerkat, wsrt, long-baseline, or a TOML file.",
+            show_default=DEFAULT,
         ),
     ] = None,
     model: Annotated[
@@ -106,8 +107,8 @@ def flag(
         typer.Option(
             metavar="SKY",
             help=(
-                "Subtract this sky before the search: TOML model, component list, or run directory (its "
-                "best fit)."
+                "Subtract this model before searching for RFI: TOML model, component list, or run directory "
+                "(its best fit)."
             ),
         ),
     ] = None,
@@ -115,17 +116,17 @@ def flag(
         bool, typer.Option("--dry-run", help="Report what would be flagged, and write nothing.")
     ] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Restore the flags from before the last `biro flag`.")
+        bool, typer.Option("--undo", help="Restore the flags that the last `biro flag` replaced.")
     ] = False,
     pictures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER",
-            help="Write pictures (waterfalls, percentiles, occupancy) and flags.json into this folder.",
+            metavar="DIR",
+            help="Write plots (waterfalls, percentiles, occupancy) and flags.json into this directory.",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace COPY, or pictures in FOLDER.")
+        bool, typer.Option("--overwrite", help="Replace COPY, or the plots in DIR.")
     ] = False,
     backend: BackendOption = Backend.auto,
     devices: DevicesOption = None,
@@ -133,9 +134,9 @@ def flag(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find interference, or take what --select and --from name, and flag it.
+    """Flag RFI, or flag the data that --select or --from names.
 
-    The flags of a Measurement Set as they were are kept, and --undo brings them back.
+    biro saves the previous flags of a Measurement Set; --undo restores them.
     """
     from biro.errors import InputError
     from biro.interference import flag as flag_set

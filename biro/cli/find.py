@@ -40,22 +40,25 @@ def find(
         float | None,
         typer.Option(
             help=(
-                "Lowest peak that becomes a source, in robust rms of the residual image. Default: the "
-                "evidence decides."
+                "Stop when the highest peak of the residual image is below this many rms (from the MAD). "
+                "Default: stop when a further source does not lower chi2 significantly."
             )
         ),
     ] = None,
-    max_sources: Annotated[int, typer.Option(help="Largest number of sources to find.")] = 50,
+    max_sources: Annotated[int, typer.Option(help="Largest number of sources in the model.")] = 50,
     add_circle: Annotated[
-        int, typer.Option(metavar="N", help="Add N circular Gaussians after the search has ended.")
+        int,
+        typer.Option(
+            metavar="N", help="After the search, add N circular Gaussians where they lower chi2 most."
+        ),
     ] = 0,
     beam: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
             help=(
-                "Model file with the beam, pointing and feeds to apply. Default: none, so that the fluxes "
-                "are apparent fluxes."
+                "Model file with the primary beam ([beam]), pointing and feeds to apply. Default: none; the "
+                "fluxes are apparent, not corrected for the primary beam."
             ),
         ),
     ] = None,
@@ -69,7 +72,7 @@ def find(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find sources, and propose a sky model with priors around them.
+    """Find sources and write a sky model with priors around them.
 
     Ctrl-C ends the search and writes the best model found so far.
     """

@@ -59,26 +59,32 @@ def fit(
         typer.Argument(
             metavar="MODEL...",
             help=(
-                "Sky model with priors (TOML), or a difmap list (values marked v are fitted). Several "
-                "models, after all data, are fitted one by one into RUN/NAME."
+                "Sky model with priors (TOML), or a component list (in difmap's .mod, values marked v are "
+                "free). biro fits several models one by one, each into RUN/NAME; give them after all data."
             ),
         ),
     ],
     run: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory to make or resume.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="RUN", help="Run directory. biro creates it, or resumes the run in it."
+        ),
     ],
     sampler: Annotated[
         Sampler | None,
         typer.Option(
             help=(
-                "none finds the maximum in seconds, with errors and evidence from a normal approximation. "
-                "dynesty also computes the evidence."
+                "emcee: ensemble MCMC. dynesty: nested sampling, which gives the evidence; dynesty-dynamic: "
+                "with a varying number of live points. nuts: MCMC with gradients, for many parameters. none: "
+                "no sampling; biro maximises the posterior in seconds and takes uncertainties and evidence "
+                "from the Laplace approximation."
             ),
             show_default="emcee; dynesty with --compare",
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Print evidences and Bayes factors of several models.")
+        bool,
+        typer.Option("--compare", help="With several models: compare them by evidence and Bayes factor."),
     ] = False,
     seed: Annotated[
         int | None,
@@ -89,7 +95,9 @@ def fit(
     backend: BackendOption = Backend.auto,
     precision: Annotated[
         AnyPrecision,
-        typer.Option(help="Precision of the sums over sources. auto tests whether single is enough."),
+        typer.Option(
+            help="Precision of the model visibilities. auto: single if a test shows that it suffices."
+        ),
     ] = AnyPrecision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
@@ -98,8 +106,8 @@ def fit(
         Average,
         typer.Option(
             help=(
-                "cells: average in time and frequency over cells that are small enough not to change the "
-                "result. biro tests this first."
+                "cells: average visibilities in time-frequency cells, as large as possible without changing "
+                "the result. biro tests this before the fit."
             )
         ),
     ] = Average.none,
@@ -107,27 +115,33 @@ def fit(
     devices: DevicesOption = None,
     cache: CacheOption = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Fit each OBS on its own, into its own directory in RUN.")
+        bool, typer.Option("--each", help="Fit each OBS separately, into a directory of its own in RUN.")
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(help="With --each, number of processes. Default: one per core, or 1 on a GPU."),
+        typer.Option(help="With --each: number of processes. Default: one per core, or 1 on a GPU."),
     ] = None,
     set_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Sampler option, for example n_live=1000. Can be repeated."
+            "--set",
+            metavar="NAME=VALUE",
+            help=(
+                "Option of the sampler; can be repeated. For example emcee: n_walker, max_steps; dynesty: "
+                "n_live, dlogz; nuts: n_chain, n_draw, n_tune; none: starts, n_sample. A wrong name lists "
+                "all."
+            ),
         ),
     ] = None,
-    pictures: Annotated[bool, typer.Option(help="Write pictures and report into RUN.")] = True,
+    pictures: Annotated[bool, typer.Option(help="Write plots and report into RUN.")] = True,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Sample the posterior of a sky model.
+    """Fit a sky model: sample its posterior, or find its maximum.
 
-    Everything is written into RUN; the same command resumes a run that was interrupted. mpiexec -n N biro fit
-    shares the data among N processes. With --each, the pictures of a fit are drawn by biro plot.
+    biro writes everything into RUN. If the fit is interrupted, repeat the command to resume it. `mpiexec -n N
+    biro fit` shares the data among N processes. With --each, draw the plots of each fit with `biro plot`.
     """
     from biro.errors import InputError
     from biro.many_fits.fit_each import fit_each

@@ -65,7 +65,12 @@ def image(
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
+        typer.Option(
+            metavar="SKY",
+            help=(
+                "Model to image or to subtract: TOML model, component list, or run directory (its best fit)."
+            ),
+        ),
     ] = None,
     what: Annotated[
         What | None, typer.Option(help="What to image. Default: data, or the residual if --model is given.")
@@ -92,9 +97,9 @@ def image(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Make a dirty image, or a spectral cube, with its point spread function.
+    """Make a dirty image or a spectral cube, with its PSF.
 
-    mpiexec -n N biro image shares the rows among N processes.
+    `mpiexec -n N biro image` shares the rows among N processes.
     """
     from biro.errors import InputError
     from biro.images.cubes.cube import cube_files

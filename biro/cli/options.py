@@ -170,11 +170,13 @@ ObservedSets = Annotated[
     typer.Argument(
         metavar="OBS",
         parser=Path,
-        help="Measurement Set or UVFITS file. Give several to use them together.",
+        help="Measurement Set or UVFITS file. biro joins several into one data set.",
     ),
 ]
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-BackendOption = Annotated[Backend, typer.Option(help="Processor. auto: a GPU if one works, else the CPU.")]
+BackendOption = Annotated[
+    Backend, typer.Option(help="Where to compute. auto: on a GPU if one works, else on the CPU.")
+]
 EngineOption = Annotated[
     Engine,
     typer.Option(
@@ -186,7 +188,8 @@ MemoryOption = Annotated[
     typer.Option(
         metavar="BYTES",
         help=(
-            "Memory limit, for example '8 GB': on a GPU, or for a whole fit on the CPU. Default: most of it."
+            "Maximum memory, for example '8 GB': that of a GPU, or on the CPU that of a fit with its data. "
+            "Default: 80 % of the free memory of a GPU, no limit on the CPU."
         ),
     ),
 ]
@@ -194,7 +197,10 @@ DevicesOption = Annotated[
     str | None,
     typer.Option(
         metavar="GPUS",
-        help="GPUs that share the data: all, a count, or numbers such as 0,1. Default: one.",
+        help=(
+            "GPUs that share the data: 'all', how many (2 takes the first two), or their numbers separated "
+            "by commas (0,1). Default: one GPU."
+        ),
     ),
 ]
 PlaneDevicesOption = Annotated[
@@ -202,41 +208,56 @@ PlaneDevicesOption = Annotated[
     typer.Option(
         "--devices",
         metavar="GPUS",
-        help="With --cube, GPUs that share the planes: all, a count, or numbers such as 0,1. Default: one.",
+        help=(
+            "With --cube: GPUs that share the planes: 'all', how many (2 takes the first two), or their "
+            "numbers separated by commas (0,1). Default: one GPU."
+        ),
     ),
 ]
 FrameOption = Annotated[
-    Frame, typer.Option(help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3.")
+    Frame,
+    typer.Option(
+        help=(
+            "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
+            "phase centre (CASA) or the uv plane (DP3). They differ by 1 % at 2 deg from the phase centre."
+        )
+    ),
 ]
 SkyFrameOption = Annotated[
     Frame | None,
     typer.Option(
         help=(
-            "Frame of elliptical Gaussians: tangent (as CASA) or uv (as DP3). Default: that of the run, "
-            "or tangent."
+            "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
+            "phase centre (CASA) or the uv plane (DP3). They differ by 1 % at 2 deg from the phase centre. "
+            "Default: as in the run, or tangent."
         )
     ),
 ]
 SmearingOption = Annotated[
     Smearing,
     typer.Option(
-        help="Apply time and bandwidth smearing to the model. auto: where the loss exceeds the noise."
+        help=(
+            "Apply time and bandwidth smearing to the model. auto: where the loss of amplitude exceeds the "
+            "noise of all data together."
+        )
     ),
 ]
 GainsOption = Annotated[
     Gains,
     typer.Option(
         help=(
-            "sample: fit the gains that have priors in the model, as other parameters. marginalise: "
-            "integrate over them (Laplace approximation). solve: set them to their best fit (sampler none "
-            "only). closures: fit closure phases and log closure amplitudes, which do not depend on "
-            "gains."
+            "How to treat antenna gains. sample: fit the gains that have priors, like other parameters; "
+            "without a [gain] table biro takes the data as calibrated. marginalise: integrate over gains "
+            "with "
+            "priors (Laplace approximation). solve: maximise over gains, as self-calibration does (only with "
+            "--sampler none). closures: fit closure phases and log closure amplitudes, which do not depend "
+            "on gains."
         )
     ),
 ]
-WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of the visibilities.")]
+WeightingOption = Annotated[Weighting, typer.Option(help="Imaging weights.")]
 RobustOption = Annotated[
-    float | None, typer.Option(help="Robust parameter of briggs, -2 (uniform) to 2 (natural). Default: 0.")
+    float | None, typer.Option(help="Briggs robust parameter, -2 (uniform) to 2 (natural). Default: 0.")
 ]
 CellOption = Annotated[
     str | None, typer.Option(help="Pixel size, for example '0.2 arcsec'. Default: a fifth of the beam.")
@@ -253,16 +274,16 @@ def _of_cube(*names: str, text: str, metavar: str | None = None) -> Any:
 
 CubeFlag = Annotated[
     bool,
-    _of_cube("--cube", text="Make one plane for each channel."),
+    _of_cube("--cube", text="Make a cube with a plane for each channel: NAME.fits and NAME-psf.fits."),
 ]
 SpectralFrameOption = Annotated[
     SpectralFrame | None,
     _of_cube(
-        text="Frequency frame of the planes; channels are interpolated to it. Default: that of the data."
+        text="Frame of the frequency axis. biro interpolates the channels to it. Default: that of the data."
     ),
 ]
 ChannelsPerPlaneOption = Annotated[
-    int | None, _of_cube(text="Number of channels to average into a plane. Default: 1.")
+    int | None, _of_cube(text="Channels averaged into each plane. Default: 1.")
 ]
 RestFreqOption = Annotated[
     str | None,
@@ -270,33 +291,35 @@ RestFreqOption = Annotated[
 ]
 AxisOption = Annotated[
     AxisKind | None,
-    _of_cube(text="Spectral axis of the file: frequency (default) or radio velocity (needs --rest-freq)."),
+    _of_cube(
+        text="Spectral axis of the cube: frequency (default) or radio velocity, which needs --rest-freq."
+    ),
 ]
 DensityOption = Annotated[
     Density | None,
-    _of_cube(text="For uniform and briggs: uv density of each plane (default) or of the whole cube."),
+    _of_cube(text="For uniform and briggs weights: uv density of each plane (default) or of the whole cube."),
 ]
 
 
 CacheOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER",
+        metavar="DIR",
         help=(
-            "Keep visibilities in files in this folder instead of memory. Later runs use the files again; "
-            "biro does not delete them."
+            "Store the visibilities in files in this directory instead of memory. Later runs read the files "
+            "again. biro does not delete them."
         ),
     ),
 ]
 
 
-def _option(text: str, kind: object = str | None) -> object:
-    return Annotated[kind, typer.Option(help=text, rich_help_panel=_READ)]
+def _option(text: str, kind: object = str | None, metavar: str | None = None) -> object:
+    return Annotated[kind, typer.Option(help=text, metavar=metavar, rich_help_panel=_READ)]
 
 
-def _list(text: str) -> object:
+def _list(text: str, metavar: str) -> object:
     """An option of several values: separated by commas, or given several times."""
-    return _option(text, list[str] | None)
+    return _option(text, list[str] | None, metavar)
 
 
 def _flag(name: str, text: str) -> object:
@@ -304,59 +327,105 @@ def _flag(name: str, text: str) -> object:
 
 
 READING: dict[str, tuple[object, object]] = {
-    "column": (_option("Visibility column. Default: CORRECTED_DATA if it exists, else DATA."), None),
-    "weight_column": (
-        _option("Weight column. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."),
-        None,
-    ),
-    "fields": (_list("Field names or ids, separated by commas."), None),
-    "spws": (_list("Names or ids of spectral windows, separated by commas."), None),
-    "scans": (_list("Scan numbers, separated by commas."), None),
-    "antennas": (_list("Antenna names or ids, separated by commas; '!NAME' excludes one."), None),
-    "time_range": (
+    "column": (
         _option(
-            "'start..stop' in UTC, for example '2017-04-10T00:30..2017-04-10T02:00'. Either end may be left "
-            "out."
+            "Visibility column. Default: CORRECTED_DATA if it exists, else DATA; biro solve: DATA.",
+            metavar="COLUMN",
         ),
         None,
     ),
-    "uv_range": (_option("'low..high', for example '100 m..5 km' or '1 klambda..'."), None),
-    "channels": (_list("'start:stop:step' or channel numbers separated by commas, for each window."), None),
-    "correlations": (_list("Correlations, for example 'XX,YY'."), None),
+    "weight_column": (
+        _option("Weight column. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA.", metavar="COLUMN"),
+        None,
+    ),
+    "fields": (_list("Field names or ids, separated by commas.", "FIELD,..."), None),
+    "spws": (_list("Names or ids of spectral windows, separated by commas.", "SPW,..."), None),
+    "scans": (_list("Scan numbers, separated by commas.", "SCAN,..."), None),
+    "antennas": (
+        _list("Antenna names or ids, separated by commas; '!NAME' excludes one.", "ANTENNA,..."),
+        None,
+    ),
+    "time_range": (
+        _option(
+            "Times in UTC, for example '2017-04-10T00:30..2017-04-10T02:00'. Either end may be left out.",
+            metavar="START..STOP",
+        ),
+        None,
+    ),
+    "uv_range": (
+        _option(
+            "uv distances, for example '100 m..5 km' or '1 klambda..'. Either end may be left out.",
+            metavar="LOW..HIGH",
+        ),
+        None,
+    ),
+    "channels": (
+        _list(
+            "Channels of each spectral window: 'start:stop:step' (stop is not included), or numbers "
+            "separated by commas.",
+            "CHANNELS",
+        ),
+        None,
+    ),
+    "correlations": (
+        _list("Correlations, separated by commas, for example 'XX,YY'.", "CORRELATION,..."),
+        None,
+    ),
     "stokes": (
         _option(
-            "Stokes parameters to form: I, IQUV, QU, ..., or pseudoI (I from one hand if the other is "
-            "flagged)."
+            "Stokes parameters to form: I, IQUV, QU, ..., or pseudoI (I also from one parallel hand where "
+            "the other is flagged; valid for an unpolarised sky).",
+            metavar="STOKES",
         ),
         None,
     ),
     "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
     "weights": (
         _option(
-            "stated: as in the file. scatter: scaled to the noise measured on each baseline. equal: all "
-            "the same.",
+            "stated: weights as in the data. scatter: rescaled to the scatter measured on each baseline, as "
+            "CASA's statwt does. equal: the same weight for all.",
             Weights,
         ),
         Weights.stated,
     ),
-    "taper": (_option("uv distance at which the taper halves the weights, for example '50 klambda'."), None),
-    "average_time": (_option("Average in time over at most this, for example '30 s'."), None),
-    "average_channels": (_option("Average this many channels.", int), 1),
+    "taper": (
+        _option(
+            "uv distance at which the taper halves the weights, for example '50 klambda'.",
+            metavar="DISTANCE",
+        ),
+        None,
+    ),
+    "average_time": (
+        _option("Average in time over at most this, for example '30 s'.", metavar="TIME"),
+        None,
+    ),
+    "average_channels": (_option("Average this many channels into one.", int, "N"), 1),
     "smearing_radius": (
         _option(
-            "Distance from the phase centre at which biro states the smearing loss, for example '10 arcmin'."
+            "Distance from the phase centre for which biro states the smearing loss, for example '10 "
+            "arcmin'. "
+            "Default: half the field of view, or 10 beams where dish diameters are not known.",
+            metavar="ANGLE",
         ),
         None,
     ),
     "convention": (
-        _option("Sign of the phase. Use fourier for data with the opposite sign.", Convention),
+        _option(
+            "Sign of the phase, with u, v, w as stored. casa: exp(+2 pi i (ul + vm + w(n - 1))), as CASA, "
+            "DP3 "
+            "and WSClean use it. fourier: the opposite sign.",
+            Convention,
+        ),
         Convention.casa,
     ),
     "flagger": (
-        _option("Find and exclude interference. Strategy: meerkat, wsrt, long-baseline, or a TOML file."),
+        _option(
+            "Find RFI and exclude it while reading. Strategy: meerkat, wsrt, long-baseline, or a TOML file.",
+            metavar="STRATEGY",
+        ),
         None,
     ),
-    "time_limit": (_option("Seconds to wait for a locked Measurement Set.", float), 30.0),
+    "time_limit": (_option("Longest time to wait for a locked Measurement Set.", float, "SECONDS"), 30.0),
 }
 """Annotation and default of each reading option, by the name of the argument of `biro.read`."""
 

@@ -48,27 +48,27 @@ def plot(
     obs: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Where the data are now, if they have moved. Give all sets, in the order of the fit."
+            help="New path of the data, if they were moved. Give all data sets, in the order of the fit."
         ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option(
             help=(
-                "Draw only the corner plot and traces of these parameters: 'jet.I', 'jet' (all of that "
-                "source) or '*.I' (pattern). Separated by commas."
+                "Draw only the corner plot and the traces of these parameters, separated by commas: 'jet.I', "
+                "'jet' (all of that source) or '*.I' (a pattern)."
             )
         ),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="Format of the files. pdf writes no report.")
+        Format, typer.Option("--format", help="Format of the plots. With pdf, biro writes no report.")
     ] = Format.png,
     cache: CacheOption = None,
 ) -> None:
-    """Draw the pictures and the report of a run again.
+    """Redraw the plots and the report of a run.
 
-    With --parameters, only the corner plot and the traces of these are drawn. With --format pdf, only PDF
-    files are written: neither PNG files nor the report.
+    With --parameters, biro draws only the corner plot and the traces of these parameters. With --format pdf,
+    it writes only PDF files, neither PNG files nor the report.
     """
     from biro.plots.labels import chosen_columns
     from biro.plots.standard import of_posterior
@@ -194,19 +194,19 @@ def _room_for(run: Path) -> AbstractContextManager[None]:
 
 @guard
 def watch(
-    run: Annotated[
-        Path, typer.Argument(metavar="RUN", help="Run directory of a `biro fit` that is running.")
-    ],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a fit that is running.")],
     obs: Annotated[
         list[Path] | None,
-        typer.Option(help="Where the data are now, if they have moved; of several sets all, in their order."),
+        typer.Option(
+            help="New path of the data, if they were moved. Give all data sets, in the order of the fit."
+        ),
     ] = None,
-    every: Annotated[float, typer.Option(help="Shortest time between pictures, s.")] = 20.0,
+    every: Annotated[float, typer.Option(help="Shortest time between two updates, in seconds.")] = 20.0,
 ) -> None:
-    """Draw the pictures of a run as it goes on, into RUN/live.html, which reloads itself.
+    """Show plots of a running fit in RUN/live.html, which reloads.
 
-    Ends when the run is finished, or its process has ended. The run is not touched: what it has saved is
-    read, on the CPU.
+    The command ends when the fit is finished or its process has ended. It reads what the fit has saved, and
+    computes on the CPU; it changes nothing in the run.
     """
     from biro.errors import InputError, RunError
     from biro.run.lock import holder_is_gone
@@ -320,7 +320,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 
 @guard
 def compare(runs: Runs, as_json: JsonFlag = False) -> None:
-    """Evidences and Bayes factors of runs."""
+    """Compare runs by evidence and Bayes factor."""
     from biro.posterior.comparison import compare as compare_posteriors
     from biro.posterior.posterior import Posterior
 

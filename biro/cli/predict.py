@@ -66,17 +66,19 @@ def predict(
         Interpolation, typer.Option(help="Interpolation between the planes of a cube.")
     ] = Interpolation.linear,
     accuracy: Annotated[
-        float, typer.Option(help="Rms error of the image's visibilities, relative to their rms.")
+        float, typer.Option(help="Relative rms error of the visibilities that biro predicts from an image.")
     ] = 1e-5,
     engine: EngineOption = Engine.auto,
     column: Annotated[
         str | None,
-        typer.Option(help="Column to write. biro makes it if it does not exist.", show_default=MODEL_COLUMN),
+        typer.Option(
+            help="Column to write. biro creates it if it does not exist.", show_default=MODEL_COLUMN
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write a file instead of a column: FILE.npz, or FILE.uvfits if OBS is UVFITS.",
+            help="Write a file instead of a column: FILE.npz, or, if OBS is UVFITS, a copy FILE.uvfits.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
@@ -91,7 +93,13 @@ def predict(
         ),
     ] = None,
     precision: Annotated[
-        AnyPrecision, typer.Option(help="Precision of the sums over sources.")
+        AnyPrecision,
+        typer.Option(
+            help=(
+                "Precision of the model visibilities. auto: single on a GPU with slow double precision, "
+                "else double."
+            )
+        ),
     ] = AnyPrecision.auto,
     gaussian_frame: SkyFrameOption = None,
     smearing: SmearingOption = Smearing.auto,
@@ -100,9 +108,9 @@ def predict(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Write model visibilities into a column of a Measurement Set, or into a file.
+    """Write model visibilities into a column or a file.
 
-    mpiexec -n N biro predict shares the rows among N processes, each of which writes its own.
+    `mpiexec -n N biro predict` shares the rows among N processes, each of which writes its own.
     """
     from biro.errors import InputError
     from biro.images.fits import read_image

@@ -35,11 +35,14 @@ def sbc(
     obs: ObservedSets,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make or resume.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Directory. biro creates it, or resumes the run in it."
+        ),
     ],
-    sampler: Annotated[Sampler, typer.Option(help="Sampler to test.")] = Sampler.emcee,
+    sampler: Annotated[Sampler, typer.Option(help="Sampler to test (see biro fit --help).")] = Sampler.emcee,
     replicates: Annotated[
-        int, typer.Option(help="Number of simulated data sets. A resumed run may have more.")
+        int, typer.Option(help="Number of simulated data sets. A resumed run can be given more.")
     ] = 100,
     seed: Annotated[
         int | None,
@@ -52,7 +55,7 @@ def sbc(
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[
-        Precision, typer.Option(help="Precision of the sums over sources.")
+        Precision, typer.Option(help="Precision of the model visibilities.")
     ] = Precision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
@@ -61,18 +64,21 @@ def sbc(
     set_option: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="Sampler option, for example n_live=100. Can be repeated."
+            "--set",
+            metavar="NAME=VALUE",
+            help="Option of the sampler, for example n_live=100; can be repeated. A wrong name lists all.",
         ),
     ] = None,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Test posteriors by simulation-based calibration: simulate from the prior, fit, rank the truth.
+    """Test posteriors by simulation-based calibration (SBC).
 
-    Layout, flags and weights are those of OBS; its visibilities are not used. Everything is written into DIR;
-    the same command resumes a run that was interrupted. mpiexec -n N biro sbc spreads replicates over N
-    processes.
+    biro draws parameters from the prior, simulates data, fits them, and ranks the true value of each
+    parameter among the samples of its posterior. The simulated data have the layout, flags and weights of
+    OBS, whose visibilities are not used. biro writes everything into DIR. If it is interrupted, repeat the
+    command to resume. `mpiexec -n N biro sbc` spreads the replicates over N processes.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.models import read_model

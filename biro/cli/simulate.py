@@ -45,8 +45,8 @@ def simulate(
         str,
         typer.Option(
             help=(
-                "First time (UTC), for example 2026-03-01T18:00. A date alone centres the track on "
-                "culmination."
+                "First time in UTC, for example 2026-03-01T18:00. A date without a time centres the track on "
+                "the transit of the phase centre."
             )
         ),
     ],
@@ -59,41 +59,51 @@ def simulate(
     noise: Annotated[
         str,
         typer.Option(
-            help="Noise rms of the real part and of the imaginary part of a visibility, for example '10 mJy'."
+            help=(
+                "Thermal noise of a visibility (rms of the real and of the imaginary part), for example '10 "
+                "mJy'."
+            )
         ),
     ] = "0",
     sefd: Annotated[
         str | None, typer.Option(help="Compute the noise from this SEFD instead, for example '400 Jy'.")
     ] = None,
     elevation_limit: Annotated[
-        float, typer.Option(help="Lowest elevation, deg. Times with a lower source are left out.")
+        float, typer.Option(help="Drop times at which the phase centre is below this elevation, in deg.")
     ] = 10.0,
-    gain_amplitude: Annotated[float, typer.Option(help="Rms of the gain amplitudes about 1.")] = 0.0,
-    gain_phase: Annotated[str, typer.Option(help="Rms of the gain phases, for example '20 deg'.")] = "0 deg",
+    gain_amplitude: Annotated[
+        float, typer.Option(help="Scatter of the gain amplitudes, relative to 1 (log-normal).")
+    ] = 0.0,
+    gain_phase: Annotated[
+        str, typer.Option(help="Scatter of the gain phases, for example '20 deg' (normal).")
+    ] = "0 deg",
     gain_interval: Annotated[
         str | None,
-        typer.Option(help="Time after which the gains change, for example '5 min'. Default: constant gains."),
+        typer.Option(
+            help="Time over which gains are constant, for example '5 min'. Default: the whole observation."
+        ),
     ] = None,
     rfi: Annotated[
         str | None,
         typer.Option(
-            help="Add interference: line, burst, drifting band, power law, ... Separated by commas."
+            help="Add RFI of these kinds, separated by commas: line, burst, drifting band, power law, ..."
         ),
     ] = None,
     rfi_strength: Annotated[
-        str, typer.Option(help="Amplitude of the interference in a visibility, for example '10 Jy'.")
+        str, typer.Option(help="Amplitude of the RFI in a visibility, for example '10 Jy'.")
     ] = "10 Jy",
     seed: Annotated[
-        int | None, typer.Option(help="Seed of noise, gains and interference; the same seed repeats them.")
+        int | None, typer.Option(help="Seed of noise, gains and RFI; the same seed repeats them.")
     ] = None,
     gaussian_frame: SkyFrameOption = None,
     smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Make a new Measurement Set of a sky, with noise; gains and the truth of interference lie beside it.
+    """Simulate a Measurement Set of a sky, with noise.
 
-    mpiexec -n N biro simulate shares the rows among N processes, each of which writes its own.
+    biro writes the applied gains and the true RFI mask next to it.
+    `mpiexec -n N biro simulate` shares the rows among N processes, each of which writes its own.
     """
     import secrets
     from dataclasses import replace

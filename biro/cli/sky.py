@@ -108,36 +108,50 @@ def read_found(run: Path, at: Values) -> SkyModel:
 def convert(
     sky: Annotated[
         Path,
-        typer.Argument(metavar="SKY", help="Model file, component list of any format, or run directory."),
+        typer.Argument(
+            metavar="SKY", help="Model file, component list (any format that biro reads), or run directory."
+        ),
     ],
     out: Annotated[
         Path,
         typer.Argument(
             metavar="OUT",
-            help=".toml, .mod (difmap), .osm (OSKAR), .lsm.txt (Tigger), .skymodel, .bbs or .txt (BBS).",
+            help=(
+                "File to write. Its ending gives the format: .toml, .mod (difmap), .osm (OSKAR), .lsm.txt "
+                "(Tigger), .skymodel, .bbs or .txt (BBS)."
+            ),
         ),
     ],
     apparent: Annotated[
-        bool, typer.Option("--apparent", help="Treat the fluxes as apparent: apply no beam.")
+        bool, typer.Option("--apparent", help="The fluxes are apparent (not corrected for the primary beam).")
     ] = False,
     at: Annotated[
-        Values, typer.Option(help="For a run: values of the best sample, or the medians.")
+        Values,
+        typer.Option(help="With a run: values of the best fit (maximum of the posterior), or medians."),
     ] = Values.best,
     free: Annotated[
         bool,
-        typer.Option("--free", help="Write priors around fluxes, positions, sizes and angles. Needs --data."),
+        typer.Option(
+            "--free",
+            help=(
+                "Make all fluxes, positions, sizes and position angles free, with priors around their "
+                "values. Needs --data."
+            ),
+        ),
     ] = False,
     data: Annotated[
         list[Path] | None,
         typer.Option(
-            "--data", metavar="OBS", help="Data whose beam and noise set the widths of the priors of --free."
+            "--data",
+            metavar="OBS",
+            help="With --free: data set whose synthesized beam and noise set the widths of the priors.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Write a sky model, a component list, or what a run found, in another format.
+    """Convert a sky model, component list or run to another format.
 
-    Of a run, sources get the values of its best fit or the medians; OUT is a list or a model file.
+    The sources of a run get the values of its best fit, or with --at median the medians.
     """
     from biro.errors import InputError
     from biro.list_priors import scales_of, with_priors

@@ -67,27 +67,33 @@ def solve(
         typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write the gains into.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the gains into.")
     ] = Path("gains"),
     model_column: Annotated[
-        str | None, typer.Option(help="Column with model visibilities, instead of SKY.")
+        str | None, typer.Option(help="Column with model visibilities to use instead of SKY.")
     ] = None,
     interval: Annotated[
-        str, typer.Option(help="Solution interval: integration, scan, track, or a time such as '60 s'.")
+        str,
+        typer.Option(help="Solution interval in time: integration, scan, track, or a time such as '60 s'."),
     ] = "integration",
     chan_blocks: Annotated[
-        int, typer.Option(help="Number of channel blocks in each spectral window, each with its own gain.")
+        int, typer.Option(help="Number of solution intervals in frequency per spectral window.")
     ] = 1,
-    mode: Annotated[SolveMode, typer.Option(help="What to solve for.")] = SolveMode.complex,
+    mode: Annotated[
+        SolveMode,
+        typer.Option(help="Solve for amplitude and phase (complex), phase only, or amplitude only."),
+    ] = SolveMode.complex,
     feeds: Annotated[
-        FeedGains, typer.Option(help="Whether the two feeds of an antenna have separate gains or share one.")
+        FeedGains, typer.Option(help="Gains of the two feeds of an antenna: separate, or one common gain.")
     ] = FeedGains.separate,
     cross_hands: Annotated[
         CrossHands,
-        typer.Option(help="Use the cross hands. auto: if the model is polarised enough."),
+        typer.Option(
+            help="Use the cross hands, too. auto: if the polarisation of the model is bright enough."
+        ),
     ] = CrossHands.auto,
     reference: Annotated[
-        str, typer.Option(help="Reference antenna (phase 0). auto: the most sensitive one.")
+        str, typer.Option(help="Reference antenna, whose phase is 0. auto: the most sensitive one.")
     ] = "auto",
     min_baselines: Annotated[
         int, typer.Option(help="Fewest baselines that an antenna needs in a solution interval.")
@@ -98,12 +104,15 @@ def solve(
     ] = False,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files in FOLDER.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files in DIR.")] = False,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Solve for gains of antennas with a sky that is fixed, by default from the column DATA."""
+    """Solve for antenna gains with a fixed sky model.
+
+    biro solves with the column DATA, unless --column names another one.
+    """
     from biro.calibration import solve_gains
     from biro.errors import InputError
     from biro.measurement_set import read_columns

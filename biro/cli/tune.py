@@ -22,14 +22,14 @@ def tune(
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Try fewer shapes: some seconds for each kernel instead of a minute."),
+        typer.Option("--quick", help="Try fewer shapes: some seconds per kernel instead of a minute."),
     ] = False,
 ) -> None:
-    """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
+    """Tune the GPU kernels for this machine, and store the result.
 
-    The shapes change results by rounding errors only, and flags not at all. Without `biro tune`, kernels have
-    shapes that are good guesses. As many kernels are tuned side by side as there are cores, and memory of the
-    GPU: one is measured while others are compiled.
+    biro measures which block shapes make each kernel fastest, and uses these from then on. Results change by
+    rounding errors only, flags not at all. Without `biro tune`, kernels use default shapes. biro compiles
+    several kernels side by side, as far as the cores and the GPU memory allow, and measures one at a time.
     """
     from rime_kernels import device, tuning
 

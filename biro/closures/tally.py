@@ -11,8 +11,8 @@ from biro.errors import InputError
 from biro.observation.observation import Observation
 
 BLIND = (
-    "Closures do not constrain the total flux density or the absolute position. Their posterior is the "
-    "prior. Fix them, or ignore their errors"
+    "closures do not constrain the flux scale (total flux density) or the absolute position, whose "
+    "posteriors only repeat the priors. Set both to constants, or ignore their uncertainties"
 )
 """What closures cannot see."""
 
@@ -93,20 +93,28 @@ class Tally:
     def lines(self) -> list[str]:
         """What is fitted, what is left out, and what closures cannot see."""
         found = (
-            f"closures: {self.n_phase} closure phases and {self.n_amplitude} log closure amplitudes of "
-            f"{self.n_leg} visibilities in {self.n_set} sets (times, channels and hands), with their full "
-            "covariance"
+            f"closures: {self.n_phase} independent closure phases and {self.n_amplitude} log closure "
+            "amplitudes "
+            f"from {self.n_leg} visibilities ({self.n_set} combinations of time, channel and correlation), "
+            "with their full covariance"
         )
         left = [
-            (self.n_faint, f"visibilities below {SNR_LIMIT:g} sigma (phases are not normal)"),
+            (
+                self.n_faint,
+                f"visibilities below {SNR_LIMIT:g} sigma (their phases are not normally distributed)",
+            ),
             (self.n_cross, "visibilities of cross hands"),
-            (self.n_idle, f"visibilities of fewer than three connected antennas ({self.n_idle_set} sets)"),
+            (
+                self.n_idle,
+                f"visibilities of fewer than three connected antennas ({self.n_idle_set} combinations)",
+            ),
         ]
         out = "; ".join(f"{n} {what}" for n, what in left if n)
         lines = [found, *([f"left out: {out}"] if out else [])]
         if self.n_small_set:
             lines.append(
-                f"{self.n_small_set} sets have no closure amplitude (fewer than four connected antennas)"
+                f"{self.n_small_set} combinations have no closure amplitude (fewer than four connected "
+                "antennas)"
             )
         return [*lines, BLIND]
 

@@ -88,7 +88,8 @@ def _pointing(
     if apart > FARTHEST:
         return (
             None,
-            f"{origin} lies {math.degrees(apart):.3g} deg from the phase centre, so biro does not use it",
+            f"the pointing centre ({origin}) lies {math.degrees(apart):.3g} deg from the phase centre, so "
+            "biro does not use it",
         )
     return {"centre": list(there), "origin": origin, "time": [], "offset": []}, None
 

@@ -134,8 +134,8 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
     if largest > most:
         raise InputError(
             f"model {number} has visibilities of up to {largest:.3g} Jy, but the column stores "
-            f"{np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written; reduce the flux "
-            "densities"
+            f"{np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written. Check the flux densities "
+            "of the model"
         )
     return found
 

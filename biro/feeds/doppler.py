@@ -76,8 +76,10 @@ def factors_between(
     for name in (origin, target):
         if origin != target and name not in get_args(SpectralFrame):
             raise InputError(
-                f"frequencies of {what} are in {origin or 'no known frame'}, which biro cannot convert to "
-                f"{target} (only TOPO, GEO, BARY and LSRK); leave out frame=, --frame or velocity_frame"
+                f"biro cannot convert the frequencies of {what} from {origin or 'an unknown frame'} to "
+                f"{target}, "
+                "only between TOPO, GEO, BARY and LSRK; leave out --frame (frame= in Python) or "
+                "velocity_frame"
             )
     return doppler_factors(time, direction, position, origin, target)  # type: ignore[arg-type]
 

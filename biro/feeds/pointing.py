@@ -135,5 +135,9 @@ def beam_line(sky: SkyModel, fields: Sequence[tuple[str, Centre, DishPointing | 
         text = f"at {' '.join(sexagesimal(*centre))} (the model states it): {per_field(each)}"
     wider = 0.5 * max(apart) ** 2
     if wider > WIDE:
-        text += f". At this distance the beam is about {100 * wider:.2g} % too wide"
+        text += (
+            f". So far from the phase centre the modelled beam is about {100 * wider:.2g} % too wide; to "
+            "avoid "
+            "this, phase the data to the pointing centre"
+        )
     return f"beam: centred {text}"

@@ -44,7 +44,7 @@ def vet(place: Path, free: int) -> Path | io.BytesIO:
         start = file.read(6)
         file.seek(0)
         if start.startswith((b"BZh", b"PK\x03\x04", b"\xfd7zXZ\0")):
-            raise InputError("compressed, but not by gzip; unpack it")
+            raise InputError("compressed, but not by gzip; decompress it")
         if not start.startswith(GZIP_START):
             _check(file)
             return place
@@ -71,7 +71,7 @@ def _unpacked(place: Path, free: int) -> bytes:
                 if size > limit:
                     why = "a third of free memory" if limit < most else "more than such data do"
                     raise InputError(
-                        f"compressed, and holds more than {limit / 1e9:.3g} GB, {why}; unpack it"
+                        f"compressed, and expands to more than {limit / 1e9:.3g} GB, {why}; decompress it"
                     )
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"compressed, and damaged ({error})") from None

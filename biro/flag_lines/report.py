@@ -100,4 +100,4 @@ def _shown(line: FlagLine) -> str:
 def _why(count: LineCount) -> str:
     if count.why:
         return count.why
-    return "already flagged" if count.n_named else "no visibility matches"
+    return "all already flagged" if count.n_named else "no visibility matches"

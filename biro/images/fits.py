@@ -130,9 +130,10 @@ def _per_pixel(about: ImageHeader, header: Header, hdus: HDUList) -> float | NDA
         area = np.deg2rad(float(header.get("BMAJ", 0.0))) * np.deg2rad(float(header.get("BMIN", 0.0)))
     if not np.all(np.isfinite(area)) or not np.all(area > 0.0):
         raise InputError(
-            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg). A model image, such as WSClean "
-            "writes with BMAJ = 0, is in Jy/pixel: write this with astropy.io.fits.setval(path, 'BUNIT', "
-            "value='Jy/pixel'); a restored image needs its BMAJ and BMIN"
+            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg). If it is a restored image, add "
+            "BMAJ "
+            "and BMIN. If it is a model image, such as WSClean writes with BMAJ = 0, it is in Jy/pixel: use "
+            "astropy.io.fits.setval(path, 'BUNIT', value='Jy/pixel')"
         )
     factor: float | NDArray[np.float64] = about.scale * cell2 / (BEAM_AREA * area)
     return factor

@@ -181,7 +181,7 @@ def _unit(text: str) -> tuple[float, bool]:
     match = _UNIT.fullmatch(text)
     if not match or (match[1] and match[1] not in _PREFIXES):
         stated = f"biro cannot read the unit {text!r}" if text else "no unit (BUNIT)"
-        raise InputError(f"{stated}; biro takes Jy/pixel or Jy/beam: convert the image, or write its BUNIT")
+        raise InputError(f"{stated}; biro reads Jy/pixel or Jy/beam; convert the image, or correct its BUNIT")
     return _PREFIXES[match[1]], match[2].lower() == "beam"
 
 
@@ -242,10 +242,10 @@ def _check_frame(wcs: WCS, axes: tuple[int, int]) -> None:
     equinox = wcs.wcs.equinox
     if frame.startswith("FK4") or (not frame and equinox < 1984.0) or frame not in ("", "ICRS", "FK5", "FK4"):
         stated = frame or f"equinox {equinox:g}"
-        raise InputError(f"frame {stated}; biro reads ICRS and J2000: regrid it, for example with imregrid")
+        raise InputError(f"frame {stated}; biro reads ICRS and J2000; regrid it, for example with imregrid")
     if frame == "FK5" and np.isfinite(equinox) and equinox != 2000.0:
         raise InputError(
-            f"equinox {equinox:g}; biro reads J2000 and ICRS: regrid it, for example with imregrid"
+            f"equinox {equinox:g}; biro reads J2000 and ICRS; regrid it, for example with imregrid"
         )
 
 
@@ -294,7 +294,7 @@ def _frequencies(wcs: WCS, axis: int, shape: tuple[int, ...]) -> NDArray[np.floa
     """Frequencies of the planes, float64 (n_freq,), Hz, in stored order."""
     kind = str(wcs.wcs.ctype[axis]).strip()
     if kind != "FREQ":
-        raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz: convert it")
+        raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz; convert it")
     freq = _line(wcs, axis, shape)
     if not (freq > 0.0).all() or len(np.unique(freq)) < len(freq):
         raise InputError(f"its {len(freq)} planes must have distinct frequencies above 0 Hz; check CDELT")

@@ -193,7 +193,9 @@ def read_columns(
     if isinstance(columns, str) or not columns:
         raise InputError(f"columns must be a list of names, got {columns!r}")
     if options.get("flagger") is not None:
-        raise InputError("read_columns has no flagger: it would leave out other visibilities of each column")
+        raise InputError(
+            "read_columns has no flagger, because it would flag other visibilities in each column"
+        )
     request, table = _sorted_options("read_columns", options, but="column")
     return _read_set(path, request, table, columns)
 

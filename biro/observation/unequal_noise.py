@@ -223,7 +223,8 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"{UNEQUAL}: relative to the weights, {group.ratio:.2f} times that of all on baselines "
-                f'{word} {text}. Fit the added noise with [noise] additive and edges = ["{text}"]'
+                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is "
+                f"{group.ratio:.2f} times that on all. "
+                f'Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]
     return []

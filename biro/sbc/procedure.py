@@ -114,12 +114,12 @@ def run(
             "without cache="
         )
     if likelihood.average_lines:
-        raise InputError('SBC fits all data, so it cannot test average="cells"; leave it out')
+        raise InputError('SBC fits all data, so it cannot test average="cells"; remove it')
     if comm is not None and likelihood.devices is not None:
-        raise InputError("each rank uses its own GPU; leave devices= out")
+        raise InputError("each MPI process uses its own GPU; remove devices=")
     if likelihood.ranks is not None:
         raise InputError(
-            "MPI ranks share the data of this likelihood, but in SBC each rank needs all data; give comm= "
+            "MPI processes share the data of this likelihood, but in SBC each needs all data; give comm= "
             "to sbc.run, not to biro.read and Likelihood"
         )
     seed = run_seed(seed, run_dir)

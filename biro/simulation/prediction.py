@@ -197,7 +197,7 @@ def _check_disk(observation: Observation, n_byte: int) -> None:
     sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
     needed = of_ranks(sizes, [each.shares for each in held], sum)
     check_disk(
-        held[0].ranks, folder, needed, "model visibilities", "give another folder, or select less data"
+        held[0].ranks, folder, needed, "model visibilities", "give another directory, or select less data"
     )
 
 

@@ -42,7 +42,7 @@ def test_times_that_cannot_be_meant(ms: Path, sky_with_prior: Path, tmp_path: Pa
     run, picture = tmp_path / "run", tmp_path / "image"
     for words in (["info", ms], ["image", ms, "-o", picture], ["fit", ms, sky_with_prior, "-o", run]):
         said = fails(*words)
-        assert f"TIME cannot be a time in 3 of 63 rows (row 0 has {value:g} s)" in said
+        assert f"TIME is invalid in 3 of 63 rows (row 0 has {value:g} s)" in said
         assert "--time-range" in said
     assert not run.exists()
     rest = read_ms(ms, time_range=("1900-01-01", "2100-01-01"))
@@ -55,16 +55,16 @@ def test_phase_centres_that_cannot_be_meant(ms: Path, tmp_path: Path, value: flo
     with table(f"{ms}/FIELD", readonly=False, ack=False) as field:
         field.putcol("PHASE_DIR", np.full((1, 1, 2), value))
     for words in (["info", ms], ["image", ms, "-o", tmp_path / "image"]):
-        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is no direction" in fails(*words)
+        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is not a direction" in fails(*words)
 
 
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("CHAN_FREQ", math.nan, "CHAN_FREQ cannot be a frequency in 1 of 1 channels (channel 0 has nan Hz)"),
+        ("CHAN_FREQ", math.nan, "CHAN_FREQ is invalid in 1 of 1 channels (channel 0 has nan Hz)"),
         ("CHAN_FREQ", -1e9, "channel 0 has -1e+09 Hz"),
         ("CHAN_FREQ", 1e300, "channel 0 has 1e+300 Hz"),
-        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH cannot be a width in 1 of 1 channels (channel 0 has inf Hz)"),
+        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH is invalid in 1 of 1 channels (channel 0 has inf Hz)"),
     ],
 )
 def test_channels_that_cannot_be_meant(
@@ -177,7 +177,7 @@ def test_nothing_is_written_for_options_that_are_refused(
         ("--integration", "1e-9 s", "1.8e+11 times, 21 baselines and 1 channels needs 1.6"),
         ("--n-chan", 10**9, "3 times, 21 baselines and 1e+09 channels needs 2.52e+04 GB of memory"),
         ("--noise", "1e308", "noise must be 0, or 1e-15 to 1e+15 Jy"),
-        ("--freq", "1e300 Hz", "which is no radio frequency"),
+        ("--freq", "1e300 Hz", "which is not a radio frequency"),
         ("--seed", -1, "seed must be from 0 to 2^63 - 1, got -1"),
     ],
 )

@@ -95,7 +95,7 @@ def test_chains_stay_in_the_fringes_that_they_began_in(tmp_path: Path) -> None:
         mean = weight @ east / weight.sum()
         sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
         assert found.weight @ (found["s.east"] - mean) ** 2 == pytest.approx(sd**2, rel=0.05)
-        assert "each chain stayed in one of 3 regions" in " ".join(str(table).split())
+        assert "Each chain stayed in one of 3 regions" in " ".join(str(table).split())
 
 
 def test_chains_cross_where_the_barrier_is_low() -> None:

@@ -547,7 +547,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["info", "nowhere.ms"], "nowhere.ms: no such file or folder"),
+        (["info", "nowhere.ms"], "nowhere.ms: no such file or directory"),
         (["info", "{folder}"], "not a Measurement Set"),
         (
             ["info", "{folder}/obs.ms", "--column", "CORRECTED"],

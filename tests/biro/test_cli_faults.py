@@ -209,7 +209,7 @@ def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:
     for words in (["plot", run], ["compare", run, run], ["predict", clean, run]):
         assert "is not a posterior of biro, or is damaged" in fails(*words)
     assert "no such file" in fails("info", "none\n.ms")
-    assert "cannot be looked at: File name too long" in fails("info", "x" * 300)
+    assert "cannot be accessed: File name too long" in fails("info", "x" * 300)
 
 
 def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:

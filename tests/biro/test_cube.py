@@ -393,7 +393,7 @@ def test_frames_that_cannot_be_reached_are_refused():
     for other, message in (
         (
             changed(given, freq_frame="REST"),
-            "frequencies of spw .* are in REST, which biro cannot convert to LSRK",
+            "cannot convert the frequencies of spw .* from REST to LSRK",
         ),
         (channels_of(given, [3]), "has one channel"),
         (

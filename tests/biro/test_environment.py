@@ -162,7 +162,7 @@ def test_names_of_folders_in_place_of_files(clean: Path, model: Path, words: lis
         words += ["--integration", "60 s", "--freq", "1.3 GHz", "--chan-width", "1 MHz"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2, done.output
-    assert "biro: /: a folder, expected the name of" in done.stderr
+    assert "biro: /: a directory, expected the name of" in done.stderr
 
 
 def test_a_threading_layer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

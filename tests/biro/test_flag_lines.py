@@ -172,7 +172,7 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
         str(3 * N_TIME * 4),
         str(3 * N_TIME * 4),
     ]
-    assert "0 flagged by 3: baseline=FD-HN: already flagged" in result.output
+    assert "0 flagged by 3: baseline=FD-HN: all already flagged" in result.output
     assert "0 flagged by 5: scan=99: no visibility matches" in result.output
     assert "saved as before_biro_1" in result.output
     with table(f"{data}/HISTORY", ack=False) as rows:
@@ -187,12 +187,12 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
 REFUSED = {
     "antenna=XX": "no antenna 'XX'",
     "antena=FD": "no key 'antena'",
-    "FD": "is no selection",
+    "FD": "is not a selection",
     "time=2000-01-10T01:30..2000-01-10T01:00": "start is after the stop",
     "antenna=FD, antenna=HN": "given twice",
     "channels=80:90": "no such channels",
     "channels=a": "not understood",
-    "correlations=XX": "no correlation XX is stored",
+    "correlations=XX": "no correlation XX in the data",
     "mode='clip' clipminmax='0,5'": "mode 'clip' is not supported",
     "mode='manual' intent='CAL*'": "key 'intent' is not supported",
     "antenna='FD' timerange='yesterday'": "not understood",
@@ -265,7 +265,7 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
     there = tmp_path / "there"
     there.write_text("")
     for words, message in (
-        (["flag", data, "--select", "antenna=FD", "-o", "x"], "leave the output out"),
+        (["flag", data, "--select", "antenna=FD", "-o", "x"], "remove -o (output= in Python)"),
         (["flag", data, "--select", "antenna=FD", "--strategy", "wsrt"], "--strategy does not go"),
         (["flag", data, "--select", "antenna=FD", "--antennas", "FD"], "--antennas does not go"),
         (["flag", data, "-o", "x"], "--output goes with --select"),

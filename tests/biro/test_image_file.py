@@ -183,7 +183,7 @@ STOKES = {"CTYPE3": "STOKES", "CRPIX3": 1.0}
         (IMAGE, {"CDELT1": 0.0}, "cannot read its coordinates"),
         (IMAGE, {"LONPOLE": 170.0}, "not a plain SIN projection"),
         (IMAGE, {"PV2_1": 0.3, "PV2_2": 0.1}, "not a plain SIN projection"),
-        (IMAGE, {"BUNIT": None}, r"no unit \(BUNIT\); biro takes Jy/pixel or Jy/beam"),
+        (IMAGE, {"BUNIT": None}, r"no unit \(BUNIT\); biro reads Jy/pixel or Jy/beam"),
         (IMAGE, {"BUNIT": "K"}, "biro cannot read the unit 'K'"),
         (IMAGE, {"BUNIT": "Jy"}, "biro cannot read the unit 'Jy'"),
         (IMAGE, {"BUNIT": "MJy/pixel"}, "biro cannot read the unit 'MJy/pixel'"),
@@ -244,7 +244,7 @@ def test_headers_that_mean_harm_are_refused(tmp_path, axes):
 
 
 def test_files_cut_off_are_refused(tmp_path):
-    with pytest.raises(BiroError, match="cut off"):
+    with pytest.raises(BiroError, match="is truncated"):
         biro.read_image(hostile(tmp_path, 10000, 100, 100))
 
 

@@ -246,10 +246,10 @@ coefficient = { prior = "uniform", low = 60, high = 70, unit = "1/GHz" }
     ("old", "new", "words"),
     [
         ("halo.fits", "none.fits", r"image 'halo': .*none.fits: no such file"),
-        ('"halo"', '"a"', "image 'a': something else has this name"),
+        ('"halo"', '"a"', "image 'a': another source or image has this name"),
         ("scale =", "scala =", r"image 'halo': unknown key 'scala' \(did you mean 'scale'"),
         ('file = "halo.fits"', "", "image 'halo': file: expected a text"),
-        ("[noise]", FITTED_BEAM + "[noise]", "fix the beam"),
+        ("[noise]", FITTED_BEAM + "[noise]", "feed rotation cannot be fitted"),
         ('"halo.fits"', '"halo.fits"\ninterpolation = "cubic"', "interpolation: one of nearest"),
     ],
 )

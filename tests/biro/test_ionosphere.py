@@ -97,7 +97,7 @@ def test_a_file(tmp_path: Path) -> None:
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
         ("missing.npz", "not a file of an ionosphere, or damaged .No such file"),
-        ("", "is a folder, expected a file"),
+        ("", "is a directory, expected a file"),
         ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
         ("square.npz", "names must have one axis"),
         ("objects.npz", "not a file of an ionosphere, or damaged .*pickle"),
@@ -135,7 +135,10 @@ def test_a_table_as_text_is_what_its_arrays_are(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "expected a line of names and rows below it, found 0 lines"),
-        (f"{START} A 1\n{START} B 1\n", "line 1: expected names of columns, as 'time antenna tec rm', found"),
+        (
+            f"{START} A 1\n{START} B 1\n",
+            "line 1: expected names of columns, for example 'time antenna tec rm', found",
+        ),
         ("time antenna dtec\n1 A 2\n", "line 1: expected names of columns"),
         ("time time antenna rm\n1 1 A 2\n", "line 1: expected names of columns"),
         (f"time antenna rm\n{START} A\n", f"line 2: expected 'time antenna rm', found '{START} A'"),
@@ -237,9 +240,21 @@ def band(low: float, high: float, longest: float, corr_type: str = "RR,RL,LR,LL"
     ("low", "high", "longest", "corr_type", "expected"),
     [
         # 8.45e9 (1/1.2e9 - 1/1.8e9) rad are 134 deg; lambda^2 is 0.0624 and 0.0277 m2, 1.99 deg apart.
-        (1.2e9, 1.8e9, 2e5, "RR,RL,LR,LL", ("1 TECU more", "by 1.3e+02 deg", "turn polarisation by 2 deg")),
-        (1.2e9, 1.8e9, 1e4, "RR,LL", ("0.1 TECU more", "by 13 deg")),
-        (1.2e9, 1.8e9, 50.0, "XX,YY", ("1 rad/m2 would turn polarisation by 2 deg",)),
+        (
+            1.2e9,
+            1.8e9,
+            2e5,
+            "RR,RL,LR,LL",
+            ("of 1 TECU", "by 1.3e+02 deg", "rotate the polarisation by 2 deg"),
+        ),
+        (1.2e9, 1.8e9, 1e4, "RR,LL", ("of 0.1 TECU", "by 13 deg")),
+        (
+            1.2e9,
+            1.8e9,
+            50.0,
+            "XX,YY",
+            ("1 rad/m2 of Faraday rotation would rotate the polarisation by 2 deg",),
+        ),
         (8.4e9, 8.43e9, 2e5, "RR,RL,LR,LL", ()),
         (1.2e9, 1.8e9, 2e5, "I,Q,U,V", ()),
     ],
@@ -266,8 +281,8 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     found = likelihood(f"[feeds]\nrotation = 'none'\n[ionosphere]\nfile = {path!r}\n{fitted}{own}")
     # Antenna E is not in the data.
     assert found.observation.ionosphere_line(found.sky) == (
-        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas as the "
-        "model says"
+        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas fixed "
+        "by the model"
     )
     summary = found.observation.summary(found.sky)
     assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")

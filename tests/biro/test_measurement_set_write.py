@@ -77,7 +77,7 @@ def test_what_is_not_predicted_is_kept(copy: Callable[[str], Path]) -> None:
     expected[part.row_id[:, None], [1, 3], 3] = 7j
     report = write_column(path, "NEW", some, [model])
     assert (report.rows_written, report.rows_kept) == (9, 54)
-    assert report.rows_text == "9 rows written, 54 left as they were"
+    assert report.rows_text == "9 rows written, 54 unchanged"
     assert np.array_equal(column(path, "NEW"), expected)
     # MODEL_DATA was 1 everywhere.
     write_column(path, "MODEL_DATA", some, [model])
@@ -98,7 +98,7 @@ def test_rows_of_another_set_are_refused(copy: Callable[[str], Path]) -> None:
     models = [np.ones((rows, 4, 4), complex)]
     with pytest.raises(MeasurementSetError, match=r"row 0 is of antennas 0 and 1, but .* 5 and 6: read the"):
         write_column(path, "NEW", other, models)
-    with pytest.raises(MeasurementSetError, match="NEW is half-written"):
+    with pytest.raises(MeasurementSetError, match="NEW is incomplete"):
         read_ms(path, column="NEW")
 
 

@@ -239,10 +239,10 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
     [
         ('per = "antena"', "(did you mean 'antenna'?)"),
         ('per = ["hands", "field"]', 'a list of "antenna" and another'),
-        ("[noise.antenna.A]\nfactor = 1", 'factors of antennas go with per = "antenna"'),
+        ("[noise.antenna.A]\nfactor = 1", 'factors of antennas need per = "antenna"'),
         ('per = "antenna"\n[noise.antenna.G]\nfactor = 1', "noise: no antenna is called 'G'"),
         ("systematic = 1.5", "a fraction from 0 to below 1, found 1.5"),
-        ('edges = ["1 km"]', "edges: go with systematic, additive or both"),
+        ('edges = ["1 km"]', "edges: need systematic, additive or both"),
         ('additive = "1 Jy"\nedges = true', "edges: lengths such as"),
         ('additive = "1 Jy"\nedges = ["1 km", "30 klambda"]', "must all be in metres or all in wavelengths"),
         ('additive = "1 Jy"\nedges = ["1 km", "100 m"]', "edges must ascend"),
@@ -250,7 +250,7 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
         ('additive = ["1 Jy", "2 Jy"]', "one element for each of 1 classes, found 2"),
         ("additive = 1", "has no unit"),
         ('additive = { prior = "uniform", low = -2, high = -1, unit = "Jy" }', "must be 0 Jy or more"),
-        ('per = "antenna"\ndistribution = "student-t"', "is for one factor of all baselines"),
+        ('per = "antenna"\ndistribution = "student-t"', "is only for one factor of all baselines"),
     ],
 )
 def test_what_cannot_be_is_said_in_a_line(tmp_path: Path, noise: str, words: str) -> None:

@@ -193,7 +193,7 @@ def test_rows_are_averages_over_their_exposure(tmp_path):
     np.testing.assert_allclose(found[:-1], half[:-1])
     assert found[-1] == SECONDS
     assert read.partitions[0].interval == SECONDS
-    text = "EXPOSURE is below INTERVAL in 48 % of the rows (240 of 480 s). biro takes them as averages"
+    text = "EXPOSURE is below INTERVAL in 48 % of the rows (240 of 480 s). biro treats them as averages"
     assert text in str(read.summary())
     whole = means(fine().partitions[0], N_TIME)
     sixths = means(fine().partitions[0], N_TIME // 4)

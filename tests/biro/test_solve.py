@@ -284,7 +284,7 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
     assert "exists already" in again.stderr
     taken_out = replace(SKY, feeds=Feeds(rotation="corrected"))
     turned = biro.solve_gains(data, taken_out, interval=60.0, backend="cpu")
-    with pytest.raises(InputError, match="gains in the frame of rotating feeds"):
+    with pytest.raises(InputError, match="gains that biro applies after the feed rotation"):
         write_casa_table(tmp_path / "no.G", tmp_path / "obs.ms", turned)
 
 

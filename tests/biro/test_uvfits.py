@@ -442,7 +442,7 @@ def test_read_by_content(path: Path, data_dir: Path, measurement_set: Unpack) ->
             place.write_bytes(content)
         with pytest.raises(DataError, match=message):
             biro.read(path.with_name(names[0].split("/")[0]))
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="no such file or directory"):
         biro.read(path.with_name("nothing"))
     with pytest.raises(InputError, match="this format has no column"):
         biro.read(path, column="DATA")

@@ -122,8 +122,8 @@ class Cube:
         if devices is not None:
             if observation.partitions[0].held is not None:
                 raise InputError(
-                    "devices: planes cannot be shared among GPUs if MPI ranks or files hold the data; "
-                    "leave it out"
+                    "GPUs cannot share the planes of a cube if MPI processes or files hold the data; remove "
+                    "--devices (devices= in Python)"
                 )
             self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
             self._n_ahead = len(self._workers)

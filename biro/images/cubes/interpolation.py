@@ -49,7 +49,7 @@ class Unused:
 
     def __str__(self) -> str:
         return (
-            f"{self.outside} channels outside the cube, {self.beside_gap} beside flagged or missing channels"
+            f"{self.outside} channels outside the cube, {self.beside_gap} next to flagged or missing channels"
         )
 
 

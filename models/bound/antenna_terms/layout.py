@@ -306,9 +306,9 @@ def _bases(
 
 def _not_common(partition: PartitionView, why: str) -> str:
     return (
-        f"gain: partition {partition.label!r} has Stokes parameters ({' '.join(partition.corr_type)}), on "
-        f'which only gains act that are the same for both feeds ({why}): say feeds = "common", or read RR, '
-        "RL, LR, LL or XX, XY, YX, YY (without --stokes)"
+        f"gain: partition {partition.label!r} has Stokes parameters ({' '.join(partition.corr_type)}), so "
+        f'gains must be the same for both feeds ({why}); write feeds = "common", or read RR, RL, LR, LL or '
+        "XX, XY, YX, YY (without --stokes)"
     )
 
 
@@ -325,8 +325,8 @@ def basis_of_partition(partition: PartitionView, what: str) -> Basis:
         found = " ".join(partition.corr_type) or "no correlations"
         raise ModelError(
             f"{what} belong to the correlations of feeds, but partition {partition.label!r} has Stokes "
-            f"parameters ({found}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes), or leave them "
-            "out of the model"
+            f"parameters ({found}); read RR, RL, LR, LL or XX, XY, YX, YY (without --stokes), or remove "
+            "them from the model"
         )
     return basis
 
@@ -339,7 +339,7 @@ def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
     """Angles by which feeds are turned, apart from offsets, float64 (n_time, n_antenna), rad."""
     feeds = feeds or Feeds()
     if partition.feeds is None:
-        raise ModelError(f"feeds: nothing is known of the feeds of partition {partition.label!r}")
+        raise ModelError(f"feeds: the feeds of partition {partition.label!r} are unknown")
     own = [name for name in partition.antenna_names if feeds.offset_of(name) is not None]
     return partition.feeds.feed_angle(feeds.mounts, own)
 
@@ -404,7 +404,7 @@ def _leakages(
     foreign = sorted(leakage.keys() - own)
     if foreign:
         raise ModelError(
-            f"leakage: {foreign[0]} belongs to feeds that the data do not have; theirs are "
+            f"leakage: {foreign[0]} is of feeds that the data do not have; the data have "
             f"{', '.join(sorted(own))}"
         )
     n_chan = max(partition.chan_freq.size for partition in partitions)
