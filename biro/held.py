@@ -112,8 +112,8 @@ class Elsewhere:
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise TypeError(
-            "these values are held by ranks: ask by_shard, taken or whole of the partition; hand a model to "
-            "write_column or image as it is"
+            "these values are distributed over MPI processes; use by_shard, taken or whole of the partition, "
+            "or pass the model to write_column or image as it is"
         )
 
 

@@ -185,18 +185,22 @@ def flag_selected(
     if from_file is not None:
         lines += _lines_of(from_file)
     if not lines:
-        raise InputError("no selection is given; give select= (--select), or a file of lines")
+        raise InputError("nothing to flag; give select= (--select) or a file of flag commands")
     kind = format_of(path, time_limit)
     if kind == "Measurement Set":
         if output is not None:
-            raise InputError(f"{path}: flags are written into a Measurement Set itself; leave the output out")
+            raise InputError(
+                f"{path}: biro writes flags into the Measurement Set itself; remove -o (output= in Python)"
+            )
         with doing("flagging", show=progress):
             found, version = flag_lines(path, lines, dry_run=dry_run, time_limit=time_limit, check=_check)
         return SelectedFlags(str(path), tuple(found.counts), version)
     if kind != "UVFITS":
-        raise InputError(f"{path}: biro writes flags into Measurement Sets and copies of UVFITS files alone")
+        raise InputError(
+            f"{path}: biro can write flags only into Measurement Sets and copies of UVFITS files"
+        )
     if output is None and not dry_run:
-        raise InputError(f"{path}: a UVFITS file is not changed; name the copy that is flagged (-o, output=)")
+        raise InputError(f"{path}: biro never changes a UVFITS file; name a copy for the flags (-o, output=)")
     if output is not None and not overwrite and Path(output).exists():
         raise InputError(f"{output}: exists; give another name for the copy, or overwrite it (--overwrite)")
     copy = None if dry_run else output

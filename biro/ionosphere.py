@@ -86,7 +86,7 @@ def _columns(path: Path) -> tuple[list[str], dict[str, Array]]:
     number, head = rows[0]
     if len(set(head)) < len(head) or not {"time", "antenna"} <= set(head) <= set(COLUMNS):
         raise DataError(
-            f"{path}, line {number}: expected names of columns, as '{' '.join(COLUMNS)}', "
+            f"{path}, line {number}: expected names of columns, for example '{' '.join(COLUMNS)}', "
             f"found {short_repr(' '.join(head))}"
         )
     names: dict[str, int] = {}

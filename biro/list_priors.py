@@ -46,7 +46,9 @@ def scales_of(observation: Observation) -> tuple[float, float]:
     """
     longest = uv_extent(observation.partitions).wavelengths[1]
     if not longest > 0.0:
-        raise InputError("no baseline is longer than 0: the data have no beam, and priors of positions none")
+        raise InputError(
+            "no baseline is longer than 0, so the data have no beam for the widths of the priors"
+        )
     weight = sum(float(part.row_weight.sum()) for part in observation.partitions)
     ratio = measure_noise(observation.partitions).ratio
     factor = ratio if math.isfinite(ratio) and ratio > 0.0 else 1.0
@@ -89,7 +91,7 @@ def with_marked(sky: SkyModel, path: Path, observation: Observation) -> SkyModel
         return with_priors(sky, *scales_of(observation), marks)
     if reader is not read_model:
         log.warning(
-            "%s is a list without priors: its sources stay as they are. `biro convert %s sky.toml --free "
+            "%s is a list without priors, so its sources stay fixed. `biro convert %s sky.toml --free "
             "--data OBS` writes priors", path, path
         )  # fmt: skip
     return sky

@@ -146,7 +146,7 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
     try:
         start = ask_storage(place, time_limit, "looking at it", lambda: _start(place))
     except OSError as error:
-        raise DataError(f"{place}: cannot be looked at: {error.strerror or error}") from None
+        raise DataError(f"{place}: cannot be accessed: {error.strerror or error}") from None
     if start is None:
         return None
     for begin, opener in OPENERS.items():
@@ -158,10 +158,10 @@ def _opener(place: Path, time_limit: float) -> OpenSet | None:
         raise DataError(f"{place}: {other}")
     if is_text(start):
         raise DataError(
-            f"{place}: text, neither UVFITS nor a Measurement Set; if it is a model, it comes behind the data"
+            f"{place}: a text file, neither UVFITS nor a Measurement Set. A model is given after the data"
         )
     raise DataError(
-        f"{place}: a file, but neither UVFITS, UVH5 nor a Measurement Set (a folder; unpack an archive)"
+        f"{place}: neither UVFITS, UVH5 nor a Measurement Set (which is a directory; unpack archives)"
     )
 
 

@@ -97,7 +97,7 @@ def _read_fits(place: Path) -> SkyModel:
         if table is None:
             raise ModelError(
                 "FITS, but no catalogue of PyBDSF or AEGEAN; for an image use --image, or [[image]] in a "
-                "model file. If these are the data, they come first, then the model"
+                "model file. If these are the data, write them before the model"
             )
         return from_columns(
             Columns(

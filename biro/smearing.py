@@ -57,10 +57,13 @@ class Choice:
         What the kernels average over; None where nothing is smeared.
     reason : str
         Whether, and why.
+    change : float
+        Square root of the change of chi2 by the loss.
     """
 
     smearing: Smearing | None
     reason: str
+    change: float = 0.0
 
     @property
     def mode(self) -> Mode:
@@ -79,11 +82,18 @@ class Choice:
 
 
 def lines_of(choices: Sequence[Choice], labels: Sequence[str]) -> list[str]:
-    """What was chosen and why, a line for each partition, or one for all."""
-    lines = [str(choice) for choice in choices]
-    if len(set(lines)) == 1:
-        return lines[:1]
-    return [f"{label}: {line}" for label, line in zip(labels, lines, strict=True)]
+    """What was chosen and why: a line for each choice, with the partition that it matters most in."""
+    lines = []
+    for mode in ("on", "off"):
+        alike = [i for i, choice in enumerate(choices) if choice.mode == mode]
+        if not alike:
+            continue
+        most = max(alike, key=lambda i: choices[i].change)
+        if len({str(choices[i]) for i in alike}) == 1 and len(alike) == len(choices):
+            return [str(choices[most])]
+        which = f"{len(alike)} of {len(choices)} partitions"
+        lines.append(f"smearing {mode} in {which}: {choices[most].reason} (most in {labels[most]})")
+    return lines
 
 
 def modes_of(mode: Mode | Sequence[Mode], n_partition: int) -> list[Mode]:
@@ -133,18 +143,16 @@ def choose(
         "on" where neither interval nor width is known.
     """
     if mode == "off":
-        return Choice(None, "as asked")
+        return Choice(None, "as requested")
     smearing = smearing_of(part)
     if not (smearing.interval.any() or smearing.chan_width.any()):
         if mode == "on":
-            raise InputError('smearing "on" needs the interval of the rows or the width of the channels')
-        return Choice(None, "neither the interval of rows nor the width of channels is known")
-    text, matters = _loss_text(part, smearing, _seen(sources, images))
+            raise InputError('smearing "on" needs the integration time or the channel width')
+        return Choice(None, "neither the integration time nor the channel width is known")
+    text, matters, change = _loss_text(part, smearing, _seen(sources, images))
     if mode == "on":
-        return Choice(smearing, f"as asked; {text}")
-    if not matters:
-        return Choice(None, text)
-    return Choice(smearing, text)
+        return Choice(smearing, f"as requested; {text}", change)
+    return Choice(smearing if matters else None, text, change)
 
 
 def smearing_of(part: Partition) -> Smearing:
@@ -187,14 +195,14 @@ def _seen(sources: Sources | None, images: Sequence[Rings]) -> _Seen:
     return _Seen(distance, flux, np.arange(distance.size) >= n_source)
 
 
-def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, bool]:
-    """How much is lost, in words, and whether that matters."""
+def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, bool, float]:
+    """How much is lost, in words, whether that matters, and the square root of the change of chi2."""
     seconds, width = float(smearing.interval.max()), float(smearing.chan_width.max())
     over = [f"{seconds:.3g} s"] if seconds else []
     over += [frequency_text(width)] if width else []
     averages = " and ".join(over)
     if not seen.distance.size:
-        return f"there is no source to smear over {averages}", False
+        return "the model has no source", False, 0.0
     rows = np.flatnonzero(part.row_weight)
     is_weighted = bool(rows.size)
     rows = rows if is_weighted else np.arange(part.n_row)
@@ -207,12 +215,16 @@ def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, b
     at = int(np.argmax(seen.distance))
     farthest, what = float(seen.distance[at]), "an image" if seen.of_image[at] else "a source"
     if not farthest:
-        return f"averaging over {averages} does not smear {what} at the phase centre", False
+        return f"{what} at the phase centre has no loss", False, 0.0
     loss = float(_loss(part, smearing, some, farthest).max())
-    text = f"averaging over {averages} loses up to {percent(loss)} of {what} {angle_text(farthest)} away"
+    text = (
+        f"averaging over {averages} loses up to {percent(loss)} of {what} {angle_text(farthest)} from the "
+        "phase centre"
+    )
     if not is_weighted:
-        return text, loss > SMALL
-    return f"{text}, {plain(float(np.sqrt(change)))} times the noise of all data", change > LIMIT**2
+        return text, loss > SMALL, loss
+    root = float(np.sqrt(change))
+    return f"{text} ({plain(root)} sigma in all data)", root > LIMIT, root
 
 
 def _loss(part: Partition, smearing: Smearing, rows: NDArray[np.int64], distance: float) -> Array:

@@ -97,8 +97,8 @@ def _names(template: str) -> tuple[list[str], str]:
         if Path(name(elements[0], "re")).exists():
             return [name(corr, part) for corr in elements for part in ("re", "im")], feeds
     raise InputError(
-        f"beam {template!r}: there is neither {name('xx', 're')} nor {name('rr', 're')}; give the "
-        "path from the folder of the model file"
+        f"beam {template!r}: found neither {name('xx', 're')} nor {name('rr', 're')}; give the path from "
+        "the folder of the model file"
     )
 
 

@@ -57,7 +57,9 @@ def everybeam(beam: EveryBeam, partitions: Sequence[PartitionView], freq: Array,
     centres = {partition.phase_centre for partition in partitions}
     names = partitions[0].antenna_names
     if len(centres) > 1 or any(partition.antenna_names != names for partition in partitions):
-        raise InputError("an everybeam beam is of one field of one array; select a field (--field)")
+        raise InputError(
+            "an everybeam beam needs a single field of a single array; select a field (--fields)"
+        )
     module = _module()
     try:
         telescope: Telescope = module.load_telescope(

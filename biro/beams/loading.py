@@ -78,7 +78,7 @@ def _of_files(beam: FitsBeam, names: tuple[str, ...]) -> BeamCube | AntennaBeams
     idle = [pattern for place, pattern in enumerate(own, start=1) if place not in which]
     if idle:
         raise ModelError(
-            f"beam: antennas: {idle[0]!r} fits no antenna of the data; there are {first_few(names)}"
+            f"beam: antennas: the pattern {idle[0]!r} matches no antenna; the data have {first_few(names)}"
         )
     return AntennaBeams(tuple(cubes), names, np.zeros(1), np.array([which], np.int32))
 
@@ -88,7 +88,10 @@ def _place_of(name: str, patterns: Sequence[str]) -> int:
     fitting = [place for place, pattern in enumerate(patterns, start=1) if fnmatchcase(name, pattern)]
     if len(fitting) > 1:
         first, second, *_ = (patterns[place - 1] for place in fitting)
-        raise ModelError(f"beam: antennas: {name!r} fits {first!r} and {second!r}; one may fit")
+        raise ModelError(
+            f"beam: antennas: antenna {name!r} matches two patterns, {first!r} and {second!r}; it may match "
+            "only one"
+        )
     return fitting[0] if fitting else 0
 
 

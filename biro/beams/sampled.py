@@ -137,7 +137,14 @@ def _sample(
             break
         n = 2 * n - 1
     if error > accuracy:
-        log.warning("%s: %d x %d nodes are accurate to %.1g, not %.1g", name, n, n, error, accuracy)
+        log.warning(
+            "%s: with %d x %d nodes the beam is accurate to %.1g, not to the requested %.1g",
+            name,
+            n,
+            n,
+            error,
+            accuracy,
+        )
     return cubes
 
 

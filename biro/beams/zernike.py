@@ -135,7 +135,7 @@ def _of_toml(text: str) -> _Coefficients:
         raise InputError(f"unknown key {unknown[0]!r}; expected index, radius and [[plane]]")
     planes = table.get("plane")
     if not isinstance(planes, list) or not planes or not all(isinstance(plane, dict) for plane in planes):
-        raise InputError("there are no tables [[plane]], one for each frequency")
+        raise InputError("no [[plane]] table; write one for each frequency")
     freq = [_number("freq", plane.get("freq"), FREQUENCY) for plane in planes]
     terms: list[dict[tuple[str, int], complex]] = []
     index = _index(table.get("index"))

@@ -22,11 +22,11 @@ def reason_for_no_table(solved: SolvedGains) -> str:
     if solved.observation.set_names:
         return "data of several sets"
     if any(turn is not None for turn in solved.turns):
-        return 'gains that turn with the feeds (rotation = "corrected"), which other programs do not know'
+        return 'gains that biro applies after the feed rotation (rotation = "corrected")'
     blocks = {window.block_freq.size > 1 for window in solved.windows}
     numbers = [window.spw_id for window in solved.windows]
     if len(blocks) > 1 or len(set(numbers)) < len(numbers):
-        return "spectral windows that are not alike"
+        return "spectral windows with different channels"
     return ""
 
 
@@ -62,7 +62,7 @@ def write_casa_table(
     """
     reason = reason_for_no_table(solved)
     if reason:
-        raise InputError(f"{path}: a table of CASA cannot hold {reason}; take the .npz")
+        raise InputError(f"{path}: a CASA table cannot hold {reason}; use the .npz file")
     bandpass = any(window.block_freq.size > 1 for window in solved.windows)
     metadata: GainMetadata = {
         "kind": "B Jones" if bandpass else "G Jones",
@@ -73,7 +73,9 @@ def write_casa_table(
     }
     parts = [_rows(solved, window, bandpass) for window in solved.windows]
     if len({part["CPARAM"].shape[1] for part in parts}) > 1:
-        raise InputError(f"{path}: windows of different numbers of channels; solve them one by one")
+        raise InputError(
+            f"{path}: the spectral windows differ in their number of channels; solve each on its own (--spws)"
+        )
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["TIME"], kind="stable")
     columns = {name: values[order] for name, values in columns.items()}

@@ -63,9 +63,10 @@ def judged(solved: SolvedGains) -> SolvedGains:
     if not ratio > MISFIT:
         return solved
     text = (
-        f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the noise (of "
-        "differences between neighbouring times). The sky lacks sources, leakage or a rotation of the feeds, "
-        "or the gains change within a solution interval. Add what is missing, or shorten --interval"
+        f"THE MODEL DOES NOT FIT: with the solved gains the residual rms is {ratio:.3g} times the thermal "
+        "noise (measured from neighbouring times). Either the model lacks sources (look at `biro image "
+        "--model`), leakage or feed rotation; complete it. Or gains vary within a solution interval; shorten "
+        "--interval (interval= in Python)"
     )
     return replace(solved, fits=False, remarks=(*solved.remarks, text))
 
@@ -94,12 +95,16 @@ def with_better_rotation(
     certain = min(n_dof, n_other) > 0 and after > 0.0 and before > BETTER * after
     if not (certain and 0.5 * n_other * math.log(before / after) > CERTAIN):
         return solved
-    ratio = f"chi2 is {before / after:.3g} times smaller so"
+    ratio = f'chi2 is {before / after:.3g} times smaller with rotation = "present"'
     if sky.feeds is not None:
-        text = f'feeds: their rotation is in these data, against [feeds] rotation = "corrected": {ratio}'
+        text = (
+            f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. But the model states [feeds] "
+            "rotation "
+            '= "corrected". Write rotation = "present" into the model'
+        )
         return replace(solved, remarks=(*solved.remarks, text))
     text = (
-        f"feeds: their rotation is in these data, which are raw: {ratio}. Gains are solved with [feeds] "
-        'rotation = "present"; give this to models that use them'
+        f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. biro solved the gains with [feeds] "
+        'rotation = "present". Write this into every model that uses these gains'
     )
     return replace(other, remarks=(*other.remarks, text))

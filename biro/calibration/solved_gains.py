@@ -144,8 +144,8 @@ class SolvedGains(Printed):
         freq = np.concatenate(freqs)[order]
         if np.any(np.diff(freq) <= 0.0):
             raise InputError(
-                "two spectral windows have a frequency in common, which a table of gains cannot hold: solve "
-                "them one by one (spws, --spws)"
+                "two spectral windows overlap in frequency, which a gain table cannot hold; solve each on "
+                "its own (spws=, --spws)"
             )
         found: dict[str, list[NDArray[np.generic]]] = {}
         for window in self.windows:

@@ -307,14 +307,14 @@ def _of_column(observation: Observation, model: Observation) -> Iterator[NDArray
     ours, theirs = observation.partitions, model.partitions
     if len(ours) != len(theirs):
         raise InputError(
-            f"the model has {len(theirs)} partitions, the data have {len(ours)}: read both alike "
-            "(biro.read_columns)"
+            f"the model has {len(theirs)} partitions, the data have {len(ours)}; read both with the "
+            "same options (biro.read_columns)"
         )
     for part, other in zip(ours, theirs, strict=True):
         if not np.array_equal(part.row_id, other.row_id) or part.vis.shape != other.vis.shape:
             raise InputError(
-                "the model is of other rows, channels or correlations than the data: read both alike "
-                "(biro.read_columns)"
+                "the rows, channels or correlations of the model differ from those of the data; read both "
+                "with the same options (biro.read_columns)"
             )
         yield other.vis
 
@@ -333,26 +333,20 @@ def _order(observation: Observation, reference: str, found: list[tuple[IntervalS
             np.add.at(sensitivity, antenna, sums.model.sum(axis=(0, 1, 2)))
             np.add.at(n_data, antenna, sums.count.sum(axis=(0, 1, 2)))
     if not n_data.any():
-        raise InputError(
-            "there are no data between two antennas to solve gains from: all are flagged, or of one antenna"
-        )
+        raise InputError("no data to solve gains from: all cross-correlations are flagged or missing")
     if not sensitivity.any():
-        raise InputError(
-            "the model is 0 Jy wherever there are data: gains of a sky without flux cannot be found"
-        )
+        raise InputError("the model is 0 Jy at all data, so gains cannot be solved; give a sky with flux")
     order = np.argsort(-sensitivity, kind="stable")
     if reference == "auto":
         return order
     names = observation.antenna_names
     if reference not in names:
-        raise InputError(
-            f"there is no antenna {reference!r} to be the reference{did_you_mean(reference, names)}"
-        )
+        raise InputError(f"no antenna {reference!r} for the reference{did_you_mean(reference, names)}")
     chosen = names.index(reference)
     if not n_data[chosen]:
         raise InputError(
-            f"the reference antenna {reference} has no data that count (flagged, or no rows); take another "
-            f"one, as {names[order[0]]}, the most sensitive"
+            f"the reference antenna {reference} has no unflagged data; choose another one, for example "
+            f"{names[order[0]]}, the most sensitive"
         )
     return np.concatenate([[chosen], order[order != chosen]])
 

@@ -64,7 +64,7 @@ WORDS = {
     Reason.NO_DATA: "no data",
     Reason.FEW_BASELINES: "too few baselines",
     Reason.UNCONNECTED: "not connected to the reference antenna",
-    Reason.UNDETERMINED: "not determined by the data",
+    Reason.UNDETERMINED: "not constrained by the data",
     Reason.NOT_CONVERGED: "not converged",
     Reason.LOW_SNR: "signal-to-noise ratio too low",
 }
@@ -115,8 +115,10 @@ def in_words(solved: Solved) -> str:
         f"gains: {settings['mode']}, feeds {settings['feeds']}, {n_interval} solution "
         f"interval{'s' * (n_interval != 1)} ({settings['interval']}), "
         f"{sum(w.gain.shape[1] for w in solved.windows)} block(s) of channels in {len(solved.windows)} "
-        f"window(s); {'all' if settings['cross_hands'] else 'parallel'} hands; reference {solved.reference}",
-        f"chi2: {before:.6g} before, {after:.6g} after, of {n_vis} visibilities in solutions"
+        "spectral window(s); "
+        f"{'parallel and cross hands' if settings['cross_hands'] else 'parallel hands only'}; "
+        f"reference {solved.reference}",
+        f"chi2: {before:.6g} before, {after:.6g} after, {n_vis} visibilities in solutions"
         + (f"; {after / n_dof:.4g} per degree of freedom ({n_dof})" if n_dof > 0 else ""),
         f"solutions: {total[Reason.SOLVED]} of {sum(total.values())} gains",
     ]
@@ -154,9 +156,9 @@ def _stand_ins(solved: Solved) -> Iterator[str]:
     others = chosen[(chosen >= 0) & (chosen != number)]
     for antenna in np.unique(others).tolist():
         yield (
-            f"reference: {names[antenna]} stands in for {solved.reference} in "
-            f"{np.count_nonzero(others == antenna)} of {np.count_nonzero(chosen >= 0)} solutions, where that "
-            "has too little data; phases are not continuous there"
+            f"reference: {names[antenna]} replaces {solved.reference} in "
+            f"{np.count_nonzero(others == antenna)} of {np.count_nonzero(chosen >= 0)} solutions, because "
+            "the reference has too little data there. Phases jump at these solutions"
         )
 
 

@@ -80,7 +80,7 @@ def _which_is_missing(word: str | None) -> str:
 
 for command in COMMANDS:
     kind = DataAndModel if command in (fit, sbc) else None
-    app.command(epilog=EXIT_CODES, cls=kind)(command)
+    app.command(cls=kind)(command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -95,15 +95,15 @@ def common(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show the trace of an error.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what is chosen and why.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Print the traceback of an error.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what biro chooses, and why.")] = False,
 ) -> None:
     """Bayesian sky-model inference for radio interferometry."""
     n_rank = Launch.of(os.environ).n_rank
     if n_rank > 1 and context.invoked_subcommand not in RANKED:
         say(
-            f"biro: {n_rank} ranks were started, which biro {', '.join(RANKED)} use: start "
-            f"`biro {context.invoked_subcommand}` without them"
+            f"biro: {n_rank} MPI ranks were started, but `biro {context.invoked_subcommand}` runs in one "
+            f"process. Start it without mpiexec (MPI works with {', '.join(RANKED)})"
         )
         raise typer.Exit(2)
     import logging
@@ -128,7 +128,7 @@ def _problem_of_words(words: list[str]) -> str | None:
     for before, word in zip(["biro", *words], words, strict=False):
         if not word.strip() or (word.startswith("--") and word.endswith("=")):
             where = f"after {before}" if not word.strip() else f"of {word[:-1]}"
-            return f"the word {where} is empty, expected a path or a value: is a shell variable not set?"
+            return f"the argument {where} is empty, expected a path or a value; is a shell variable unset?"
     try:
         os.getcwd()
     except OSError as error:

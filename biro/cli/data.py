@@ -35,7 +35,7 @@ DEFAULT = "meerkat"
 @guard
 @takes_reading_options()
 def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOptions) -> None:
-    """Say what a data set holds and how noisy it is."""
+    """Summarise a data set and measure its noise."""
     from biro.reading import read
 
     summary = read(obs, **reading).summary()
@@ -61,16 +61,18 @@ def flag(
     obs: Annotated[
         Path,
         typer.Argument(
-            metavar="OBS", parser=Path, help="Measurement Set; with --select or --from also a UVFITS file."
+            metavar="OBS", parser=Path, help="Measurement Set. With --select or --from, also a UVFITS file."
         ),
     ],
     select: Annotated[
         list[str] | None,
         typer.Option(
             metavar="LINE",
-            help="Flag what this names, as 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
-            "channels=3,4'; any number of times. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
-            "time_range, uv_range, channels, correlations.",
+            help=(
+                "Flag these data, for example 'antenna=FD, time=2017-04-10T00:30..2017-04-10T00:45, "
+                "channels=3,4'. Can be repeated. Keys: antennas, baselines (FD-HN), fields, spws, scans, "
+                "time_range, uv_range, channels, correlations; singular forms and time work, too."
+            ),
             rich_help_panel=BY_HAND,
         ),
     ] = None,
@@ -79,8 +81,7 @@ def flag(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Flag what the lines of a file name: of the form of --select, of CASA's flagdata, or of "
-            "AIPS's UVFLG.",
+            help="Read flag commands from a file: lines as for --select, CASA flagdata, or AIPS UVFLG.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
@@ -90,33 +91,42 @@ def flag(
             "--output",
             "-o",
             metavar="COPY",
-            help="Of a UVFITS file: the copy that has the flags.",
+            help="With a UVFITS file: name of the flagged copy to write.",
             rich_help_panel=BY_HAND,
         ),
     ] = None,
     strategy: Annotated[
         str | None,
-        typer.Option(help="meerkat, wsrt, long-baseline, or a TOML file.", show_default=DEFAULT),
+        typer.Option(
+            help="Strategy of the RFI search: meerkat, wsrt, long-baseline, or a TOML file.",
+            show_default=DEFAULT,
+        ),
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
             metavar="SKY",
-            help="Look at the data less this: TOML model, component list, or run directory (its best fit).",
+            help=(
+                "Subtract this model before searching for RFI: TOML model, component list, or run directory "
+                "(its best fit)."
+            ),
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Find, and write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Report what would be flagged, and write nothing.")
+    ] = False,
     undo: Annotated[
-        bool, typer.Option("--undo", help="Bring the flags back that were there before the last biro flag.")
+        bool, typer.Option("--undo", help="Restore the flags that the last `biro flag` replaced.")
     ] = False,
     pictures: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Waterfalls and percentiles before and after, occupancy, and flags.json."
+            metavar="DIR",
+            help="Write plots (waterfalls, percentiles, occupancy) and flags.json into this directory.",
         ),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace COPY, or pictures in FOLDER.")
+        bool, typer.Option("--overwrite", help="Replace COPY, or the plots in DIR.")
     ] = False,
     backend: BackendOption = Backend.auto,
     devices: DevicesOption = None,
@@ -124,9 +134,9 @@ def flag(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find interference, or take what --select and --from name, and flag it.
+    """Flag RFI, or flag the data that --select or --from names.
 
-    The flags of a Measurement Set as they were are kept, and --undo brings them back.
+    biro saves the previous flags of a Measurement Set; --undo restores them.
     """
     from biro.errors import InputError
     from biro.interference import flag as flag_set
@@ -135,7 +145,10 @@ def flag(
     if undo:
         others = [name for name in reading if name != "time_limit"]
         if by_hand or output or strategy or dry_run or model is not None or pictures is not None or others:
-            raise InputError("--undo brings all flags of the set back: it goes with --time-limit alone")
+            raise InputError(
+                "--undo restores all flags of the set. Leave out the other options (only --time-limit "
+                "goes with it)"
+            )
         _undo(obs, reading)
         return
     if by_hand:
@@ -148,7 +161,10 @@ def flag(
         _flag_by_hand(obs, select or [], others, {**written, **reading}, as_json=as_json)
         return
     if output is not None:
-        raise InputError("--output is of --select and --from: interference is written into FLAG of the set")
+        raise InputError(
+            "--output goes with --select and --from only. The search for interference writes into the "
+            "FLAG column of the set"
+        )
     if pictures is not None:
         _make_folder(pictures, overwrite)
     named = read_sky_or_run(model, None) if model is not None else NamedSky()
@@ -175,7 +191,7 @@ def flag(
         with after_result(result, f"make room, then draw them by {words}"):
             _draw(report, pictures)
     if report.written:
-        say("biro flag --undo brings the flags before back")
+        say(f"to restore them: biro flag {shlex.quote(str(obs))} --undo")
 
 
 def _undo(obs: Path, reading: ReadingOptions) -> None:
@@ -185,10 +201,11 @@ def _undo(obs: Path, reading: ReadingOptions) -> None:
 
     if format_of(obs) == "UVFITS":
         raise InputError(
-            f"{obs}: a UVFITS file is never changed; the file that was copied has the flags before"
+            f"{obs}: --undo is for Measurement Sets. biro never changes a UVFITS file, so the original "
+            "still has its flags"
         )
     version = undo_flags(obs, **reading)
-    say(f"{obs}: the flags {version} are back, and that version is removed")
+    say(f"{obs}: flags restored from version {version}; the version is deleted")
 
 
 def _flag_by_hand(
@@ -206,14 +223,16 @@ def _flag_by_hand(
     alien = [name for name in others if name != "time_limit"]
     if alien:
         names = ", ".join("--" + name.replace("_", "-") for name in alien)
-        raise InputError(f"{names} does not go with --select and --from: name the data in --select itself")
+        raise InputError(
+            f"{names} does not go with --select and --from. Put the selection into --select itself"
+        )
     flags = flag_selected(obs, select, **options)
     if as_json:
         print_json(flags.to_dict())
     else:
         typer.echo(str(flags))
     if flags.version:
-        say("biro flag --undo brings the flags before back")
+        say(f"to restore them: biro flag {shlex.quote(str(obs))} --undo")
 
 
 def _make_folder(folder: Path, overwrite: bool) -> None:

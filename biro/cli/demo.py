@@ -65,12 +65,14 @@ MODELS = {
 
 @guard
 def demo(
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where to write.")] = Path(
-        "demo"
-    ),
-    seed: Annotated[int, typer.Option(help="Same seed, same demo.")] = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to write into.")
+    ] = Path("demo"),
+    seed: Annotated[
+        int, typer.Option(help="Seed of the random numbers; the same seed repeats the demo.")
+    ] = 1,
 ) -> None:
-    """Simulate, fit two models, compare, and write a report."""
+    """Simulate data, fit two models, compare them, write a report."""
     run_demo(output, seed=seed, progress=True, say=typer.echo)
 
 

@@ -39,20 +39,27 @@ def find(
     threshold: Annotated[
         float | None,
         typer.Option(
-            help="Add sources down to this height of peaks, in robust rms of the residual image. Default: "
-            "the evidence decides."
+            help=(
+                "Stop when the highest peak of the residual image is below this many rms (from the MAD). "
+                "Default: stop when a further source does not lower chi2 significantly."
+            )
         ),
     ] = None,
-    max_sources: Annotated[int, typer.Option(help="Largest number of sources that are looked for.")] = 50,
+    max_sources: Annotated[int, typer.Option(help="Largest number of sources in the model.")] = 50,
     add_circle: Annotated[
-        int, typer.Option(metavar="N", help="Add N circular Gaussians after the end of the search.")
+        int,
+        typer.Option(
+            metavar="N", help="After the search, add N circular Gaussians where they lower chi2 most."
+        ),
     ] = 0,
     beam: Annotated[
         Path | None,
         typer.Option(
             metavar="MODEL",
-            help="Model file whose beam, pointing and feeds sources are seen through. Default: none; fluxes "
-            "are what the beam of the telescope leaves.",
+            help=(
+                "Model file with the primary beam ([beam]), pointing and feeds to apply. Default: none; the "
+                "fluxes are apparent, not corrected for the primary beam."
+            ),
         ),
     ] = None,
     weighting: WeightingOption = Weighting.natural,
@@ -65,7 +72,7 @@ def find(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Find sources, and propose a sky model with priors around them.
+    """Find sources and write a sky model with priors around them.
 
     Ctrl-C ends the search and writes the best model found so far.
     """
@@ -96,12 +103,12 @@ def find(
     else:
         typer.echo(str(result))
     if result.fault is not None:
-        say(f"written: {output}, the best model before an error")
+        say(f"written: {output} (best model before the error)")
         raise result.fault
     if result.stopped:
         from biro.run.interrupt import RunInterrupted
 
-        raise RunInterrupted(f"{result.stopped}; the best model found so far is in {output}")
+        raise RunInterrupted(f"{result.stopped}. The best model so far is in {output}")
     words = reading_words(reading | _parallel_hands(observation))
     say(f"written: {output}; next: biro fit {shlex.join([*map(str, obs), str(output), '-o', 'RUN', *words])}")
 
@@ -113,7 +120,7 @@ def _instrument(file: Path) -> SkyModel:
 
     instrument = read_model(file.resolve())
     if instrument.beam is None:
-        raise InputError(f"{file} has no [beam] table, through which sources would be seen")
+        raise InputError(f"{file} has no [beam] table, but --beam needs one")
     return instrument
 
 

@@ -58,30 +58,46 @@ def fit(
         Path,
         typer.Argument(
             metavar="MODEL...",
-            help="Sky model with priors (TOML); or a list: numbers of difmap marked with v are fitted. "
-            "Several models, behind all data, are fitted one after the other, into RUN/NAME each.",
+            help=(
+                "Sky model with priors (TOML), or a component list (in difmap's .mod, values marked v are "
+                "free). biro fits several models one by one, each into RUN/NAME; give them after all data."
+            ),
         ),
     ],
     run: Annotated[
-        Path, typer.Option("--output", "-o", metavar="RUN", help="Run directory, made or resumed.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="RUN", help="Run directory. biro creates it, or resumes the run in it."
+        ),
     ],
     sampler: Annotated[
         Sampler | None,
         typer.Option(
-            help="dynesty computes the evidence too; none finds the maximum, in seconds, with an evidence of "
-            "its normal approximation.",
+            help=(
+                "emcee: ensemble MCMC. dynesty: nested sampling, which gives the evidence; dynesty-dynamic: "
+                "with a varying number of live points. nuts: MCMC with gradients, for many parameters. none: "
+                "no sampling; biro maximises the posterior in seconds and takes uncertainties and evidence "
+                "from the Laplace approximation."
+            ),
             show_default="emcee; dynesty with --compare",
         ),
     ] = None,
     compare: Annotated[
-        bool, typer.Option("--compare", help="Of several models: print evidences and Bayes factors.")
+        bool,
+        typer.Option("--compare", help="With several models: compare them by evidence and Bayes factor."),
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(help="Same seed, same samples. Drawn and recorded if absent.")
+        int | None,
+        typer.Option(
+            help="Seed of the random numbers; the same seed repeats the result. Default: drawn and recorded."
+        ),
     ] = None,
     backend: BackendOption = Backend.auto,
     precision: Annotated[
-        AnyPrecision, typer.Option(help="Of the sums over sources; auto measures whether single is enough.")
+        AnyPrecision,
+        typer.Option(
+            help="Precision of the model visibilities. auto: single if a test shows that it suffices."
+        ),
     ] = AnyPrecision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
@@ -89,33 +105,43 @@ def fit(
     average: Annotated[
         Average,
         typer.Option(
-            help="cells: few visibilities stand for those of each cell in time and frequency, as large as "
-            "leaves the result alone, which is measured first."
+            help=(
+                "cells: average visibilities in time-frequency cells, as large as possible without changing "
+                "the result. biro tests this before the fit."
+            )
         ),
     ] = Average.none,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
     cache: CacheOption = None,
     each: Annotated[
-        bool, typer.Option("--each", help="Fit each OBS by itself, into a directory of its own in RUN.")
+        bool, typer.Option("--each", help="Fit each OBS separately, into a directory of its own in RUN.")
     ] = False,
     workers: Annotated[
         int | None,
-        typer.Option(help="Of --each: processes. Default: one for each core; on a GPU, 1."),
+        typer.Option(help="With --each: number of processes. Default: one per core, or 1 on a GPU."),
     ] = None,
     set_option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=1000."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help=(
+                "Option of the sampler; can be repeated. For example emcee: n_walker, max_steps; dynesty: "
+                "n_live, dlogz; nuts: n_chain, n_draw, n_tune; none: starts, n_sample. A wrong name lists "
+                "all."
+            ),
+        ),
     ] = None,
-    pictures: Annotated[bool, typer.Option(help="Write pictures and report into RUN.")] = True,
+    pictures: Annotated[bool, typer.Option(help="Write plots and report into RUN.")] = True,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Sample the posterior of a sky model.
+    """Fit a sky model: sample its posterior, or find its maximum.
 
-    Everything is written into RUN; the same command resumes a run that was interrupted. mpiexec -n N biro fit
-    shares the data among N processes. With --each, the pictures of a fit are drawn by biro plot.
+    biro writes everything into RUN. If the fit is interrupted, repeat the command to resume it. `mpiexec -n N
+    biro fit` shares the data among N processes. With --each, draw the plots of each fit with `biro plot`.
     """
     from biro.errors import InputError
     from biro.many_fits.fit_each import fit_each
@@ -139,11 +165,11 @@ def fit(
         "devices": devices_of(devices),
     }
     if comm is not None and (each or len(models) > 1):
-        raise InputError("ranks share the data of one fit of one model: start several fits without them")
+        raise InputError("MPI ranks share the data of a single fit. Start several fits without mpiexec")
     if each and cache is not None:
-        raise InputError("--cache is of one fit: leave --each out")
+        raise InputError("--cache works with a single fit; leave --each out")
     if workers is not None and not each:
-        raise InputError("--workers belongs to --each; one fit uses threads, or MPI ranks")
+        raise InputError("--workers goes with --each only. A single fit uses threads or MPI ranks")
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
     if each:
@@ -177,9 +203,7 @@ def _sampler_of(sampler: Sampler | None, n_model: int, *, compare: bool, each: b
     if not compare:
         return (sampler or Sampler.emcee).value
     if n_model < 2:
-        raise InputError(
-            "--compare needs several models, one behind the other: biro fit OBS ONE TWO --compare"
-        )
+        raise InputError("--compare needs several models: biro fit OBS ONE TWO --compare")
     if each:
         raise InputError("--compare and --each exclude each other: leave out one of them")
     if sampler in (Sampler.emcee, Sampler.nuts):
@@ -241,7 +265,7 @@ class _Given:
         if not self.pictures or self.last is None:
             return
         if is_drawn(run):
-            say(f"report: {run / 'report.html'} (drawn before; `biro plot {run}` draws it anew)")
+            say(f"report: {run / 'report.html'} (drawn earlier; `biro plot {run}` draws it again)")
         else:
             draw_run(run, *self.last)
 
@@ -261,7 +285,7 @@ def _fit_models(
     from biro.run.record import read_record
 
     if read_record(run) is not None:
-        raise RunError(f"{run} is the run directory of a single fit; give another one")
+        raise RunError(f"{run} is the run directory of a single fit; give another directory")
     posteriors: dict[str, Posterior] = {}
     for name, path in models.items():
         say(f"model {name}: {path}, into {run / name}")
@@ -270,7 +294,7 @@ def _fit_models(
         except BiroError as error:
             raise type(error)(f"{path}: {error}") from error
         if not as_json:
-            typer.echo(f"{name}\n{posteriors[name].summary()}\n")
+            typer.echo(f"{name}\n{_text(posteriors[name].summary())}\n")
         given.draw(run / name)
     table = compare_posteriors(posteriors) if compare else None
     if as_json:
@@ -284,7 +308,17 @@ def _print(summary: PosteriorTable, *, as_json: bool) -> None:
     if as_json:
         print_json(summary.to_dict())
     else:
-        typer.echo(str(summary))
+        typer.echo(_text(summary))
+
+
+def _text(summary: PosteriorTable) -> str:
+    """The verdict on a fit in one line, and the table with its warnings."""
+    from biro.misfit.partition_fit import MISFIT
+    from biro.posterior.verdict import verdict_of
+
+    verdict = verdict_of(summary)
+    is_said = any(line.startswith(MISFIT) for line in summary.warnings())
+    return f"{verdict.trust if is_said else f'{verdict.fit} {verdict.trust}'}\n{summary}"
 
 
 def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:
@@ -306,7 +340,7 @@ def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:
     if fits.failed:
         names = ", ".join(fit.name for fit in fits.failed)
         counts = f"{len(fits.failed)} of {len(fits)} fits failed"
-        raise RunError(f"{counts} ({names}); the same command tries them again")
+        raise RunError(f"{counts} ({names}). The same command tries them again")
 
 
 def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
@@ -330,7 +364,7 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     unit = {"cpu": "CPU", "cuda": "GPU"}[device]
     return (
         f"{free}, {likelihood.n_vis.sum()} visibilities{shared}; {likelihood.precision} precision, {unit} "
-        "(-v says more)"
+        "(details with -v)"
     )
 
 

@@ -20,14 +20,14 @@ TRIAL_BYTES = 4096
 MISFIT = 4
 """Exit code where gains were solved for that do not fit."""
 EXIT_CODES = (
-    "Exit codes: 0 done; 1 a fault in biro itself (please report it); 2 bad input or usage, with a message "
-    "of one line; 3 the result is there, but not all could be written; 4 gains of `solve` "
-    "are there, but do not fit the data; 130 interrupted (the same command resumes a fit)."
+    "Exit codes: 0 done; 1 a fault in biro (please report it); 2 bad input or usage; 3 the result exists, "
+    "but a file could not be written; 4 `solve` wrote gains that do not fit the data; 130 interrupted "
+    "(the same command resumes a fit)."
 )
 
 
 _OF_SYSTEM = {
-    errno.EROFS: "choose a place that can be written to",
+    errno.EROFS: "choose a writable place",
     errno.EMFILE: "allow more open files (ulimit -n)",
     errno.ENFILE: "the system has no more open files; end other programs",
     errno.EAGAIN: "allow more processes and threads (ulimit -u)",
@@ -153,15 +153,15 @@ def make_folder(folder: Path) -> None:
     from biro.errors import InputError
 
     if folder.resolve() == Path("/"):
-        raise InputError(f"{folder}: is the root of the file system, expected a folder for results")
+        raise InputError(f"{folder}: is the root of the file system; give a folder for results")
     if folder.is_file():
-        raise InputError(f"{folder}: is a file, expected a folder: give another name")
+        raise InputError(f"{folder}: is a file, expected a folder; give another name")
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: the folder cannot be made: {error.strerror}") from None
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{folder}: no permission to write into this folder: give another one")
+        raise InputError(f"{folder}: no permission to write into this folder; give another one")
 
 
 def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
@@ -180,7 +180,9 @@ def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
 
     for path in paths:
         if path.is_dir() and not (path / "table.dat").is_file():
-            raise InputError(f"{path}: is a folder, which is never replaced: give the name of a file or set")
+            raise InputError(
+                f"{path}: is a folder, and biro never replaces folders; give the name of a file or set"
+            )
         if path.exists() and not overwrite:
             raise InputError(f"{path}: exists already; choose another name or give --overwrite")
         if path.is_dir():

@@ -60,15 +60,20 @@ def image(
             "--output",
             "-o",
             metavar="NAME",
-            help="Writes NAME.fits, NAME-psf.fits, NAME.png.",
+            help="Name of the files to write: NAME.fits, NAME-psf.fits, NAME.png.",
         ),
     ],
     model: Annotated[
         Path | None,
-        typer.Option(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
+        typer.Option(
+            metavar="SKY",
+            help=(
+                "Model to image or to subtract: TOML model, component list, or run directory (its best fit)."
+            ),
+        ),
     ] = None,
     what: Annotated[
-        What | None, typer.Option(help="What is imaged. Default: data, or with --model the residual.")
+        What | None, typer.Option(help="What to image. Default: data, or the residual if --model is given.")
     ] = None,
     weighting: WeightingOption = Weighting.natural,
     robust: RobustOption = None,
@@ -92,9 +97,9 @@ def image(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Make a dirty image, or a spectral cube, with its point spread function.
+    """Make a dirty image or a spectral cube, with its PSF.
 
-    mpiexec -n N biro image shares the rows among N processes.
+    `mpiexec -n N biro image` shares the rows among N processes.
     """
     from biro.errors import InputError
     from biro.images.dirty_image import image_files
@@ -109,7 +114,7 @@ def image(
     if chosen is not What.data and model is None:
         raise InputError(f"an image of the {chosen.value} needs --model")
     if chosen is What.data and model is not None:
-        raise InputError("--model is not used for an image of the data; give --what model or --what residual")
+        raise InputError("an image of the data does not use --model; give --what model or --what residual")
     planes = _stated(
         frame=frame,
         channels_per_plane=channels_per_plane,
@@ -120,7 +125,7 @@ def image(
     )
     if planes and not cube:
         names = ", ".join("--" + name.replace("_", "-") for name in planes)
-        raise InputError(f"{names}: for spectral cubes alone; add --cube")
+        raise InputError(f"{names}: for spectral cubes only; add --cube")
     refuse_existing(_cube_files(output) if cube else image_files(output), overwrite)
     stages = Stages()
     sky = read_sky_or_run(model, gaussian_frame) if model is not None else None

@@ -170,27 +170,37 @@ ObservedSets = Annotated[
     typer.Argument(
         metavar="OBS",
         parser=Path,
-        help="Measurement Set or UVFITS file, or several that are used together.",
+        help="Measurement Set or UVFITS file. biro joins several into one data set.",
     ),
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON for programs instead of text.")]
-BackendOption = Annotated[Backend, typer.Option(help="Where to compute; auto uses a GPU where one works.")]
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+BackendOption = Annotated[
+    Backend, typer.Option(help="Where to compute. auto: on a GPU if one works, else on the CPU.")
+]
 EngineOption = Annotated[
     Engine,
-    typer.Option(help="Image-domain gridding (idg) or W-projection; auto: what is estimated to be faster."),
+    typer.Option(
+        help="Gridder: image-domain gridding (idg) or W-projection. auto takes the one that should be faster."
+    ),
 ]
 MemoryOption = Annotated[
     str | None,
     typer.Option(
         metavar="BYTES",
-        help="Memory to use on a GPU, or, data included, on the CPU for a fit, as '8 GB'. Default: most.",
+        help=(
+            "Maximum memory, for example '8 GB': that of a GPU, or on the CPU that of a fit with its data. "
+            "Default: 80 % of the free memory of a GPU, no limit on the CPU."
+        ),
     ),
 ]
 DevicesOption = Annotated[
     str | None,
     typer.Option(
         metavar="GPUS",
-        help="GPUs that share the data: all, how many of them, or their numbers as 0,1. Default: one.",
+        help=(
+            "GPUs that share the data: 'all', how many (2 takes the first two), or their numbers separated "
+            "by commas (0,1). Default: one GPU."
+        ),
     ),
 ]
 PlaneDevicesOption = Annotated[
@@ -198,45 +208,63 @@ PlaneDevicesOption = Annotated[
     typer.Option(
         "--devices",
         metavar="GPUS",
-        help="Of --cube: GPUs that share the planes: all, how many of them, or their numbers as 0,1. "
-        "Default: one.",
+        help=(
+            "With --cube: GPUs that share the planes: 'all', how many (2 takes the first two), or their "
+            "numbers separated by commas (0,1). Default: one GPU."
+        ),
     ),
 ]
 FrameOption = Annotated[
-    Frame, typer.Option(help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3.")
+    Frame,
+    typer.Option(
+        help=(
+            "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
+            "phase centre (CASA) or the uv plane (DP3). They differ by 1 % at 2 deg from the phase centre."
+        )
+    ),
 ]
 SkyFrameOption = Annotated[
     Frame | None,
     typer.Option(
-        help="Where elliptical Gaussians lie: tangent, as for CASA; uv, as for DP3. Default: that of the "
-        "run, or tangent."
+        help=(
+            "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
+            "phase centre (CASA) or the uv plane (DP3). They differ by 1 % at 2 deg from the phase centre. "
+            "Default: as in the run, or tangent."
+        )
     ),
 ]
 SmearingOption = Annotated[
     Smearing,
     typer.Option(
-        help="Average the model over integrations and channels, as data are; auto: where the loss exceeds "
-        "the noise."
+        help=(
+            "Apply time and bandwidth smearing to the model. auto: where the loss of amplitude exceeds the "
+            "noise of all data together."
+        )
     ),
 ]
 GainsOption = Annotated[
     Gains,
     typer.Option(
-        help="sample: data are calibrated, beside gains of the model, fitted where they have priors; "
-        "marginalise: gains with priors are integrated over inside the likelihood (Laplace); solve: they are "
-        "taken where they fit best, with sampler none; closures: fit closure phases and log closure "
-        "amplitudes, whatever the gains are."
+        help=(
+            "How to treat antenna gains. sample: fit the gains that have priors, like other parameters; "
+            "without a [gain] table biro takes the data as calibrated. marginalise: integrate over gains "
+            "with "
+            "priors (Laplace approximation). solve: maximise over gains, as self-calibration does (only with "
+            "--sampler none). closures: fit closure phases and log closure amplitudes, which do not depend "
+            "on gains."
+        )
     ),
 ]
-WeightingOption = Annotated[Weighting, typer.Option(help="Weighting of visibilities in the image.")]
+WeightingOption = Annotated[Weighting, typer.Option(help="Imaging weights.")]
 RobustOption = Annotated[
-    float | None, typer.Option(help="For briggs: -2 (uniform) to 2 (natural). Default: 0.")
+    float | None, typer.Option(help="Briggs robust parameter, -2 (uniform) to 2 (natural). Default: 0.")
 ]
 CellOption = Annotated[
-    str | None, typer.Option(help="Size of a pixel, as '0.2 arcsec'. Default: a fifth of the beam.")
+    str | None, typer.Option(help="Pixel size, for example '0.2 arcsec'. Default: a fifth of the beam.")
 ]
 SizeOption = Annotated[
-    int | None, typer.Option(help="Pixels along a side. Default: twice the field of view, 2048 at most.")
+    int | None,
+    typer.Option(help="Number of pixels along a side. Default: twice the field of view, at most 2048."),
 ]
 
 
@@ -246,45 +274,52 @@ def _of_cube(*names: str, text: str, metavar: str | None = None) -> Any:
 
 CubeFlag = Annotated[
     bool,
-    _of_cube("--cube", text="A plane for each channel; writes NAME.fits and NAME-psf.fits."),
+    _of_cube("--cube", text="Make a cube with a plane for each channel: NAME.fits and NAME-psf.fits."),
 ]
 SpectralFrameOption = Annotated[
     SpectralFrame | None,
-    _of_cube(text="Frame of the frequencies, to which channels are interpolated. Default: that of the data."),
+    _of_cube(
+        text="Frame of the frequency axis. biro interpolates the channels to it. Default: that of the data."
+    ),
 ]
 ChannelsPerPlaneOption = Annotated[
-    int | None, _of_cube(text="Channels that are averaged into a plane. Default: 1.")
+    int | None, _of_cube(text="Channels averaged into each plane. Default: 1.")
 ]
 RestFreqOption = Annotated[
-    str | None, _of_cube(text="Frequency of the line, as '1420.40575 MHz'.", metavar="FREQUENCY")
+    str | None,
+    _of_cube(text="Rest frequency of the line, for example '1420.40575 MHz'.", metavar="FREQUENCY"),
 ]
 AxisOption = Annotated[
     AxisKind | None,
-    _of_cube(text="Of the file: frequency (default), or radio velocity, which needs --rest-freq."),
+    _of_cube(
+        text="Spectral axis of the cube: frequency (default) or radio velocity, which needs --rest-freq."
+    ),
 ]
 DensityOption = Annotated[
     Density | None,
-    _of_cube(text="uv density for uniform and briggs weights: of each plane (default), or of the cube."),
+    _of_cube(text="For uniform and briggs weights: uv density of each plane (default) or of the whole cube."),
 ]
 
 
 CacheOption = Annotated[
     Path | None,
     typer.Option(
-        metavar="FOLDER",
-        help="Keep visibilities in files of this folder, not in memory; the next run finds them there. "
-        "Delete them yourself.",
+        metavar="DIR",
+        help=(
+            "Store the visibilities in files in this directory instead of memory. Later runs read the files "
+            "again. biro does not delete them."
+        ),
     ),
 ]
 
 
-def _option(text: str, kind: object = str | None) -> object:
-    return Annotated[kind, typer.Option(help=text, rich_help_panel=_READ)]
+def _option(text: str, kind: object = str | None, metavar: str | None = None) -> object:
+    return Annotated[kind, typer.Option(help=text, metavar=metavar, rich_help_panel=_READ)]
 
 
-def _list(text: str) -> object:
+def _list(text: str, metavar: str) -> object:
     """An option of several values: separated by commas, or given several times."""
-    return _option(text, list[str] | None)
+    return _option(text, list[str] | None, metavar)
 
 
 def _flag(name: str, text: str) -> object:
@@ -292,38 +327,105 @@ def _flag(name: str, text: str) -> object:
 
 
 READING: dict[str, tuple[object, object]] = {
-    "column": (_option("Visibility column. Default: CORRECTED_DATA if there, else DATA."), None),
-    "weight_column": (_option("Weights. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA."), None),
-    "fields": (_list("Names or ids of fields, separated by commas."), None),
-    "spws": (_list("Names or ids of spectral windows, separated by commas."), None),
-    "scans": (_list("Scan numbers, separated by commas."), None),
-    "antennas": (_list("Names or ids; '!name' leaves one out. Separated by commas."), None),
-    "time_range": (_option("'start..stop' in UTC as 2017-04-10T00:30; either end may be open."), None),
-    "uv_range": (_option("'low..high' as '100 m..5 km' or '1 klambda..'."), None),
-    "channels": (_list("'start:stop:step' or numbers separated by commas, in each window."), None),
-    "correlations": (_list("As in 'XX,YY'."), None),
+    "column": (
+        _option(
+            "Visibility column. Default: CORRECTED_DATA if it exists, else DATA; biro solve: DATA.",
+            metavar="COLUMN",
+        ),
+        None,
+    ),
+    "weight_column": (
+        _option("Weight column. Default: WEIGHT_SPECTRUM, else WEIGHT, else from SIGMA.", metavar="COLUMN"),
+        None,
+    ),
+    "fields": (_list("Field names or ids, separated by commas.", "FIELD,..."), None),
+    "spws": (_list("Names or ids of spectral windows, separated by commas.", "SPW,..."), None),
+    "scans": (_list("Scan numbers, separated by commas.", "SCAN,..."), None),
+    "antennas": (
+        _list("Antenna names or ids, separated by commas; '!NAME' excludes one.", "ANTENNA,..."),
+        None,
+    ),
+    "time_range": (
+        _option(
+            "Times in UTC, for example '2017-04-10T00:30..2017-04-10T02:00'. Either end may be left out.",
+            metavar="START..STOP",
+        ),
+        None,
+    ),
+    "uv_range": (
+        _option(
+            "uv distances, for example '100 m..5 km' or '1 klambda..'. Either end may be left out.",
+            metavar="LOW..HIGH",
+        ),
+        None,
+    ),
+    "channels": (
+        _list(
+            "Channels of each spectral window: 'start:stop:step' (stop is not included), or numbers "
+            "separated by commas.",
+            "CHANNELS",
+        ),
+        None,
+    ),
+    "correlations": (
+        _list("Correlations, separated by commas, for example 'XX,YY'.", "CORRELATION,..."),
+        None,
+    ),
     "stokes": (
-        _option("Form Stokes parameters: I, IQUV, QU, ..., or pseudoI (I of an unpolarised sky)."),
+        _option(
+            "Stokes parameters to form: I, IQUV, QU, ..., or pseudoI (I also from one parallel hand where "
+            "the other is flagged; valid for an unpolarised sky).",
+            metavar="STOKES",
+        ),
         None,
     ),
     "autocorrelations": (_flag("--autocorrelations", "Keep autocorrelations."), False),
     "weights": (
-        _option("stated, scaled to the scatter of each baseline, or all equal.", Weights),
+        _option(
+            "stated: weights as in the data. scatter: rescaled to the scatter measured on each baseline, as "
+            "CASA's statwt does. equal: the same weight for all.",
+            Weights,
+        ),
         Weights.stated,
     ),
-    "taper": (_option("uv distance at which weights fall to a half, as '50 klambda'."), None),
-    "average_time": (_option("Average in time up to, for example, '30 s'."), None),
-    "average_channels": (_option("Average this many channels.", int), 1),
-    "smearing_radius": (_option("Radius at which the loss by averaging is stated, as '10 arcmin'."), None),
+    "taper": (
+        _option(
+            "uv distance at which the taper halves the weights, for example '50 klambda'.",
+            metavar="DISTANCE",
+        ),
+        None,
+    ),
+    "average_time": (
+        _option("Average in time over at most this, for example '30 s'.", metavar="TIME"),
+        None,
+    ),
+    "average_channels": (_option("Average this many channels into one.", int, "N"), 1),
+    "smearing_radius": (
+        _option(
+            "Distance from the phase centre for which biro states the smearing loss, for example '10 "
+            "arcmin'. "
+            "Default: half the field of view, or 10 beams where dish diameters are not known.",
+            metavar="ANGLE",
+        ),
+        None,
+    ),
     "convention": (
-        _option("Sign of the phase; 'fourier' is for data with the other sign.", Convention),
+        _option(
+            "Sign of the phase, with u, v, w as stored. casa: exp(+2 pi i (ul + vm + w(n - 1))), as CASA, "
+            "DP3 "
+            "and WSClean use it. fourier: the opposite sign.",
+            Convention,
+        ),
         Convention.casa,
     ),
     "flagger": (
-        _option("Leave out interference: meerkat, wsrt, long-baseline, or a strategy's TOML file."),
+        _option(
+            "Find RFI and exclude it while reading. Strategy: meerkat, wsrt, long-baseline, or a TOML file.",
+            metavar="STRATEGY",
+        ),
         None,
     ),
-    "time_limit": (_option("How long to wait for a locked Measurement Set, s.", float), 30.0),
+    "time_limit": (_option("Longest time to wait for a locked Measurement Set.", float, "SECONDS"), 30.0),
 }
 """Annotation and default of each reading option, by the name of the argument of `biro.read`."""
 

@@ -47,24 +47,28 @@ def plot(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of `biro fit`.")],
     obs: Annotated[
         list[Path] | None,
-        typer.Option(help="Where the data are now, if they have moved; of several sets all, in their order."),
+        typer.Option(
+            help="New path of the data, if they were moved. Give all data sets, in the order of the fit."
+        ),
     ] = None,
     parameters: Annotated[
         list[str] | None,
         typer.Option(
-            help="Draw only corner and traces of these parameters: 'jet.I', 'jet' for all of that source, "
-            "'*.I' for all that fit. Separated by commas."
+            help=(
+                "Draw only the corner plot and the traces of these parameters, separated by commas: 'jet.I', "
+                "'jet' (all of that source) or '*.I' (a pattern)."
+            )
         ),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="Format of the files. pdf: no report.")
+        Format, typer.Option("--format", help="Format of the plots. With pdf, biro writes no report.")
     ] = Format.png,
     cache: CacheOption = None,
 ) -> None:
-    """Draw the pictures and the report of a run again.
+    """Redraw the plots and the report of a run.
 
-    With --parameters, only the corner plot and the traces of these are drawn. With --format pdf, only PDF
-    files are written: neither PNG files nor the report.
+    With --parameters, biro draws only the corner plot and the traces of these parameters. With --format pdf,
+    it writes only PDF files, neither PNG files nor the report.
     """
     from biro.plots.labels import chosen_columns
     from biro.plots.standard import of_posterior
@@ -99,18 +103,18 @@ def likelihood_of(
     facts = read_facts(run)
     place = obs or facts.get("observation")
     if place is None:
-        raise InputError(f"{run} does not say which data it is of; give it with --obs")
+        raise InputError(f"{run} does not record its data; give them with --obs")
     try:
         observation = read(place, **facts.get("reading", {}), cache=cache)
     except BiroError:
         raise
     except (TypeError, ValueError, AttributeError) as error:
-        raise InputError(f"{run}: its run.json does not say how the data were read ({error})") from error
+        raise InputError(f"{run}: run.json does not record how the data were read ({error})") from error
     recorded = facts.get("likelihood") or {}
     gains = recorded.get("gains", "sample")
     if data_digest_of(observation, gains) != data_digest:
         raise InputError(
-            f"{observation.source}: not the data that {run} was made from; give what was observed as it was "
+            f"{observation.source}: the data differ from those of the fit in {run}; give the original data "
             "with --obs"
         )
     likelihood = Likelihood(
@@ -125,7 +129,7 @@ def likelihood_of(
         gains=gains,
     )
     if likelihood.description().get("images") != recorded.get("images"):
-        raise InputError(f"{run}: the images that its model.toml names have changed; put them back")
+        raise InputError(f"{run}: the images named in its model.toml have changed; restore them")
     # Of the run; pictures are of all data.
     likelihood.average_lines = list(map(str, recorded.get("average", [])))
     return likelihood
@@ -148,7 +152,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
     from biro.plots.standard import each_picture
 
     if likelihood.observation.is_held:
-        say("pictures are of some times and channels of the data")
+        say("the pictures show a part of the times and channels, because the data are large")
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
     drawn = write_pictures(run, each_picture(posterior, likelihood), format_)
@@ -176,29 +180,33 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
             say(f"written: {path}")
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"the posterior is in {run / 'posterior.nc'}; {len(drawn)} pictures are written, biro plot {run} "
-            "draws all"
+            f"the posterior is in {run / 'posterior.nc'}; {len(drawn)} pictures are written. `biro plot "
+            f"{run}` draws all"
         ) from None
     return drawn
 
 
 def _room_for(run: Path) -> AbstractContextManager[None]:
-    return after_result(f"the posterior is in {run / 'posterior.nc'}", f"make room, then: biro plot {run}")
+    return after_result(
+        f"the posterior is in {run / 'posterior.nc'}", f"free disk space, then: biro plot {run}"
+    )
 
 
 @guard
 def watch(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a `biro fit` that goes on.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a fit that is running.")],
     obs: Annotated[
         list[Path] | None,
-        typer.Option(help="Where the data are now, if they have moved; of several sets all, in their order."),
+        typer.Option(
+            help="New path of the data, if they were moved. Give all data sets, in the order of the fit."
+        ),
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between pictures, at least.")] = 20.0,
+    every: Annotated[float, typer.Option(help="Shortest time between two updates, in seconds.")] = 20.0,
 ) -> None:
-    """Draw the pictures of a run as it goes on, into RUN/live.html, which reloads itself.
+    """Show plots of a running fit in RUN/live.html, which reloads.
 
-    Ends when the run is finished, or its process has ended. The run is not touched: what it has saved is
-    read, on the CPU.
+    The command ends when the fit is finished or its process has ended. It reads what the fit has saved, and
+    computes on the CPU; it changes nothing in the run.
     """
     from biro.errors import InputError, RunError
     from biro.run.lock import holder_is_gone
@@ -208,29 +216,32 @@ def watch(
         raise InputError(f"--every must be 1 to {LONGEST_PAUSE:.0f} seconds, got {every:g}")
     record = read_record(run)
     if record is None:
-        raise InputError(f"{run}: no run began there (it has no run.json); start `biro fit -o {run}` first")
+        raise InputError(f"{run}: not a run directory (no run.json); start `biro fit -o {run}` first")
     if hasattr(os, "nice"):
         os.nice(10)  # the run comes first
     plain_pictures()
     likelihood = likelihood_of(run, obs, str(record["settings"].get("data")), "cpu")
-    say(f"watching {run}: open {(run / LIVE).absolute()} in a browser; Ctrl-C ends this, not the run")
+    say(
+        f"watching {run}. Open {(run / LIVE).absolute()} in a browser. Ctrl-C stops watching; the fit "
+        "continues"
+    )
     seen: object = None
     while True:
         begun, is_gone = time.monotonic(), holder_is_gone(run / "lock")  # before what it has written is read
         try:
             state = _state(run)
             if state != seen and draw_live(run, likelihood, every):
-                say(f"{run} is finished: {run / LIVE}")
+                say(f"{run} is finished; last pictures: {run / LIVE}")
                 return
             seen = state
         except (OSError, RunError) as error:  # a disk that is slow to show what was written
             if not run.is_dir():
                 raise InputError(f"{run}: the run directory is gone") from None
-            say(f"{run} cannot be read ({error}); trying again")
+            say(f"{run} cannot be read ({error}); biro tries again")
         if is_gone:
             raise RunError(
-                f"{run}: its process has ended before the run was finished; {LIVE} shows what was saved, and"
-                " the same `biro fit` goes on with it"
+                f"{run}: the fit stopped before it was finished. {LIVE} shows what it saved. The same "
+                "`biro fit` command resumes it"
             )
         time.sleep(max(every, _SHARE * (time.monotonic() - begun)))
 
@@ -250,13 +261,13 @@ def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
     when = time.strftime("%H:%M:%S")
     try:
         if posterior is None:
-            text = f"<h1>{html.escape(run.name)}</h1><p>{when}: nothing to show yet.</p>"
+            text = f"<h1>{html.escape(run.name)}</h1><p>{when}: no samples yet.</p>"
             write_atomic(run / LIVE, report.page(run.name, text, head).encode())
         else:
             title = f"{run.name}, {'finished' if finished else f'so far, at {when}'}"
             report.write_report(run / LIVE, posterior, likelihood.full, title=title, head=head)
     except OSError as error:  # a full disk, of which the run itself warns
-        say(f"{run / LIVE} cannot be written ({error.strerror}); trying again")
+        say(f"{run / LIVE} cannot be written ({error.strerror}); biro tries again")
         return False
     return finished
 
@@ -309,7 +320,7 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 
 @guard
 def compare(runs: Runs, as_json: JsonFlag = False) -> None:
-    """Evidences and Bayes factors of runs."""
+    """Compare runs by evidence and Bayes factor."""
     from biro.posterior.comparison import compare as compare_posteriors
     from biro.posterior.posterior import Posterior
 

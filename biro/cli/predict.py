@@ -58,35 +58,49 @@ def predict(
     ] = None,
     image: Annotated[
         Path | None,
-        typer.Option(help="FITS image of the sky: alone, or added to SKY and seen through its beam."),
+        typer.Option(
+            help="FITS image of the sky. With SKY, biro adds the two and applies the beam of SKY to both."
+        ),
     ] = None,
     interpolation: Annotated[
-        Interpolation, typer.Option(help="How to interpolate between the planes of a cube.")
+        Interpolation, typer.Option(help="Interpolation between the planes of a cube.")
     ] = Interpolation.linear,
     accuracy: Annotated[
-        float, typer.Option(help="Rms error of an image's visibilities over their rms.")
+        float, typer.Option(help="Relative rms error of the visibilities that biro predicts from an image.")
     ] = 1e-5,
     engine: EngineOption = Engine.auto,
     column: Annotated[
         str | None,
-        typer.Option(help="Column to write; made where it does not exist.", show_default=MODEL_COLUMN),
+        typer.Option(
+            help="Column to write. biro creates it if it does not exist.", show_default=MODEL_COLUMN
+        ),
     ] = None,
     out: Annotated[
         Path | None,
         typer.Option(
-            help="Write a file instead, FILE.npz, or FILE.uvfits, a copy of OBS that is UVFITS itself.",
+            help="Write a file instead of a column: FILE.npz, or, if OBS is UVFITS, a copy FILE.uvfits.",
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
-    add: Annotated[bool, typer.Option("--add", help="Add the model to the values of the column.")] = False,
-    subtract: Annotated[
-        bool, typer.Option("--subtract", help="Subtract the model from the values of the column.")
-    ] = False,
+    add: Annotated[bool, typer.Option("--add", help="Add the model to the column.")] = False,
+    subtract: Annotated[bool, typer.Option("--subtract", help="Subtract the model from the column.")] = False,
     source_column: Annotated[
         str | None,
-        typer.Option("--from", metavar="COLUMN", help="Add to, or subtract from, this column instead."),
+        typer.Option(
+            "--from",
+            metavar="COLUMN",
+            help="Column to add to or subtract from. Default: the column to write.",
+        ),
     ] = None,
-    precision: Annotated[AnyPrecision, typer.Option(help="Of the sums over sources.")] = AnyPrecision.auto,
+    precision: Annotated[
+        AnyPrecision,
+        typer.Option(
+            help=(
+                "Precision of the model visibilities. auto: single on a GPU with slow double precision, "
+                "else double."
+            )
+        ),
+    ] = AnyPrecision.auto,
     gaussian_frame: SkyFrameOption = None,
     smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
@@ -94,9 +108,9 @@ def predict(
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Write model visibilities into a column of a Measurement Set, or into a file.
+    """Write model visibilities into a column or a file.
 
-    mpiexec -n N biro predict shares the rows among N processes, each of which writes its own.
+    `mpiexec -n N biro predict` shares the rows among N processes, each of which writes its own.
     """
     from biro.images.fits import read_image
     from biro.measurement_set.storage import TIME_LIMIT, ask_storage
@@ -157,7 +171,11 @@ def _said(smearing: Smearing) -> Callable[[str], None]:
 
     def said(line: str) -> None:
         smears = smearing is Smearing.auto and line.startswith("smearing on")
-        say(f"{line}; --smearing off predicts without, as DP3, WSClean and CASA do" if smears else line)
+        say(
+            f"{line}. DP3, WSClean and CASA do not apply it; --smearing off does as they do"
+            if smears
+            else line
+        )
 
     return said
 
@@ -175,11 +193,11 @@ def _mode(add: bool, subtract: bool, source_column: str | None, out: Path | None
     if add and subtract:
         raise InputError("give --add or --subtract, not both")
     if source_column and out is not None:
-        raise InputError("--from names a column, which a file does not have: leave it out with --out")
+        raise InputError("--from names a column, but --out writes a file; leave one of them out")
     if source_column and not (add or subtract):
         raise InputError("--from needs --add or --subtract")
     if out is not None and out.suffix.lower() == ".npz" and (add or subtract):
-        raise InputError("--add and --subtract change data; .npz has the model alone")
+        raise InputError("an .npz file holds the model only; leave out --add and --subtract")
     return "add" if add else "subtract" if subtract else "replace"
 
 
@@ -198,8 +216,8 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
 
             check_is_data(obs)
             raise InputError(
-                f"{obs}: a file, which has no columns as a Measurement Set has: give --out FILE.npz, or "
-                "--out FILE.uvfits for a copy with other visibilities"
+                f"{obs}: a UVFITS file has no columns; give --out FILE.npz, or --out FILE.uvfits for a "
+                "copy with other visibilities"
             )
         return
     if column is not None:
@@ -207,7 +225,7 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
     if out.suffix.lower() not in (".npz", ".uvfits", ".uvf"):
         raise InputError(f"{out}: its name must end in .npz, .uvfits or .uvf")
     if out.suffix.lower() != ".npz" and is_folder:
-        raise InputError(f"{out}: UVFITS is written of UVFITS alone; write a column, or .npz")
+        raise InputError(f"{out}: biro writes UVFITS only from UVFITS; write a column or .npz instead")
     refuse_existing([out], overwrite)
 
 
@@ -221,7 +239,7 @@ def _write_file(
     if out.suffix.lower() == ".npz":
         return f"{write_npz(out, observation, models)} visibilities"
     report = write_uvfits(obs, out, observation, models, mode=mode)
-    return f"{report.n_written} visibilities written, {report.n_flagged} that are not selected flagged"
+    return f"{report.n_written} visibilities written; {report.n_flagged} outside the selection flagged"
 
 
 def _write_column(

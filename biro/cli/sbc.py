@@ -35,37 +35,50 @@ def sbc(
     obs: ObservedSets,
     model: Annotated[Path, typer.Argument(metavar="MODEL", help="Sky model with priors (TOML).")],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory, made or resumed.")
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="DIR", help="Directory. biro creates it, or resumes the run in it."
+        ),
     ],
-    sampler: Annotated[Sampler, typer.Option(help="The sampler whose fits are tested.")] = Sampler.emcee,
+    sampler: Annotated[Sampler, typer.Option(help="Sampler to test (see biro fit --help).")] = Sampler.emcee,
     replicates: Annotated[
-        int, typer.Option(help="Number of simulated data sets. May be raised when a run is resumed.")
+        int, typer.Option(help="Number of simulated data sets. A resumed run can be given more.")
     ] = 100,
     seed: Annotated[
-        int | None, typer.Option(help="Same seed, same outcome. Drawn and recorded if absent.")
+        int | None,
+        typer.Option(
+            help="Seed of the random numbers; the same seed repeats the result. Default: drawn and recorded."
+        ),
     ] = None,
     workers: Annotated[
-        int | None, typer.Option(help="Processes. Default: one for each core; on a GPU, 1.")
+        int | None, typer.Option(help="Number of processes. Default: one per core, or 1 on a GPU.")
     ] = None,
     backend: BackendOption = Backend.auto,
-    precision: Annotated[Precision, typer.Option(help="Of the sums over sources.")] = Precision.double,
+    precision: Annotated[
+        Precision, typer.Option(help="Precision of the model visibilities.")
+    ] = Precision.double,
     gaussian_frame: FrameOption = Frame.tangent,
     smearing: SmearingOption = Smearing.auto,
     gains: GainsOption = Gains.sample,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Option of the sampler, as n_live=100."),
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Option of the sampler, for example n_live=100; can be repeated. A wrong name lists all.",
+        ),
     ] = None,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Test posteriors by simulation-based calibration: simulate from the prior, fit, rank the truth.
+    """Test posteriors by simulation-based calibration (SBC).
 
-    Layout, flags and weights are those of OBS; its visibilities are not used. Everything is written into DIR;
-    the same command resumes a run that was interrupted. mpiexec -n N biro sbc spreads replicates over N
-    processes.
+    biro draws parameters from the prior, simulates data, fits them, and ranks the true value of each
+    parameter among the samples of its posterior. The simulated data have the layout, flags and weights of
+    OBS, whose visibilities are not used. biro writes everything into DIR. If it is interrupted, repeat the
+    command to resume. `mpiexec -n N biro sbc` spreads the replicates over N processes.
     """
     from biro.likelihood.likelihood import Likelihood
     from biro.models import read_model
@@ -105,6 +118,8 @@ def sbc(
     else:
         typer.echo(str(result))
     plain_pictures()
-    with after_result(f"the replicates are in {output}", "make room; the same command draws them again"):
+    with after_result(
+        f"the replicates are in {output}", "free disk space; the same command draws them again"
+    ):
         page = write_report(output, result, title=output.name, model_toml=likelihood.full_model.to_toml())
     say(f"report: {page}")

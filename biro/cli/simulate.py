@@ -32,43 +32,78 @@ def simulate(
     telescope: Annotated[
         str,
         typer.Option(
-            help="VLA-A, -B, -C, -D, MeerKAT, KAT-7, WSRT, EVN, or an antenna file (CSV or CASA's .cfg)."
+            help=(
+                "VLA-A, VLA-B, VLA-C, VLA-D, MeerKAT, KAT-7, WSRT, EVN, or an antenna file (CSV or CASA "
+                ".cfg)."
+            )
         ),
     ],
-    phase_centre: Annotated[str, typer.Option(help="ICRS, as '05h00m00s -45d00m00s' or '75 deg -45 deg'.")],
-    start: Annotated[
-        str, typer.Option(help="UTC, as 2026-03-01T18:00; a day alone puts the track around culmination.")
+    phase_centre: Annotated[
+        str, typer.Option(help="Phase centre (ICRS), for example '05h00m00s -45d00m00s' or '75 deg -45 deg'.")
     ],
-    duration: Annotated[str, typer.Option(help="As '4 h'.")],
-    integration: Annotated[str, typer.Option(help="As '30 s'.")],
-    freq: Annotated[str, typer.Option(help="Centre of the first channel, as '1.4 GHz'.")],
-    chan_width: Annotated[str, typer.Option(help="As '1 MHz'.")],
+    start: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "First time in UTC, for example 2026-03-01T18:00. A date without a time centres the track on "
+                "the transit of the phase centre."
+            )
+        ),
+    ],
+    duration: Annotated[str, typer.Option(help="Length of the track, for example '4 h'.")],
+    integration: Annotated[str, typer.Option(help="Integration time, for example '30 s'.")],
+    freq: Annotated[str, typer.Option(help="Centre of the first channel, for example '1.4 GHz'.")],
+    chan_width: Annotated[str, typer.Option(help="Channel width, for example '1 MHz'.")],
     n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
     feeds: Annotated[Feeds, typer.Option(help="Polarisation basis.")] = Feeds.linear,
-    noise: Annotated[str, typer.Option(help="Of the real and of the imaginary part, as '10 mJy'.")] = "0",
-    sefd: Annotated[str | None, typer.Option(help="Noise from this SEFD instead, as '400 Jy'.")] = None,
-    elevation_limit: Annotated[float, typer.Option(help="Leave out times lower than this, deg.")] = 10.0,
+    noise: Annotated[
+        str,
+        typer.Option(
+            help=(
+                "Thermal noise of a visibility (rms of the real and of the imaginary part), for example '10 "
+                "mJy'."
+            )
+        ),
+    ] = "0",
+    sefd: Annotated[
+        str | None, typer.Option(help="Compute the noise from this SEFD instead, for example '400 Jy'.")
+    ] = None,
+    elevation_limit: Annotated[
+        float, typer.Option(help="Drop times at which the phase centre is below this elevation, in deg.")
+    ] = 10.0,
     gain_amplitude: Annotated[
-        float, typer.Option(help="Scatter of the amplitudes of gains, relative to 1; drawn with the seed.")
+        float, typer.Option(help="Scatter of the gain amplitudes, relative to 1 (log-normal).")
     ] = 0.0,
-    gain_phase: Annotated[str, typer.Option(help="Scatter of the phases of gains, as '20 deg'.")] = "0 deg",
+    gain_phase: Annotated[
+        str, typer.Option(help="Scatter of the gain phases, for example '20 deg' (normal).")
+    ] = "0 deg",
     gain_interval: Annotated[
-        str | None, typer.Option(help="Draw gains anew after so long, as '5 min'; default: never.")
+        str | None,
+        typer.Option(
+            help="Time over which gains are constant, for example '5 min'. Default: the whole observation."
+        ),
     ] = None,
     rfi: Annotated[
         str | None,
-        typer.Option(help="Add interference: line, burst, drifting band, power law, ..., by commas."),
+        typer.Option(
+            help="Add RFI of these kinds, separated by commas: line, burst, drifting band, power law, ..."
+        ),
     ] = None,
-    rfi_strength: Annotated[str, typer.Option(help="Its amplitude in a visibility, as '10 Jy'.")] = "10 Jy",
-    seed: Annotated[int | None, typer.Option(help="Same seed, same noise, gains and interference.")] = None,
+    rfi_strength: Annotated[
+        str, typer.Option(help="Amplitude of the RFI in a visibility, for example '10 Jy'.")
+    ] = "10 Jy",
+    seed: Annotated[
+        int | None, typer.Option(help="Seed of noise, gains and RFI; the same seed repeats them.")
+    ] = None,
     gaussian_frame: SkyFrameOption = None,
     smearing: SmearingOption = Smearing.auto,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Make a new Measurement Set of a sky, with noise; gains and the truth of interference lie beside it.
+    """Simulate a Measurement Set of a sky, with noise.
 
-    mpiexec -n N biro simulate shares the rows among N processes, each of which writes its own.
+    biro writes the applied gains and the true RFI mask next to it.
+    `mpiexec -n N biro simulate` shares the rows among N processes, each of which writes its own.
     """
     import secrets
     from dataclasses import replace
@@ -124,10 +159,12 @@ def simulate(
     with after_result(f"{out} is written", f"it has --seed {seed}"):
         if interference is not None:
             share = write_truth(truth_file, observation.partitions[0], truth)
-            say(f"{truth_file}: which visibilities have interference, {100 * share:.3g} %")
+            say(f"{truth_file}: mask of the interference ({100 * share:.3g} % of the visibilities)")
         if scatter is not None:
             write_gains(beside, scatter.draw(observation, seed))
-            say(f"{beside}: the gains that were applied; [gain] table in a model reads them")
+            say(
+                f'{beside}: the gains that were applied. To use them in a model, write [gain] table = "{beside}"'
+            )
     if named.model.feeds is not None:
         for line in observation.instrument_lines(replace(named.model, gain=None)):
             say(line)
@@ -137,7 +174,7 @@ def simulate(
     say(_average_text(part, smearing))
     n_below = int(track.duration / track.integration + 1e-9) - len(part.times)
     if n_below > 0:
-        say(f"{n_below} times are left out, where the field is lower than {elevation_limit:g} deg")
+        say(f"{n_below} times left out, because the field is below {elevation_limit:g} deg elevation")
 
 
 def _average_text(part: Partition, smearing: Smearing) -> str:
@@ -145,7 +182,7 @@ def _average_text(part: Partition, smearing: Smearing) -> str:
     from biro.formatting import frequency_text
 
     if smearing is Smearing.off:
-        return "smearing off: visibilities are those of the middle of each integration and channel"
+        return "no smearing: each visibility is at the centre of its integration and channel"
     width = frequency_text(float(part.chan_width.max()))
     where = ", as far as that exceeds the noise" if smearing is Smearing.auto else ""
     return (

@@ -78,8 +78,8 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
     if not (path / "posterior.nc").is_file():
         raise InputError(
-            f"{path}: a folder, but not the run directory of a finished fit (no posterior.nc), nor a "
-            "component list of CASA (no table.dat)"
+            f"{path}: a folder, but neither a finished run directory (no posterior.nc) nor a CASA "
+            "component list (no table.dat)"
         )
     posterior = Posterior.load(path / "posterior.nc")
     best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
@@ -156,33 +156,50 @@ def read_found(run: Path, at: Values) -> SkyModel:
 def convert(
     sky: Annotated[
         Path,
-        typer.Argument(metavar="SKY", help="Model file, component list of any format, or run directory."),
+        typer.Argument(
+            metavar="SKY", help="Model file, component list (any format that biro reads), or run directory."
+        ),
     ],
     out: Annotated[
         Path,
         typer.Argument(
             metavar="OUT",
-            help=".toml, .mod (difmap), .osm (OSKAR), .lsm.txt (Tigger), .skymodel or .txt (BBS).",
+            help=(
+                "File to write. Its ending gives the format: .toml, .mod (difmap), .osm (OSKAR), .lsm.txt "
+                "(Tigger), .skymodel, .bbs or .txt (BBS)."
+            ),
         ),
     ],
     apparent: Annotated[
-        bool, typer.Option("--apparent", help="Fluxes are apparent: no source is seen through a beam.")
+        bool, typer.Option("--apparent", help="The fluxes are apparent (not corrected for the primary beam).")
     ] = False,
     at: Annotated[
-        Values, typer.Option(help="Of a run: the sample of highest likelihood, or the medians.")
+        Values,
+        typer.Option(help="With a run: values of the best fit (maximum of the posterior), or medians."),
     ] = Values.best,
     free: Annotated[
-        bool, typer.Option("--free", help="Write priors: around fluxes, positions, sizes and angles.")
+        bool,
+        typer.Option(
+            "--free",
+            help=(
+                "Make all fluxes, positions, sizes and position angles free, with priors around their "
+                "values. Needs --data."
+            ),
+        ),
     ] = False,
     data: Annotated[
         list[Path] | None,
-        typer.Option("--data", metavar="OBS", help="Of --free: data whose beam and noise the priors have."),
+        typer.Option(
+            "--data",
+            metavar="OBS",
+            help="With --free: data set whose synthesized beam and noise set the widths of the priors.",
+        ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
-    """Write a sky model, a component list, or what a run found, in another format.
+    """Convert a sky model, component list or run to another format.
 
-    Of a run, sources get the values of its best fit or the medians; OUT is a list or a model file.
+    The sources of a run get the values of its best fit, or with --at median the medians.
     """
     from biro.errors import InputError
     from biro.list_priors import other_field, scales_of, with_priors
@@ -192,10 +209,12 @@ def convert(
 
     refuse_existing([out], overwrite)
     if free != bool(data):
-        raise InputError("--free and --data go together: priors need the beam and the noise of data")
+        raise InputError(
+            "--free and --data go together, because the priors need the beam and the noise of the data"
+        )
     if sky.is_dir() and not is_component_list(sky):
         if apparent:
-            raise InputError("--apparent is of a list: a run knows through which beam its sources are seen")
+            raise InputError("--apparent is for lists. The model of a run states its beam already")
         model = read_found(sky, at)
     else:
         model = read_sky(sky, beam=not apparent)
@@ -206,4 +225,4 @@ def convert(
         model = with_priors(model, *scales_of(observation))
     write_sky(model, out)
     n_source = len(model.sources)
-    say(f"{out}: {n_source} source{'s' if n_source != 1 else ''}")
+    say(f"written: {out} ({n_source} source{'s' if n_source != 1 else ''})")

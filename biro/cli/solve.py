@@ -67,39 +67,52 @@ def solve(
         typer.Argument(metavar="SKY", help="TOML model, component list, or run directory (its best fit)."),
     ] = None,
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write gains into.")
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to write the gains into.")
     ] = Path("gains"),
     model_column: Annotated[
-        str | None, typer.Option(help="Column with model visibilities, in place of SKY.")
+        str | None, typer.Option(help="Column with model visibilities to use instead of SKY.")
     ] = None,
     interval: Annotated[
-        str, typer.Option(help="How long a gain holds: integration, scan, track, or as '60 s'.")
+        str,
+        typer.Option(help="Solution interval in time: integration, scan, track, or a time such as '60 s'."),
     ] = "integration",
-    chan_blocks: Annotated[int, typer.Option(help="Solve in so many blocks of channels of a window.")] = 1,
-    mode: Annotated[SolveMode, typer.Option(help="What is solved for.")] = SolveMode.complex,
+    chan_blocks: Annotated[
+        int, typer.Option(help="Number of solution intervals in frequency per spectral window.")
+    ] = 1,
+    mode: Annotated[
+        SolveMode,
+        typer.Option(help="Solve for amplitude and phase (complex), phase only, or amplitude only."),
+    ] = SolveMode.complex,
     feeds: Annotated[
-        FeedGains, typer.Option(help="Gains of the two feeds of an antenna.")
+        FeedGains, typer.Option(help="Gains of the two feeds of an antenna: separate, or one common gain.")
     ] = FeedGains.separate,
     cross_hands: Annotated[
         CrossHands,
-        typer.Option(help="Use cross hands; auto: where the model's polarisation is bright enough."),
+        typer.Option(
+            help="Use the cross hands, too. auto: if the polarisation of the model is bright enough."
+        ),
     ] = CrossHands.auto,
     reference: Annotated[
-        str, typer.Option(help="Antenna whose phase is 0; auto: the most sensitive.")
+        str, typer.Option(help="Reference antenna, whose phase is 0. auto: the most sensitive one.")
     ] = "auto",
-    min_baselines: Annotated[int, typer.Option(help="Baselines that an antenna needs in an interval.")] = 2,
-    snr_limit: Annotated[float, typer.Option(help="Flag gains of a lower signal-to-noise ratio.")] = 3.0,
+    min_baselines: Annotated[
+        int, typer.Option(help="Fewest baselines that an antenna needs in a solution interval.")
+    ] = 2,
+    snr_limit: Annotated[float, typer.Option(help="Flag gains with a lower signal-to-noise ratio.")] = 3.0,
     corrected: Annotated[
         bool, typer.Option("--corrected", help="Write corrected visibilities into CORRECTED_DATA.")
     ] = False,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files in FOLDER.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files in DIR.")] = False,
     as_json: JsonFlag = False,
     *,
     reading: ReadingOptions,
 ) -> None:
-    """Solve for gains of antennas with a sky that is fixed, by default from the column DATA."""
+    """Solve for antenna gains with a fixed sky model.
+
+    biro solves with the column DATA, unless --column names another one.
+    """
     from biro.calibration import solve_gains
     from biro.errors import InputError
     from biro.measurement_set import read_columns
@@ -107,14 +120,17 @@ def solve(
     from biro.reading import read
 
     if sky is not None and model_column is not None:
-        raise InputError("give SKY or --model-column, one of them")
+        raise InputError("give either SKY or --model-column")
     limit = float(reading.get("time_limit", TIME_LIMIT))
     is_set = ask_storage(obs, limit, "looking at it", obs.is_dir)
     if model_column is None:
         check_order(obs, sky, "--model-column")
     _check_output(output, overwrite)
     if not is_set and (corrected or model_column):
-        raise InputError(f"{obs}: a file has no columns as a Measurement Set has")
+        raise InputError(
+            f"{obs}: a UVFITS file has no columns; leave out --corrected and --model-column, or use a "
+            "Measurement Set"
+        )
     if is_set:
         reading.setdefault("column", "DATA")
     known: SkyModel | Observation
@@ -157,7 +173,7 @@ def solve(
     else:
         typer.echo(str(solved))
     names = ", ".join(map(str, written))
-    say(f'written: {names}; [gain] table = "{written[0]}" in a model applies them')
+    say(f'written: {names}. To use the gains in a model, write [gain] table = "{written[0]}"')
     if not solved.fits:
         raise typer.Exit(MISFIT)
 
@@ -169,7 +185,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
     table = output / NAMES[1]
     if table.exists() and not (table / "table.dat").is_file():
-        raise InputError(f"{table}: is not a table of gains, and is not replaced: move it away")
+        raise InputError(f"{table}: is not a gain table, so biro does not replace it; move it away")
     make_folder(output)
     refuse_existing([output / name for name in NAMES], overwrite)
 
@@ -206,11 +222,11 @@ def _write_others(
     from biro.plots.solved_gains import solved_gains
 
     written = []
-    reason = reason_for_no_table(solved) if is_set else "gains of data that are no Measurement Set"
+    reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"
     if reason:
         say(
-            f"{NAMES[1]} is not written: a table of CASA cannot hold {reason}. {NAMES[0]} has all gains: "
-            "[gain] table of a model applies them, and --corrected writes corrected visibilities"
+            f"{NAMES[1]} is not written, because a CASA table cannot hold {reason}. {NAMES[0]} has all "
+            "gains. To apply them, use [gain] table in a model, or --corrected"
         )
     else:
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
@@ -245,7 +261,7 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
         state = str(error) or "CORRECTED_DATA was not changed"
         raise KeyboardInterrupt(f"the gains are in {written}; {state}") from None
     except BiroError as error:
-        raise OutputError(f"the gains are in {written}, but CORRECTED_DATA is not written: {error}") from None
+        raise OutputError(f"the gains are in {written}, but CORRECTED_DATA is not written. {error}") from None
     existence = "made" if report.created else "was there"
     left = solved.n_uncorrected
     say(

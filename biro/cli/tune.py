@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 @guard
 def tune(
     precision: Annotated[
-        Precision | None, typer.Option(help="Tune kernels of this precision only. Default: both.")
+        Precision | None, typer.Option(help="Tune the kernels of this precision only. Default: both.")
     ] = None,
     quick: Annotated[
         bool,
-        typer.Option("--quick", help="Try few shapes, for some seconds a kernel, not for a minute."),
+        typer.Option("--quick", help="Try fewer shapes: some seconds per kernel instead of a minute."),
     ] = False,
 ) -> None:
-    """Measure which shapes of the GPU's kernels are fastest on this machine, and store them.
+    """Tune the GPU kernels for this machine, and store the result.
 
-    The shapes change results by rounding errors only, and flags not at all. Without `biro tune`, kernels have
-    shapes that are good guesses. As many kernels are tuned side by side as there are cores, and memory of the
-    GPU: one is measured while others are compiled.
+    biro measures which block shapes make each kernel fastest, and uses these from then on. Results change by
+    rounding errors only, flags not at all. Without `biro tune`, kernels use default shapes. biro compiles
+    several kernels side by side, as far as the cores and the GPU memory allow, and measures one at a time.
     """
     from rime_kernels import device, tuning
 
@@ -41,7 +41,9 @@ def tune(
     records = tuning.tune(precision.value if precision else None, quick=quick, each=_in_processes)
     typer.echo(tuning.table(records))
     place = tuning.saved(records)
-    say(f"written to {place}" if place else "not written, so it is not used later (is BIRO_TUNING off?)")
+    say(
+        f"written to {place}" if place else "not written, so later runs will not use it (is BIRO_TUNING off?)"
+    )
 
 
 def _in_processes(search: Search, kinds: list[KernelKind]) -> Iterator[Tuned | None]:

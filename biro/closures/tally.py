@@ -14,8 +14,8 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
 BLIND = (
-    "closures do not tell the flux scale, nor where the sky as a whole lies: the posterior of these is their "
-    "prior; fix them, or do not read their errors as those of the data"
+    "closures do not constrain the flux scale (total flux density) or the absolute position, whose "
+    "posteriors only repeat the priors. Set both to constants, or ignore their uncertainties"
 )
 """What closures cannot see."""
 TOGETHER = 0.9
@@ -89,8 +89,8 @@ class Tally:
             raise InputError("no closures: all visibilities are flagged or have no weight")
         if not self.n_idle + self.n_faint:
             raise InputError(
-                "no closures: there are cross hands only; closures need parallel hands (RR, LL, XX, YY), or "
-                "Stokes I"
+                "no closures: the data have cross hands only; closures need parallel hands (RR, LL, XX, "
+                "YY) or Stokes I"
             )
         if not self.n_idle:
             raise InputError(
@@ -98,27 +98,35 @@ class Tally:
                 "time (--average-time)"
             )
         raise InputError(
-            "no closures: at no time are three antennas linked to each other by usable visibilities (closure "
-            f"phases need three, closure amplitudes four){self._of_faint()}"
+            "no closures: no three antennas have usable visibilities on all their baselines at the same "
+            f"time (closure phases need three antennas, closure amplitudes four){self._of_faint()}"
         )
 
     def lines(self) -> list[str]:
         """What is fitted, what is left out, and what closures cannot see."""
         found = (
-            f"closures: {self.n_phase} closure phases and {self.n_amplitude} log closure amplitudes of "
-            f"{self.n_leg} visibilities in {self.n_set} sets (times, channels and hands), with their full "
-            "covariance"
+            f"closures: {self.n_phase} independent closure phases and {self.n_amplitude} log closure "
+            "amplitudes "
+            f"from {self.n_leg} visibilities ({self.n_set} combinations of time, channel and correlation), "
+            "with their full covariance"
         )
         left = [
-            (self.n_faint, f"visibilities below {SNR_LIMIT:g} sigma, where phases are not normal"),
+            (
+                self.n_faint,
+                f"visibilities below {SNR_LIMIT:g} sigma (their phases are not normally distributed)",
+            ),
             (self.n_cross, "visibilities of cross hands"),
-            (self.n_idle, f"visibilities of fewer than three linked antennas ({self.n_idle_set} sets)"),
+            (
+                self.n_idle,
+                f"visibilities of fewer than three connected antennas ({self.n_idle_set} combinations)",
+            ),
         ]
         out = "; ".join(f"{n} {what}" for n, what in left if n)
         lines = [found, *([f"left out: {out}"] if out else [])]
         if self.n_small_set:
             lines.append(
-                f"{self.n_small_set} sets have no closure amplitude: fewer than four linked antennas"
+                f"{self.n_small_set} combinations have no closure amplitude (fewer than four connected "
+                "antennas)"
             )
         if self.n_row < TOGETHER * self.n_pair:
             lines.append(

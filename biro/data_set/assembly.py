@@ -286,8 +286,11 @@ class Assembly:
             f"{self.index.source}: reading it",
             lambda _, n_machine: (
                 remedy
-                or "keep it in files (cache=, --cache FOLDER), share it among ranks of MPI on "
-                f"{n_machine} such machines (mpiexec biro), or select less"
+                or (
+                    "keep the data in files (--cache DIR, cache= in Python), share them among MPI processes "
+                    "on "
+                    f"{n_machine} machines of this size (mpiexec biro), or select less"
+                )
             ),
         )
 
@@ -470,7 +473,7 @@ class Assembly:
             return
         lone = self.interference["not judged"]
         yield f"flagger {read_strategy(flagger).name}: {causes_text(self.interference)}" + (
-            f"; {lone} visibilities among too few others to be judged" if lone else ""
+            f"; {lone} visibilities not judged (too few others on their baseline)" if lone else ""
         )
 
 

@@ -79,7 +79,7 @@ class Cache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
-            log.warning("%s: shard %d is read again: %s", self.folder, shard, error)
+            log.warning("%s: reading shard %d again: %s", self.folder, shard, error)
             return None
 
     def keep(self, partition: int, shard: int, found: KeptShard) -> KeptShard:
@@ -164,7 +164,7 @@ def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -
     name = f"{Path(path).name}-{key}"
     for other in sorted(Path(folder).glob(f"{Path(path).name}-*")):
         if other.name != name and _about(other) == about:
-            log.warning("%s: what was read of %s before it changed; delete it", other, path)
+            log.warning("%s: outdated cache of %s, which has changed since; delete it", other, path)
     try:
         cache = Cache(os.path.join(folder, name))
         write_atomic(Path(cache.folder, ABOUT), json.dumps(about, indent=1).encode())

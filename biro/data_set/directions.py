@@ -45,7 +45,10 @@ def make_field(
     problem = note = None
     frame = "J2000"
     if not (math.isfinite(ra) and abs(dec) <= math.pi / 2):
-        problem = f"its phase centre is at ra {direction[0]:g}, dec {direction[1]:g} deg, no place of the sky"
+        problem = (
+            f"its phase centre is at ra {direction[0]:g}, dec {direction[1]:g} deg, which is not a sky "
+            "position"
+        )
     elif equinox == 1950.0:
         vla = "VLA" in telescope.upper()
         frame = "B1950_VLA" if vla else "B1950"
@@ -83,7 +86,11 @@ def _pointing(
     )
     apart = 2.0 * math.asin(min(1.0, math.sqrt(half)))
     if apart > FARTHEST:
-        return None, f"{origin} lies {math.degrees(apart):.3g} deg from the phase centre, and is not used"
+        return (
+            None,
+            f"the pointing centre ({origin}) lies {math.degrees(apart):.3g} deg from the phase centre, so "
+            "biro does not use it",
+        )
     return {"centre": list(there), "origin": origin, "time": [], "offset": []}, None
 
 

@@ -259,7 +259,7 @@ class RowIndex:
     def scan_notes(self) -> Iterator[str]:
         """What is odd about SCAN_NUMBER, as notes."""
         if np.ptp(self.columns.scan_number) and self._scans_disagree:
-            yield "rows of one time have several SCAN_NUMBERs: scans are told apart by pauses instead"
+            yield "rows of the same time have different SCAN_NUMBERs, so biro uses time gaps to define scans"
 
     def select(self, selection: Selection) -> list[PartitionRows]:
         """The rows that are selected, by field and data description; autocorrelations are among them.
@@ -285,7 +285,7 @@ class RowIndex:
             if part is not None:
                 parts.append(part)
         if not parts:
-            raise self._fail(f"no row is selected: {self._why_nothing(selection, rows)}")
+            raise self._fail(f"no data are selected: {self._why_nothing(selection, rows)}")
         return parts
 
     def _selected_rows(self, selection: Selection) -> NDArray[np.int64]:
@@ -346,23 +346,24 @@ class RowIndex:
         bad = rows[~is_time(self.columns.time[rows])]
         if bad.size:
             raise self._fail(
-                f"TIME cannot be a time in {bad.size} of {len(rows)} rows (row {bad[0]} has"
-                f" {self.columns.time[bad[0]]:g} s): put it right, or leave these rows out"
-                " (time_range=, --time-range 1900-01-01..2100-01-01)"
+                f"TIME is invalid in {bad.size} of {len(rows)} rows (row {bad[0]} has "
+                f"{self.columns.time[bad[0]]:g} s); correct it, or exclude these rows "
+                "(--time-range 1900-01-01..2100-01-01, time_range= in Python)"
             )
 
     def _check_channels(self, spw_id: int, chan: NDArray[np.int64]) -> None:
         window = self.metadata["spws"][spw_id]
         for name, values, check in (
-            ("CHAN_FREQ cannot be a frequency", np.array(window["chan_freq"])[chan], is_frequency),
-            ("CHAN_WIDTH cannot be a width", np.array(window["chan_width"])[chan], is_width),
+            ("CHAN_FREQ", np.array(window["chan_freq"])[chan], is_frequency),
+            ("CHAN_WIDTH", np.array(window["chan_width"])[chan], is_width),
         ):
             bad = np.flatnonzero(~check(values))
             if bad.size:
                 raise self._fail(
-                    f"spectral window {self.spw_names[spw_id]}: {name} in {bad.size} of {len(chan)} channels"
-                    f" (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz): put it right, or leave these out"
-                    " (channels=, spws=, --channels, --spws)"
+                    f"spectral window {self.spw_names[spw_id]}: {name} is invalid in {bad.size} of "
+                    f"{len(chan)} "
+                    f"channels (channel {chan[bad[0]]} has {values[bad[0]]:g} Hz); correct it, or exclude "
+                    "these channels (--channels, --spws; channels=, spws= in Python)"
                 )
 
     def _why_nothing(self, selection: Selection, rows: NDArray[np.int64]) -> str:
@@ -399,21 +400,22 @@ class RowIndex:
         length = np.linalg.norm(self.columns.uvw[rows], axis=1)
         zero = int(np.count_nonzero(length[cross] == 0))
         if zero and zero == np.count_nonzero(cross):
-            raise self._fail("UVW is zero in every row; fill it in first (CASA: fixvis, calcuvw)")
+            raise self._fail("UVW is zero in all rows; compute it first (CASA: fixvis, calcuvw)")
         if zero:
-            yield f"UVW is zero in {zero} rows of two different antennas: they are left out"
+            yield f"UVW is zero in {zero} rows of two different antennas; these rows are excluded"
         if self.first_copy is not None:
             n_copy = int(np.count_nonzero(self.first_copy[rows] != rows))
             if n_copy:
                 yield (
-                    f"{n_copy} rows repeat the antennas, time and UVW of another row: visibilities that are "
-                    "equal count once, others count as measurements of their own"
+                    f"{n_copy} rows are duplicates (antennas, time and UVW of another row). biro uses "
+                    "identical "
+                    "visibilities once, and different ones as separate measurements"
                 )
         positions = np.array(self.metadata["antenna_positions"]).reshape(-1, 3)
         distance = np.linalg.norm(positions[second] - positions[first], axis=1)
         off = cross & (np.abs(length - distance) > 0.01 * distance + 1.0)
         if distance[cross].any() and off.any():
             yield (
-                f"UVW and ANTENNA disagree about the length of the baseline in {np.count_nonzero(off)} rows;"
-                " UVW is used"
+                f"baseline lengths of UVW and ANTENNA differ in {np.count_nonzero(off)} rows, by up to "
+                f"{np.abs(length - distance)[off].max():.3g} m; biro uses UVW"
             )

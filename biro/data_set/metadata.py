@@ -79,6 +79,7 @@ def turned_axes(frame: str, rotation: float) -> str:
         Position angle, north through east in ICRS, of the frame's own north at the phase centre.
     """
     return (
-        f"UVW has the axes of {frame}, whose north is turned by {math.degrees(rotation):+.3f} deg from"
-        " that of ICRS at the phase centre: offsets of sources are turned alike"
+        f"UVW is in {frame}, whose north is rotated by {math.degrees(rotation):+.3f} deg (north through "
+        "east) from that of ICRS at the phase centre. biro does not correct for this: offsets and position "
+        f"angles of a model are relative to the axes of {frame}"
     )

@@ -36,16 +36,16 @@ def check_as_stored(observation: Observation, what: str) -> None:
     """
     if observation.set_names:
         raise InputError(
-            f"cannot write {what} from the joined data of {', '.join(observation.set_names)}: read each "
-            "set by itself"
+            f"cannot write {what} from the joined data of {', '.join(observation.set_names)}; read each "
+            "set on its own"
         )
     if observation.averaged is not None:
-        raise InputError(f"cannot write {what} from averaged data: read the set again without averaging")
+        raise InputError(f"cannot write {what} from averaged data; read the set again without averaging")
     lacks_stored = [part.corr_id is not None and not part.corr_id.size for part in observation.partitions]
     if observation.formed is not None or any(lacks_stored):
         raise InputError(
-            f"cannot write {what} from Stokes parameters that were formed while reading: read the set again "
-            "with allow_unusable=True and without stokes="
+            f"cannot write {what} from Stokes parameters that were formed while reading; read the set "
+            "again with allow_unusable=True and without stokes="
         )
 
 
@@ -133,8 +133,9 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
     most = float(np.finfo(dtype).max)
     if largest > most:
         raise InputError(
-            f"model {number} has visibilities of up to {largest:.3g} Jy, but they are stored as"
-            f" {np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written: take fainter sources"
+            f"model {number} has visibilities of up to {largest:.3g} Jy, but the column stores "
+            f"{np.dtype(dtype).name}, up to {most:.3g}; nothing of it was written. Check the flux densities "
+            "of the model"
         )
     return found
 

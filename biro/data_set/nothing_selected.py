@@ -43,11 +43,14 @@ def why_no_row(rows: RowsOfSet, masks: Mapping[str, NDArray[np.bool_]]) -> str:
     if "times" in empty:
         known = rows.time[is_time(rows.time)]
         first, last = (to_utc(time, rows.utc_offset) for time in (known.min(), known.max()))
-        return f"none is in the time range; the set is of {first} to {last} UTC"
+        return f"none lie in the time range; the data run from {first} to {last} UTC"
     if "antennas" in empty:
-        return f"none has both antennas among these; there are {', '.join(rows.antenna_names)}"
-    several = " and of the ".join(name for name, mask in masks.items() if not mask.all())
-    return f"none is of the {several} together; the set has {rows.contents}"
+        return (
+            "no baseline has both antennas in the selection; the antennas are "
+            f"{', '.join(rows.antenna_names)}"
+        )
+    several = " and ".join(name for name, mask in masks.items() if not mask.all())
+    return f"none have this combination of {several}; the set has {rows.contents}"
 
 
 def why_no_visibility(selection: Selection, uvw: NDArray[np.float64], correlations: Sequence[str]) -> str:
@@ -61,7 +64,7 @@ def why_no_visibility(selection: Selection, uvw: NDArray[np.float64], correlatio
         Those of the rows.
     """
     if not select_correlations(selection.correlations, correlations).size:
-        return f"none has the correlations; there are {', '.join(correlations)}"
+        return f"none have these correlations; the set has {', '.join(correlations)}"
     length = np.linalg.norm(uvw[np.isfinite(uvw).all(axis=1)], axis=1)
     low, high = length.min(initial=np.inf), length.max(initial=0.0)
-    return f"none is in the uv range; baselines are {low:.4g} to {high:.4g} m long"
+    return f"no baseline lies in the uv range; baselines are {low:.4g} to {high:.4g} m long"

@@ -80,15 +80,16 @@ def sign_notes(index: RowIndex, parts: Sequence[PartitionRows], convention: str 
     if n_plus and n_minus:
         odd = rows[sign == (1 if n_plus < n_minus else -1)]
         return [
-            f"UVW of {odd.size} of {rows.size} rows has the opposite sign of that of the others, by ANTENNA, "
-            f"TIME and the phase centre (first in row {odd[0]}): one of the two is wrong. Put it right, or "
-            "flag these rows"
+            f"UVW of {odd.size} of {rows.size} rows has the opposite sign to the others, compared with "
+            "antenna "
+            f"positions, times and the phase centre (first row {odd[0]}). Correct UVW, or flag these rows"
         ]
     is_usual = any(name in index.metadata["telescope"].upper() for name in FROM_FIRST_TO_SECOND)
     if n_minus and convention == "casa" and not is_usual:
         return [
-            "UVW is antenna 2 minus antenna 1, by ANTENNA, TIME and the phase centre: the opposite sign of "
-            "that which CASA and AIPS write. If the sky comes out turned by 180 deg about the phase centre, "
-            'read the data with convention="fourier" (--convention fourier)'
+            "the sign of UVW is opposite to that of antenna 1 minus antenna 2, which CASA and AIPS write "
+            "(computed from antenna positions, times and the phase centre). If the image comes out rotated "
+            "by "
+            '180 deg, read the data with --convention fourier (convention="fourier" in Python)'
         ]
     return []

@@ -56,12 +56,13 @@ def folder_for(cache: Place, options: SetOptions) -> str:
     """
     if options.get("flagger") is not None:
         raise InputError(
-            "cache= reads data in parts, and flagger needs all of them: leave one of the two out "
-            "(biro flag finds interference once and for all)"
+            "--cache (cache=) and --flagger (flagger=) cannot be combined, because the flagger needs all "
+            "data "
+            "at once; flag the set first with `biro flag`"
         )
     folder = os.path.abspath(cache)
     if not os.path.isdir(folder) or not os.access(folder, os.W_OK | os.X_OK):
-        raise InputError(f"{cache}: cache= takes a folder that exists and can be written")
+        raise InputError(f"{cache}: --cache (cache=) needs an existing, writable directory")
     return folder
 
 
@@ -164,11 +165,11 @@ def _check_room(
     ]
     also = of_ranks(of_made, shares, sum)
     all_needed = [one + other for one, other in zip(needed, also, strict=True)]
-    remedy = "give another folder, or select less"
+    remedy = "give another directory, or select less"
     check_disk(ranks, cache.folder, all_needed, "visibilities and weights", remedy)
     if any(needed):
         text = byte_text(sum(needed))
-        log.warning("%s: %s of visibilities and weights are written", cache.folder, text)
+        log.warning("%s: writing %s of visibilities and weights", cache.folder, text)
 
 
 def _bytes_made(like: Partition, request: Request) -> float:
@@ -320,7 +321,9 @@ def _one_of(origins: set[str], assembly: Assembly) -> str:
     if len(origins) > 1:
         columns = " or ".join(sorted(origins))
         raise DataError(
-            f"{assembly.index.source}: rows have their weights in {columns}, by their time: select times of "
-            "one kind (time_range=, --time-range), or read the set without ranks"
+            f"{assembly.index.source}: some times have their weights in one column, others in another "
+            f"({columns}). Select times with one weight column (--time-range, time_range= in Python), or "
+            "read "
+            "the set without MPI"
         )
     return next(iter(origins))

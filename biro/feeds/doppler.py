@@ -78,8 +78,10 @@ def factors_between(
     for name in (origin, target):
         if origin != target and name not in get_args(SpectralFrame):
             raise InputError(
-                f"frequencies of {what} are in {origin or 'no known frame'} and cannot be turned into "
-                f"{target}, as TOPO, GEO, BARY and LSRK can; leave out frame=, --frame or velocity_frame"
+                f"biro cannot convert the frequencies of {what} from {origin or 'an unknown frame'} to "
+                f"{target}, "
+                "only between TOPO, GEO, BARY and LSRK; leave out --frame (frame= in Python) or "
+                "velocity_frame"
             )
     return doppler_factors(time, direction, position, origin, target)  # type: ignore[arg-type]
 
@@ -98,11 +100,11 @@ def velocity_lines(sky: SkyModel, own: str, drift: Callable[[str], float]) -> li
     given = [source.line for source in sky.sources if source.line and "velocity" in source.line]
     lines = []
     for frame in sorted({str(line.get("velocity_frame", "")) for line in given}):
-        text = f"in the frame of the data ({own}); velocity_frame states another"
+        text = f"in the frame of the data ({own}); velocity_frame would change it"
         if frame:
             text = (
-                f"in {frame}, turned to the frame of the data ({own}) at the middle of the times of each "
-                f"partition; they drift by {drift(frame) * SPEED_OF_LIGHT / 1e3:.3g} km/s within one"
+                f"in {frame}, converted to the frame of the data ({own}) at the middle of each partition. "
+                f"They drift by {drift(frame) * SPEED_OF_LIGHT / 1e3:.3g} km/s within one"
             )
         lines.append(f"velocities: {text}")
     return lines

@@ -51,7 +51,8 @@ class GivenAngles:
         if apart.max(initial=0.0) > SAME_TIME:
             raise InputError(
                 f"feed angles are given for {self.time.size} times, but not for MJD "
-                f"{time[apart.argmax()]:.3f} s; give them after the data were selected and averaged"
+                f"{time[apart.argmax()]:.3f} "
+                "s; give them for the times of the selected and averaged data"
             )
         return self.angle[index]
 
@@ -173,9 +174,9 @@ class FeedAngles:
         lacking = [self.antenna_names[i] for i in np.flatnonzero(np.isnan(receptor) & ~own)]
         if lacking:
             raise InputError(
-                f"{self.label}: FEED has no row for antenna {first_few(lacking)}, so that the angle of its "
-                f'feeds is not known; give it in the model, [feeds] offset = "0 deg" for all antennas or '
-                f"[feeds.antenna.{lacking[0]}] for one, or leave the antenna out"
+                f"{self.label}: FEED has no row for antenna {first_few(lacking)}, so its receptor angle is "
+                'unknown. Give it in the model, [feeds] offset = "0 deg" for all antennas or '
+                f"[feeds.antenna.{lacking[0]}] for one; or exclude the antenna (--antennas '!{lacking[0]}')"
             )
         return np.asarray(found + np.nan_to_num(receptor, nan=0.0))
 
@@ -247,9 +248,9 @@ class FeedAngles:
         for name, kind in found:
             if kind not in MOUNTS:
                 same = [other for other, its in found if its == kind]
-                what = f"the mount {kind!r}, whose angle is not known here" if kind else "no mount"
+                what = f"the mount {kind!r} is not supported" if kind else "no mount"
                 example = '"alt-az"' if len(same) == len(found) else f'{{ {name} = "alt-az" }}'
                 raise InputError(
-                    f"{self.label}: the data give antenna {first_few(same)} {what}; give it in the model, "
-                    f"[feeds] mount = {example}: one of {', '.join(MOUNTS)}"
+                    f"{self.label}: antenna {first_few(same)}: {what}. Give the mount in the model, [feeds] "
+                    f"mount = {example}: one of {', '.join(MOUNTS)}"
                 )

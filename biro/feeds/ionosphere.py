@@ -38,12 +38,19 @@ def assumed(freq: NDArray[np.float64], longest: float, polarised: bool) -> str:
     found = []
     if phase > SMALL:
         found.append(
-            f"{contents:.2g} TECU more above one end of the longest baseline would change its phase by "
-            f"{np.degrees(phase):.2g} deg across the band"
+            f"a difference of {contents:.2g} TECU between the ends of the longest baseline would change its "
+            f"phase by {np.degrees(phase):.2g} deg across the band"
         )
     if turn > SMALL:
-        found.append(f"1 rad/m2 would turn polarisation by {np.degrees(turn):.2g} deg across the band")
-    return f"none is assumed; {', '.join(found)}: see [ionosphere]" if found else ""
+        found.append(
+            f"1 rad/m2 of Faraday rotation would rotate the polarisation by {np.degrees(turn):.2g} deg "
+            "across "
+            "the band"
+        )
+    if not found:
+        return ""
+    text = ", and ".join(found)
+    return f"biro assumes none. {text[0].upper()}{text[1:]}. To model it, write [ionosphere]"
 
 
 def applied(given: Ionosphere, antennas: Collection[str]) -> str:
@@ -86,4 +93,4 @@ def _own(given: Ionosphere, antennas: Collection[str]) -> Iterator[str]:
         if n_free:
             yield f"{key} of {n_free} antennas fitted"
         if n_fixed:
-            yield f"{key} of {n_fixed} antennas as the model says"
+            yield f"{key} of {n_fixed} antennas fixed by the model"

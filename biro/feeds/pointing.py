@@ -95,7 +95,7 @@ def distance(one: Centre, other: Centre) -> float:
 def pointing_text(pointing: DishPointing | None, phase_centre: Centre) -> str:
     """Where the dishes pointed, relative to the phase centre, and what states it."""
     if pointing is None:
-        return "not stated: taken as the phase centre"
+        return "not stated, assumed at the phase centre"
     apart = distance(pointing.centre, phase_centre)
     where = "at the phase centre" if apart < SAME_PLACE else f"{angle_text(apart)} from the phase centre"
     if pointing.offset is not None:
@@ -138,5 +138,9 @@ def beam_line(sky: SkyModel, fields: Sequence[tuple[str, Centre, DishPointing | 
         text = f"at {' '.join(sexagesimal(*centre))} (the model states it): {per_field(each)}"
     wider = 0.5 * max(apart) ** 2
     if wider > WIDE:
-        text += f"; so far from it the beam comes out about {100 * wider:.2g} % too wide"
+        text += (
+            f". So far from the phase centre the modelled beam is about {100 * wider:.2g} % too wide; to "
+            "avoid "
+            "this, phase the data to the pointing centre"
+        )
     return f"beam: centred {text}"

@@ -23,7 +23,7 @@ MANY_TIMES = 200
 """Number of times, evenly spread, that are looked at in longer observations."""
 SMALL = np.radians(0.01)
 """Angles below which nothing is said to turn, rad."""
-HOW = 'If not, write [feeds] rotation = "present" into the model'
+HOW = 'If they are not, write [feeds] rotation = "present" into the model'
 _ASSUMED = "biro assumes that the data ({}) are corrected for parallactic angle"
 
 
@@ -47,7 +47,10 @@ def assumed(
         Whether a model has leakage or gains, which turn with the feeds: A = P^H G D P.
     """
     if not partitions:
-        return "the data are Stokes parameters, which need no correction for parallactic angle"
+        return (
+            "the data are Stokes parameters. biro assumes that they come from data corrected for "
+            "parallactic angle"
+        )
     text, unknown = _mounts(partitions, mounts)
     if unknown:
         return f"{text}. {_ASSUMED.format(columns)}. {HOW}"
@@ -65,7 +68,7 @@ def assumed(
     how = f"{'Leakage and gains of the model rotate with the feeds. ' if turned else ''}{HOW}"
     if turn < SMALL:
         return f"feed angles are constant, {_range(used)} ({text}). {state}. {how}"
-    return f"parallactic rotation up to {np.degrees(turn):.3g} deg ({text}). {state}. {how}"
+    return f"the parallactic angle changes by up to {np.degrees(turn):.3g} deg ({text}). {state}. {how}"
 
 
 def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles: Sequence[Array]) -> str:
@@ -80,12 +83,17 @@ def applied(partitions: Sequence[FeedAngles], mounts: Mapping[str, str], angles:
     """
     used = [angle[:, each.used] for angle, each in zip(angles, partitions, strict=True)]
     if all(each.feeds.given is not None for each in partitions):
-        return f"biro applies feed rotation by the given angles, {_range(used)}"
-    text = f"biro applies parallactic rotation, {_range(used)} ({_mounts(partitions, mounts)[0]})"
+        return f"biro applies the given feed angles to the model, {_range(used)}"
+    text = (
+        f"biro applies the parallactic angle to the model, {_range(used)} ({_mounts(partitions, mounts)[0]})"
+    )
     if max(float(np.abs(angle).max(initial=0.0)) for angle in used) < SMALL:
         text += ", which changes nothing"
     if any(each.feeds.corrected for each in partitions):
-        text += ". CAUTION: CORRECTED_DATA is mostly corrected for it already"
+        text += (
+            ". CAUTION: CORRECTED_DATA is usually corrected for parallactic angle already. If so, remove "
+            'rotation = "present"'
+        )
     return text
 
 
@@ -106,7 +114,7 @@ def instrument_lines(partitions: Sequence[FeedAngles], columns: str, sky: SkyMod
     feeds = sky.feeds or Feeds()
     turned = sky.leakage is not None or bool(sky.gains)
     if feeds.rotation == "none":
-        lines = ['the data have no parallactic rotation, by [feeds] rotation = "none" of the model']
+        lines = ['the data have no parallactic rotation ([feeds] rotation = "none" in the model)']
     elif feeds.rotation == "present" and partitions:
         own = [[n for n in each.antenna_names if feeds.offset_of(n) is not None] for each in partitions]
         pairs = zip(partitions, own, strict=True)

@@ -44,7 +44,7 @@ def vet(place: Path, free: int) -> Path | io.BytesIO:
         start = file.read(6)
         file.seek(0)
         if start.startswith((b"BZh", b"PK\x03\x04", b"\xfd7zXZ\0")):
-            raise InputError("compressed, but not by gzip; unpack it")
+            raise InputError("compressed, but not by gzip; decompress it")
         if not start.startswith(GZIP_START):
             _check(file)
             return place
@@ -67,11 +67,11 @@ def _unpacked(place: Path, free: int) -> bytes:
                 parts.append(part)
                 size += len(part)
                 if not parts[0].startswith(b"SIMPLE"):
-                    raise InputError("compressed, but what is in it is no FITS file")
+                    raise InputError("compressed, but the content is not a FITS file")
                 if size > limit:
                     why = "a third of free memory" if limit < most else "more than such data do"
                     raise InputError(
-                        f"compressed, and holds more than {limit / 1e9:.3g} GB, {why}; unpack it"
+                        f"compressed, and expands to more than {limit / 1e9:.3g} GB, {why}; decompress it"
                     )
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise InputError(f"compressed, and damaged ({error})") from None
@@ -108,7 +108,7 @@ def _header(file: BinaryIO) -> dict[str, int]:
             if card[8:10] == b"= " and (name in _COUNTS or _SIZES.fullmatch(name)):
                 sizes[name] = _number(name, card[10:])
         if len(block) < BLOCK:
-            raise InputError("a header without END; it is cut off, or no FITS file")
+            raise InputError("a header without END; the file is truncated or not FITS")
     raise InputError(f"a header of more than {MAX_HEADER >> 20} MiB")
 
 

@@ -131,7 +131,7 @@ def _values(
         size if at.chunks is None else max(size, min(1200 * size, LARGEST_UNPACKED))
     )  # zlib's best: 1032
     if at.nbytes > largest:
-        raise ValueError(f"{name} says it has {at.nbytes} bytes, in a file of {size}")
+        raise ValueError(f"{name} claims {at.nbytes} bytes, in a file of {size}")
     values = np.asarray(at[()] if field is None else at[field])
     return values.astype(np.bytes_) if is_text else values
 

@@ -40,7 +40,7 @@ def reading(path: Path, what: str) -> Iterator[None]:
             reason = error.strerror or reason
         if not isinstance(error, (BiroError, OSError, ValueError, KeyError, zipfile.BadZipFile)):
             reason = f"{type(error).__name__}: {reason}"
-        raise DataError(f"{path}: no file of {what}, or a broken one ({reason[:200]})") from None
+        raise DataError(f"{path}: not a file of {what}, or damaged ({reason[:200]})") from None
 
 
 def read_npz(path: Path, what: str) -> Arrays:
@@ -55,7 +55,7 @@ def read_npz(path: Path, what: str) -> Arrays:
         with zipfile.ZipFile(path) as archive:
             size = sum(item.file_size for item in archive.infolist())
         if size > LARGEST:
-            raise DataError(f"{path}: holds {size / 1e9:.3g} GB, which is no file of {what}")
+            raise DataError(f"{path}: holds {size / 1e9:.3g} GB, too much for a file of {what}")
         with np.load(path, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
 

@@ -39,7 +39,9 @@ def user_key() -> bytes:
     try:
         path = key_path()
     except RuntimeError:
-        raise RunError("this user has no home: set HOME, or XDG_STATE_HOME to a folder of yours") from None
+        raise RunError(
+            "this user has no home directory: set HOME, or XDG_STATE_HOME to a directory of yours"
+        ) from None
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not path.exists():
@@ -49,11 +51,12 @@ def user_key() -> bytes:
     except OSError as error:
         raise RunError(
             f"the key that signs checkpoints, {path}, cannot be made or read ({error.strerror}); "
-            "set XDG_STATE_HOME to a folder of yours that can be written"
+            "set XDG_STATE_HOME to a writable directory of yours"
         ) from error
     if status.st_uid != os.getuid() or status.st_mode & 0o077 or len(key) != _KEY_SIZE:
         raise RunError(
-            f"{path} must be {_KEY_SIZE} bytes, yours and readable by you alone (chmod 600); or delete it"
+            f"{path} must be {_KEY_SIZE} bytes, owned by you and readable by you alone (chmod 600). Correct "
+            "this, or delete it"
         )
     return key
 
@@ -95,8 +98,8 @@ def read_signed(path: Path, run_id: str) -> bytes:
     mac, payload = data[len(_MAGIC) : body], data[body:]
     if not data.startswith(_MAGIC) or not hmac.compare_digest(mac, _mac(run_id, payload)):
         raise RunError(
-            f"{path} was not written by this run and this user, or was changed since; it is not loaded, "
-            "because a checkpoint can run commands. Delete it to start anew, or give another directory"
+            f"{path} was not written by this run and user, or was changed since. biro does not load it, "
+            "because a checkpoint can contain code. Delete it to start again, or give another directory"
         )
     return payload
 

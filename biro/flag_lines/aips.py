@@ -121,7 +121,7 @@ def _records(text: str) -> Iterator[_Record]:
                 values, words, key, first = {}, [], "", 0
             elif not name and match[0].strip() != ",":
                 if not key:
-                    raise InputError(f"line {number}: {match[0].strip()!r} is of no keyword")
+                    raise InputError(f"line {number}: {match[0].strip()!r} belongs to no keyword")
                 values[key].append(next(part for part in (quoted, doubly, plain) if part is not None))
     if set(values) - set(LASTING):
         raise InputError(f"line {first}: the last record does not end with /")

@@ -166,7 +166,7 @@ class _Names:
         there = sorted({name for i in range(len(index.descriptions)) for name in index.corr_type(i)})
         if not _correlations(line.correlations, there).size:
             wanted = ", ".join(line.correlations or ())
-            raise DataError(f"no correlation {wanted} is stored; there are {', '.join(there)}")
+            raise DataError(f"no correlation {wanted} in the data; there are {', '.join(there)}")
         pairs = columns.field_id.astype(np.int64) * len(index.descriptions) + columns.data_desc_id
         for pair in np.unique(pairs[rows]):
             field_id, data_desc_id = divmod(int(pair), len(index.descriptions))
@@ -268,7 +268,7 @@ class _Names:
                     chosen[i][some] = True
         if line.windows is not None and not any(each.any() for each in chosen):
             most = max(map(len, chosen)) - 1
-            raise DataError(f"no such channels; there are channels 0 to {most}")
+            raise DataError(f"no such channels; the window has channels 0 to {most}")
         return [np.flatnonzero(each) for each in chosen]
 
 

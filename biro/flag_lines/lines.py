@@ -160,7 +160,7 @@ def _values(text: str) -> dict[str, str]:
     """Values by key."""
     found = list(_KEY.finditer(text))
     if not found or text[: found[0].start()].strip():
-        raise InputError(f"{text!r} is no selection; {EXAMPLE}")
+        raise InputError(f"{text!r} is not a selection; {EXAMPLE}")
     values: dict[str, str] = {}
     for match, after in zip(found, [*found[1:], None], strict=True):
         name = match[1].lower()

@@ -40,14 +40,17 @@ class SelectedFlags(Tabular):
         return sum(count.n_flagged for count in self.counts)
 
     def __repr__(self) -> str:
-        return f"<SelectedFlags: {self.n_flagged} visibilities by {len(self.counts)} lines; print shows them>"
+        return (
+            f"<SelectedFlags: {self.n_flagged} visibilities by {len(self.counts)} lines; print() shows the "
+            "table>"
+        )
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text."""
-        rows = [["line", "flagged", "flagged before"]]
+        rows = [["line", "selected", "already flagged", "newly flagged"]]
         for count in self.counts:
             before = count.n_named - count.n_flagged
-            rows.append([_shown(count.line), str(count.n_flagged), str(before)])
+            rows.append([_shown(count.line), str(count.n_named), str(before), str(count.n_flagged)])
         return rows
 
     def notes(self) -> list[str]:
@@ -57,9 +60,9 @@ class SelectedFlags(Tabular):
             for count in self.counts
             if not count.n_flagged
         ]
-        total = f"{self.n_flagged} visibilities of {self.source} are flagged"
+        total = f"{self.n_flagged} visibilities of {self.source} newly flagged"
         if self.version:
-            lines.append(f"{total}. The flags before are kept as {self.version}.")
+            lines.append(f"{total}. Previous flags saved as {self.version}.")
         elif self.output:
             lines.append(f"{total} in the copy {self.output}.")
         else:
@@ -97,4 +100,4 @@ def _shown(line: FlagLine) -> str:
 def _why(count: LineCount) -> str:
     if count.why:
         return count.why
-    return "all of it was flagged before" if count.n_named else "it names no visibility of these data"
+    return "all already flagged" if count.n_named else "no visibility matches"

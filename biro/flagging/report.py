@@ -222,18 +222,22 @@ class FlagReport(Printed):
         def line(name: str, n: int) -> str:
             return f"  {name:<22}{n:>14}  {100 * n / total:7.3f} %"
 
-        state = f"flags before are kept as {self.version}" if self.written else "nothing was written"
+        state = f"previous flags saved as {self.version}" if self.written else "nothing was written"
         lines = [f"{self.source}: strategy {self.strategy}; {state}"]
+        if self.counts["not judged"] >= self.counts["total"] - self.counts["given"] > 0:
+            lines.append(
+                "NO SEARCH WAS POSSIBLE: each baseline has too few visibilities to measure its noise"
+            )
         lines += [line("visibilities", self.counts["total"]), line("flagged before", self.counts["given"])]
         lines += [line("found", self.n_found)]
         lines += [line(f"  {cause}", self.counts[cause]) for cause in SHOWN if self.counts[cause]]
         if self.counts["not judged"]:
             lines.append(line("not judged", self.counts["not judged"]))
-            lines.append("  (not judged: too few visibilities of a baseline for a noise)")
+            lines.append("  (not judged: too few visibilities on the baseline to measure the noise)")
         shares = sorted(self.by_antenna().items(), key=lambda item: -item[1])[:5]
         if shares:
-            text = ", ".join(f"{name} {100 * share:.1f} %" for name, share in shares)
-            lines.append(f"  flagged now, by antenna, the most first: {text}")
+            text = ", ".join(f"{name} ({100 * share:.1f} %)" for name, share in shares)
+            lines.append(f"  most flagged antennas: {text}")
         return "\n".join(lines)
 
 

@@ -54,7 +54,7 @@ class Mask:
             Text that is not understood.
         """
         if not isinstance(freq, str) or (uv_range is not None and not isinstance(uv_range, str)):
-            raise InputError(f"freq and uv_range must be texts, got {short_repr(freq)}")
+            raise InputError(f"freq and uv_range must be text, got {short_repr(freq)}")
         low, dots, high = freq.partition("..")
         ends = [_frequency(end.strip(), freq) for end in (low, high)] if dots else []
         if not ends or not ends[0] < ends[1]:

@@ -59,13 +59,13 @@ def _line(correction: tuple[float, float, float], what: str, where: str) -> str:
     found, error, share = correction
     if share < LEAST_SHARE:
         return (
-            f"gains: the Laplace approximation of the integral over {what} is doubtful at the best fit: "
-            f"too few of the draws about {where} count ({share:.1%}) to tell by how much; compare "
+            f"LAPLACE APPROXIMATION IS DOUBTFUL for {what}: at the best fit, too few importance-sampling "
+            f"draws around {where} carry weight ({share:.1%}) to measure the error. Compare with "
             'gains="sample"'
         )
     if abs(found) < _TOLERANCE + 2.0 * error:
         return ""
     return (
-        f"gains: by importance sampling, the integral over {what} is off by {-found:+.2f} +- "
-        f'{error:.2f} in ln L at the best fit, and evidences with it; compare gains="sample"'
+        f"LAPLACE APPROXIMATION IS OFF for {what}: at the best fit, ln L is wrong by {-found:+.2f} +- "
+        f'{error:.2f} (importance sampling), and so is the evidence. Compare with gains="sample"'
     )

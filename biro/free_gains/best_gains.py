@@ -180,7 +180,7 @@ class FreeGains:
             try:
                 self._solver = GroupSolver(self.layout.cells, self.layout.groups, self.returns)
             except DeviceMemoryError as error:
-                log.info("gains are fitted on the CPU: %s", error)
+                log.info("fitting gains on the CPU: %s", error)
                 self._may_solve = False
         return self._solver
 

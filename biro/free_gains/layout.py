@@ -310,8 +310,8 @@ def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tupl
     if lost.size:
         name = gains.names[back[lost[0]]]
         raise InputError(
-            f"{name} is determined neither by the data nor by its prior (one baseline, or a ring of an even "
-            "number of antennas): give amplitudes a log-normal prior, or leave the antenna out of the fit"
+            f"{name} is constrained neither by the data nor by its prior (single baseline, or a ring of an "
+            "even number of antennas). Give amplitudes a log-normal prior, or leave the antenna out"
         )
     groups.weight[open_], groups.turns[open_] = PIN, False
     groups.circle[np.isin(groups.circle, open_)] = -1

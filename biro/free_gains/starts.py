@@ -68,7 +68,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
         with _quiet():
             found = maximise(closures, seed=seed, watch=lambda best: None)
     except BiroError as error:
-        log.info("gains: the climb does not begin at the maximum of closures: %s", error)
+        log.info("gains: the fit does not start at the maximum of the closures: %s", error)
         return Starts(np.empty((0, likelihood.n_param)))
     names = {name: i for i, name in enumerate(likelihood.parameter_names)}
     middle = likelihood.prior_transform(np.full(likelihood.n_param, 0.5))
@@ -79,7 +79,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
             if name in names:
                 theta[names[name]] = value
         starts += [theta, _with_fluxes_of_data(likelihood, closures, theta)]
-    log.info("gains: the climb begins at %d modes of closures (%s)", len(found.modes), found.agreement)
+    log.info("gains: the fit starts at %d modes of the closures (%s)", len(found.modes), found.agreement)
     wrapped = likelihood.model.wrap(np.array(starts))
     inside = wrapped[np.isfinite(likelihood.log_prior(wrapped))]
     return Starts(np.unique(inside, axis=0), searched=True, missed_mass=found.missed_mass)

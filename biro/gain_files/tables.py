@@ -32,10 +32,16 @@ DAY = 86400.0
 LONGEST_AWAY = 30.0 * DAY
 """Gains are applied to data that lie at most so far beyond them, s: a bandpass may be of another day."""
 _OTHER_TIMES: tuple[tuple[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]], ...] = (
-    ("times must be MJD in seconds, and these are in days: multiply them by 86400", lambda t: DAY * t),
-    ("times must be MJD in seconds, and these are JD in days", lambda t: DAY * (t - 2400000.5)),
-    ("times must be MJD in seconds, and these are JD in seconds", lambda t: t - DAY * 2400000.5),
-    ("times must be MJD in seconds, and these are of Unix: add 3506716800", lambda t: t + DAY * 40587.0),
+    ("Times must be MJD in seconds; these look like MJD in days: multiply them by 86400", lambda t: DAY * t),
+    (
+        "Times must be MJD in seconds; these look like JD in days: subtract 2400000.5 and multiply by 86400",
+        lambda t: DAY * (t - 2400000.5),
+    ),
+    (
+        "Times must be MJD in seconds; these look like JD in seconds: subtract 207360043200",
+        lambda t: t - DAY * 2400000.5,
+    ),
+    ("Times must be MJD in seconds; these look like Unix times: add 3506716800", lambda t: t + DAY * 40587.0),
 )
 
 
@@ -70,7 +76,7 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
     if place.is_dir():
         return read_gain_table(place, TIME_LIMIT)
     if not place.exists():
-        raise DataError(f"{path}: no such table of gains")
+        raise DataError(f"{path}: no such gain table")
     if inside or _is_hdf5(place):
         return read_h5parm(place, inside)
     arrays = read_npz(place, "gains")
@@ -205,14 +211,14 @@ def _check_times(gains: GainSolutions, observation: Observation) -> None:
         return
     own, data = (_span(*ends) for ends in ((gains.time[0], gains.time[-1]), (first, last)))
     if away <= LONGEST_AWAY:
-        log.warning("%s: gains of %s are applied to data of %s", gains.source, own, data)
+        log.warning("%s: biro applies gains of %s to data of %s", gains.source, own, data)
         return
     hint = next(
         (remedy for remedy, change in _OTHER_TIMES if _away(change(gains.time), first, last) <= LONGEST_AWAY),
-        "take gains of these data",
+        "Use gains that were solved from these data",
     )
     raise DataError(
-        f"{gains.source}: its gains are of {own}, the data of {data}, {away / DAY:.4g} days away: {hint}"
+        f"{gains.source}: the gain table covers {own}, the data {data}, {away / DAY:.4g} days apart. {hint}"
     )
 
 

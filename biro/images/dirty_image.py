@@ -144,17 +144,18 @@ class DirtyImage:
         flux = unit_for([self.peak.value, self.rms, self.noise], FLUXES)
         peak, rms, noise = (flux.text(value, 4) for value in (self.peak.value, self.rms, self.noise))
         lines = [
-            f"{self.what}, Stokes {self.stokes}: {n} x {n} pixels of {angle_text(self.cell)}, "
+            f"dirty image of the {self.what}, Stokes {self.stokes}: {n} x {n} pixels of "
+            f"{angle_text(self.cell)}, "
             f"{angle_text(n * self.cell)} wide; {self.weighting} weights, {self.n_vis} visibilities",
             f"  beam          {self._beam_text()}",
             f"  peak          {peak} {flux.name}/beam at {ra_dec}",
-            f"  rms           {rms} {flux.name}/beam (robust); noise as the weights say:"
-            f" {noise} {flux.name}/beam",
+            f"  rms           {rms} {flux.name}/beam (from the MAD)",
+            f"  noise         {noise} {flux.name}/beam (thermal noise from the weights)",
         ]
         return "\n".join(lines)
 
     def __repr__(self) -> str:
-        return f"<DirtyImage {str(self).splitlines()[0]}; print shows more>"
+        return f"<DirtyImage {str(self).splitlines()[0]}; print() shows more>"
 
     def _repr_html_(self) -> str:
         buffer = io.BytesIO()
@@ -244,7 +245,10 @@ class DirtyImage:
 
     def _beam_text(self) -> str:
         if self.beam is None:
-            return "none: the main lobe of the PSF has no end in the image, or too few pixels"
+            return (
+                "none: the main lobe of the PSF is larger than the image (use --size), or undersampled (use "
+                "--cell)"
+            )
         unit = unit_for([self.beam.major], ANGLES)
         sizes = f"{unit.text(self.beam.major)} x {unit.text(self.beam.minor)} {unit.name}"
         return f"{sizes}, PA {np.rad2deg(self.beam.pa):.4g} deg"
@@ -271,7 +275,7 @@ class DirtyImage:
             f"biro {__version__}: dirty image of the {self.what}",
             f"from {self.origin}",
             f"{self.weighting} weights, {self.n_vis} Stokes {self.stokes} visibilities",
-            f"noise as the weights say: {self.noise:.6g} Jy/beam",
+            f"thermal noise from the weights: {self.noise:.6g} Jy/beam",
         ]
 
 
@@ -287,6 +291,6 @@ def image_files(prefix: str | os.PathLike[str]) -> list[Path]:
     """
     base = Path(prefix)
     if not base.name:
-        raise InputError(f"{base}: a folder, expected the name of an image")
+        raise InputError(f"{base}: a directory, expected the name of an image")
     name = base.name.removesuffix(".fits")
     return [base.with_name(name + end) for end in (".fits", "-psf.fits", ".png")]

@@ -95,13 +95,14 @@ def _check_memory(about: ImageHeader, hdu: PrimaryHDU, n_pixel: int) -> None:
     if needed > free:
         shape = f"{about.plane.shape[0]} x {about.plane.shape[1]} pixels, {n_plane} planes"
         raise InputError(
-            f"{shape} need {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; cut it down"
+            f"{shape} need {needed / 1e9:.3g} GB of memory, {free / 1e9:.3g} GB are free; make the image "
+            "smaller"
         )
     location = hdu.fileinfo()
     if location and type(hdu).__name__ != "CompImageHDU":
         size, whole = location["file"].size, location["datLoc"] + stored
         if size < whole:
-            raise InputError(f"the file has {size} bytes, its header asks for {whole}; it is cut off")
+            raise InputError(f"the file has {size} bytes, its header asks for {whole}; the file is truncated")
 
 
 def _ordered(about: ImageHeader, data: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -129,9 +130,10 @@ def _per_pixel(about: ImageHeader, header: Header, hdus: HDUList) -> float | NDA
         area = np.deg2rad(float(header.get("BMAJ", 0.0))) * np.deg2rad(float(header.get("BMIN", 0.0)))
     if not np.all(np.isfinite(area)) or not np.all(area > 0.0):
         raise InputError(
-            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg). A model image, such as WSClean "
-            "writes with BMAJ = 0, is in Jy/pixel: say so with astropy.io.fits.setval(path, 'BUNIT', "
-            "value='Jy/pixel'); a restored image needs its BMAJ and BMIN"
+            "unit Jy/beam, but no beam in the header (BMAJ and BMIN, deg). If it is a restored image, add "
+            "BMAJ "
+            "and BMIN. If it is a model image, such as WSClean writes with BMAJ = 0, it is in Jy/pixel: use "
+            "astropy.io.fits.setval(path, 'BUNIT', value='Jy/pixel')"
         )
     factor: float | NDArray[np.float64] = about.scale * cell2 / (BEAM_AREA * area)
     return factor
@@ -187,8 +189,8 @@ def _without_blanks(pixels: NDArray[np.float64], reference: tuple[float, float],
     n_blank = int(np.count_nonzero(blank & ~beyond))
     if n_blank:
         raise InputError(
-            f"{n_blank} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number "
-            "everywhere: set those without emission to 0 (numpy.nan_to_num)"
+            f"{n_blank} of {pixels.size} pixels are blank (NaN or infinite); a model needs a number in "
+            "each pixel, so set empty pixels to 0 (numpy.nan_to_num)"
         )
 
 

@@ -117,15 +117,15 @@ def parse_header(header: Header) -> ImageHeader:
     if east < 0 or north < 0:
         stated = ", ".join(repr(name) for name in types if name) or "none"
         raise InputError(
-            f"no celestial coordinates (CTYPE: {stated}); biro needs to know where the pixels are: "
-            "write CTYPE, CRVAL, CRPIX and CDELT of RA---SIN and DEC--SIN"
+            f"no celestial coordinates (CTYPE: {stated}); write CTYPE, CRVAL, CRPIX and CDELT for RA---SIN "
+            "and DEC--SIN"
         )
     stokes = types.index("STOKES") if "STOKES" in types else -1
     others = set(range(n_axis)) - {east, north, spectral, stokes}
     for axis in others:
         if shape[axis] > 1:
             raise InputError(
-                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; cut one out"
+                f"axis {axis + 1} ({types[axis] or 'without type'}) has {shape[axis]} planes; extract one"
             )
     plane = _plane(wcs, shape, (east, north))
     names = _stokes_names(wcs, stokes, shape)
@@ -180,8 +180,8 @@ def _unit(text: str) -> tuple[float, bool]:
     """The value of a unit in Jy, and whether it is per beam."""
     match = _UNIT.fullmatch(text)
     if not match or (match[1] and match[1] not in _PREFIXES):
-        stated = f"unit {text!r} is not read" if text else "no unit (BUNIT)"
-        raise InputError(f"{stated}; biro takes Jy/pixel or Jy/beam: convert the image, or write its BUNIT")
+        stated = f"biro cannot read the unit {text!r}" if text else "no unit (BUNIT)"
+        raise InputError(f"{stated}; biro reads Jy/pixel or Jy/beam; convert the image, or correct its BUNIT")
     return _PREFIXES[match[1]], match[2].lower() == "beam"
 
 
@@ -194,7 +194,7 @@ def _wcs(header: Header) -> WCS:
             return WCS(header)
         except Exception as error:  # astropy and wcslib raise many kinds about foreign headers
             reason = " ".join(str(error).split())[:200]
-            raise InputError(f"its coordinates cannot be understood ({reason})") from None
+            raise InputError(f"biro cannot read its coordinates ({reason})") from None
 
 
 def _plane(wcs: WCS, shape: tuple[int, ...], axes: tuple[int, int]) -> Plane:
@@ -235,17 +235,17 @@ def _check_frame(wcs: WCS, axes: tuple[int, int]) -> None:
         )
     if not types[0].endswith("-SIN"):
         raise InputError(
-            f"projection {types[0][-3:]}; biro reads SIN alone, in which a sum over pixels is exact: regrid "
-            "it to SIN, for example with CASA's imregrid or the package reproject"
+            f"projection {types[0][-3:]}; biro reads SIN only; regrid it to SIN, for example with CASA's "
+            "imregrid or the package reproject"
         )
     frame = str(wcs.wcs.radesys).strip().upper()
     equinox = wcs.wcs.equinox
     if frame.startswith("FK4") or (not frame and equinox < 1984.0) or frame not in ("", "ICRS", "FK5", "FK4"):
         stated = frame or f"equinox {equinox:g}"
-        raise InputError(f"frame {stated}; biro reads ICRS and J2000: regrid it, for example with imregrid")
+        raise InputError(f"frame {stated}; biro reads ICRS and J2000; regrid it, for example with imregrid")
     if frame == "FK5" and np.isfinite(equinox) and equinox != 2000.0:
         raise InputError(
-            f"equinox {equinox:g}; biro reads J2000 and ICRS: regrid it, for example with imregrid"
+            f"equinox {equinox:g}; biro reads J2000 and ICRS; regrid it, for example with imregrid"
         )
 
 
@@ -294,7 +294,7 @@ def _frequencies(wcs: WCS, axis: int, shape: tuple[int, ...]) -> NDArray[np.floa
     """Frequencies of the planes, float64 (n_freq,), Hz, in stored order."""
     kind = str(wcs.wcs.ctype[axis]).strip()
     if kind != "FREQ":
-        raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz: convert it")
+        raise InputError(f"its spectral axis is {kind}; expected FREQ, in Hz; convert it")
     freq = _line(wcs, axis, shape)
     if not (freq > 0.0).all() or len(np.unique(freq)) < len(freq):
         raise InputError(f"its {len(freq)} planes must have distinct frequencies above 0 Hz; check CDELT")

@@ -91,7 +91,7 @@ def image(
     if what not in get_args(What):
         raise InputError(f"what must be data, model or residual, got {what!r}")
     if what != "data" and model is None:
-        raise InputError(f"an image of the {what} needs model=, the model visibilities of each partition")
+        raise InputError(f"an image of the {what} needs model=, the model visibilities of all partitions")
     warn_of_reading(observation)
     if cube:
         from biro.images.cubes.cube import Cube

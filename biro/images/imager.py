@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complexfloating]
-FINER = "take pixels of at most {} (cell=, --cell), or leave out long baselines"
+FINER = "use pixels of at most {} (--cell, cell= in Python), or exclude long baselines"
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Imaging:
         if self.weighting not in get_args(Weighting):
             raise InputError(f"weighting must be natural, uniform or briggs, got {self.weighting!r}")
         if self.robust is not None and self.weighting != "briggs":
-            raise InputError(f"robust is for weighting briggs, not {self.weighting}; leave it out")
+            raise InputError(f"robust is only for weighting briggs, not {self.weighting}; remove it")
         if not -2.0 <= (self.robust or 0.0) <= 2.0:
             raise InputError(f"robust must lie in -2 (uniform) .. 2 (natural), got {self.robust}")
 
@@ -196,7 +196,11 @@ class Imager:
         self.psf = lobe[0] / self._total
         self.beam = fit_beam(self.psf, self.cell)
         if self.beam is None and not self._is_plane:
-            log.warning("no beam: the main lobe of the PSF has no end within the image, or too few pixels")
+            log.warning(
+                "no beam could be fitted: the main lobe of the PSF is larger than the image (use --size, "
+                "n_pixel= "
+                "in Python), or undersampled (use --cell, cell=)"
+            )
 
     def image(self, what: What = "data", model: Sequence[Model] | None = None) -> DirtyImage:
         """The image of data, model or data - model.
@@ -318,7 +322,9 @@ def choose_pixels(
 
 def no_visibility(stokes: str) -> InputError:
     """The error of data of which none has all correlations that Stokes parameters need."""
-    return InputError(f"no visibility has all that Stokes {stokes} needs; is one hand all flagged?")
+    return InputError(
+        f"no visibility has all correlations that Stokes {stokes} needs; is one hand entirely flagged?"
+    )
 
 
 def checked_model(model: Sequence[Model] | None, parts: Sequence[Partition]) -> Sequence[Model]:

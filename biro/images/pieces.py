@@ -300,7 +300,8 @@ class Far:
         for part in self._parts:
             if part.held is None:
                 raise InputError(
-                    "ranks hold some of these data, and this process the others: read all of them with comm="
+                    "MPI processes hold some of the data sets, and this process the others; read all with "
+                    "comm="
                 )
             part.held.ranks.check_alike(backend)
             like = [replace(part, **part.row_arrays(rows), held=None) for rows in part.shards]
@@ -378,8 +379,8 @@ def _check_memory(observation: Observation, n_stokes: int) -> None:
         [one + other for one, other in pairs],
         "an image has weights in double precision, which",
         lambda times, n_machine: (
-            f"share the data among ranks of MPI on {n_machine} such machines (mpiexec biro image), average "
-            f"{times} times more, or select less"
+            f"share the data among MPI processes on {n_machine} machines of this size (mpiexec biro image), "
+            f"average {times} times more, or select less"
         ),
     )
 

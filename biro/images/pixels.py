@@ -54,8 +54,8 @@ def single_phase_centre(observation: Observation) -> tuple[float, float]:
     if others:
         names = ", ".join(dict.fromkeys([parts[0].field, *others]))
         raise InputError(
-            f"fields {names} have different phase centres, and an image has one; biro makes no mosaics: "
-            "choose a field (fields=, --fields)"
+            f"fields {names} have different phase centres, and biro does not make mosaics; select a field "
+            "(fields=, --fields)"
         )
     return first
 
@@ -125,7 +125,7 @@ def default_cell(moments: Sequence[UvMoments], is_natural: bool) -> float:
     longest = max(each.longest for each in moments)
     if not longest > 0.0:
         raise InputError(
-            "all baselines have length 0, so nothing says how large pixels should be; give a cell"
+            "all baselines have length 0, so biro cannot choose the pixel size; give cell= (--cell)"
         )
     beam = BEAM_OF_DISC / longest
     if is_natural:
@@ -172,7 +172,7 @@ def default_n_pixel(observation: Observation, cell: float) -> int:
     n_pixel = next((n for n in fitting if n >= wanted), fitting[-1])
     if n_pixel * cell < view <= LARGEST * cell:
         log.warning(
-            "the image, %s wide, is smaller than the field of view, %s; --size takes more",
+            "the image (%s wide) is smaller than the field of view (%s); --size makes it larger",
             angle_text(n_pixel * cell),
             angle_text(view),
         )
@@ -188,7 +188,7 @@ def check_memory(n_pixel: int, n_stokes: int) -> None:
     """
     needed = n_pixel**2 * (8 * (2 * n_stokes + 3) + 4 * 8 * n_stokes)
     what = f"an image of {n_pixel} x {n_pixel} pixels, {n_stokes} planes,"
-    memory.check_memory(needed, what, "take fewer or coarser pixels")
+    memory.check_memory(needed, what, "use fewer or larger pixels")
 
 
 class Coarse(NamedTuple):

@@ -177,7 +177,9 @@ class _Gridder:
         self._part, self._seen, self._accuracy = part, seen, accuracy
         self._engine, self._backend, self._memory_limit = engine, backend, memory_limit
         if engine == "wprojection" and seen.has_aterms:
-            raise InputError("the beams of the antennas differ, and W-projection has one; take engine idg")
+            raise InputError(
+                "the antennas have different beams, which W-projection does not support; use engine idg"
+            )
         self._rows, self._excess = _turned(part, image)
         self._grid = _grid(image)
         refuse_coarse([Coarse.of(self._rows, self._grid)], self._grid, REMEDY)
@@ -269,8 +271,8 @@ class _Gridder:
             if error <= 0.5 * self._accuracy * np.linalg.norm(expected):
                 return support
         raise InputError(
-            f"the beams of the antennas differ too much, or are too sharp, for an image at accuracy "
-            f"{self._accuracy:g}; ask for less"
+            f"the antenna beams differ too much or are too narrow for accuracy {self._accuracy:g}; ask for "
+            "less"
         )
 
     def _as_points(

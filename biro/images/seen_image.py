@@ -69,7 +69,7 @@ class SeenImage:
         if n_beyond:
             raise InputError(
                 f"{n_beyond} pixels of the image lie 90 degrees or more from the phase centre of field "
-                f"{part.field}; give an image of this field, or select fields"
+                f"{part.field}; use an image of this field, or select other fields"
             )
         self._matrix = beam if isinstance(beam, PartitionBeam) else None
         self._beam = None if isinstance(beam, PartitionBeam) else beam
@@ -188,9 +188,9 @@ def _check_size(n_slot: int, n_antenna: int, n_byte: int) -> None:
     size = n_slot * n_antenna * n_byte
     if size > MAX_ATERM_BYTES:
         raise InputError(
-            f"beams of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of A-terms for an "
-            "image; average in time, give pointing errors that are constant, or centre beams that follow "
-            'POINTING at one direction, [beam] centre = "phase"'
+            f"beams of {n_slot} times and {n_antenna} antennas make {size / 1e9:.3g} GB of A-terms; "
+            "average in time, use constant pointing errors, or fix the beam centre ([beam] centre = "
+            '"phase")'
         )
 
 

@@ -118,7 +118,7 @@ class Templates:
                 templates.append(vis)
             except (InputError, ModelError) as error:
                 raise type(error)(f"image {name!r}: {error}") from None
-            log.info("%s: image %s is predicted", self._observation.labels[i_partition], name)
+            log.info("%s: predicting the image %s", self._observation.labels[i_partition], name)
         return np.stack(templates)
 
     @property

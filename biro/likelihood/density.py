@@ -344,7 +344,7 @@ class EvaluationCount:
             first = theta[np.flatnonzero(~usable)[0]].tolist()
             words = first_few(f"{name} = {x:.6g}" for name, x in zip(self._names, first, strict=True))
             raise LikelihoodError(
-                f"{self.n_nan} of {self.n_call} likelihood values are not a number, the last at {words}; "
-                "narrow the prior that allows such parameters"
+                f"{self.n_nan} of {self.n_call} likelihood values are NaN, the last at {words}; narrow the "
+                "prior to exclude such values"
             )
         return np.where(usable, value, -np.inf)

@@ -309,15 +309,15 @@ def _memory_for(
     memory, folder = _Memory.of(observation, options.precision, smearing, ranks), observation.cache_folder
     hosts = [""] if ranks is None else ranks.hosts
     here = sum(kept for kept, host in zip(memory.kept, hosts, strict=True) if host == hosts[0])
-    text = f"{byte_text(here)} of data as they are computed with, in "
+    text = f"{byte_text(here)} of prepared data, in "
     needed = memory.work
     if folder is None:
         needed = [kept + work for kept, work in zip(memory.kept, memory.work, strict=True)]
     check_memory(ranks, needed, "to compute with these data", _remedy)
     if folder is not None:
         assert ranks is not None, "this process is one"
-        remedy = 'give another folder, average, or precision="single"'
-        check_disk(ranks, folder, memory.kept, "data as they are computed with", remedy)
+        remedy = 'give another folder, average the data, or use precision="single"'
+        check_disk(ranks, folder, memory.kept, "prepared data", remedy)
         return f"{text}files of {folder}", 0
     if options.memory_limit is None or device.resolve(options.backend)[0] != "cpu":
         return f"{text}memory", 0
@@ -326,16 +326,16 @@ def _memory_for(
     if max(taken) > limit:
         times = int(-(-max(taken) // limit))
         raise InputError(
-            f"these data need {byte_text(max(taken))} of memory in a process, as they are read and as they "
-            f"are computed with, memory_limit allows {byte_text(limit)}; {_remedy(times, times * len(taken))}"
+            f"these data need {byte_text(max(taken))} of memory in one process, but memory_limit allows "
+            f"{byte_text(limit)}; {_remedy(times, times * len(taken))}"
         )
     return f"{text}memory", int(max(taken))
 
 
 def _remedy(times: int, n_machine: int) -> str:
     return (
-        f"average {max(2, times)} times more (average_time=, average_channels=), keep data in files "
-        f"(cache=), share them among ranks of MPI on {max(2, n_machine)} such machines, or take "
+        f"average {max(2, times)} times more (average_time=, average_channels=), keep the data in files "
+        f"(cache=), share them among MPI ranks on {max(2, n_machine)} machines of this size, or use "
         'precision="single"'
     )
 

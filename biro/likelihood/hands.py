@@ -87,11 +87,11 @@ class HandResiduals:
         if self.correlation > 0.0 and self.is_correlated:
             text += f"Errors are about {math.sqrt(1.0 + self.correlation):.2f} times too small. "
         text += (
-            "If both feeds of an antenna have the same errors, fit Stokes I (--stokes I, or "
-            "read_ms(stokes='I')). If gains of the feeds differ, fit them ([gain] with feeds = \"ratio\")"
+            "If both feeds of an antenna have the same gain errors, fit Stokes I (--stokes I, or "
+            "stokes='I' in Python). If the gains of the feeds differ, fit them ([gain] feeds = \"ratio\")"
         )
         if self.is_unequal:
-            text += '. Fit one noise factor for each with [noise] per = "correlation"'
+            text += '. Fit a noise factor for each with [noise] per = "correlation"'
         return text
 
 

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 _BIAS = 0.3
 """Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
-_HINT = "; those that are marginalised, and posteriors of all, belong to `full`"
+_HINT = "; marginalised parameters belong to `full`"
 
 MOST_SHOWN = 30
 """Parameters that a notebook names of a likelihood."""
@@ -175,7 +175,7 @@ class Likelihood(Residuals, Closing):
             if not hasattr(value, has):
                 is_path = isinstance(value, str | PathLike)
                 found = f"the path {str(value)!r}" if is_path else type(value).__name__
-                raise InputError(f"a likelihood takes what biro.{reader} gives, found {found}")
+                raise InputError(f"a likelihood needs the result of biro.{reader}, got {found}")
         warn_of_reading(observation)
         self.ranks = ranks_of(observation, comm)
         options = EngineOptions(
@@ -429,7 +429,7 @@ class Likelihood(Residuals, Closing):
         try:
             return Likelihood(self.described, replace(self._sky, gain=None), **options, gains="closures")
         except BiroError as error:
-            log.info("gains: the climb does not begin at the maximum of closures: %s", error)
+            log.info("gains: the fit does not start at the maximum of the closures: %s", error)
             return None
 
     def plan(self, n_batch: int = 1) -> PrintedText:
@@ -509,9 +509,9 @@ class Likelihood(Residuals, Closing):
         if sigma < _BIAS:
             return []
         return [
-            f"The flux scale of this maximum is {np.expm1(part):.1%} too high, {sigma:.1f} times its error: "
-            f"the densities of {sd.size} log-normal amplitudes of gains are highest below their medians. "
-            'Take the mean of samples, or gains="marginalise"'
+            f"FLUXES ARE BIASED: at this maximum they are {np.expm1(part):.1%} too high, {sigma:.1f} times "
+            f"the error, because {sd.size} log-normal gain amplitudes have their mode below their median. "
+            'Use the mean of samples, or gains="marginalise"'
         ]
 
     @cached_property
@@ -596,7 +596,7 @@ class Likelihood(Residuals, Closing):
             seen = self._at_samples(outer)
             return InnerGains(self.observation, seen, self._engines, self._seen, integrate=False)
         except BiroError as error:
-            log.info("gains are not solved for where a climb begins: %s", error)
+            log.info("gains are not solved at the start of the fit: %s", error)
             return None
 
     def _gains_text(self) -> str:

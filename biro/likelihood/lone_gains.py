@@ -61,11 +61,11 @@ def _line(lone: Sequence[str], *, of_gains: bool) -> str:
     n, s = len(lone), "s" * (len(lone) > 1)
     if not of_gains:
         return (
-            f"{n} antenna{s} with a single baseline: {first_few(lone)}; whatever that baseline says may be "
-            "the antenna's gain, so that it says nothing of the sky"
+            f"{n} antenna{s} with a single baseline: {first_few(lone)}. Its gain absorbs what this "
+            "baseline measures, so the baseline does not constrain the sky"
         )
     return (
-        f"{n} parameter{s} of gains see{'s' * (not s)} a single baseline: {first_few(lone)}; what that "
-        "baseline says may be the gain, as far as its prior goes, so that it says little of the sky; "
-        "leave out such antennas (--antennas '!NAME') or times, or take longer segments"
+        f"{n} parameter{s} of gains ha{'ve' if s else 's'} a single baseline: {first_few(lone)}. Within "
+        "its prior, the gain absorbs what this baseline measures, so the baseline hardly constrains the "
+        "sky. Exclude such antennas (--antennas '!NAME') or times, or use longer segments"
     )

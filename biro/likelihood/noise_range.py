@@ -38,7 +38,7 @@ def with_noise_range(sky: SkyModel, partitions: Sequence[Partition]) -> SkyModel
         return sky
     low, high = noise_range(partitions)
     if (low, high) != (LOWEST, HIGHEST):
-        log.info("the prior of the noise factor reaches over %.0e .. %.0e, as the data scatter", low, high)
+        log.info("the prior of the noise factor is %.0e .. %.0e, from the scatter of the data", low, high)
     return replace(sky, noise=sky.noise.with_factor_between(low, high))
 
 
@@ -53,8 +53,7 @@ def refuse_tapered(model: BoundModel, partitions: Sequence[Partition]) -> None:
     fits_noise = model.noise_parameters or (terms is not None and terms.is_free.any())
     if fits_noise and any(part.tapered for part in partitions):
         raise InputError(
-            "weights are tapered, with which a noise factor that is fitted comes out too low, and errors "
-            f"too small: {WITH_TAPER}"
+            f"TAPERED WEIGHTS: a fitted noise factor is too low, and errors are too small. {WITH_TAPER}"
         )
 
 

@@ -102,7 +102,11 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
         log.info("precision: single against double at %d points", len(theta))
         difference = largest_difference(at(theta, "single"), at(theta, "double"))
     except BiroError as error:
-        return Choice("double", np.nan, f"double: single precision could not be compared with it ({error})")
+        return Choice(
+            "double",
+            np.nan,
+            f"double: the comparison with single precision failed ({error})",
+        )
     chosen: Precision = "single" if difference < LIMIT else "double"
     sign = "below" if difference < LIMIT else "not below"
     reason = f"single precision changes ln L by {difference:.2g} within 3 sigma, {sign} {LIMIT:g}"

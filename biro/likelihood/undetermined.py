@@ -67,7 +67,9 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
     looked = np.array([not is_of_prior(name) for name in likelihood.parameter_names])
     names = [name for name in likelihood.parameter_names if not is_of_prior(name)]
     if len(names) ** 2 * float(likelihood.n_vis.sum()) > MOST_WORK:
-        log.info("undetermined combinations of %d parameters were not looked for: too much work", len(names))
+        log.info(
+            "biro did not search for degenerate combinations of %d parameters (too much work)", len(names)
+        )
         return ""
     theta = _draw(model)
     if theta is None:
@@ -84,9 +86,9 @@ def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> s
     if not named:
         return ""
     return (
-        f"The data do not fix {first_few(named, '; ')}; only the priors do. "
-        "To pin one down, fix or tie one of its parameters (a flux density, an amplitude or a phase of one "
-        "antenna), or give it a narrow prior"
+        f"DEGENERATE: the data do not constrain {first_few(named, '; ')}; only the priors do. Set one of "
+        "the parameters to a number (a flux density, an amplitude or a phase of one antenna), tie it, or "
+        "give it a narrow prior"
     )
 
 

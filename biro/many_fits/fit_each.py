@@ -147,7 +147,9 @@ def _problems(
     skies = sky if isinstance(sky, Mapping) else {"": sky}
     for name in [*data, *(skies if several else ())]:
         if not name or name in (".", "..") or "/" in name or not name.isprintable():
-            raise InputError(f"{name!r} cannot be the name of a fit: it has to be that of a directory")
+            raise InputError(
+                f"{name!r} cannot be the name of a fit, because it must be a valid directory name"
+            )
     if not data or not skies:
         raise InputError("fit_each needs data sets and a sky model, found none")
     return [
@@ -178,7 +180,7 @@ def _collected(
         except RunInterrupted:  # a process of the executor met the signal first
             pass
     if len(fits) < len(problems):
-        stop.raise_interrupted(f"{len(fits)} of {len(problems)} fits are done, the same command goes on")
+        stop.raise_interrupted(f"{len(fits)} of {len(problems)} fits are done. The same command continues")
     return tuple(fits[name] for name in problems)
 
 

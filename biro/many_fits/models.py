@@ -37,10 +37,10 @@ def split_models(words: Sequence[Path]) -> tuple[list[Path], dict[str, Path]]:
     while data and is_model(data[-1]):
         models.insert(0, data.pop())
     if not data:
-        raise InputError(f"{words[0]}: a model; the data come before the models")
+        raise InputError(f"{words[0]}: a model, but the data come first; write the data before the models")
     for path in data:
         if is_model(path):
-            raise InputError(f"{path}: a model between data; the models come behind all data")
+            raise InputError(f"{path}: a model between the data; write the models after all data")
     absolute = [str(path.absolute().with_suffix("")) for path in models]
     if len({path.resolve() for path in models}) < len(models):
         raise InputError(f"a model is given twice: {', '.join(map(str, models))}")

@@ -29,7 +29,7 @@ class FitResults(Tabular):
         return len(self.fits)
 
     def __repr__(self) -> str:
-        return f"<FitResults: {len(self.fits)}, of which {len(self.failed)} failed; print shows them>"
+        return f"<FitResults: {len(self.fits)}, {len(self.failed)} failed; print() shows the table>"
 
     @property
     def failed(self) -> list[Fit]:

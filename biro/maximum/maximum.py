@@ -199,8 +199,8 @@ class Maximum(Tabular):
     @property
     def agreement(self) -> str:
         """How many of the climbs ended at this place, as a text."""
-        words = f"starts, {self.n_search} of them from searches of the prior," if self.searched else "starts"
-        return f"{self.n_agree} of {self.n_end} {words} found it"
+        words = f"starts ({self.n_search} from a search of the prior)" if self.searched else "starts"
+        return f"{self.n_agree} of {self.n_end} {words} reached this maximum"
 
     def __getitem__(self, name: str) -> float:
         """The value of one parameter.
@@ -311,20 +311,20 @@ class Maximum(Tabular):
             how = "Laplace" if self.skewed.log_evidence is None else self._how
             lines.append(f"log-evidence {self.log_evidence:.3f}{'?' * self.is_doubtful} ({how}){of}")
         lines += [
-            f"not normal: the posterior is {interval.ratio:.2g} times as wide in {name} as the normal "
-            f"approximation about the maximum; its error and its 95 % interval are by {self._how}"
+            f"not normal: the posterior of {name} is {interval.ratio:.2g} times as wide as its normal "
+            f"approximation. Its error and 95 % interval are from {self._how}"
             for name, interval in self.intervals.items()
         ]
         lines += [self._mode_text(i, mode) for i, mode in enumerate(self.modes[1:_LISTED], start=2)]
         if len(self.modes) > _LISTED:
-            lines.append(f"... and {len(self.modes) - _LISTED} more modes (`to_dict` lists them)")
+            lines.append(f"... and {len(self.modes) - _LISTED} more modes (see `to_dict`)")
         return lines + fit_lines(self.fits)
 
     def warnings(self) -> list[str]:
         """Lines above the table: why its figures may mislead, the gravest first; mostly there are none."""
         lines = [
-            f"DO NOT TRUST THE ERRORS: {column.name} is CUT OFF {_ENDS[int(side)]}; "
-            "widen the prior of [noise] factor"
+            f"DO NOT TRUST THE ERRORS: {column.name} is CUT OFF {_ENDS[int(side)]}. Widen the "
+            "prior of [noise] factor"
             for column, side in zip(self.columns, self.laplace.side, strict=True)
             if side and column.name.startswith("noise.factor")
         ]
@@ -333,20 +333,23 @@ class Maximum(Tabular):
         lines += self.remarks
         lines += [exchange_warning(names) for names in self.exchangeable]
         if len(self.modes) > 1:
-            whose = "those of the first alone"
+            whose = "of the first mode only"
             if self.intervals:
                 whose = "of all of them where a 95 % interval is given, else " + whose
-            lines.append(f"{modes_warning(len(self.modes))}; the errors below are {whose}")
+            lines.append(f"{modes_warning(len(self.modes))}. The errors below are {whose}")
         if self.unidentified:
-            lines.append(f"NOT DETERMINED by the data: {first_few(self.unidentified, '; ')}")
+            lines.append(f"DEGENERATE: the data do not constrain {first_few(self.unidentified, '; ')}")
         if not self.converged:
-            lines.append(f"NOT CONVERGED: another step would still add {self.left:.2g} to the log-posterior")
+            lines.append(
+                f"NOT CONVERGED: another step would raise the log-posterior by {self.left:.2g}. Give other "
+                "starts, or use a sampler"
+            )
         return lines
 
     @property
     def _how(self) -> str:
         """Where the intervals of parameters that are far from normal come from."""
-        return "the density along it" if self.particles is None else "tempering"
+        return "the density along the parameter" if self.particles is None else "tempering"
 
     def _mode_text(self, number: int, mode: Mode) -> str:
         """One line: how high another mode is, and the parameters that differ from those of the first."""
@@ -416,8 +419,8 @@ def maximise(
             return _maximise(likelihood, seed, starts, watch or count)
         except np.linalg.LinAlgError as error:
             raise LikelihoodError(
-                f"the curvature of the posterior cannot be inverted ({error}); look for priors that are "
-                "very much wider or narrower than what they describe"
+                f"the curvature (Hessian) of the posterior cannot be inverted ({error}); look for "
+                "degenerate parameters, and for priors that are much too wide or too narrow"
             ) from error
 
 
@@ -474,7 +477,7 @@ def _maximise(
     )
     log.info("maximum: log-posterior %.3f after %d gradients", maximum.log_posterior, maximum.n_gradient)
     if maximum.unidentified:
-        log.warning("not determined by the data: %s", first_few(maximum.unidentified, "; "))
+        log.warning("not constrained by the data: %s", first_few(maximum.unidentified, "; "))
     return maximum
 
 

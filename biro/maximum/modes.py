@@ -237,8 +237,8 @@ def modes_to_explore(modes: Sequence[Mode]) -> list[Mode]:
 def exchange_warning(names: str) -> str:
     """What it means for errors that sources can change places."""
     return (
-        f"EXCHANGEABLE SOURCES: {names} have the same priors and can change places without any change of the "
-        "fit, so that each has several maxima; a constraint such as an order of their fluxes tells them apart"
+        f"EXCHANGEABLE SOURCES: {names} have the same priors, so the fit is the same if they are "
+        "exchanged. To tell them apart, write a constraint on the order of their fluxes"
     )
 
 
@@ -250,6 +250,6 @@ def modes_warning(n_mode: int) -> str:
 def missed_warning(missed_mass: float) -> str:
     """What it means that a part of the posterior was not found."""
     return (
-        f"MODES ARE MISSING: an estimated {100 * missed_mass:.0f} % of the posterior lies in modes that were "
-        "not explored, so that errors and evidence may be far too small; use --sampler dynesty"
+        f"MODES ARE MISSING: about {100 * missed_mass:.0f} % of the posterior lies in modes that were not "
+        "explored. Errors and evidence may be far too small. Use --sampler dynesty"
     )

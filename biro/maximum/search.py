@@ -77,7 +77,7 @@ def search(target: Target, seed: int, watch: Watch | None = None) -> tuple[NDArr
     # Random parents search the whole prior, then the best parent converges: alone it may end in a sidelobe.
     outcome = minimise(cost, init=first, maxiter=_N_SEARCH, strategy="rand1bin", **common)
     outcome = minimise(cost, init=outcome.population, maxiter=_N_CONVERGE, strategy="best1bin", **common)
-    log.info("search: log-likelihood %.3f after %d converging generations", -outcome.fun, outcome.nit)
+    log.info("search: log-likelihood %.3f after %d generations", -outcome.fun, outcome.nit)
     return inside_cube(outcome.x), float(-outcome.fun)
 
 
@@ -93,7 +93,7 @@ def _first_population(target: Target, rng: np.random.Generator, n: int) -> NDArr
     good = np.isfinite(values)
     if not good.any():
         raise LikelihoodError(
-            f"none of {len(points)} draws from the prior has a finite likelihood; check the model"
+            f"none of {len(points)} draws from the prior has a finite likelihood; check the priors"
         )
     order = np.argsort(-values, kind="stable")[: min(n, max(int(good.sum()), 5))]
     return points[order]

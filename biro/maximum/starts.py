@@ -50,7 +50,7 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     theta = np.atleast_2d(np.asarray(starts, dtype=np.float64))
     if theta.ndim != 2 or theta.shape[1] != likelihood.n_param or not len(theta):
         raise InputError(
-            f"starts must be a number, or points of shape (n_start, {likelihood.n_param}), got {theta.shape}"
+            f"starts must be a count, or points of shape (n_start, {likelihood.n_param}), got {theta.shape}"
         )
     outside = ~np.isfinite(likelihood.log_prior(theta))
     if outside.any():
@@ -99,7 +99,7 @@ def _covering(likelihood: DifferentiableLikelihood, n: int, rng: np.random.Gener
     finite = np.isfinite(value)
     if not finite.any():
         raise LikelihoodError(
-            f"none of {len(theta)} draws from the prior has a finite posterior; check the model"
+            f"none of {len(theta)} draws from the prior has a finite posterior; check the priors"
         )
     unit, theta, value = unit[finite], theta[finite], value[finite]
     chosen = _best_apart(unit, value, Target(likelihood).wraps, n)

@@ -124,9 +124,9 @@ def write_column(
         "mode": mode,
         "rest": rest_column,
     }
-    left = f"{column} is marked as half-written if it is there: write it again"
+    left = f"{column}, if it exists, is marked as incomplete: write it again"
     if source_column == column:
-        left = f"{column} is as it was"
+        left = f"{column} is unchanged"
     with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", None, **job)
         held = []
@@ -179,7 +179,7 @@ def _restoring(folder: Path, left: str) -> Iterator[list[bool]]:
             raise KeyboardInterrupt("nothing was written") from None
         if not begun or not isinstance(error, BiroError | KeyboardInterrupt):
             raise
-        text = f"{full_disk(folder)}the other columns are as they were, {left}"
+        text = f"{full_disk(folder)}the other columns are unchanged, {left}"
         line = text if isinstance(error, KeyboardInterrupt) else f"{error}; {text}"
         raise type(error)(line) from None
 
@@ -188,7 +188,7 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     """The column to add to or subtract from, None where there is none."""
     check_mode(mode)
     if mode == "replace" and source_column is not None:
-        raise InputError("source_column has a meaning only with mode 'add' or 'subtract'")
+        raise InputError("source_column is only for mode 'add' or 'subtract'")
     is_reserved = column in PROTECTED or column.endswith((NEW, OLD))
     if is_reserved or not column.replace("_", "").isalnum() or not column[0].isalpha():
         raise InputError(
@@ -278,7 +278,7 @@ def check_writable(path: Path) -> None:
     MeasurementSetError
     """
     if not os.access(path, os.W_OK | os.X_OK):
-        raise MeasurementSetError(f"{path}: read-only: no permission to make files in this folder")
+        raise MeasurementSetError(f"{path}: read-only: no permission to create files in this directory")
     for file in sorted(path.glob("table.*")):
         try:
             os.close(os.open(file, os.O_RDWR))

@@ -80,7 +80,9 @@ def _component(number: int, row: Mapping[str, object]) -> Component:
         raise ModelError(f"its declination must lie within -90 .. 90 deg, found {math.degrees(dec):g} deg")
     terms, ref_freq = _spectrum(row)
     if terms and any(stokes[1:]):
-        raise ModelError("it is polarised and has a spectrum: which spectrum Q, U and V have is not said")
+        raise ModelError(
+            "it is polarised and has a spectrum, but a component list states no spectrum for Q, U and V"
+        )
     return Component(
         name=str(row["label"]) or f"c{number}",
         ra=ra,

@@ -164,7 +164,7 @@ def undo_flags(path: str | os.PathLike[str], *, time_limit: float = 30.0) -> str
     ask_storage(folder, time_limit, "looking whether it can be written", lambda: check_writable(folder))
     command = f"biro flag {shlex.quote(str(path))} --undo"
     with (
-        _saying(folder, "the same command finishes it") as begun,
+        _saying(folder, "Repeat the command to finish") as begun,
         MeasurementSetProcess(folder, time_limit) as child,
     ):
         prepared = child.call("prepare_flags", path=str(folder), undo=True)
@@ -194,7 +194,7 @@ def _saying(folder: Path, remedy: str) -> Iterator[Callable[[MeasurementSetProce
             raise
         with contextlib.suppress(OSError):
             restore_backup(folder)
-        left = f"{full_disk(folder)}FLAG may be half-written, the flags before are kept: {remedy}"
+        left = f"{full_disk(folder)}FLAG may be incomplete, but the previous flags are saved. {remedy}"
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(left) from None
         raise MeasurementSetError(f"{error}; {left}") from None
@@ -263,8 +263,8 @@ def _groups(data: OpenedColumn, part: PartitionRows) -> list[PartitionRows]:
             group_of[i], used = group_of[i] + 1, per_row * n
     n_group = int(group_of[-1]) + 1
     log.warning(
-        "%s: flagging %s/spw%d needs %s of memory, %s are taken of what is free: read in %d groups of"
-        " baselines, with the same flags; percentiles of amplitudes are left out",
+        "%s: flagging %s/spw%d needs %s of memory, of which %s are free. biro reads the data in %d groups of"
+        " baselines: the flags are the same, but percentiles of amplitudes are left out",
         data.index.source, data.index.field_names[part.field_id], part.spw_id, byte_text(needed),
         byte_text(free), n_group,
     )  # fmt: skip
@@ -303,15 +303,15 @@ def write_masks(folder: Path, masks: Masks, command: str, reason: str, n_row: in
         How long to wait for a lock.
     """
     path = str(folder)
-    remedy = f"biro flag {shlex.quote(path)} --undo brings them back"
+    remedy = f"Restore them with biro flag {shlex.quote(path)} --undo"
     with _saying(folder, remedy) as begun, MeasurementSetProcess(folder, limit) as child:
         prepared = child.call("prepare_flags", path=path, undo=False)
         if prepared["n_row"] != n_row:
             raise MeasurementSetError(f"{path}: rows were added or removed while it was read; try again")
         if prepared["is_half"]:
             log.warning(
-                "%s: a run that flagged was interrupted, and the flags before it are no longer kept: FLAG is"
-                " taken as it is", path,
+                "%s: a biro flag was interrupted, and the flags before it are no longer saved. biro uses"
+                " FLAG as it is", path,
             )  # fmt: skip
         begun(child)
         child.call("begin_flags", comment=f"before {command}")

@@ -76,12 +76,12 @@ def read_gain_table(path: str | os.PathLike[str], time_limit: float = 30.0) -> G
         header = visible_texts(child.call("gains", path=str(folder)))
         columns = [(freq, [child.receive()[1] for _ in range(5)]) for freq in header["freq"]]
     if not columns:
-        raise MeasurementSetError(f"{path}: a table of gains without rows")
+        raise MeasurementSetError(f"{path}: a gain table without rows")
     try:
         windows = [_Window.of(freq, arrays) for freq, arrays in columns]
         return _solutions(str(path), header["antennas"], windows)
     except (IndexError, ValueError, TypeError) as error:
-        raise MeasurementSetError(f"{path}: a broken table of gains ({error})") from None
+        raise MeasurementSetError(f"{path}: a broken gain table ({error})") from None
 
 
 def _solutions(path: str, names: list[str], windows: list[_Window]) -> GainSolutions:

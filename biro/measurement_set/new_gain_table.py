@@ -64,7 +64,9 @@ def create_gain_table(
     clean_up(target)
     if target.exists():
         if not overwrite:
-            raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
+            raise MeasurementSetError(
+                f"{path}: exists already; choose another name, or give --overwrite (overwrite=True in Python)"
+            )
         existing_set(target, time_limit)
         refuse_foreign_files(target)
     new, old = temporary_folders(target)

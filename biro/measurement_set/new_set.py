@@ -120,7 +120,7 @@ def _check_range(path: str | os.PathLike[str], observation: Observation) -> None
         if largest > most:
             raise MeasurementSetError(
                 f"{path}: visibilities of up to {largest:.3g} Jy cannot be stored: DATA holds numbers up to"
-                f" {most:.3g}; take fainter sources"
+                f" {most:.3g}; check the flux densities of the sky"
             )
 
 
@@ -132,13 +132,15 @@ def _largest(vis: Vis, _: Weight) -> float:
 def _check_target(path: str | os.PathLike[str], target: Path, overwrite: bool, time_limit: float) -> None:
     """Refuse a place where no set can be made; clean up what killed processes have left there."""
     if not target.parent.is_dir():
-        raise MeasurementSetError(f"{path}: there is no folder {target.parent}")
+        raise MeasurementSetError(f"{path}: no directory {target.parent}")
     if not os.access(target.parent, os.R_OK | os.W_OK | os.X_OK):
         raise MeasurementSetError(f"{path}: no permission to make files in {target.parent}")
     clean_up(target)
     if target.exists():
         if not overwrite:
-            raise MeasurementSetError(f"{path}: exists already; choose another name or overwrite=True")
+            raise MeasurementSetError(
+                f"{path}: exists already; choose another name, or give --overwrite (overwrite=True in Python)"
+            )
         existing_set(target, time_limit)
         refuse_foreign_files(target)
 

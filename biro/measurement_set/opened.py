@@ -110,11 +110,15 @@ def _visibility_column(child: MeasurementSetProcess, columns: Columns, wanted: s
             f"{', '.join(visibility) or 'none at all'}"
         )
     if wanted is None and column == CORRECTED and "DATA" in visibility and not _has_signal(child, column):
-        column, note = "DATA", f"{CORRECTED} is empty or 0 in every row: DATA is read in its place"
+        column, note = (
+            "DATA",
+            f"biro reads DATA, which may not be calibrated, because {CORRECTED} is empty or 0 in all rows",
+        )
     if column in columns["incomplete"]:
         raise MeasurementSetError(
-            f"{path}: column {column} is half-written: a run that wrote it was interrupted; write it again "
-            "(biro predict --column), or read another (column=, --column)"
+            f"{path}: column {column} is incomplete, because the run that wrote it was interrupted. Write "
+            "it again "
+            "(biro predict --column), or read another column (--column, column= in Python)"
         )
     return _Chosen(column, note)
 
@@ -162,9 +166,12 @@ class OpenedColumn:
             yield self.note
         yield from dict.fromkeys(note for part in parts for note in self._weights_of(part)[1])
         if "FLAG" not in self.columns:
-            yield "there is no FLAG column: nothing but FLAG_ROW is taken as flagged"
+            yield "there is no FLAG column; biro uses FLAG_ROW alone"
         if self.is_half_flagged:
-            yield "FLAG is half-written: a run that flagged was interrupted (biro flag --undo)"
+            yield (
+                "FLAG is incomplete, because a biro flag was interrupted. Restore the previous flags with "
+                "biro flag --undo"
+            )
 
     def visibilities(self, part: PartitionRows) -> Visibilities:
         """Read the visibilities, weights and flags of a partition."""
@@ -241,7 +248,7 @@ class OpenedColumn:
                 "weights_there", column=name, data=self.column, field=field, description=description
             )
             if there["positive"] and not there["undefined"]:
-                note = f"{', '.join(lacking)}: {name} is used in its place"
+                note = f"{', '.join(lacking)}: biro uses {name} instead"
                 return [name, *names[:i], *names[i + 1 :]], [note] if lacking else []
             undefined = there["undefined"]
             what = f"has no value in {undefined} of {there['rows']} rows" if undefined else "is 0 in all rows"

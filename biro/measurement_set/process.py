@@ -59,7 +59,7 @@ class MeasurementSetProcess:
         if find_spec("casacore") is None:
             raise MeasurementSetError(
                 f"{path}: Measurement Sets need casacore, which is not installed; install python-casacore "
-                "(on macOS and ARM by conda install -c conda-forge python-casacore), or take UVFITS"
+                "(on macOS and ARM by conda install -c conda-forge python-casacore), or use UVFITS"
             )
         self.path = path
         self.time_limit = time_limit
@@ -187,16 +187,19 @@ class MeasurementSetProcess:
         if _is_stopped(self._process.pid):
             why = f"its process {self._process.pid} was stopped from outside (SIGSTOP); try again"
         elif self._activity == "starting":
-            why = f"its process {self._process.pid} makes no progress; does the storage with Python answer?"
+            why = (
+                f"its process {self._process.pid} makes no progress; the storage that holds Python may not "
+                "respond"
+            )
         elif holders:
             why = f"it is locked by {', '.join(holders)}; wait for that to finish or end it"
         elif self._is_at_work():
             why = "casacore is at work and gives no answer: a file may be damaged, or a step may take longer"
         else:
-            why = "it may be locked by a process on another machine, or its storage does not answer"
+            why = "it may be locked by a process on another machine, or its storage does not respond"
         return MeasurementSetError(
             f"{self.path}: gave up after {self.time_limit:g} s while {self._activity}: {why}"
-            " (time_limit sets how long to wait)"
+            " (to wait longer: --time-limit, time_limit= in Python)"
         )
 
     def _is_at_work(self) -> bool:
@@ -232,7 +235,7 @@ class MeasurementSetProcess:
         doubt = "" if self.writing else "; the set is probably truncated or corrupt, or the disk is full"
         work = "writing" if self.writing else "reading"
         raise MeasurementSetError(
-            f"{self.path}: the process {work} it {why} while {self._activity}{message}{doubt}"
+            f"{self.path}: the process that was {work} it {why} while {self._activity}{message}{doubt}"
         )
 
 

@@ -207,7 +207,7 @@ def read_columns(
     if isinstance(columns, str) or not columns:
         raise InputError(f"columns must be a list of names, got {columns!r}")
     if len(columns) > 1 and options.get("flagger") is not None:
-        raise InputError("flagger needs one column: it would leave out other visibilities of each")
+        raise InputError("flagger needs one column, because it would flag other visibilities in each")
     request, table = _sorted_options("read_columns", options, but="column")
     with showing(progress):
         return _read_set(path, request, table, columns)

@@ -36,8 +36,8 @@ def ask_storage(path: str | os.PathLike[str], limit: float, activity: str, funct
         return in_time(limit, function)
     except TimeoutError:
         raise MeasurementSetError(
-            f"{path}: gave up after {limit:g} s while {activity}: its storage does not answer"
-            " (time_limit sets how long to wait)"
+            f"{path}: gave up after {limit:g} s while {activity}: its storage does not respond"
+            " (to wait longer: --time-limit, time_limit= in Python)"
         ) from None
 
 
@@ -67,7 +67,7 @@ def existing_set(path: str | os.PathLike[str], time_limit: float) -> Path:
     try:
         return ask_storage(path, time_limit, "looking for table.dat", lambda: _existing_set(path))
     except OSError as error:
-        raise MeasurementSetError(f"{path}: cannot be looked at: {error.strerror}") from None
+        raise MeasurementSetError(f"{path}: cannot be accessed: {error.strerror}") from None
 
 
 def _existing_set(path: str | os.PathLike[str]) -> Path:
@@ -82,19 +82,20 @@ def _existing_set(path: str | os.PathLike[str]) -> Path:
             f"{path}: not a name in UTF-8, which casacore needs; rename it, or make a link to it"
         ) from None
     if not folder.exists():
-        raise MeasurementSetError(f"{path}: no such file or folder")
+        raise MeasurementSetError(f"{path}: no such file or directory")
     if not folder.is_dir():
         raise MeasurementSetError(
-            f"{path}: a file, but a Measurement Set is a folder (unpack an archive; biro.read takes UVFITS,"
-            " CASA's importuvfits makes a Measurement Set of it)"
+            f"{path}: a file, but a Measurement Set is a directory (unpack an archive; biro.read reads "
+            "UVFITS,"
+            " and CASA's importuvfits converts it to a Measurement Set)"
         )
     if not (folder / "table.dat").is_file():
-        raise MeasurementSetError(f"{path}: a folder, but not a Measurement Set: it has no table.dat")
+        raise MeasurementSetError(f"{path}: a directory, but not a Measurement Set (it has no table.dat)")
     try:
         restore_backup(folder)
     except OSError as error:
         raise MeasurementSetError(
-            f"{path}: a run that wrote to it was interrupted, and left it broken; its backup cannot be"
-            f" restored ({error.strerror}): run biro info on it as a user who may write to it"
+            f"{path}: a run that wrote to it was interrupted and left it broken, and its backup cannot be"
+            f" restored ({error.strerror}). Run biro info on it as a user who may write to it"
         ) from None
     return folder

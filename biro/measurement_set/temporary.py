@@ -172,10 +172,10 @@ def clean_up(path: Path) -> None:
         with contextlib.suppress(OSError):  # another process was faster
             if match[1] == "old" and not path.exists():
                 _put_back(folder, path)
-                log.warning("%s: put back as it was: a process that was to replace it was killed", path)
+                log.warning("%s: restored, because a process that was replacing it was killed", path)
             elif match[2] == machine() or time.time() - _last_change(folder) > ABANDONED_AFTER:
                 shutil.rmtree(folder)
-                log.warning("%s: removed, left by a process that was killed", folder)
+                log.warning("%s: removed; a process that was killed had left it", folder)
 
 
 def _last_change(folder: Path) -> float:

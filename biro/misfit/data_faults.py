@@ -75,18 +75,18 @@ def fault_lines(data: Sequence[ResidualData]) -> list[str]:
     lines = []
     if n_without and n_without < n_row:
         lines.append(
-            f"ROWS WITHOUT UVW: uvw is 0 in {n_without} of {n_row} rows of different antennas. Flag them, or "
-            "mend uvw"
+            f"ROWS WITHOUT UVW: uvw is 0 in {n_without} of {n_row} rows of two different antennas. Flag "
+            "these rows, or correct uvw"
         )
     if n_zero and n_zero < n_vis:
         lines.append(
-            f"ZERO VISIBILITIES: {n_zero} of {n_vis} visibilities that count are exactly 0, as no "
-            "measurement is. Flag them"
+            f"ZERO VISIBILITIES: {n_zero} of {n_vis} unflagged visibilities are exactly 0, so they are not "
+            "measurements. Flag them"
         )
     if n_copy:
         factor = without_copies(data)[1]
         lines.append(
-            f"DUPLICATED ROWS: {n_copy} of {n_row} rows repeat another one of their baseline and time, and "
-            f"count again: errors are {factor:.2f} times too small. Leave out the copies"
+            f"DUPLICATED ROWS: {n_copy} of {n_row} rows repeat another row of the same baseline and time. "
+            f"The errors are {factor:.2f} times too small. Remove the copies"
         )
     return lines

@@ -247,8 +247,14 @@ def _findings(
         dof = likelihood.noise_dof(theta)  # type: ignore[attr-defined]
         of_used = [float(nu) for nu, fit in zip(dof, fits, strict=True) if fit.n_vis]
         used = [without_tails(each, nu) for each, nu in zip(used, of_used, strict=True)]
-    target = FlagTarget.of(getattr(likelihood, "observation", None))
-    found = find_causes(used, names, has_outliers=has_tails, target=target)
+    observation = getattr(likelihood, "observation", None)
+    found = find_causes(
+        used,
+        names,
+        has_outliers=has_tails,
+        target=FlagTarget.of(observation),
+        utc_offset=float(getattr(observation, "utc_offset", 0.0)),
+    )
     found = [each for each in found if each.significance > CERTAIN]
     if any(fit.n_closure for fit in fits):  # gains that were solved for are in these residuals
         found = [each for each in found if each.kind in OF_CLOSURES]

@@ -51,7 +51,7 @@ def turns_of(observation: Observation, sky: SkyModel, separate: bool) -> list[Co
             try:
                 phi = angles.feed_angle(feeds.mounts, names)
             except BiroError as error:
-                log.info("gains act on the correlations as they are: %s", error)
+                log.info("gains are applied to the correlations as stored: %s", error)
                 phi = np.zeros((len(part.times), part.n_antenna))
             if np.abs(phi[:, angles.used]).max(initial=0.0) > _SMALL and set(part.corr_type) == set(_CORR):
                 turn = rotation(phi, "linear")

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from biro.misfit.causes.samples import Mask, Samples
-from biro.observation.selection import to_utc
 
 MOST_LINES = 8
 """Selections that a command has at most."""
@@ -35,8 +34,7 @@ def line_of(samples: Samples, at: int, *keys: str) -> str:
         ends = samples.antenna1[at], samples.antenna2[at]
         texts.append("baselines=" + "-".join(samples.antenna(end) for end in ends))
     if "time" in keys:
-        offset = samples.target.utc_offset if samples.target is not None else 0.0
-        texts.append(f"time={to_utc(float(part.time[row]), offset)}")
+        texts.append(f"time={samples.utc(part.time[row])}")
     if "channel" in keys:
         chan = samples.chan[at] if part.chan_id is None else part.chan_id[samples.chan[at]]
         texts.append(f"spws={part.spw_id}, channels={chan}")

@@ -13,17 +13,15 @@ OF_SETS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
 
 @dataclass(frozen=True)
 class FlagTarget:
-    """The data set that a command names, and what makes its times UTC.
+    """The data set that a command names.
 
     Attributes
     ----------
     source : str
         Path.
-    utc_offset : float, s
     """
 
     source: str
-    utc_offset: float = 0.0
 
     @classmethod
     def of(cls, observation: object) -> FlagTarget | None:
@@ -34,4 +32,4 @@ class FlagTarget:
         is_flagged = origins <= {*OF_SETS} or origins == {"UVFITS"}
         if not is_flagged or not Path(observation.source).exists():
             return None
-        return cls(observation.source, observation.utc_offset)
+        return cls(observation.source)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from biro.formatting import plain
+from biro.formatting import percent, plain
 from biro.misfit.finding import Finding
 from biro.misfit.partition_fit import (
     CERTAIN,
@@ -19,21 +19,24 @@ from biro.misfit.partition_fit import (
     noise_reason,
     noise_verdict,
 )
+from biro.observation.unequal_noise import UNEQUAL
 
 EXPLAINS = 0.2
 """Part of the excess of chi2 from which a kind of misfit is named as its cause."""
+NEXT = "\n  "
+"""Before each line about a cause, below the line with the verdict."""
 NAMED = 2
 """Causes that the line names."""
 UNKNOWN_CAUSE = (
-    "The cause was not identified. Look at the residual image, and at residuals against time, frequency and "
-    "baseline"
+    "biro did not identify the cause. Look at the residual image, and plot the residuals against time, "
+    "frequency and baseline"
 )
-OF_FAULTS = "The faults of the data above may be the cause: mend them first"
-OF_PRIORS = "The prior that disagrees may be the cause: mend it first"
+OF_FAULTS = "The faults of the data above may be the cause. Correct them first"
+OF_PRIORS = "The prior that disagrees may be the cause. Correct it first"
 _SAID = "times too small"
 """In each line that states by how much errors are too small for one cause."""
-HANDS, UNEQUAL, NOISE_MODEL = "residuals of ", "noise ", "THE NOISE MODEL IS WRONG"
-"""What lines about two hands, about unequal noise, and about correlation that is left begin with."""
+HANDS, NOISE_MODEL = "residuals of ", "THE NOISE MODEL IS WRONG"
+"""What lines about two hands, and about correlation that is left, begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
 _OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL)}
@@ -111,8 +114,9 @@ def _misfit_lines(
     )
     verdict = _verdict(causes)
     z = max(certainty(known), max((each.significance for each in causes), default=0.0))
-    numbers = f"{worst.numbers(thermal=verdict == MISFIT)}, significance {z:.0f} sigma"
-    return [f"{verdict} ({where}): {numbers}. {_in_words(causes) or otherwise}"]
+    numbers = [worst.numbers(thermal=verdict == MISFIT), f"significance {z:.0f} sigma"]
+    head = f"{verdict} ({where}): {', '.join(filter(None, numbers))}"
+    return [f"{head}{_in_words(causes) or NEXT + otherwise}"]
 
 
 def _small_misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding]) -> list[str]:
@@ -122,19 +126,27 @@ def _small_misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding
     known = [fit.label for fit in fits if fit.n_vis]
     where = known[0] if len(known) == 1 else f"{len(known)} partitions together"
     z = max(each.significance for each in findings)
-    return [f"{_verdict(findings)} ({where}): significance {z:.0f} sigma. {_in_words(findings)}"]
+    return [f"{_verdict(findings)} ({where}): significance {z:.0f} sigma{_in_words(findings)}"]
 
 
 def _in_words(causes: Sequence[Finding]) -> str:
-    """What is wrong and what to do, of the causes that explain most; each remedy once."""
-    parts: list[str] = []
+    """A line for each of the causes that explain most: what is wrong, what it explains, what to do."""
+    lines: list[str] = []
     for i, each in enumerate(causes[:NAMED]):
-        parts.append(each.verdict.rstrip("."))
+        text = f"{each.verdict.rstrip('.')}{_share(each)}"
         if all(each.remedy != other.remedy for other in causes[i + 1 : NAMED]):
-            parts.append(each.remedy.rstrip("."))
+            text += f". {each.remedy.rstrip('.')}"
+        lines.append(text)
     if len(causes) > NAMED:
-        parts.append(f"{len(causes) - NAMED} more would explain less")
-    return ". ".join(parts)
+        lines.append(f"{len(causes) - NAMED} more causes explain less")
+    return "".join(NEXT + line for line in lines)
+
+
+def _share(cause: Finding) -> str:
+    """The part of the excess chi2 that a cause explains; "" of a correlation, which need not raise chi2."""
+    if cause.explained <= 0.0 or cause.kind.startswith(("correlated", "duplicated", "coherent")):
+        return ""
+    return f" (explains {percent(min(cause.explained, 1.0), 2)} of the excess chi2)"
 
 
 def _verdict(causes: Sequence[Finding]) -> str:
@@ -157,4 +169,4 @@ def _total_line(factor: float, lines: Sequence[str]) -> list[str]:
     said = [line for line in lines if _SAID in line]
     if not factor > EFFECT or (len(said) == 1 and not any(line.startswith(MISFIT) for line in lines)):
         return []
-    return [f"{TOO_SMALL}: by a factor of about {plain(factor)} in all"]
+    return [f"{TOO_SMALL}: multiply all errors by about {plain(factor)}"]

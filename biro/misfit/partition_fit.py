@@ -23,7 +23,7 @@ TELLING = 0.98
 FEW = 4
 """Partitions up to which each has a line of its own."""
 MISFIT, CORRELATED = "THE MODEL DOES NOT FIT", "RESIDUALS ARE CORRELATED"
-UNITS, NOISE = "WEIGHTS IN OTHER UNITS", "NOISE IS NOT AS THE WEIGHTS STATE"
+UNITS, NOISE = "WEIGHT SCALE IS WRONG", "NOISE DIFFERS FROM THE WEIGHTS"
 OUTLIERS, UNKNOWN = "OUTLIERS", "MODEL OR WEIGHTS ARE WRONG"
 
 
@@ -80,9 +80,7 @@ class PartitionFit(Printed):
         if not self.n_vis:
             return f"{self.label}: no visibilities"
         of = f"{self.n_closure} closures" if self.n_closure else f"{self.n_vis} visibilities"
-        words = (
-            f"{self.label}: chi2/dof {self.chi2_per_dof:.4g} of {of}, noise factor {self.noise_factor:.4g}"
-        )
+        words = f"{self.label}: chi2/dof {self.chi2_per_dof:.4g} ({of}), noise factor {self.noise_factor:.4g}"
         if self.n_dof > 0.0 and math.isfinite(self.thermal) and not self.has_tails:
             words += f", residual rms {1.0 / self.thermal:.3g} times the thermal noise"
         return words
@@ -160,11 +158,15 @@ class PartitionFit(Printed):
         return abs(math.log(max(self.chi2_per_dof, 1e-300))) if self.n_vis and self.n_dof > 0.0 else -1.0
 
     def numbers(self, *, thermal: bool) -> str:
-        """The figures of a verdict, with the thermal noise where it is wanted and tells something."""
-        known = [] if self.has_tails else [f"chi2/dof {self.chi2_per_dof:.3g} of {self.n_dof:.0f}"]
-        if thermal and self.thermal < TELLING:
-            known.insert(0, f"the residual rms is {1.0 / self.thermal:.3g} times the thermal noise")
-        return ", ".join(known) or f"{self.n_vis} visibilities"
+        """The figure of a verdict: residuals over thermal noise where that is wanted and tells something.
+
+        chi2/dof stands below the table, and here only where nothing else is known of a misfit.
+        """
+        if not thermal:
+            return ""
+        if self.thermal < TELLING:
+            return f"the residual rms is {1.0 / self.thermal:.3g} times the thermal noise"
+        return f"{self.n_vis} visibilities" if self.has_tails else f"chi2/dof {self.chi2_per_dof:.3g}"
 
 
 def noise_verdict(fit: PartitionFit) -> str:
@@ -181,26 +183,30 @@ def noise_verdict(fit: PartitionFit) -> str:
 
 def noise_reason(fit: PartitionFit) -> str:
     """Why that is the verdict on the noise, and what to do."""
-    size = f"residuals are {fit.rms:.3g} times the noise that the weights state"
+    size = f"the residuals scatter {fit.rms:.3g} times the thermal noise of the weights"
     verdict = noise_verdict(fit)
     if verdict == UNKNOWN:
-        why = "Too few times and channels are neighbours to tell"
+        why = "There are too few neighbouring times and channels to find out"
         if fit.n_closure:
-            why = "Closures do not show"
-        return (
-            f"{size} (chi2/dof {fit.chi2_per_dof:.3g} of {fit.n_dof:.0f}). {why} which of the two is wrong. "
-            "Look at the residuals"
-        )
+            why = "Closures cannot show"
+        return f"{size}. {why} which of the two is wrong. Look at the residuals"
     if verdict == OUTLIERS:
         return (
-            f"most residuals are {fit.scatter:.3g} times the noise that the weights state, but their rms is "
-            f'{fit.rms:.3g} times it. Flag what is far off, or take distribution = "student-t"'
+            f"most residuals scatter {fit.scatter:.3g} times the thermal noise of the weights, but their "
+            f"rms is {fit.rms:.3g} times that noise. Flag the outliers, or write [noise] distribution = "
+            '"student-t"'
         )
     if fit.is_fitted:
-        return f"{size}, and white noise. The fitted noise factor makes up for it"
+        return (
+            f"{size}. They look like white noise, and the fitted noise factor corrects for it, so nothing "
+            "needs to be done"
+        )
     ratio = fit.rms / fit.noise_factor
     much = f"{ratio:.3g} times too small" if ratio > 1.0 else f"{1.0 / ratio:.3g} times too large"
-    return f"{size}, and white noise: errors are {much}. Scale the weights, or fit [noise] factor"
+    return (
+        f"{size}. They look like white noise, so the errors are {much}. Scale the weights, or fit [noise] "
+        "factor"
+    )
 
 
 def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
@@ -215,8 +221,8 @@ def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
         factors = [fit.noise_factor for fit in known]
         lines.append(
             f"chi2/dof of {len(known)} partitions: {known[0].chi2_per_dof:.4g} to "
-            f"{known[-1].chi2_per_dof:.4g}, median {median:.4g}, noise factors {min(factors):.4g} to "
-            f"{max(factors):.4g}; the worst is {worst}"
+            f"{known[-1].chi2_per_dof:.4g}, median {median:.4g}. Noise factors {min(factors):.4g} to "
+            f"{max(factors):.4g}. Worst partition {worst.label}"
         )
     return lines
 

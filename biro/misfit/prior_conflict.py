@@ -151,6 +151,7 @@ def _of_edge(column: Column, side: int, sigma: float) -> str:
     unit, where = f" {column.unit}" if column.unit else "", "lower" if side < 0 else "upper"
     limit = column.low if side < 0 else column.high
     return (
-        f"{CONFLICT}: {column.name} is CUT OFF at the {where} limit of its prior, {limit:g}{unit}. The data "
-        f"prefer a value beyond it, by {sigma:.0f} sigma. Check the limit and its unit, or widen the prior"
+        f"{CONFLICT}: {column.name} is CUT OFF at the {where} limit of its prior, {limit:g}{unit}. The "
+        f"best value lies beyond it, by {sigma:.0f} sigma. Check the limit and its unit, or widen the "
+        "prior"
     )

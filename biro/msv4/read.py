@@ -237,7 +237,7 @@ class _MSv4:
 
     def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What the format does not keep."""
-        yield "Measurement Sets of version 4 keep no INTERVAL: EFFECTIVE_INTEGRATION_TIME is taken for it"
+        yield "Measurement Sets of version 4 have no INTERVAL; biro uses EFFECTIVE_INTEGRATION_TIME"
 
     def visibilities(self, part: PartitionRows) -> Visibilities:
         """Read the visibilities of one partition."""

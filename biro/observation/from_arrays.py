@@ -205,7 +205,7 @@ def _row_arrays(data: Mapping[str, ArrayLike], n_row: int, convention: Conventio
         raise InputError(f"time must have shape ({n_row},), got {time.shape}")
     for name, array in (("uvw", uvw), ("time", time)):
         if not np.isfinite(array).all():
-            raise InputError(f"{name} has values that are not finite; leave those rows out")
+            raise InputError(f"{name} has values that are not finite; remove those rows")
     return _RowArrays(-uvw if convention == "fourier" else uvw, antenna1, antenna2, time)
 
 

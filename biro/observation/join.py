@@ -96,7 +96,7 @@ def distinct_paths(
     places = [os.path.abspath(os.fspath(path)) for path in paths]
     for place, path in zip(places, paths, strict=True):
         if places.count(place) > 1:
-            raise InputError(f"{path}: is given twice, and its data would count twice; give each set once")
+            raise InputError(f"{path}: is given twice, so its data would count twice; give each set once")
     return paths
 
 
@@ -120,9 +120,9 @@ def _check(given: Sequence[object]) -> None:
         raise InputError("there is nothing to join: give a list of observations")
     for one in given:
         if isinstance(one, str | os.PathLike):
-            raise InputError(f"join takes what biro.read_ms gives, found the path {str(one)!r}")
+            raise InputError(f"join needs observations, as biro.read gives them, found the path {str(one)!r}")
         if not isinstance(one, Observation):
-            raise InputError(f"join takes a list of observations, found {type(one).__name__}")
+            raise InputError(f"join needs a list of observations, found {type(one).__name__}")
         if len(given) > 1 and one.set_names:
             raise InputError(f"{one.source}: is joined already; give all observations to one call of join")
 
@@ -225,8 +225,9 @@ class _Antennas:
             index.append(np.array(numbers, np.int32))
             if moved:
                 notes.append(
-                    f"{set_name}: antennas {' '.join(moved)} stand elsewhere than those of the same names "
-                    f"in earlier sets, and are antennas of their own, {set_name}/{moved[0]} and so on"
+                    f"{set_name}: antennas {' '.join(moved)} have other positions than in earlier sets. "
+                    "biro treats "
+                    f"them as separate antennas, named {set_name}/{moved[0]} and so on"
                 )
         return cls(
             tuple(number), np.array(positions).reshape(-1, 3), np.array(diameters), index, tuple(notes)

@@ -206,7 +206,8 @@ class Observation:
             part = 100 * sum(left.values()) / self.counts["total"]
             causes = ", ".join(f"{n} {cause}" for cause, n in left.items())
             lines.append(
-                f"data: {part:.2g} % of the visibilities are no measurements and are left out ({causes})"
+                f"data: biro leaves out {part:.2g} % of the visibilities, which are no measurements "
+                f"({causes})"
             )
         return lines
 
@@ -311,13 +312,13 @@ class Observation:
             return self
         check_memory(
             BYTES_AS_READ * sum(part.vis.size for part in self.partitions),
-            f"{what} takes all data into the memory of one process, which",
-            "average (average_time=, average_channels=), select less, or do without it",
+            f"{what} needs all data in the memory of one process, which",
+            "average the data (--average-time, --average-channels), select less, or do without it",
         )
         if self.cache_folder is None:
-            log.warning("rank 0 gathers and holds all data, because of %s", what)
+            log.warning("MPI process 0 gathers and holds all data, because of %s", what)
         else:
-            log.warning("all data are taken from files into memory, because of %s", what)
+            log.warning("biro reads all data from files into memory, because of %s", what)
         return replace(self, partitions=tuple(part.whole() for part in self.partitions))
 
     @property

@@ -111,7 +111,7 @@ def select_names(wanted: Items | None, names: Sequence[str], label: str) -> NDAr
     items = _as_list(wanted, names)
     left_out = [str(item).startswith("!") and item not in names for item in items]
     if any(left_out) and not all(left_out):
-        raise InputError(f"{label}: names to leave out ('!name') cannot be mixed with names to keep")
+        raise InputError(f"{label}: names to exclude ('!NAME') cannot be combined with names to keep")
     mask = np.zeros(len(names), bool)
     for item in items:
         mask |= _matches(str(item)[1:] if all(left_out) else item, names, label)

@@ -46,9 +46,13 @@ class FormedStokes(Printed):
     def __str__(self) -> str:
         text = f"{self.stokes}: {self.n_formed} visibilities formed"
         if self.n_incomplete:
-            text += f"; {self.n_incomplete} left out, because a correlation that they need does not count"
+            text += (
+                f"; {self.n_incomplete} left out, because a correlation that they need is flagged or missing"
+            )
         if self.n_one_hand:
-            text += f"; {self.n_one_hand} of these are from one hand alone, I of an unpolarised sky"
+            text += (
+                f"; {self.n_one_hand} of these from one parallel hand only, which assumes an unpolarised sky"
+            )
         return text
 
 
@@ -152,7 +156,8 @@ def take_hands(partitions: Sequence[Partition], stokes: str | None, merge: bool 
     parts, formed = form_stokes(merged, stokes)
     if not formed.n_formed:
         raise InputError(
-            f"no visibility has all that Stokes {formed.stokes} needs ({formed.n_incomplete} have a part)"
+            f"no visibility has all correlations that Stokes {formed.stokes} needs ({formed.n_incomplete} "
+            "have some of them)"
         )
     return Hands([part for part in parts if part.n_usable], formed, notes)
 
@@ -175,10 +180,13 @@ def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list
         n_copied[has_cross] += n
         merged.append(form_stokes([part], PSEUDO_I)[0][0] if n and not has_cross else part)
     words = {
-        False: "read as Stokes I, which counts them once, with the sum of their weights",
-        True: "counted twice, because cross hands are there, too; stokes='I' counts them once",
+        False: "biro reads them as Stokes I, once, with the sum of their weights",
+        True: (
+            "biro counts them twice, because the data have cross hands, too. With a fitted noise factor, "
+            "uncertainties come out sqrt(2) too small. Use --stokes I (stokes='I' in Python)"
+        ),
     }
-    text = "the parallel hands of {} visibilities are copies of one another: {}"
+    text = "the two parallel hands of {} visibilities are identical (Stokes I stored twice): {}"
     return merged, [text.format(n, words[has_cross]) for has_cross, n in n_copied.items() if n]
 
 
@@ -212,7 +220,7 @@ def stokes_planes(stokes: str) -> str:
     wanted = parse_stokes(stokes)
     names = "I" if wanted == PSEUDO_I else wanted
     if len(set(np.diff([STOKES_NAMES.index(name) for name in names]))) > 1:
-        raise InputError(f"an image of Stokes {names} has no regular axis in FITS; take IQUV")
+        raise InputError(f"an image of Stokes {names} has no regular axis in FITS; use IQUV")
     return names
 
 
@@ -319,7 +327,7 @@ def _undetermined(part: Partition, wanted: str, determined: Sequence[str]) -> In
     """The error of a partition whose correlations do not determine what is wanted."""
     names, has_hand = ", ".join(part.corr_type), not set(PARALLEL_HANDS).isdisjoint(part.corr_type)
     if not determined and has_hand:
-        determined = [f"{PSEUDO_I} (I where the sky is not polarised)"]
+        determined = [f"{PSEUDO_I} (I of an unpolarised sky)"]
     could = f"; {', '.join(determined)} could be formed" if determined else ""
     return InputError(
         f"Stokes {wanted} does not follow from {names} (field {part.field}, spw {part.spw}){could}"

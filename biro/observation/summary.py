@@ -226,7 +226,7 @@ def scan_statement(observation: Described) -> str:
     n_scan = cut("scan", views).middle.size
     if numbers_scans(views):
         return f"{n_scan}, by SCAN_NUMBER"
-    return f"{n_scan}, by pauses and changes of the field (SCAN_NUMBER does not number them)"
+    return f"{n_scan}, from time gaps and changes of the field (no usable SCAN_NUMBER)"
 
 
 def smearing_statement(observation: Described) -> str:
@@ -245,7 +245,8 @@ def smearing_statement(observation: Described) -> str:
     own = " (each row has its own interval)" if any(part.row_interval is not None for part in parts) else ""
     return (
         f"time and bandwidth smearing{own} lowers the amplitude of a source {angle_text(radius)} from the "
-        f"phase centre by up to {percent(max(losses))}. A fit smears its model where that exceeds the noise"
+        f"phase centre by up to {percent(max(losses))}. A fit models smearing where the loss exceeds the "
+        "noise"
         f"{_exposure_text(parts)}"
     )
 
@@ -270,7 +271,7 @@ def _exposure_text(parts: Sequence[Partition]) -> str:
     typical = float(np.median(exposure[shorter])), float(np.median(interval[shorter]))
     return (
         f". EXPOSURE is below INTERVAL in {percent(float(shorter.mean()))} of the rows ({typical[0]:.3g} of "
-        f"{typical[1]:.3g} s). biro takes them as averages over EXPOSURE"
+        f"{typical[1]:.3g} s). biro treats them as averages over EXPOSURE"
     )
 
 
@@ -325,10 +326,11 @@ def _lines(summary: Summary) -> list[str]:
         f" {' '.join(s.antennas)}",
         f"  time          {s.time_range[0]} to {s.time_range[1]} UTC, {s.n_time} times of {s.interval:.4g} s",
         f"  uv            {range_text(*s.uv_metres, LENGTHS)}, {range_text(*s.uv_wavelengths, WAVELENGTHS)}",
-        f"  resolution    {angle_text(s.resolution)}, field of view"
+        f"  resolution    {angle_text(s.resolution)} (wavelength / longest baseline), field of view"
         f" {angle_text(s.field_of_view) if s.field_of_view else 'not known (no dish diameters)'}",
         f"  scans         {s.scans}",
-        f"  column        {s.column}, weights from {s.weight_origin}",
+        f"  column        {s.column}, weights from "
+        f"{'the file' if s.weight_origin == 'UVFITS' else s.weight_origin}",
         *_partition_lines(s.partitions),
         f"  pointing      {per_field((part.field, part.pointing) for part in s.partitions)}",
         *_count_lines(s.counts),
@@ -358,7 +360,7 @@ def _partition_lines(partitions: Sequence[PartitionSummary]) -> list[str]:
         lines.append(
             f"  {part.label}: {ra} {dec} ICRS{stored}; {span} {part.freq_frame}, {part.n_chan} x"
             f" {frequency_text(part.chan_width)}; {' '.join(part.corr_type)};"
-            f" {part.n_row} rows, {part.n_time} times, {part.n_usable} usable"
+            f" {part.n_row} rows, {part.n_time} times, {part.n_usable} usable visibilities"
         )
     return lines
 
@@ -393,8 +395,8 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     ratios = [item.ratio for item in known.values() if np.isfinite(item.ratio)]
     if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):
         lines.append(
-            f"    WEIGHTS: the thermal noise measured from neighbouring times is {_span(ratios)} times the "
-            "noise from the weights. Fit a noise factor (a model without [noise] does). With `factor = 1` do "
-            "not trust chi2/dof or errors"
+            f"    WEIGHTS: the thermal noise, measured from neighbouring times, is {_span(ratios)} times the "
+            "noise from the weights. A model without a [noise] table needs no change, because biro fits a "
+            "noise factor. Do not set [noise] factor = 1: chi2/dof and uncertainties would be wrong"
         )
     return lines

@@ -17,6 +17,8 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 CONTRAST, SIGNIFICANCE = 1.1, 5.0
 """Ratio of scatters, and standard deviations of it, below which nothing is said."""
+UNEQUAL = "UNEQUAL NOISE"
+"""How each line begins."""
 _FIRST, _SECOND = (-1.0, 1.0), (1.0, -2.0, 1.0)
 _N_LENGTH = 4
 
@@ -95,7 +97,8 @@ def unequal_noise(
     )
     if again is not None:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
-    lines += _of_correlations(of_corr) if of_correlations else []
+    of_names, per = _of_correlations(of_corr) if of_correlations else ([], "")
+    lines += of_names
     scatter = {name: sigma_of(steps.value[steps.corr == name]) for name in of_corr}
     if not all(scatter.values()):
         return lines
@@ -104,7 +107,7 @@ def unequal_noise(
         return lines
     steps = _Steps(*(getattr(steps, key)[kept] for key in ("value", "corr", "first", "second", "length")))
     steps = steps.scaled(np.array([scatter[name] for name in steps.corr]))
-    found, by = _of_antennas(steps, antenna_names)
+    found, by = _of_antennas(steps, antenna_names, per)
     return lines + found + _of_lengths(steps.scaled(by))
 
 
@@ -157,9 +160,10 @@ def _turns(first: _Steps, second: _Steps, corr: str | None = None) -> bool:
     return not other * CONTRAST > one
 
 
-def _of_correlations(groups: dict[str, _Group]) -> list[str]:
+def _of_correlations(groups: dict[str, _Group]) -> tuple[list[str], str]:
+    """What is said of correlations, and the groups of [noise] per that have factors of their own then."""
     if not any(group.is_off for group in groups.values()):
-        return []
+        return [], ""
     names = sorted(groups, key=lambda name: -groups[name].ratio)
     parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
     cross = [name for name in names if name not in parallel]
@@ -167,15 +171,15 @@ def _of_correlations(groups: dict[str, _Group]) -> list[str]:
         groups[kind[0]].ratio < CONTRAST * groups[kind[-1]].ratio for kind in (parallel, cross) if kind
     )
     by_hands = bool(parallel and cross and alike)
-    listed = ", ".join(f"{name} {groups[name].ratio:.2f}" for name in names)
+    listed = ", ".join(f"{name} ({groups[name].ratio:.2f})" for name in names)
     per = "hands" if by_hands else "correlation"
     return [
-        f"the weights do not describe how noise differs among correlations ({listed} times that of all). "
-        f'Fit one noise factor for each with [noise] per = "{per}"'
-    ]
+        f"{UNEQUAL}: relative to the weights and the mean, the noise of correlations is {listed}. Fit a "
+        f'noise factor for each with [noise] per = "{per}"'
+    ], per
 
 
-def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]:
+def _of_antennas(steps: _Steps, names: Sequence[str], beside: str = "") -> tuple[list[str], Array]:
     """What is said of antennas, and what their noise multiplies each difference by.
 
     Least squares of ln sigma_pq = a_p + a_q + a over baselines, weighted by the numbers of differences.
@@ -201,10 +205,11 @@ def _of_antennas(steps: _Steps, names: Sequence[str]) -> tuple[list[str], Array]
     by = np.exp(own[steps.first] + own[steps.second])
     if not off:
         return [], by
-    listed = first_few([f"{name} {groups[name].ratio:.2f}" for name in off], ", ")
+    listed = first_few([f"{name} ({groups[name].ratio:.2f})" for name in off], ", ")
+    both = f'["{beside}", "antenna"], which includes the factors above' if beside else '"antenna"'
     return [
-        f"the weights do not describe the noise of some antennas ({listed} times that of the others). "
-        'Fit one noise factor for each with [noise] per = "antenna"'
+        f"{UNEQUAL}: relative to the weights and the other antennas, the noise of antennas is {listed}. Fit "
+        f"a noise factor for each with [noise] per = {both}"
     ], by
 
 
@@ -218,7 +223,8 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"noise on baselines {word} {text} is {group.ratio:.2f} times that of all, "
-                f'relative to the weights. Fit the added noise with [noise] additive with edges = ["{text}"]'
+                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is "
+                f"{group.ratio:.2f} times that on all. "
+                f'Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]
     return []

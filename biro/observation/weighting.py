@@ -20,7 +20,8 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 Weights = Literal["stated", "scatter", "equal"]
 """Where weights come from: the data set, the scatter of each baseline, or nowhere."""
 WITH_TAPER = (
-    "fix it ([noise] factor = 1, with weights from the scatter where those of the file are not right)"
+    "Set [noise] factor = 1, and if the weights of the data are not in 1/Jy^2, --weights scatter "
+    '(weights="scatter" in Python)'
 )
 """What to do about the noise factor where weights are tapered."""
 
@@ -61,7 +62,7 @@ class Weighting:
         if self.taper is None:
             return ""
         return (
-            "weights are tapered: a noise factor that is fitted would be too low, and errors too small; "
+            "TAPERED WEIGHTS: a fitted noise factor comes out too low, and uncertainties too small. "
             f"{WITH_TAPER}"
         )
 
@@ -75,14 +76,14 @@ class Weighting:
             if found.is_measured:
                 each = [found.factor[rows] for rows in part.shards]
                 part, _ = part.replaced(_scaled, each=each)
-                origin = f"{origin}, scaled to the scatter of each baseline"
+                origin = f"{origin}, rescaled to the scatter of each baseline"
             remark = found.remark(f"{part.field}/spw{part.spw_id}")
         if self.taper is not None:
             part, n_lost, n_usable = self._tapered(part)
             if n_lost:
                 lost = (
                     f"{part.field}/spw{part.spw_id}: {n_lost} of {n_usable} visibilities lie "
-                    "so far beyond the taper that their weight is 0; they do not count"
+                    "so far beyond the taper that their weight is 0; biro does not use them"
                 )
                 remark = f"{remark}; {lost}" if remark else lost
             place = self.taper if isinstance(self.taper, str) else f"{self.taper:g} m"
@@ -157,13 +158,13 @@ class _Factors:
         words = []
         if self.unknown:
             words.append(
-                f"weights of {', '.join(self.unknown)} are left as stated: fewer than {MIN_DIFFERENCES} "
+                f"weights of {', '.join(self.unknown)} stay as in the data: fewer than {MIN_DIFFERENCES} "
                 "differences of neighbouring times do not measure the scatter"
             )
         if self.is_measured and self.n_own < self.n_baseline:
             words.append(
                 f"{self.n_baseline - self.n_own} of {self.n_baseline} baselines have too few neighbouring "
-                "times for a scatter of their own; they are scaled by that of all baselines"
+                "times for a scatter of their own; biro rescales them to the scatter of all baselines"
             )
         return f"{label}: {'; '.join(words)}" if words else ""
 

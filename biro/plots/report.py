@@ -134,7 +134,8 @@ def _split(drawn: Mapping[str, Figure | bytes]) -> tuple[list[Picture], list[Pic
 def _verdict(verdict: Verdict, warnings: Sequence[str]) -> str:
     """The three answers that a reader wants first, and the warnings that they follow from."""
     heads = ("Does the model fit?", "What can be trusted?", "What to do next")
-    answers = (verdict.fit, verdict.trust, verdict.action)
+    fit = f"{verdict.fit} ({verdict.numbers})" if verdict.numbers else verdict.fit
+    answers = (fit, verdict.trust, verdict.action)
     items = "".join(
         f"<dt>{head}</dt><dd>{html.escape(text)}</dd>" for head, text in zip(heads, answers, strict=True)
     )

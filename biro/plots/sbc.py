@@ -63,7 +63,7 @@ def coverage_curves(result: SBCResult) -> Figure:
             ax.set_ylim(-reach, reach)
             ax.yaxis.set_major_locator(MaxNLocator(5))
         figure.supxlabel("probability of the interval", fontsize=9)
-        figure.supylabel("held the truth, less that probability", fontsize=9)
+        figure.supylabel("coverage minus that probability", fontsize=9)
         return figure
 
 

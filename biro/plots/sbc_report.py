@@ -25,11 +25,11 @@ def pictures(result: SBCResult) -> dict[str, Figure]:
     left_out = len(result.ranks.names) - n_shown
     more = f" The {n_shown} with the smallest p-values; {left_out} are left out." if left_out else ""
     by_caption = {
-        f"Ranks of the truth: flat, within what chance gives ({bands}), where all is well. Higher at both "
-        "ends: intervals too narrow; in the middle: too wide; at one end: fits lie to one side."
-        + more: sbc.rank_histograms(result),
-        f"Coverage of central intervals, less what it should be: shaded is what chance gives ({bands}) at "
-        "each probability, dashed what a whole curve stays within." + more: sbc.coverage_curves(result),
+        f"Ranks of the truth, flat within the range by chance ({bands}) if the posteriors are right. High "
+        "at both ends: intervals too narrow. High in the middle: too wide. High at one end: fits are "
+        "biased." + more: sbc.rank_histograms(result),
+        "Coverage of central intervals minus the nominal value. Shaded: range by chance at each "
+        f"probability ({bands}). Dashed: range of a whole curve." + more: sbc.coverage_curves(result),
     }
     if result.reduced_chi2 is not None:
         caption = "Reduced chi-squared of one draw of each replicate, and what is expected"

@@ -54,7 +54,7 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
     """
     record = read_record(folder)
     if record is None:
-        raise RunError(f"{folder} holds no run: there is no run.json")
+        raise RunError(f"{folder}: not a run directory (no run.json)")
     settings: dict[str, Any] = dict(record["settings"])
     if settings["sampler"] == EXACT:
         return None

@@ -90,13 +90,16 @@ def of_data(posterior: Posterior, likelihood: Likelihood) -> Iterator[tuple[str,
     fitted = cast("Likelihood", _AtBestFit(likelihood, best))
     images = fit_images(fitted, best)
     some = images[:MAX_FIELDS]
-    more = f"; {len(some)} of {len(images)} fields are shown" if len(images) > len(some) else ""
+    more = f"; {len(some)} of {len(images)} fields" if len(images) > len(some) else ""
     caption = f"Images of data, best fit and residual, sources marked (+): {before_and_after(some)}{more}"
     yield caption, draw_fit_images(some, likelihood, best)
-    worst = f"; at most {MOST_PANELS}, those that it fits worst"
+    worst = f"; at most {MOST_PANELS} panels, those that fit worst"
     against_time: list[tuple[str, Callable[[], Figure]]] = [
         ("Amplitude and phase against uv distance, with the best fit", lambda: uv(fitted, best)),
-        (f"Baselines against time, with the best fit (line){worst}", lambda: baselines(fitted, best)),
+        (
+            f"Baselines: visibilities against time, with the best fit (line){worst}",
+            lambda: baselines(fitted, best),
+        ),
         (
             f"Closure phases against time, with the best fit (line){worst}",
             lambda: closure_phases(fitted, best),

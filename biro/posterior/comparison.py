@@ -99,8 +99,9 @@ class Comparison(Tabular):
         lines = ["ln Bayes factor: ln evidence minus that of the best model, at equal prior odds."]
         if any(s.verdict == UNDECIDED for s in self.standings):
             lines.append(
-                f"{UNDECIDED}: ln Bayes factor within {N_SIGMA:g} errors of -{LEAST:g}, or an evidence is "
-                "not to be trusted (?). Fit these models with --sampler dynesty and more live points."
+                f"{UNDECIDED}: ln Bayes factor within {N_SIGMA:g} errors of -{LEAST:g}, or an evidence "
+                'marked "?" (not to be trusted). Fit these models with --sampler dynesty and more live '
+                "points."
             )
         return lines
 
@@ -132,7 +133,7 @@ def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Compar
     """
     named = dict(posteriors) if isinstance(posteriors, Mapping) else _numbered(posteriors)
     if len(named) < 2:
-        raise InputError(f"a comparison needs at least 2 posteriors, got {len(named)}")
+        raise InputError(f"a comparison needs at least 2 runs, got {len(named)}")
     for name, posterior in named.items():
         if posterior.log_evidence is None:
             raise InputError(
@@ -144,8 +145,8 @@ def compare(posteriors: Mapping[str, Posterior] | Sequence[Posterior]) -> Compar
     for name, digest in digests.items():
         if digest != digests[first]:
             raise InputError(
-                f"{name!r} was fitted to other data than {first!r}; evidences compare on the same data only "
-                "(same selection, flags, weights and averaging)"
+                f"{name!r} was fitted to other data than {first!r}; evidences can only be compared for the "
+                "same data (selection, flags, weights and averaging)"
             )
     order = sorted(named, key=lambda name: -_evidence(named[name])[0])
     tables = {name: posterior.summary() for name, posterior in named.items()}

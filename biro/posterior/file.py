@@ -21,13 +21,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
 from biro.files.atomic import write_atomic
-from biro.files.foreign_text import visible_texts
+from biro.files.foreign_text import visible, visible_texts
 from biro.files.hdf5 import read_hdf5
 from biro.files.json_value import JsonValue
 from biro.misfit.partition_fit import PartitionFit
 from biro.models.quantities.parameter import Column
 from biro.models.quantities.strict import short_repr
 from biro.posterior.samples import Provenance, Samples
+
+POSTERIOR = "posterior.nc"
+"""The name of the file in a run directory."""
 
 S = TypeVar("S", bound=Samples)
 _Types: TypeAlias = Mapping[str, type | tuple[type, ...]]
@@ -91,7 +94,13 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
     """
     source = Path(path)
     if not source.is_file():
-        raise InputError(f"no posterior at {source}: no such file (a run writes it when it is finished)")
+        if source.name == POSTERIOR and not source.parent.is_dir():
+            raise InputError(f"{source.parent}: no such run directory")
+        if source.name == POSTERIOR and (source.parent / "run.json").is_file():
+            raise InputError(
+                f"{source.parent}: the run is not finished (no {POSTERIOR}); resume it with the same command"
+            )
+        raise InputError(f"{source}: no such file; expected the posterior of a run")
     try:
         attributes, datasets = read_hdf5(source, [f"biro/{name}" for name in ("record", *_ARRAYS)])
         if attributes.get("format") != FORMAT:
@@ -105,18 +114,16 @@ def load(path: str | os.PathLike[str], cls: type[S]) -> S:
             provenance=Provenance(**_visible_provenance(record["provenance"])),
             diagnostics=visible_texts(record["diagnostics"]),
             fits=tuple(PartitionFit(**fit) for fit in visible_texts(record.get("fits", []))),
-            remarks=tuple(visible_texts(record["remarks"])),
+            remarks=tuple("\n".join(map(visible, remark.split("\n"))) for remark in record["remarks"]),
             **{name: record[name] for name in _SCALARS},
             **arrays,
         )
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
     except KeyError as error:
-        raise InputError(
-            f"{source} is not a posterior of this package, or is damaged (no {error})"
-        ) from error
+        raise InputError(f"{source} is not a posterior of biro, or is damaged (no {error})") from error
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
-        raise InputError(f"{source} is not a posterior of this package, or is damaged ({error})") from error
+        raise InputError(f"{source} is not a posterior of biro, or is damaged ({error})") from error
 
 
 def _visible_provenance(record: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -142,7 +149,7 @@ def _checked(record: JsonValue) -> dict[str, JsonValue]:
     for fit in record.get("fits", []):  # files of earlier versions have none
         _check_types("fit", fit, _FIT_TYPES)
     if not all(isinstance(remark, str) for remark in record["remarks"]):
-        raise TypeError("a remark is no text")
+        raise TypeError("a remark is not text")
     for value in record["diagnostics"].values():
         if not isinstance(value, int | float):
             raise TypeError(f"a diagnostic is {short_repr(value)}")

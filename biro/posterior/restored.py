@@ -39,7 +39,7 @@ def restored(posterior: Posterior, likelihood: SampledLikelihood) -> Posterior:
     """
     if not integrates(likelihood):
         return posterior
-    log.info("drawing what was marginalised for %d samples", len(posterior.samples))
+    log.info("drawing marginalised parameters for %d samples", len(posterior.samples))
     rng = np.random.default_rng([posterior.provenance.seed, _STREAM])
     draws, weight = likelihood.inner_draws(posterior.samples, rng), posterior.weight
     between = weight @ (draws.centre - weight @ draws.centre) ** 2

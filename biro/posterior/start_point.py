@@ -63,13 +63,15 @@ def start_point(likelihood: SampledLikelihood, start: Start) -> NDArray[np.float
     solved = lacking & (best != theta)
     theta[solved] = best[solved]
     for which, taken in (
-        (solved, "those that fit its sky best are"),
+        (solved, "the best-fitting values are"),
         (lacking & ~solved, "the middle of the prior is"),
     ):
         if which.any():
-            log.log(NOTICE, "the start lacks %s: %s taken", first_few(np.array(names)[which].tolist()), taken)
+            log.log(
+                NOTICE, "no start value for %s, so %s used", first_few(np.array(names)[which].tolist()), taken
+            )
     if unknown:
-        log.log(NOTICE, "of the start, %s is not used: the model has none", first_few(unknown))
+        log.log(NOTICE, "ignoring the start value of %s, which the model does not have", first_few(unknown))
     return theta
 
 

@@ -23,8 +23,8 @@ from biro.posterior.statistics import quantiles
 LEVELS = (0.025, 0.15865525393145707, 0.5, 0.8413447460685429, 0.975)
 """95 %, 68.27 % (one sigma of a Gaussian) and the median."""
 _REMEDY = {
-    "emcee": "the chain is shorter than asked for; raise max_steps and resume",
-    "none": "more could be gained than counts; give other starts, or sample",
+    "emcee": "the chain is too short. Raise max_steps and resume",
+    "none": "the climb did not reach the maximum. Give other starts, or use a sampler",
     "nuts": "raise n_draw and resume; where there are divergences, raise target_accept instead",
 }
 POOR = 0.1
@@ -179,9 +179,10 @@ class PosteriorTable(Tabular):
         for row in self.rows:
             named = f"{CONFLICT}: {row.name} is CUT OFF"
             if row.at_end and not row.name.startswith(NOISE) and not any(named in r for r in self.remarks):
+                kind = "upper" if row.at_end == "lower" else "lower"
                 lines.append(
-                    f"CUT OFF: {row.name} is most probable at the {row.at_end} limit of its prior. Its "
-                    f"interval is {'an upper' if row.at_end == 'lower' else 'a lower'} limit"
+                    f"{kind.upper()} LIMIT: {row.name} is most probable at the {row.at_end} limit of its "
+                    f"prior. Quote its interval as {'an' if kind == 'upper' else 'a'} {kind} limit"
                 )
         return lines
 
@@ -191,13 +192,13 @@ class PosteriorTable(Tabular):
         origin = f"{self.sampler}: {self.n_sample} samples"
         if self.n_walker > 1:
             whose = "chains" if self.sampler == "nuts" else "walkers"
-            origin += f" of {self.n_walker} {whose} (ESS: how many independent samples they are worth)"
+            origin += f" of {self.n_walker} {whose} (ESS in the table: effective sample size)"
         lines = [origin, f"highest log-likelihood {self.best_log_likelihood:.3f}", *self.evidence_lines()]
         if "r_hat" in self.diagnostics:
             words = {
                 "r_hat": "R-hat {:.4f}",
                 "n_divergent": "{:.0f} divergences",
-                "n_outside": "{:.0f} trajectories cut by limits of priors or regions",
+                "n_outside": "{:.0f} trajectories that ended at a limit of a prior or region",
                 "bfmi": "energy (BFMI) {:.2f}",
                 "depth": "mean depth {:.1f}",
             }
@@ -211,11 +212,13 @@ class PosteriorTable(Tabular):
         if self._few_weights:
             return [
                 f"DO NOT TRUST INTERVALS AND EVIDENCE: Pareto k = {k:.2f} (good if < {TRUSTED}). The "
-                "posterior is far from normal and a few draws have most of the weight. Use a sampler"
+                "posterior is far from normal, and a few draws carry most of the weight. Use --sampler "
+                "emcee or dynesty"
             ]
         if overlap < POOR:
             return [
-                f"POOR OVERLAP: the importance-sampling efficiency is {100 * overlap:.0f} %. Use a sampler"
+                f"LOW EFFICIENCY: the importance-sampling efficiency is {100 * overlap:.0f} %, so the "
+                "normal approximation is poor. Use --sampler emcee or dynesty"
             ]
         return []
 
@@ -227,7 +230,10 @@ class PosteriorTable(Tabular):
         line = f"log-evidence {self.log_evidence:.3f}{mark} +- {self.log_evidence_err or 0.0:.3f}{mark}"
         if "log_evidence_gains" in self.diagnostics:
             part, error = (self.diagnostics[f"log_evidence_gains{end}"] for end in ("", "_err"))
-            line += f", {part:+.3f} +- {error:.3f} of it corrects Laplace's integral over gains"
+            line += (
+                f", including a correction of {part:+.3f} +- {error:.3f} to the Laplace approximation of "
+                "the gains"
+            )
         return [line]
 
 
@@ -283,7 +289,7 @@ def _about_maximum(table: PosteriorTable) -> list[str]:
     k = table.diagnostics.get("pareto_k", math.nan)
     about = "it" if table.diagnostics.get("n_mode", 1.0) < 2.0 else "all modes"
     return [
-        f"no sampler: the maximum (best fit) and {table.n_sample} weighted draws about {about}",
+        f"no sampler: maximum (best fit) and {table.n_sample} weighted draws around {about}",
         f"importance-sampling efficiency {100 * overlap:.0f} %, Pareto k "
         f"{'below 0' if k < 0.0 else f'{k:.2f}'} (good if < {TRUSTED})",
         f"highest log-likelihood {table.best_log_likelihood:.3f}",
@@ -295,66 +301,65 @@ def _how_far(table: PosteriorTable) -> str:
     if "r_hat" not in table.diagnostics:
         return ""
     r_hat, bfmi = table.diagnostics["r_hat"], table.diagnostics.get("bfmi", math.nan)
-    words = f"R-hat is {r_hat:.3f} (converged below 1.01), BFMI {bfmi:.2f} (sound above {LEAST_BFMI}); "
+    words = f"R-hat is {r_hat:.3f} (good if < 1.01), BFMI {bfmi:.2f} (good if > {LEAST_BFMI}). To converge, "
     if any(is_gain(row.name) for row in table.rows):
-        words += 'use gains="marginalise", which integrates over the gains, or '
+        words += 'integrate over the gains (gains="marginalise"), or '
     return words
 
 
 def _several_modes(n_mode: int, sampler: str, diagnostics: Mapping[str, float], missed: float) -> str:
     """What it means for a table that there are several maxima."""
-    line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence; "
+    line = f"SEVERAL MODES: the posterior has {n_mode} separate maxima of similar evidence. "
     if sampler == "nuts":
         line += _of_chains(diagnostics, missed)
     elif "share_error" in diagnostics:
         line += (
-            "the effective numbers count how well the part of each is known (that of the largest to within "
-            f"{100 * diagnostics['share_error']:.1f} % of all); medians and intervals are of all of them "
-            "together"
+            "Medians and intervals cover all of them. ESS includes the error of the weight of each mode "
+            f"({100 * diagnostics['share_error']:.1f} % for the largest)"
         )
     else:
-        line += f"medians and intervals are of {_which(missed)}"
+        line += f"Medians and intervals cover {_which(missed)}"
     if diagnostics.get("n_exchangeable", 0.0) > 1:
         line += (
-            ". Sources with the same priors can change places: a constraint such as an order tells them apart"
+            ". Sources with the same priors can be exchanged. To tell them apart, write a constraint on "
+            "their order"
         )
     return line
 
 
 def _which(missed: float) -> str:
     """Which modes a table is about."""
-    return "those that were found" if missed > COUNTS else "all of them together"
+    return "the modes that were found" if missed > COUNTS else "all of them together"
 
 
 def _of_chains(diagnostics: Mapping[str, float], missed: float) -> str:
     """What the chains of NUTS have seen of several modes."""
     if "share_error" not in diagnostics:
         if diagnostics.get("n_explored") == 1.0:
-            return "the chains are in the largest, and all others together have less than 1 % of the evidence"
+            return "All chains are in the largest. The others have less than 1 % of the evidence"
         return (
-            "chains began in all of them; medians and intervals are of what they visited, and R-hat says "
-            "whether they have crossed often enough"
+            "Chains began in all of them. Medians and intervals cover what the chains visited. R-hat "
+            "shows whether they moved between modes often enough"
         )
     line = (
-        f"each chain stayed in one of {diagnostics['n_explored']:.0f} regions about them, and its draws are "
-        f"weighted by the evidence of that region (the part of the largest is known to within "
-        f"{100 * diagnostics['share_error']:.1f} % of all), "
-        f"so that medians and intervals are of {_which(missed)}"
+        f"Each chain stayed in one of {diagnostics['n_explored']:.0f} regions, and its draws are weighted "
+        "by the evidence of that region (error of the largest weight "
+        f"{100 * diagnostics['share_error']:.1f} %). Medians and intervals cover {_which(missed)}"
     )
     unexplored = diagnostics.get("unexplored", 0.0)
     if unexplored >= LEAST_SHOWN:
-        line += f"; {100 * unexplored:.0f} % of the evidence is in modes that no chain explored"
+        line += f". {100 * unexplored:.0f} % of the evidence is in modes that no chain explored"
     return line
 
 
 def _noise_cut_off(row: Row) -> str:
     """What it means that the prior of a noise factor cuts it off."""
     more = {
-        "upper": "the data scatter by more than the prior allows, so that all errors below are too small",
-        "lower": "the data scatter by less than the prior allows, so that all errors below are too large",
+        "upper": "The noise is larger than the prior allows, so all errors below are too small",
+        "lower": "The noise is smaller than the prior allows, so all errors below are too large",
     }
     return (
-        f"DO NOT TRUST THE ERRORS: {row.name} is CUT OFF at the {row.at_end} limit of its prior; "
+        f"DO NOT TRUST THE ERRORS: {row.name} is CUT OFF at the {row.at_end} limit of its prior. "
         f"{more[row.at_end]}. Widen the prior of [noise] factor"
     )
 

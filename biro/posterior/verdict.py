@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from biro.formatting import first_few
-from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL, UNEQUAL
+from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL
 from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS, UNKNOWN, PartitionFit
+from biro.observation.unequal_noise import UNEQUAL
 from biro.posterior.table import PosteriorTable
 
 _OF_NOISE = (CORRELATED, UNITS, NOISE, OUTLIERS, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)
@@ -26,6 +27,9 @@ class Verdict(NamedTuple):
         Sound; usable with reservations; not to be used.
     fit : str
         Does the model fit?
+    numbers : str
+        chi2/dof and the residual rms over the thermal noise; "" where the model does not fit, and a line
+        says by how much.
     trust : str
         Which figures can be trusted?
     action : str
@@ -34,6 +38,7 @@ class Verdict(NamedTuple):
 
     level: str
     fit: str
+    numbers: str
     trust: str
     action: str
 
@@ -48,23 +53,25 @@ def verdict_of(table: PosteriorTable) -> Verdict:
     misfit = _beginning(lines, (MISFIT,))
     bad = misfit or _beginning(lines, _OF_ERRORS) or table.is_doubtful or not converged
     level = "bad" if bad else "doubt" if lines else "good"
-    return Verdict(level, _fit(table, lines, misfit), _trust(table, lines, level), _action(table, level))
+    fit, numbers = _fit(table, lines, misfit)
+    return Verdict(level, fit, numbers, _trust(table, lines, level), _action(table, level))
 
 
 def _beginning(lines: list[str], words: tuple[str, ...]) -> bool:
     return any(line.startswith(words) for line in lines)
 
 
-def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> str:
+def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> tuple[str, str]:
+    """Whether the model fits, and the numbers."""
     known = [fit for fit in table.fits if fit.n_vis and fit.n_dof > 0.0]
     if misfit:
-        return "The model does not fit the data."
+        return "The model does not fit the data.", ""
     if not known:
-        return "biro could not test whether the model fits: it has no chi2 of these data."
+        return "biro could not test whether the model fits, because chi2 is not known for these data.", ""
     text = _numbers(max(known, key=lambda fit: fit.badness), len(known))
     if _beginning(lines, _OF_NOISE):
-        return f"biro found no error of the model, but the noise is not as assumed ({text})."
-    return f"The model fits the data ({text})."
+        return "biro found no error in the model, but the noise differs from the weights.", text
+    return "The model fits the data.", text
 
 
 def _numbers(worst: PartitionFit, n_partition: int) -> str:
@@ -81,13 +88,15 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
     if level == "bad":
         text = "Do not trust the error bars."
     elif level == "doubt":
-        text = "Use the error bars with the reservations below."
+        text = "Use the error bars with the warnings below in mind."
     else:
         text = "Medians and error bars can be trusted."
     if limits:
         names = first_few(limits[:_LISTED])
         more = f" and {len(limits) - _LISTED} more" if len(limits) > _LISTED else ""
-        text += f" The posterior ends at a limit of the prior: read {names}{more} as an upper or lower limit."
+        text += (
+            f" The posterior ends at a limit of the prior: quote {names}{more} as an upper or lower limit."
+        )
     if table.log_evidence is not None:
         doubtful = level == "bad" or not table.evidence_is_trusted
         text += " Do not trust the evidence." if doubtful else " The evidence can be trusted."
@@ -97,9 +106,9 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
 def _action(table: PosteriorTable, level: str) -> str:
     if level == "good":
         if table.log_evidence is None:
-            return "Look at the residual image; then use the table."
-        return "Look at the residual image; then use the table, or compare models by `biro compare`."
+            return "Check the residual image before you use the table."
+        return "Check the residual image before you use the table, or compare models with `biro compare`."
     n = len(table.warnings())
     if n == 1:
-        return "Do what the line below says, and fit again."
-    return f"Work through the {n} lines below from the first to the last, and fit again after each change."
+        return "Follow the line below, and fit again."
+    return f"Follow the {n} lines below in order, and fit again after each change."

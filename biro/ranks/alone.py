@@ -54,8 +54,10 @@ def ranks_of(observation: Observation, comm: MPI.Intracomm | None) -> Ranks | No
     held = next((part.held for part in observation.partitions if part.held is not None), None)
     if held is not None and isinstance(held.ranks, Alone):
         if comm is not None:
-            raise InputError("this observation was read with cache= alone: give comm= to biro.read, too")
+            raise InputError(
+                "this observation was read with cache=, but without comm=; give comm= to biro.read, too"
+            )
         return held.ranks
     if held is not None and comm is None:
-        raise InputError("ranks hold the data of this observation: give comm= as it was given to biro.read")
+        raise InputError("MPI processes hold the data of this observation; give comm=, as to biro.read")
     return None if comm is None else start(comm, observation)

@@ -69,7 +69,7 @@ class Ranks:
 
     def where(self, rank: int) -> str:
         """A rank and its host, for messages."""
-        return f"rank {rank} ({self._hosts[rank]})"
+        return f"MPI process {rank} ({self._hosts[rank]})"
 
     def check_open(self) -> None:
         """Refuse to go on once the other ranks were told to stop.
@@ -79,7 +79,9 @@ class Ranks:
         InputError
         """
         if not self._is_open:
-            raise InputError("the other ranks were told to stop: close a likelihood when all work is done")
+            raise InputError(
+                "the other MPI processes have stopped; close a likelihood after all work is done"
+            )
 
     def team(self, asked: Backend, backend: str, devices: Devices | None) -> Team:
         """See `rime_kernels.engine.sharded.Ranks`."""
@@ -108,13 +110,13 @@ class Ranks:
             if each.backend != backend:
                 has, lacks = (0, rank) if backend == "cuda" else (rank, 0)
                 raise BackendError(
-                    f"{self.where(has)} has a GPU, {self.where(lacks)} has none: give each rank one, or say "
-                    'backend="cpu"'
+                    f"{self.where(has)} has a GPU, {self.where(lacks)} has none; give each process a GPU, "
+                    'or use --backend cpu (backend="cpu" in Python)'
                 )
             if not kinds.issuperset(each.kinds):
                 raise BackendError(
-                    f"{self.where(rank)} has {', '.join(each.kinds)}, rank 0 has {', '.join(kinds)}: devices "
-                    "must be of one kind"
+                    f"{self.where(rank)} has {', '.join(each.kinds)}, {self.where(0)} has "
+                    f"{', '.join(kinds)}; all devices must be of one kind"
                 )
 
     def ask(self, request: Request, ranks: Sequence[int] | None = None) -> Callable[[], list[Any]]:
@@ -206,7 +208,9 @@ class Ranks:
             return
         with CALL_LOCK:
             if self._is_torn:  # the others wait for the rest of a message that will never come
-                sys.stderr.write("biro: a message to the other ranks was cut off: all ranks end\n")
+                sys.stderr.write(
+                    "biro: a message to the other MPI processes was cut off. All MPI processes stop\n"
+                )
                 sys.stderr.flush()
                 MPI.COMM_WORLD.Abort(1)
             for ticket in list(self._awaited):

@@ -99,8 +99,8 @@ def check_disk(ranks: Ranks, folder: str, needed: Sequence[float], what: str, re
     lacks = _lacks(disks.values(), needed, [free for _, free in found])
     if lacks:
         raise InputError(
-            f"{_who(ranks, lacks[0], needed)}{folder}: {what} take {_with_others(lacks[0], needed)}, "
-            f"{byte_text(lacks[0].free)} are free: {remedy}"
+            f"{_who(ranks, lacks[0], needed)}{folder}: {what} need {_with_others(lacks[0], needed)}, "
+            f"{byte_text(lacks[0].free)} are free; {remedy}"
         )
 
 
@@ -130,4 +130,4 @@ def _with_others(lack: _Lack, needed: Sequence[float]) -> str:
     """What the rank needs, and what it needs together with those it shares with."""
     own = byte_text(needed[_neediest(lack, needed)])
     others = len(lack.ranks) - 1
-    return own if not others else f"{own} ({byte_text(lack.needed)} with {others} more of its host)"
+    return own if not others else f"{own} ({byte_text(lack.needed)} with {others} more on its host)"

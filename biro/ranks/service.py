@@ -39,7 +39,7 @@ def serve(link: Link, where: str, number: int) -> None:
         _Service(link, where, number).run()
     except BaseException as error:
         # Not by way of sys.stderr, which leads nowhere where rank 0 alone speaks.
-        os.write(2, f"biro: {where}: {type(error).__name__}: {error}: all ranks end\n".encode())
+        os.write(2, f"biro: {where}: {type(error).__name__}: {error}. All MPI processes stop\n".encode())
         from mpi4py import MPI
 
         MPI.COMM_WORLD.Abort(1)

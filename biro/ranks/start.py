@@ -81,7 +81,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
         if problem is None:
             of_host = comm.Split_type(MPI.COMM_TYPE_SHARED)
             be_watched(link)
-            serve(link, f"rank {comm.rank} ({own.host})", of_host.rank)
+            serve(link, f"MPI process {comm.rank} ({own.host})", of_host.rank)
             end_signs()
         sys.exit(0)
     if problem is not None:
@@ -122,16 +122,17 @@ def difference(facts: list[Facts]) -> str | None:
     """In what a rank differs from rank 0 as it must not, in one line; None where all are alike."""
     first = facts[0]
     for rank, each in enumerate(facts[1:], 1):
-        where = f"rank {rank} ({each.host})"
+        where = f"MPI process {rank} ({each.host})"
         for name, version in first.versions.items():
             if each.versions.get(name) != version:
                 return (
-                    f"{where} has {name} {each.versions.get(name)}, rank 0 ({first.host}) has {version}: "
-                    "install the same versions on all hosts"
+                    f"{where} has {name} {each.versions.get(name)}, MPI process 0 ({first.host}) has "
+                    f"{version}; install the same versions on all hosts"
                 )
         if each.data is not None and each.data != first.data:
             return (
-                f"{where} was given other data than rank 0 ({first.host}): let all ranks read the same "
-                "with the same options, or give rank 0 alone an observation, and the others None"
+                f"{where} has other data than MPI process 0 ({first.host}). Read the same data with the "
+                "same options "
+                "in all processes, or give an observation to process 0 alone, and None to the others"
             )
     return None

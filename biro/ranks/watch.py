@@ -35,7 +35,7 @@ SILENCE = 20.0
 """Seconds without one after which a rank counts as gone."""
 CONNECT_LIMIT = 5.0
 """Seconds in which a rank must reach rank 0."""
-_SAVED = "a run directory has what was sampled before, and the same command goes on"
+_SAVED = "The run directory has all samples up to here; repeat the command to resume"
 _DONE = b"."
 """What rank 0 sends before it lets the others end."""
 _N_RANK_BYTE = 4
@@ -75,12 +75,12 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
             problems = link.gather("") or []
             found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
     lost = [rank for rank in range(1, len(hosts)) if rank not in found]
-    where = {rank: f"rank {rank} ({hosts[rank]})" for rank in range(len(hosts))}
+    where = {rank: f"MPI process {rank} ({hosts[rank]})" for rank in range(len(hosts))}
     remark = ""
     if lost:
         remark = (
-            f"{', '.join(where[rank] for rank in lost)} cannot reach rank 0 ({hosts[0]}) by TCP "
-            f"({problems[lost[0]] or 'no answer'}): where one of them is lost, MPI alone may notice it"
+            f"{', '.join(where[rank] for rank in lost)} cannot reach MPI process 0 ({hosts[0]}) by TCP "
+            f"({problems[lost[0]] or 'no answer'}). If one of them fails, only MPI may notice it"
         )
     return Watch({where[rank]: connection for rank, connection in found.items()}), remark
 
@@ -176,12 +176,12 @@ class Watch:
                 if self._is_over:
                     return
                 if gone:
-                    problem = f"{', '.join(gone)}: gone"
+                    problem = f"{', '.join(gone)} has ended"
                 elif silent:
                     problem = f"{', '.join(silent)}: no sign of life for {SILENCE:.0f} s"
         # Not by way of MPI, which may be in the middle of a call: the other ranks see that this process has
         # closed its connections, if mpiexec has not ended them before.
-        os.write(2, f"biro: {problem}; all ranks end; {_SAVED}\n".encode())
+        os.write(2, f"biro: {problem}. All MPI processes stop. {_SAVED}\n".encode())
         os._exit(1)
 
 
@@ -267,7 +267,10 @@ def _end_with_rank_0(connection: socket.socket) -> None:
             if is_ready or now - before > 2 * BEAT:  # who was stopped itself cannot tell who else was
                 heard = now
             if now - heard > SILENCE:
-                line = f"biro: rank 0: no sign of life for {SILENCE:.0f} s; all ranks end; {_SAVED}\n"
+                line = (
+                    f"biro: MPI process 0: no sign of life for {SILENCE:.0f} s. All MPI processes stop. "
+                    f"{_SAVED}\n"
+                )
             if line or not said:
                 os.write(2, line.encode())
                 os._exit(1)

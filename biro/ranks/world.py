@@ -67,12 +67,13 @@ def _problem(launch: Launch) -> str | None:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         return (
-            f"{launch.n_rank} ranks were started, but mpi4py cannot be used ({error}): "
+            f"{launch.n_rank} MPI processes were started, but mpi4py cannot be used ({error}): "
             "pip install '.[mpi]', and an MPI if the machine has none (pip install mpich)"
         )
     if launch.n_rank != MPI.COMM_WORLD.size:
         return (
-            f"{launch.n_rank} ranks were started, but mpi4py knows of {MPI.COMM_WORLD.size}: it was "
-            "installed for another MPI than the one that has started them"
+            f"{launch.n_rank} MPI processes were started, but mpi4py finds {MPI.COMM_WORLD.size}. It was "
+            "installed "
+            "for another MPI than the one that started them; install mpi4py with this MPI"
         )
     return None

@@ -166,7 +166,7 @@ class RunDirectory:
         try:
             write_atomic(self.path / name, data)
         except OSError as error:
-            log.warning("%s cannot be written (%s); the run goes on", self.path / name, error.strerror)
+            log.warning("%s cannot be written (%s); the run continues", self.path / name, error.strerror)
 
 
 def _is_ours(name: str) -> bool:

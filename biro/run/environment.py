@@ -96,12 +96,12 @@ def problem_of_variables(variables: Mapping[str, str]) -> str | None:
             f"{threads[:20]!r}; unset it for a thread on each core"
         )
     if variables.get("NUMBA_DISABLE_JIT", "0").strip() not in ("", "0"):
-        return "the variable NUMBA_DISABLE_JIT is set, but biro computes with compiled code alone; unset it"
+        return "the variable NUMBA_DISABLE_JIT is set, but biro needs compiled code; unset it"
     layer, name = variables.get("NUMBA_THREADING_LAYER", "default"), "the variable NUMBA_THREADING_LAYER"
     if layer not in LAYERS:
         return f"{name} must be one of {', '.join(LAYERS)}, got {layer!r}; or unset it"
     if not _is_installed(layer):
-        return f"{name} asks for {layer}, which is not installed; install it, or unset the variable"
+        return f"{name} is {layer}, which is not installed; install it, or unset the variable"
     priority = variables.get("NUMBA_THREADING_LAYER_PRIORITY")
     if priority is not None and sorted(priority.split()) != ["omp", "tbb", "workqueue"]:
         return (

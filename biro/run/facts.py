@@ -37,6 +37,4 @@ def check_saved(run_dir: Path) -> None:
     """
     record = read_record(run_dir)
     if record is None or record.get("finished") is None:
-        raise OutputError(
-            f"the posterior is not in {run_dir}, which could not be written; see above where it is"
-        )
+        raise OutputError(f"{run_dir} could not be written, so the posterior is elsewhere (see above)")

@@ -41,7 +41,7 @@ class StopFlag:
         """
         name = signal.Signals(self.signal or signal.SIGINT).name
         if not self._saves:
-            how_to_go_on = "nothing was saved, because there is no run directory (run_dir): start again"
+            how_to_go_on = "nothing was saved, because there is no run directory (run_dir); start again"
         raise RunInterrupted(f"stopped by {name}; {how_to_go_on}")
 
 

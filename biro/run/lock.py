@@ -45,7 +45,9 @@ class RunLock:
             ) from None
         except OSError as error:
             log.warning(
-                "%s: this file system has no locks (%s); start one run at a time", path.parent, error.strerror
+                "%s: this file system has no locks (%s); start only one run at a time in this directory",
+                path.parent,
+                error.strerror,
             )
         self._write_holder(f"process {os.getpid()} on {socket.gethostname()}\n")
 

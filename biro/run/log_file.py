@@ -33,7 +33,7 @@ class _FileHandler(logging.FileHandler):
             super().handleError(record)
         elif not self.failed:
             self.failed = True
-            log.warning("%s cannot be written (%s); the run goes on", self.baseFilename, error.strerror)
+            log.warning("%s cannot be written (%s); the run continues", self.baseFilename, error.strerror)
 
     def close(self) -> None:
         with suppress(OSError):  # what it still holds back cannot be written either

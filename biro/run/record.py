@@ -18,9 +18,9 @@ from biro.files.json_value import JsonValue
 RECORD = "run.json"
 FORMAT = 1
 DIGESTS = {
-    "data": "the data (or their selection) changed",
+    "data": "the data or their selection changed",
     "model": "the model changed",
-    "likelihood": "the precision, the frame of Gaussians, cells or an image changed",
+    "likelihood": "the precision, the frame of Gaussians, --average or an image changed",
 }
 """Settings that are hashes, and what it means when one differs."""
 PACKAGES = (
@@ -120,7 +120,9 @@ def read_facts(folder: Path) -> dict[str, JsonValue]:
 def _checked(record: JsonValue, path: Path) -> RunRecord:
     """The record, if it has all that is read from it later, each of its type."""
     if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise RunError(f"{path} is not of format {FORMAT}; resume it with the version that began it")
+        raise RunError(
+            f"{path} is not of format {FORMAT}; resume it with the version of biro that started it"
+        )
     if not {"run_id", "settings", "resumed"} <= record.keys():
         raise RunError(f"{path} is incomplete; give another directory")
     types = {"run_id": str, "settings": dict, "resumed": list, "facts": dict}

@@ -53,7 +53,7 @@ class Checkpoint:
         except OSError as error:
             if not self._failed:
                 log.warning(
-                    "%s cannot be written (%s); sampling goes on in memory", self._path, error.strerror
+                    "%s cannot be written (%s); sampling continues in memory", self._path, error.strerror
                 )
             self._failed = True
             return
@@ -61,7 +61,7 @@ class Checkpoint:
             ended = time.monotonic()
             self._due = ended + max(SAVE_EVERY, 20.0 * (ended - begun))
         if self._failed:
-            log.warning("%s is written again", self._path)
+            log.warning("%s can be written again", self._path)
         self._failed = False
 
     def restore(self, pool: BatchingPool) -> DynamicNestedSampler | None:
@@ -82,4 +82,6 @@ class Checkpoint:
                 copy.write_bytes(payload)
                 return DynamicNestedSampler.restore(str(copy), pool=pool)
         except OSError as error:
-            raise RunError(f"{self._path} cannot be unpacked ({error}); make room, or set TMPDIR") from error
+            raise RunError(
+                f"{self._path} cannot be unpacked ({error}); free disk space, or set TMPDIR"
+            ) from error

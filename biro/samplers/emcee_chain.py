@@ -88,7 +88,8 @@ class ChainFile:
         earlier = self.path.with_suffix(".h5")
         if earlier.exists() and not self.path.exists():
             raise RunError(
-                f"{earlier} is of an earlier version: finish it with that, or take another directory"
+                f"{earlier} is from an earlier version of biro; finish it with that version, or give "
+                "another directory"
             )
         try:
             with open(self.path, "rb") as file:
@@ -97,7 +98,7 @@ class ChainFile:
             return None
         except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise RunError(
-                f"{self.path} cannot be read ({error}); delete it to start anew, or take another directory"
+                f"{self.path} cannot be read ({error}); delete it to start again, or give another directory"
             ) from error
 
     def append(self, backend: Backend, *, now: bool = False) -> None:
@@ -110,12 +111,12 @@ class ChainFile:
         except OSError as error:
             if not self._failed:
                 log.warning(
-                    "%s cannot be written (%s); sampling goes on in memory", self.path, error.strerror
+                    "%s cannot be written (%s); sampling continues in memory", self.path, error.strerror
                 )
             self._failed = True
             return
         if self._failed:
-            log.warning("%s is written again", self.path)
+            log.warning("%s can be written again", self.path)
         self._failed = False
 
     def _write(self, backend: Backend) -> None:
@@ -147,14 +148,14 @@ class ChainFile:
         if not line.endswith(b"\n") and _MAGIC.startswith(magic):
             return None  # killed while it was begun
         if magic != _MAGIC:
-            raise ValueError("it is no chain")
+            raise ValueError("not a chain")
         about = json.loads(line)
         if about["run_id"] != self._run_id:
-            raise RunError(f"{self.path} belongs to another run; start anew in another directory")
+            raise RunError(f"{self.path} belongs to another run; start again in another directory")
         shape = int(about["n_walker"]), int(about["n_param"])
         centre = np.array(about["centre"], dtype=np.float64)
         if centre.shape != shape[1:]:
-            raise ValueError("its second line has a centre of the wrong shape")
+            raise ValueError("the centre in its second line has the wrong shape")
         size, blocks = os.fstat(file.fileno()).st_size, []
         self._end = file.tell()
         while (block := _read_block(file, size, *shape)) is not None:
@@ -162,7 +163,7 @@ class ChainFile:
             self._end = file.tell()
         if size > self._end:
             log.warning(
-                "%s: the last %d bytes are an incomplete block, and are not used",
+                "%s: ignoring the last %d bytes, an incomplete block",
                 self.path.name,
                 size - self._end,
             )

@@ -161,8 +161,8 @@ class EnsembleRun:
         if backend is not None and self._chain is not None and self._chain.centre is not None:
             self._centre = self._chain.centre
             if backend.shape != (self._options.n_walker, self._target.n_param):
-                raise RunError(f"{self._chain.path} holds another run's chain; take another directory")
-            log.log(NOTICE, "going on from step %d", backend.iteration)
+                raise RunError(f"{self._chain.path} holds the chain of another run; give another directory")
+            log.log(NOTICE, "continuing from step %d", backend.iteration)
             return backend, last_state(backend)
         walkers, self._centre = self._start(stop, progress=progress)
         if self._chain is not None:
@@ -180,7 +180,7 @@ class EnsembleRun:
                 shown.set_postfix_str(f"best so far {best:.2f}", refresh=False)
                 shown.update()
                 if stop:
-                    stop.raise_interrupted("no step was taken yet, the same command begins again")
+                    stop.raise_interrupted("no step was saved. The same command starts again")
 
             n_walker = self._options.n_walker
             likelihood = self._target.likelihood
@@ -196,7 +196,10 @@ class EnsembleRun:
                     if len(walkers) == n_walker:
                         return self._target.wrapped(walkers), maximum.best_fit
             if np.ndim(self._starts) > 0:
-                log.log(NOTICE, "walkers begin where a search of the whole prior ends, not about the start")
+                log.log(
+                    NOTICE,
+                    "a search of the prior found a better place than the start, so walkers begin there",
+                )
             # Without gradients, or where the data leave a direction open, whose width is that of a step.
             start = find_mode(self._target, self._seed, watch)
             walkers = scatter(self._target, start, n_walker, self._seed)
@@ -234,7 +237,9 @@ class EnsembleRun:
     def _after_step(self, backend: Backend, stop: StopFlag) -> None:
         self._save(backend, now=bool(stop))
         if stop:
-            stop.raise_interrupted(f"{backend.iteration} step(s) saved, the same command goes on from there")
+            stop.raise_interrupted(
+                f"{backend.iteration} step(s) saved. The same command continues from there"
+            )
 
     def _save(self, backend: Backend, *, now: bool) -> None:
         if self._chain is not None:

@@ -70,8 +70,8 @@ def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[n
             return walkers[:n_walker]
         width *= 0.8
     raise LikelihoodError(
-        f"only {len(walkers)} of {n_walker} walkers could be placed about the best point; "
-        "check the prior and the constraints: the region that they allow may be too thin"
+        f"only {len(walkers)} of {n_walker} walkers could be placed around the best point; check the prior "
+        "and the constraints (the allowed region may be too thin)"
     )
 
 

@@ -99,7 +99,7 @@ class NestedRun:
             warnings.filterwarnings("ignore", message="All the initial likelihood values are the same")
             restored = self._checkpoint.restore(pool) if self._checkpoint else None
             if restored is not None:
-                log.log(NOTICE, "going on from iteration %d", restored.it)
+                log.log(NOTICE, "continuing from iteration %d", restored.it)
             sampler = restored or self._new(pool)
             # dynesty wraps a likelihood so as to print every exception; ours pass through 64 threads.
             sampler.loglikelihood.loglikelihood = ask
@@ -116,7 +116,10 @@ class NestedRun:
         if self._checkpoint:
             self._checkpoint.save(sampler, now=True)
         if not np.ptp(sampler.results.logl) > 0:
-            log.warning("the likelihood is the same everywhere: these are draws from the prior")
+            log.warning(
+                "the likelihood is the same everywhere, so the result is the prior. Check the selection "
+                "of the data and the model"
+            )
         return sampler
 
     def posterior(self, sampler: DynamicNestedSampler, provenance: Provenance) -> Posterior:
@@ -214,7 +217,7 @@ class _Watch:
         self._shown.update(n_iteration - self._shown.n)
         if self._run.save(self._sampler, now=bool(self._stop)) and self._stop:
             self._stop.raise_interrupted(
-                f"{n_iteration} iteration(s) saved, the same command goes on from there"
+                f"{n_iteration} iteration(s) saved. The same command continues from there"
             )
 
 

@@ -71,14 +71,14 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     MaximumFile(context.folder).keep(maximum)
     if maximum.unidentified:
         raise LikelihoodError(
-            f"the data do not determine {first_few(maximum.unidentified, ' or ')}: "
-            "fix or tie a parameter, give it a narrower prior, or sample"
+            f"the data do not constrain {first_few(maximum.unidentified, ' or ')}. Fix or tie "
+            "a parameter, give it a narrower prior, or use a sampler"
         )
     draws = draws_within(target, maximum, options.n_sample, provenance.seed)
     if len(draws.theta) < options.n_sample:
         raise LikelihoodError(
-            f"only {len(draws.theta)} of {draws.n_drawn} draws about the maximum lie within the prior: "
-            "sample it instead"
+            f"only {len(draws.theta)} of {draws.n_drawn} draws around the maximum lie within the prior; "
+            "use a sampler instead"
         )
     if maximum.particles is None:
         draws = _adapted(target, maximum, draws, options.n_sample, provenance.seed)
@@ -199,7 +199,7 @@ def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Ma
             shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
             shown.update()
             if context.stop:
-                context.stop.raise_interrupted("the same command begins again")
+                context.stop.raise_interrupted("the same command starts again")
 
         likelihood = differentiable(target.likelihood, "the maximum")
         starts = options.starts if context.start is None else context.starts
@@ -220,7 +220,7 @@ class MaximumFile:
             try:
                 maximum.save(self._path)
             except OSError as error:  # the posterior says the same, and the maximum can be found again
-                log.warning("%s cannot be written (%s); the run goes on", self._path, error.strerror)
+                log.warning("%s cannot be written (%s); the run continues", self._path, error.strerror)
 
     @property
     def facts(self) -> dict[str, float]:

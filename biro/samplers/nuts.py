@@ -141,7 +141,7 @@ class NutsRun:
             frame, before = saved
             density = Whitened(self._likelihood, frame)
             tuned = f" and {before.n_tuned} for tuning" if before.n_tuned < self._options.n_tune else ""
-            log.log(NOTICE, "going on from draw %d%s of each chain", before.z.shape[1], tuned)
+            log.log(NOTICE, "continuing from draw %d%s of each chain", before.z.shape[1], tuned)
         done = before
         if before.z.shape[1] < n_draw:
             done = self._sample(density, before, stop, progress=progress)
@@ -155,7 +155,7 @@ class NutsRun:
                 shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
                 shown.update()
                 if stop:
-                    stop.raise_interrupted("no draw was made yet, the same command begins again")
+                    stop.raise_interrupted("no draw was saved. The same command starts again")
 
             maximum = maximise(self._likelihood, seed=self._seed, starts=self._starts, watch=watch)
             self._maximum_file.keep(maximum)
@@ -175,7 +175,9 @@ class NutsRun:
         if len(self._modes) == 1:
             return before
         if n_chain > self._options.n_chain:
-            log.log(NOTICE, "%d chains instead of %d for %d modes", n_chain, self._options.n_chain, n_mode)
+            log.log(
+                NOTICE, "using %d chains instead of %d for %d modes", n_chain, self._options.n_chain, n_mode
+            )
         rng, begun = np.random.default_rng([self._seed, 1]), np.empty((n_chain, n_dim))
         for chain, i_mode in enumerate(mode_of_chain(self._modes, n_chain)):
             begun[chain] = self._place_about(int(i_mode), density, rng)
@@ -267,7 +269,7 @@ class NutsRun:
             so_far = draws.so_far()
             n, tuned = so_far.z.shape[1], so_far.n_tuned
             what = f"{n} draw(s) of each chain" if n else f"{tuned} step(s) of tuning of each chain"
-            stop.raise_interrupted(f"{what} saved, the same command goes on from there")
+            stop.raise_interrupted(f"{what} saved. The same command continues from there")
         return trace
 
     def _save(self, density: Whitened, draws: Draws) -> None:

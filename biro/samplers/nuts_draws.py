@@ -242,22 +242,22 @@ class DrawsFile:
         try:
             with np.load(self._path, allow_pickle=False) as file:
                 if sum(item.file_size for item in file.zip.infolist()) > self._path.stat().st_size:
-                    raise ValueError("it is compressed, or says that it holds more than it has")
+                    raise ValueError("it is compressed, or smaller than its header states")
                 z, stats, last, scale = (file[name] for name in ("z", "stats", "last", "scale"))
                 before = Progress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
                 frame, run_id = Frame.of(file), str(file["run_id"])
                 if before.stats.dtype != STATS:
-                    raise ValueError("it was written by another version")
+                    raise ValueError("it was written by another version of biro")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
             reason = " ".join(str(error).split())[:200] or type(error).__name__
-            raise RunError(f"{self._path} cannot be read ({reason}); remove it to begin again") from None
+            raise RunError(f"{self._path} cannot be read ({reason}); remove it to start again") from None
         fits = {of.shape for of in (frame.middle, frame.form, frame.partner, before.scale)} == {(n_dim,)}
         fits &= frame.factor.shape in ((n_dim, n_dim), (0, 0))  # the latter where it is that by segments
         fits &= len(before.z) >= n_chain and before.z.shape[2:] == (n_dim,)
         fits &= before.stats.shape == before.z.shape[:2]
         fits &= before.last.shape in ((0, n_dim), (len(before.z), n_dim))
         if run_id != self._run_id or not fits:
-            raise RunError(f"{self._path} holds another run's draws; remove it to begin again")
+            raise RunError(f"{self._path} holds another run's draws; remove it to start again")
         return frame, before
 
     @property
@@ -275,7 +275,7 @@ class DrawsFile:
         except OSError as error:
             if not self._failed:
                 log.warning(
-                    "%s cannot be written (%s); sampling goes on in memory", self._path, error.strerror
+                    "%s cannot be written (%s); sampling continues in memory", self._path, error.strerror
                 )
             self._failed = True
             return
@@ -283,5 +283,5 @@ class DrawsFile:
             ended = time.monotonic()
             self._due = ended + max(SAVE_EVERY, (ended - begun) / SAVE_SHARE)
         if self._failed:
-            log.warning("%s is written again", self._path)
+            log.warning("%s can be written again", self._path)
         self._failed = False

@@ -99,9 +99,8 @@ class EnsembleOptions(Options):
     def resolved(self, n_param: int) -> Self:
         if n_param > MOST_FOR_ENSEMBLE and not self.n_walker:
             raise InputError(
-                f"emcee will not converge: it is good for some dozens of parameters, not for {n_param}; give "
-                "--sampler nuts, which follows the gradient, or none for the maximum with errors "
-                "(n_walker= begins it all the same)"
+                f"emcee does not converge with {n_param} parameters (a few dozen at most); use --sampler "
+                "nuts, or none for the maximum with errors (an explicit n_walker overrides this)"
             )
         n_walker = self.n_walker or max(4 * n_param, 32)
         if n_walker < 2 * n_param or n_walker % 2:
@@ -281,20 +280,20 @@ class NutsOptions(Options):
     def resolved(self, n_param: int) -> Self:
         _check_positive(self, ("n_chain", "n_tune", "target_accept", "max_depth"))
         if self.n_chain < 2:
-            raise InputError(f"n_chain must be at least 2, which R-hat compares, got {self.n_chain}")
+            raise InputError(f"n_chain must be at least 2 (R-hat compares chains), got {self.n_chain}")
         if self.n_draw < 4:
             raise InputError(f"n_draw must be at least 4, got {self.n_draw}")
         if self.target_accept >= 1.0:
             raise InputError(f"target_accept must be below 1, got {self.target_accept}")
         if self.target_accept > MOST_ACCEPTED:
             raise InputError(
-                f"target_accept must be at most {MOST_ACCEPTED}, got {self.target_accept}: nearer to 1, "
-                "steps become shorter without end"
+                f"target_accept must be at most {MOST_ACCEPTED}, got {self.target_accept} (closer to 1 the "
+                "steps become ever shorter)"
             )
         if self.max_depth > DEEPEST:
             raise InputError(
-                f"max_depth must be at most {DEEPEST}, got {self.max_depth}: a trajectory has up "
-                "to 2^max_depth steps"
+                f"max_depth must be at most {DEEPEST}, got {self.max_depth} (a trajectory has up to "
+                "2^max_depth steps)"
             )
         _check_threads("n_chain", self.n_chain)
         return self
@@ -380,14 +379,14 @@ def _check_cost(sampler: str, options: Options, stated: Mapping[str, object], n_
     if n_call > MOST_EVALUATIONS:
         years = n_call * FASTEST / 3.16e7
         raise InputError(
-            f"{words} asks for {n_call:.2g} likelihoods or more, {years:.2g} years even at "
-            f"{FASTEST * 1e6:g} us each; take smaller numbers"
+            f"{words} needs {n_call:.2g} likelihoods or more, {years:.2g} years even at {FASTEST * 1e6:g} "
+            "us each; give smaller numbers"
         )
 
 
 def _check_threads(name: str, number: int) -> None:
     if number > MOST_THREADS:
-        raise InputError(f"{name} must be at most {MOST_THREADS}, a thread for each, got {number}")
+        raise InputError(f"{name} must be at most {MOST_THREADS} (one thread each), got {number}")
 
 
 def _check_positive(options: Options, names: tuple[str, ...]) -> None:

@@ -58,12 +58,12 @@ def with_peak(target: Target, posterior: Posterior) -> Posterior:
     try:
         peak = climb_on(Ascent(likelihood), start, curvature)
     except (LikelihoodError, np.linalg.LinAlgError) as error:
-        log.warning("the best fit is the best sample, because no climb from there was possible: %s", error)
+        log.warning("the best fit is the best sample, because the optimisation from there failed: %s", error)
         return posterior
     before, after = target.log_posterior(np.stack([start, peak]))
     if not after > before:
         return posterior
-    log.info("the maximum beside the best sample has a log-posterior that is higher by %.3f", after - before)
+    log.info("the maximum near the best sample has a log-posterior higher by %.3f", after - before)
     at_peak = float(target.log_likelihood(peak[None])[0])
     return replace(posterior, peak=peak, peak_log_likelihood=at_peak)
 
@@ -122,7 +122,7 @@ def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode],
     try:
         found = Climbs(Ascent(target.likelihood), target.columns, _spread(target, posterior)).found
     except (LikelihoodError, np.linalg.LinAlgError) as error:
-        log.warning("whether the posterior has several modes is not known: %s", error)
+        log.warning("biro could not test whether the posterior has several modes: %s", error)
         return [], nowhere
     modes = modes_to_explore(found.modes)
     label = nearest_mode(modes, posterior.samples, np.where(target.wraps, target.period, np.nan))

@@ -120,7 +120,7 @@ def sample(
         with (
             showing(progress),
             stop_on_signal(saves=False) as stop,
-            _device_errors("nothing was saved without run_dir"),
+            _device_errors("nothing was saved, because there is no run_dir"),
         ):
             return _run(likelihood, target, resolved, RunContext(provenance, stop, progress, start=point))
     settings = {
@@ -143,8 +143,8 @@ def sample(
             run_dir, settings, may_change=resolved.may_change, facts=record, model_toml=provenance.model_toml
         ) as run,
         _device_errors(
-            f"{run.path} has what was sampled before: the same call goes on from there, "
-            "on the CPU where the device does not come back"
+            f"{run.path} has the samples so far. The same call continues from there (on the CPU if the "
+            "device does not recover)"
         ),
     ):
         context = RunContext(provenance, stop, progress, start=point)
@@ -157,8 +157,8 @@ def _target(
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
     if treatment_of_gains(likelihood) == "solve" and sampler != "none":
         raise InputError(
-            f'gains="solve" is a profile likelihood, not one for sampler {sampler!r}: it has a maximum '
-            '(biro.maximise, or sampler "none") but no evidence; use gains="marginalise"'
+            'gains="solve" (--gains solve) works only with sampler "none" and biro.maximise, because a '
+            f'profile likelihood has no evidence; use gains="marginalise" with sampler {sampler!r}'
         )
     if integrates(likelihood) and not likelihood.parameters:
         return Target(likelihood.full), ExactOptions()
@@ -171,17 +171,18 @@ def _say_start(options: Options, start: Start | None) -> None:
     if isinstance(options, ExactOptions):
         log.log(
             NOTICE,
-            "nothing to sample: all parameters are integrated over; draws and evidence are exact where "
-            "they are linear, and Laplace's approximation of gains",
+            "nothing to sample, because all parameters are marginalised. Draws and evidence are exact for "
+            "linear parameters, and a Laplace approximation for gains",
         )
         return
     if isinstance(options, NestedOptions):
-        unused = "" if start is None else f"; {start_text(start)} is not used"
-        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the whole prior%s", unused)
+        unused = "" if start is None else f" and does not use {start_text(start)}"
+        log.log(NOTICE if unused else logging.INFO, "dynesty starts from the prior%s", unused)
         return
     begin = "draws from the prior" if start is None else start_text(start)
-    then = {EnsembleOptions: "; its walkers begin about it", NutsOptions: "; its chains begin about it"}
-    log.log(NOTICE, "the sampler climbs to the maximum from %s%s", begin, then.get(type(options), ""))
+    then = {EnsembleOptions: ". Walkers begin around it", NutsOptions: ". Chains begin around it"}
+    level = logging.INFO if start is None else NOTICE
+    log.log(level, "searching the maximum from %s%s", begin, then.get(type(options), ""))
 
 
 def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
@@ -224,7 +225,9 @@ def _run_in(
         # Asking for more draws of NUTS means just that; the length of emcee's chain is only its limit.
         enough = posterior.diagnostics.get("converged") and posterior.provenance.sampler != "nuts"
         if enough or dict(posterior.provenance.options) == dict(context.provenance.options):
-            log.log(NOTICE, "%s is finished: its result is read", run.path)
+            log.log(
+                NOTICE, "%s is finished; reading its result (for a new fit give another directory)", run.path
+            )
             return replace(posterior, likelihood=full_of(likelihood))
     run.reopen(context.provenance.options)
     posterior = _run(likelihood, target, options, replace(context, folder=run.path, run_id=run.run_id))
@@ -237,7 +240,9 @@ def _run_in(
             run.posterior_path,
             error.strerror,
             _save_elsewhere(posterior, run.run_id),
-            "goes on from what the run has saved" if run.path.is_dir() else "begins anew: the folder is gone",
+            "continues from what the run has saved"
+            if run.path.is_dir()
+            else "starts again, because the folder is gone",
         )
     return posterior
 
@@ -248,7 +253,7 @@ def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
         path = Path(tempfile.gettempdir(), f"posterior-{run_id}.nc")
         posterior.save(path)
     except OSError:
-        return "nor is there room for it elsewhere"
+        return "no other place has room for it"
     return f"it is in {path}"
 
 
@@ -286,8 +291,8 @@ def _run(likelihood: RecordedLikelihood, target: Target, options: Options, conte
 def _doubts_of_maximum(names: Sequence[str]) -> list[str]:
     """Parameters of which the normal approximation about the maximum says too little."""
     return [
-        f"{name}: too {'large' if name.endswith('.sd') else 'short'} at the maximum, where steps are "
-        "smallest, and its error and the evidence mean little: sample it, or fix it"
+        f"{name}: biased at the maximum (too {'large' if name.endswith('.sd') else 'short'}), so do not "
+        "trust its error and the evidence. Use a sampler, or fix it"
         for name in names
         if is_of_prior(name)
     ]
@@ -325,4 +330,4 @@ def _device_errors(what_now: str) -> Iterator[None]:
         if not isinstance(error, BackendError) and not package.startswith(_DEVICE_PACKAGES):
             raise
         words = str(error).strip() or type(error).__name__
-        raise BackendError(f"the device failed: {words.splitlines()[0]}; {what_now}") from error
+        raise BackendError(f"the device failed ({words.splitlines()[0]}); {what_now}") from error

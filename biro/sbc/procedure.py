@@ -110,19 +110,17 @@ def run(
     """
     if likelihood.observation.cache_folder is not None:
         raise InputError(
-            "the data of this likelihood lie in files, and replicates are fitted in memory: leave cache= of "
-            "biro.read out"
+            "the data of this likelihood are in files, but SBC fits replicates in memory; read the data "
+            "without cache="
         )
     if likelihood.average_lines:
-        raise InputError(
-            'replicates are fitted to all data, which says nothing of average="cells": leave it out here'
-        )
+        raise InputError('SBC fits all data, so it cannot test average="cells"; remove it')
     if comm is not None and likelihood.devices is not None:
-        raise InputError("each rank fits its replicates on a GPU of its own: leave devices= out")
+        raise InputError("each MPI process uses its own GPU; remove devices=")
     if likelihood.ranks is not None:
         raise InputError(
-            "the data of this likelihood are shared by ranks, and each fits all data of a replicate: give "
-            "comm to sbc.run, not to biro.read and Likelihood"
+            "MPI processes share the data of this likelihood, but in SBC each needs all data; give comm= "
+            "to sbc.run, not to biro.read and Likelihood"
         )
     seed = run_seed(seed, run_dir)
     _check_numbers(replicates, draws)
@@ -166,7 +164,7 @@ def load(run_dir: str | os.PathLike[str]) -> SBCResult:
     """
     about = read_facts(Path(run_dir)).get("sbc")
     if about is None:
-        raise RunError(f"{run_dir}: no SBC run began there")
+        raise RunError(f"{run_dir}: not an SBC directory")
     return SBCResult.of(Rows(Path(run_dir) / LINES).done, about)
 
 
@@ -243,12 +241,12 @@ def _fill(
         except RunInterrupted:  # a sampler in this process met the signal first
             pass
     left = len(rows.missing(replicates))
-    so_far = f"{replicates - left} of {replicates} replicates are done, the same command"
+    so_far = f"{replicates - left} of {replicates} replicates are done. The same command"
     if lost and not stop:
         others = f", and {len(lost) - 1} more were lost" if len(lost) > 1 else ""
         raise RunError(f"{lost[0].why}{others}; {so_far} tries again")
     if left:
-        stop.raise_interrupted(f"{so_far} goes on from there")
+        stop.raise_interrupted(f"{so_far} continues from there")
 
 
 def _finish(run: RunDirectory, options: Mapping[str, object], result: SBCResult) -> None:

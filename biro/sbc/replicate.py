@@ -45,7 +45,7 @@ def prior_draw(likelihood: Likelihood, rng: np.random.Generator) -> Array:
             return np.asarray(theta[allowed[0]], dtype=np.float64)
         n_tried += n
         n = min(10 * n, 10_000)
-    raise LikelihoodError(f"none of {n_tried} draws from the prior meets the constraints of the model")
+    raise LikelihoodError(f"none of {n_tried} draws from the prior satisfies the constraints of the model")
 
 
 def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) -> Observation:
@@ -209,7 +209,7 @@ class Replicates:
         for p in fitted.parameters:
             if p.name not in known:
                 raise InputError(
-                    f"fit_with fits {p.name}, which the simulated model does not have ({', '.join(known)})"
+                    f"fit_with has {p.name}, which the simulated model lacks ({', '.join(known)})"
                 )
             if (p.unit or "") != (known[p.name] or ""):
                 raise InputError(f"{p.name} is simulated in {known[p.name]!r} but fitted in {p.unit!r}")

@@ -121,8 +121,9 @@ class SBCResult(Tabular):
         bands = (self.ranks.coverage_band(level, 0.9545) for level in LEVELS)
         expected = " and ".join(f"{100 * low:.0f} .. {100 * high:.0f} %" for low, high in bands)
         lines = [
-            f"{self.about['sampler']}: {n} replicates, truth ranked among {self.ranks.n_draw} draws of each; "
-            f"shift and spread in sigma; expected within intervals: {expected} (95 % of the time)"
+            f"{self.about['sampler']}: {n} replicates, truth ranked among {self.ranks.n_draw} draws of "
+            f"each. Shift and spread are in sigma. Expected within the intervals: {expected} (95 % of the "
+            "time)"
         ]
         if chi2 is not None:
             lines.append(
@@ -133,11 +134,11 @@ class SBCResult(Tabular):
         smallest = min(tests, key=lambda test: test.p_value)
         lines.append(
             f"smallest of {len(tests)} p-values: {smallest.p_value:.2g} ({smallest.quantity}, "
-            f"{smallest.kind}); chance alone gives one so small in at most "
-            f"{_percent(100 * self.chance)} % of SBC runs"
+            f"{smallest.kind}). By chance, one so small occurs in at most {_percent(100 * self.chance)} % "
+            "of SBC runs"
         )
         lines.append(
-            f"no sign that these posteriors mislead, as far as {n} replicates can tell"
+            f"PASSED: the ranks of {n} replicates are as uniform as expected"
             if self.passed
             else f"FAILED: chance does not explain {', '.join(self.suspects())}"
         )
@@ -192,13 +193,13 @@ class SBCResult(Tabular):
         lines = []
         if self.failed:
             lines.append(
-                f"{len(self.failed)} of {len(self.rows)} replicates could not be fitted and are left out, so "
-                f"that this is not of the whole prior: {self.failed[0]['error']}"
+                f"{len(self.failed)} of {len(self.rows)} replicates could not be fitted, so the result "
+                f"does not cover the whole prior: {self.failed[0]['error']}"
             )
         if few:
             lines.append(
-                f"{few} replicates have fewer effective draws than {self.ranks.n_draw}: their ranks scatter "
-                "more than they should; let the sampler run longer, or give fewer draws"
+                f"{few} replicates have fewer than {self.ranks.n_draw} effective draws, so their ranks "
+                "scatter too much. Run the sampler longer, or give fewer draws"
             )
         if short:
             lines.append(f"{short} replicates did not converge")

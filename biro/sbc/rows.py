@@ -99,5 +99,5 @@ class Rows:
                 row: Row = json.loads(line)
                 self._rows[int(row["replicate"])] = row
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise RunError(f"{path} cannot be read ({error}); run into another directory") from None
+            raise RunError(f"{path} cannot be read ({error}); give another directory") from None
         self._whole = len(whole)

@@ -146,7 +146,7 @@ class Interference:
             raise InputError(f"interference needs kinds and a strength above 0 Jy, got {self.strength}")
         for kind in self.kinds:
             if kind not in KINDS:
-                raise InputError(f"no kind of interference {kind!r}; there are {', '.join(KINDS)}")
+                raise InputError(f"no kind of RFI {kind!r}; there are {', '.join(KINDS)}")
 
     def add(
         self, observation: Observation, seed: int | None = None

@@ -135,7 +135,7 @@ def predict(
         check_image(observation, image)
     if sky is None:
         if image is None:
-            raise InputError("there is nothing to predict: give a sky model, an image, or both")
+            raise InputError("nothing to predict; give a sky model, an image, or both")
         choices = [
             choose(part, None, mode, images=_rings(part, image))
             for part, mode in zip(observation.partitions, modes, strict=True)
@@ -146,8 +146,8 @@ def predict(
     bound, theta = _bind(observation, sky, values or {})
     if image is not None and bound.has_antenna_terms:
         raise InputError(
-            "an image beside the sky model is predicted without feeds, leakage and gains, which the model "
-            "has: write it into the model as [[image]]"
+            "biro does not apply feeds, leakage and gains of the model to a separate image; write the "
+            "image into the model as [[image]]"
         )
     templates = Templates(
         observation, bound, accuracy=accuracy, engine=engine, backend=backend, memory_limit=memory_limit
@@ -182,12 +182,7 @@ def _tell(
     sky: SkyModel | None = None,
 ) -> None:
     """Say what was chosen about smearing, and where the beam of a model is centred."""
-    lines = lines_of(choices, observation.labels)
-    if len(lines) > 1:
-        smeared = [line for line, choice in zip(lines, choices, strict=True) if choice.smearing is not None]
-        mode = f"on in {len(smeared)} of {len(lines)} partitions" if smeared else "off in all partitions"
-        lines = [f"smearing {mode}; {(smeared or lines)[0]}"]
-    say(lines[0])
+    say(lines_of(choices, observation.labels)[0])
     beam = "" if sky is None else observation.beam_line(sky)
     if beam:
         say(beam)
@@ -201,7 +196,9 @@ def _check_disk(observation: Observation, n_byte: int) -> None:
         return
     sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
     needed = of_ranks(sizes, [each.shares for each in held], sum)
-    check_disk(held[0].ranks, folder, needed, "model visibilities", "give another folder, or select less")
+    check_disk(
+        held[0].ranks, folder, needed, "model visibilities", "give another directory, or select less data"
+    )
 
 
 def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
@@ -244,15 +241,15 @@ def _bind(
     unknown = [name for name in values if name not in known and name.split(".")[0] not in known]
     if unknown:
         raise InputError(
-            f"values are given for {', '.join(unknown)}, which the sky model does not leave free; a prior "
-            "that only Python can say is not in the model.toml of a run"
+            f"the sky model has no free parameter {', '.join(unknown)}, but values are given for it "
+            "(model.toml of a run lacks priors that exist in Python only)"
         )
     lacking = [name for name in bound.parameter_names if name not in values]
     if lacking:
         more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
         raise InputError(
             f"the sky model has free parameters without values: {', '.join(lacking[:_MOST_NAMES])}{more}; "
-            "fix them in the model, give values, or name the directory of a run that fitted them"
+            "replace their priors by numbers, or give the run directory of a finished fit instead"
         )
     return bound, np.array([[values[name] for name in bound.parameter_names]], dtype=np.float64)
 
@@ -262,7 +259,7 @@ def resolve_precision(precision: str, backend: Backend) -> Literal["double", "si
     if precision != "auto":
         return "single" if precision == "single" else "double"
     if device.resolve(backend)[0] == "cuda" and device.has_slow_float64():
-        log.info("precision single: float64 is slow on %s", device.device_name())
+        log.info("using single precision, because float64 is slow on %s", device.device_name())
         return "single"
     return "double"
 

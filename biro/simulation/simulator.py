@@ -125,7 +125,7 @@ class Channels:
         if not is_frequency(self.first + self.width * self.number):
             raise InputError(
                 f"{self.number} channels of {self.width:g} Hz from {self.first:g} Hz on end above "
-                f"{HIGHEST:g} Hz, which is no radio frequency"
+                f"{HIGHEST:g} Hz, which is not a radio frequency"
             )
 
     @property
@@ -235,7 +235,7 @@ def simulate(
             f"hold; got {noise}"
         )
     if gains is not None and seed is None:
-        raise InputError("gains that are drawn need a seed, by which they are known again")
+        raise InputError("random gains need a seed, by which biro can draw them again")
     if seed is not None and not 0 <= seed < 2**63:
         raise InputError(f"seed must be from 0 to 2^63 - 1, got {seed}")
     if isinstance(telescope, str):
@@ -393,8 +393,8 @@ def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: R
         f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
         f"{channels.number:.3g} channels",
         lambda _, n_machine: (
-            "take a shorter track, longer integrations or fewer channels"
-            + (f", or ranks on {n_machine} such machines" if n_rank > 1 else "")
+            "use a shorter track, longer integrations or fewer channels"
+            + (f", or MPI processes on {n_machine} such machines" if n_rank > 1 else "")
         ),
     )
 

@@ -77,14 +77,14 @@ def add_source(
         raise InputError(f"kind must be {', '.join(KINDS)}, got {kind!r}")
     likelihood = getattr(fitted, "likelihood", None) if likelihood is None else likelihood
     if not isinstance(likelihood, Likelihood):
-        raise InputError("add_source needs the likelihood that was fitted: add_source(fitted, likelihood)")
+        raise InputError("add_source needs the likelihood of the fit: add_source(fitted, likelihood)")
     names = [column.name for column in fitted.columns]
     if names == likelihood.full.parameter_names:
         likelihood = likelihood.full
     if names != list(likelihood.parameter_names):
         raise InputError(
             f"the fit has the parameters {', '.join(names)}, and the likelihood "
-            f"{', '.join(likelihood.parameter_names)}: give the likelihood that was fitted"
+            f"{', '.join(likelihood.parameter_names)}; give the likelihood of the fit"
         )
     sky = likelihood.sky
     with showing(progress), doing("looking for a source"):

@@ -12,6 +12,7 @@ from typing import Unpack
 import numpy as np
 
 from biro.errors import InputError
+from biro.formatting import FLUXES, unit_for
 from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
@@ -26,8 +27,9 @@ from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.progress import Bar, bar, showing
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
-from biro.smearing import Choice
+from biro.smearing import lines_of
 from biro.source_finding.fitting.beam_factors import seen_through
+from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.proposed_model import propose
@@ -123,9 +125,9 @@ def find_sources(
             stopped, fault = f"stopped by an error ({error})", error
         if stopped and search is not None:
             if not search.has_any:
-                flag.raise_interrupted("no source was found yet")
+                flag.raise_interrupted("no source was found before the interruption")
             search.stop()
-            reason = "the search did not end"
+            reason = "the search was interrupted"
     if search is None or not search.components:
         raise InputError(f"no source found: {reason}")
     found = replace(_result(observation, search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
@@ -140,6 +142,9 @@ def find_sources(
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
     """Search with and without ellipses at first, and keep the better model; why the search ended."""
     for ellipses in (True, False):
+        log.log(
+            NOTICE, "searching with %s", "elliptical Gaussians" if ellipses else "circular Gaussians first"
+        )
         search.begin(ellipses=ellipses)
         reason = ""
         while not reason:
@@ -152,6 +157,7 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
         if search.is_clean(thermal) or len(search.components) == 1:
             break
     search.choose()
+    log.log(NOTICE, "best model: %s; fitting it to all data", _kinds_text(search.components))
     return reason
 
 
@@ -159,20 +165,27 @@ def _circles(search: Search, number: int, shown: Bar) -> str:
     """Add circles at the end; what is to be said where there is no place for one."""
     for _ in range(number):
         if not search.add_circle():
-            return "; no further circle lowers chi2"
+            return ". No further circle lowers chi2"
         _tell(search, shown)
     return ""
 
 
 def _tell(search: Search, shown: Bar) -> None:
     """One line about what there is now, and how well it fits."""
-    kinds = Counter(component.kind for component in search.components)
-    text = ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items())
+    text = _kinds_text(search.components)
     shown.set_postfix_str(f"{text}: chi2/2N {search.reduced_chi2:.4g}", refresh=False)
     shown.update()
     shown.clear()
     peak = search.residual.peak.value
-    log.log(NOTICE, "%s: chi2/2N %.5g, peak left %.3g Jy/beam", text, search.reduced_chi2, peak)
+    unit = unit_for([peak], FLUXES)
+    height = f"{unit.text(peak)} {unit.name}/beam"
+    log.log(NOTICE, "%s: chi2/2N %.4g, highest residual %s", text, search.reduced_chi2, height)
+
+
+def _kinds_text(components: Sequence[Component]) -> str:
+    """How many components of each kind there are."""
+    kinds = Counter(component.kind for component in components)
+    return ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items())
 
 
 def _result(observation: Observation, search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
@@ -189,21 +202,12 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         reason,
         search.reduced_chi2,
         search.coherence,
-        _smearing_lines(search.data.smearing),
+        tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
     )
-
-
-def _smearing_lines(choices: Sequence[Choice]) -> tuple[str, ...]:
-    """One line for the partitions that are smeared, and one for those that are not."""
-    lines = []
-    for mode in dict.fromkeys(choice.mode for choice in choices):
-        alike = [choice for choice in choices if choice.mode == mode]
-        lines.append(f"{alike[0]}" + (f" (in the first of {len(alike)} partitions)" if alike[1:] else ""))
-    return tuple(lines)
 
 
 def _diagnosed(

@@ -151,7 +151,7 @@ class FoundSources(Tabular):
         return values
 
     def __repr__(self) -> str:
-        return f"<FoundSources: {len(self.sources)} sources; print shows them>"
+        return f"<FoundSources: {len(self.sources)} sources; print() shows the table>"
 
     def cells(self) -> list[list[str]]:
         """Header and rows as text: fluxes in one unit, and places and sizes in one."""
@@ -161,27 +161,27 @@ class FoundSources(Tabular):
         head = ["source", "type", flux.name, "+-", *place]
         with_index = any(source.spectral_index_err for source in self.sources)
         rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
-        return [head + ["spectral index", "+-"] * with_index + ["varied"], *rows]
+        return [head + ["spectral index", "+-"] * with_index + ["fitted"], *rows]
 
     def warnings(self) -> list[str]:
         """Why the search ended before its time."""
-        return [f"NOT FINISHED: {self.stopped}; this is the best model found so far"] if self.stopped else []
+        return [f"NOT FINISHED: {self.stopped}. This is the best model so far"] if self.stopped else []
 
     def notes(self) -> list[str]:
         """Lines below the table; the last ones are about what does not fit."""
-        size = f"the residual rms is {self.noise_factor:.4g} times the noise from the weights"
+        size = f"Residual rms {self.noise_factor:.4g} times the noise of the weights"
         if np.isfinite(self.thermal) and self.thermal > 0.0:
-            size += f" and {self.noise_factor / self.thermal:.3g} times the thermal noise"
-        lines = [f"chi2/2N {self.reduced_chi2:.5g}; {size}", self.reason]
+            size += f", {self.noise_factor / self.thermal:.3g} times the measured thermal noise"
+        lines = [f"chi2/2N {self.reduced_chi2:.5g} (N visibilities). {size}", f"search ended: {self.reason}"]
         if self.gain_error > 0.0 and self.gain_evidence > SIGNIFICANT:
             lines.append(self._gain_line())
         if self.coherence > NOTABLE:
             lines.append(
-                f"errors are enlarged {plain(float(np.sqrt(self.coherence)))} times, because residuals of "
-                "neighbouring times are correlated beyond gain errors"
+                f"the errors above are already multiplied by {plain(float(np.sqrt(self.coherence)))}, "
+                "because the residuals of neighbouring times are correlated beyond gain errors"
             )
-        fixed = "" if any(s.spectral_index_err for s in self.sources) else "; spectral indices are fixed at 0"
-        lines.append(f"varied: the parameters that were fitted, all sources together{fixed}")
+        fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
+        lines.append(f"fitted: free parameters, of all sources together{fixed}")
         return [*lines, *self.smearing, *self.misfit]
 
     def _gain_line(self) -> str:
@@ -190,22 +190,19 @@ class FoundSources(Tabular):
         ranked = sorted(self.antennas.items(), key=lambda item: -np.hypot(item[1][0], item[1][2]))
         if ranked:
             named = "; ".join(
-                f"{name} amplitude {100.0 * rms:.2g} % rms with a mean of {100.0 * mean:+.2g} %, phase "
-                f"{np.rad2deg(phase):.2g} deg rms"
+                f"{name} amplitude offset {100.0 * mean:+.2g} %, amplitude rms {100.0 * rms:.2g} %, phase "
+                f"rms {np.rad2deg(phase):.2g} deg"
                 for name, (rms, mean, phase) in ranked[:WORST]
             )
-            worst = f" (worst: {named})"
+            worst = f", largest {named}"
         excess = self.noise_factor**2 - self.thermal**2
         part = (self.noise_factor**2 - self.without_gains**2) / excess if excess > 0.0 else np.nan
-        share = (
-            f"{100.0 * min(part, 1.0):.0f} % of the excess of chi2 over the thermal noise"
-            if part > 0.0
-            else ""
-        )
+        share = f"{100.0 * min(part, 1.0):.0f} % of the excess chi2" if part > 0.0 else ""
         return (
-            f"antenna gains are wrong by {percent}{worst}. They, and no source, explain "
-            f"{share or 'a part of the residuals'}. Without them the residual rms is {self.without_gains:.4g}"
-            " times the noise from the weights. The errors of the sources include them"
+            f"GAIN ERRORS: {percent}{worst}. They explain {share or 'a part of the residuals'}. With "
+            f"corrected gains the residual rms would be {self.without_gains:.4g} times the noise of the "
+            "weights. The errors of the sources above allow for them. To correct them, use biro solve, or "
+            "--gains marginalise"
         )
 
     def to_toml(self) -> str:

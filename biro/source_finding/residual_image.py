@@ -51,9 +51,9 @@ class ResidualImages:
 
     def __init__(self, observation: Observation, options: ImagingOptions) -> None:
         if "stokes" in options:
-            raise InputError("sources are looked for in Stokes I; leave stokes out")
+            raise InputError("the search works on Stokes I; leave out stokes= (--stokes)")
         if any(part.tapered for part in observation.partitions):
-            raise InputError("weights are tapered, so that errors would be too small; leave the taper out")
+            raise InputError("with tapered weights the errors would be too small; leave out taper= (--taper)")
         self._observation, self._backend = observation, options.get("backend", "auto")
         self._imager = Imager(observation, **options)
         beam, cell = self._imager.beam, self._imager.cell
@@ -85,8 +85,8 @@ class ResidualImages:
         """
         if reach < np.sqrt(2.0) * self.half:
             log.warning(
-                "the beam is known up to %.3g deg from the phase centre, and the image reaches %.3g deg: no "
-                "source is looked for beyond the beam", *np.rad2deg([reach, np.sqrt(2.0) * self.half])
+                "the beam ends %.3g deg from the phase centre, but the image reaches %.3g deg. The search "
+                "stops at the end of the beam", *np.rad2deg([reach, np.sqrt(2.0) * self.half])
             )  # fmt: skip
 
     def _models(self, sky: SkyModel, turn: Turn | None) -> Iterator[Model]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.formatting import FLUXES, unit_for
 from biro.images.imager import ImagingOptions
 from biro.models import SkyModel
 from biro.observation.observation import Observation
@@ -158,17 +159,18 @@ class Search:
             Why there is none; "" where something was changed.
         """
         high, rms = highest(self.residual), self.residual.rms
-        before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the rms of the image"
-        without = "" if self._gains is None else " without gain errors"
-        peak = f"the highest peak left{without}, {high:.4g} Jy/beam,"
+        before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the image rms"
+        without = "" if self._gains is None else ", gain errors removed"
+        unit = unit_for([high], FLUXES)
+        peak = f"(highest residual peak {unit.text(high)} {unit.name}/beam, {times}{without})"
         reason, forced = "", threshold is not None
         if high <= 0.0:
-            reason = f"{peak} is not above 0"
+            reason = f"no positive peak left {peak}"
         elif threshold is not None and high < threshold * rms:
-            reason = f"{peak} is {times}"
+            reason = f"no peak above the threshold {peak}"
         elif len(self.components) >= max_sources:
-            reason = f"{max_sources} sources are as many as were asked for"
-        refused = f"{peak} {times}, is no source that lowers chi2 significantly"
+            reason = f"stopped at {max_sources} sources (max_sources, --max-sources); there may be more"
+        refused = f"no further significant source {peak}"
         best = self._best_change([] if reason else self._places(), more=not reason, forced=forced)
         if best is None and not reason and (far := self._far_places()):
             best = self._best_change(far, more=True, forced=forced)

@@ -52,7 +52,7 @@ def ask(row: NDArray[np.float64]) -> Value:
     """
     exchange = getattr(_task, "exchange", None)
     if exchange is None:
-        raise BiroError("ask() was called outside of a task of a BatchingPool; call the pool's map")
+        raise BiroError("ask() was called outside a task of a BatchingPool; call the pool's map")
     return exchange(row)
 
 

@@ -45,10 +45,11 @@ class Target:
         if self.n_param == 0:
             if integrates(likelihood):
                 raise InputError(
-                    "nothing to sample: all parameters are marginalised; biro.sample has their posterior"
+                    "nothing to sample, because all parameters are marginalised; biro.sample gives their "
+                    "posterior"
                 )
             raise InputError(
-                "nothing to sample: every quantity of the model is fixed; give at least one a prior"
+                "nothing to sample, because the model has no prior; give at least one quantity a prior"
             )
         period = np.array([p.period if p.period else np.nan for p in likelihood.parameters], dtype=float)
         with np.errstate(all="ignore"):
@@ -135,8 +136,8 @@ class Target:
         n_nan = getattr(self.likelihood, "nan_count", 0)
         if n_nan:
             log.warning(
-                "%d likelihood values were not a number, and counted as impossible; "
-                "check whether the prior allows values that make no sense",
+                "%d likelihood values were NaN and counted as impossible; narrow the prior to exclude "
+                "unphysical values",
                 n_nan,
             )
 

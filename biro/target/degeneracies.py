@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-PHASE = "a phase that all antennas have in common"
+PHASE = "a common phase of all antennas"
 FLUX_SCALE = "the overall flux scale (amplitude gains x fluxes)"
-BETWEEN_PHASE = "the common phase between the feeds (R-L or X-Y: polarisation angles x gains and leakages)"
-BETWEEN_AMPLITUDE = "the common amplitude between the feeds (Stokes V x gains)"
+BETWEEN_PHASE = "the R-L (or X-Y) phase offset, that is, the absolute polarisation angle"
+BETWEEN_AMPLITUDE = "the R/L (or X/Y) amplitude ratio, that is, Stokes V"
 POSITION = "the position of the whole sky (phase gains x positions)"
 _FLUXES = ("I", "flux")
 PLACES = ("east", "north", "ra", "dec", "l", "m")

@@ -31,9 +31,9 @@ def refuse_both(workers: int | None, executor: Executor | None, comm: MPI.Intrac
     InputError
     """
     if workers is not None and executor is not None:
-        raise InputError(f"give either workers={workers} or an executor, which has workers of its own")
+        raise InputError(f"give either workers={workers} or an executor")
     if comm is not None and (workers is not None or executor is not None):
-        raise InputError("ranks are workers themselves: give comm without workers and executor")
+        raise InputError("MPI ranks are the workers; give comm without workers and executor")
 
 
 def worker_number(workers: int | None, backend: str) -> int:

@@ -40,8 +40,8 @@ def in_executor(
         if isinstance(error, BiroError):
             raise
         raise RunError(
-            f"the executor takes no more tasks ({str(error) or type(error).__name__}); what is done stays, "
-            "and the same call with a new executor goes on"
+            f"the executor does not accept more tasks ({str(error) or type(error).__name__}); finished "
+            "tasks are kept, and the same call with a new executor continues"
         ) from error
     finally:
         for future in futures:

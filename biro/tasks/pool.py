@@ -106,11 +106,11 @@ class _Pool(Generic[A, T]):
             raise RunError(f'starting {cost}; call it under `if __name__ == "__main__":` in a script')
         self.start(1)
         if task is None:
-            log.warning("a process that was starting %s, and another takes its place", why)
+            log.warning("a process that was starting %s; starting another", why)
             return []
         if deaths >= MAX_DEATHS:
-            return [Lost(task, f"{task} {cost}; is there memory for so many workers?")]
-        log.warning("%s: its process %s, and another does it again", task, why)
+            return [Lost(task, f"{task} {cost}; is there enough memory for all workers?")]
+        log.warning("%s: its process %s; another process repeats it", task, why)
         self._todo.append(task)
         return []
 

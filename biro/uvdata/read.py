@@ -244,8 +244,8 @@ class _UVDataSet:
     def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What is odd about units and weights."""
         if str(self._set.vis_units).lower() != "jy":
-            yield f"the unit of the visibilities is {self._set.vis_units!r}; they are taken as Jy"
-        yield "weights are the nsample_array of pyuvdata, which has no unit: fit the noise factor"
+            yield f"the unit of the visibilities is {self._set.vis_units!r}; biro takes them as Jy"
+        yield "weights are pyuvdata's nsample_array, which is not in 1/Jy^2; fit a noise factor"
 
     def visibilities(self, part: PartitionRows) -> Visibilities:
         """Read the visibilities of one partition."""

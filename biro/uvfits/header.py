@@ -140,9 +140,7 @@ def _check_kind(hdus: HDUList) -> None:
     if header.get("GROUPS") is True and header.get("NAXIS1") == 0:
         return
     if header.get("NAXIS1") == 777777701:
-        raise DataError(
-            "visibilities in an AIPS table, not in random groups; write it anew with AIPS's FITTP"
-        )
+        raise DataError("visibilities in an AIPS table, not in random groups; write it with AIPS's FITTP")
     raise DataError(name_fits(list(header), [hdu.name for hdu in hdus]))
 
 

@@ -189,7 +189,7 @@ class _UVFITS:
     def notes(self, parts: Sequence[PartitionRows]) -> Iterator[str]:
         """What is odd about times and frequencies."""
         if self.antennas.time_system is None:
-            yield "the file does not say its time system (TIMESYS in AIPS AN); its times are taken as UTC"
+            yield "the file states no time system (no TIMESYS in AIPS AN); biro takes its times as UTC"
         yield from self.moved
         shifted = [source.name for source in self.sources.values() if source.has_offset]
         if shifted:

@@ -37,8 +37,9 @@ def true_times(
         if moved < NEAR and stored > BETTER * moved:
             time[rows] -= late
             notes.append(
-                f"times of subarray {number} are {late / 86400.0:g} days late, as AIPS writes subarrays (UVW "
-                "belong to the earlier times): they are taken back"
+                f"AIPS stores the times of subarray {number} {late / 86400.0:g} days late, as UVW shows. "
+                "biro "
+                "removes this shift"
             )
     return columns._replace(time=time), notes
 

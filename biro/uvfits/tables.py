@@ -105,7 +105,7 @@ def read_antennas(tables: list[BinTableHDU]) -> Antennas:
         No such table, or one without antennas.
     """
     if not tables:
-        raise DataError("no table AIPS AN, which names the antennas")
+        raise DataError("no table AIPS AN, which lists the antennas")
     known: dict[tuple[str, tuple[float, ...]], int] = {}
     numbers: dict[tuple[int, int], int] = {}
     stations: list[int] = []
@@ -199,7 +199,7 @@ def read_windows(tables: list[BinTableHDU], freq: Axis, n_if: int) -> dict[int, 
     """
     if not tables:
         if n_if > 1:
-            raise DataError(f"{n_if} IFs, but no table AIPS FQ, which says their frequencies")
+            raise DataError(f"{n_if} IFs, but no table AIPS FQ, which gives their frequencies")
         return {1: [_window(freq, 0.0, freq.step)]}
     rows = tables[0].data
     if rows is None or len(rows) == 0:

@@ -243,7 +243,7 @@ def _partition_beam(model: SkyDescription, beams: AntennaBeams, view: PartitionV
     rotates = known and rotation_of(model.feeds) != "none"
     if view.feeds is None and (model.beam.turns or rotates):
         raise ModelError(
-            f"beam: nothing is known of the mounts in partition {view.label!r}; write turns = false for a "
+            f"beam: the mounts of partition {view.label!r} are unknown; write turns = false for a "
             "beam that does not turn"
         )
     mounts, own = {}, []
@@ -317,8 +317,8 @@ def _too_small(beam: PartitionBeam, name: str, label: str, x: float, y: float) -
     (x0, x1), (y0, y1) = (np.rad2deg(axis[[0, -1]]) for axis in (cube.x, cube.y))
     x, y = np.rad2deg(x), np.rad2deg(y)
     return (
-        f"source {name!r} comes to lie {np.hypot(x, y):.4g} deg from the centre of the beam in "
-        f"partition {label!r}, at x = {x:.4g}, y = {y:.4g} deg of {cube.name}, which ends at "
+        f"source {name!r} lies {np.hypot(x, y):.4g} deg from the beam centre in "
+        f"partition {label!r}, outside of {cube.name}: x = {x:.4g}, y = {y:.4g} deg, but the beam covers "
         f"x = {x0:.4g} .. {x1:.4g}, y = {y0:.4g} .. {y1:.4g} deg; give a larger cube "
         "or extent, a narrower prior, or beam = false"
     )

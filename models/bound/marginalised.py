@@ -68,7 +68,7 @@ def check_alone(resolved: ResolvedSlots, checks: Sequence[Check], chains: Sequen
             if name_of[slot] != inner[i]:
                 raise ModelError(
                     f"{name_of[slot]}: is tied to {inner[i]}, which is marginalised; "
-                    "take marginalise out, or the tie"
+                    "remove marginalise, or the tie"
                 )
     demands = [(check.text, check.parameters) for check in checks]
     demands += [(f"an order with {resolved.parameters[chain[0]].name}", frozenset(chain)) for chain in chains]
@@ -76,7 +76,7 @@ def check_alone(resolved: ResolvedSlots, checks: Sequence[Check], chains: Sequen
         for i in parameters & inner.keys():
             raise ModelError(
                 f"constraints: {text}: {inner[i]} is marginalised, over all numbers; "
-                "take marginalise out, or the constraint"
+                "remove marginalise, or the constraint"
             )
 
 
@@ -100,13 +100,13 @@ def _check_part(part: Source | ImageTerm) -> None:
         if key == "table.value" and isinstance(part, Source) and part.table["interpolation"] != "linear":
             raise ModelError(
                 f'{name}: between the knots of a table with interpolation "log" it is not linear in '
-                'the values: take interpolation = "linear", or take marginalise out'
+                'the values: use interpolation = "linear", or remove marginalise'
             )
         of_factor[factor] = name
     if len(of_factor) > 1:
         raise ModelError(
             f"{' and '.join(of_factor.values())} are both marginalised, but visibilities have their product: "
-            "take marginalise out of one of them"
+            "remove marginalise from one of them"
         )
 
 

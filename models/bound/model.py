@@ -95,7 +95,7 @@ class BoundModel:
         if not partitions:
             raise ModelError("a sky model must be bound to at least one partition of data, found none")
         if not model.sources and not model.images:
-            raise ModelError("no sources: the model has a beam alone")
+            raise ModelError("no sources: the model has only a beam")
         self.model, self.partitions = model, partitions
         self.origin = model.origin(partitions)
         slots = Slots()
@@ -393,8 +393,9 @@ class BoundModel:
         turns = bool(self._beams) and self._beams[i_partition].turn is not None
         if turns or self._resolved.is_free(np.concatenate([[instrument.scale], *tables])).any():
             raise ModelError(
-                "an image is worked out once, seen through a beam that does not change: fix the beam, its "
-                "pointing errors and what turns its feeds, or leave out [[image]]"
+                "biro computes an [[image]] once, so its beam, pointing errors and feed rotation cannot be "
+                "fitted; "
+                "set them to numbers, or remove [[image]]"
             )
         return self.beam_at(self.prior_transform(np.full((1, self.n_param), 0.5)), i_partition)
 
@@ -475,8 +476,8 @@ class BoundModel:
             return None
         if partition.doppler is None:
             raise ModelError(
-                "velocity_frame: nothing is known of the frame of the frequencies in partition "
-                f"{partition.label!r}; leave it out"
+                f"velocity_frame: the frequency frame of partition {partition.label!r} is unknown; remove "
+                "velocity_frame"
             )
         factor = {frame: partition.doppler(frame) for frame in frames} | {"": 1.0}
         return tuple(factor[frame] for frame in self._layout.frames)

@@ -329,7 +329,7 @@ class DishBeam(GridBeam):
         given = [name for name in ("fwhm", "diameter", "coefficient") if getattr(self, name) is not None]
         if given != [key]:
             raise ModelError(
-                f"{key}: pattern {self.pattern!r} has this for its width; found "
+                f"{key}: pattern {self.pattern!r} needs {key} for its width; found "
                 f"{' and '.join(given) or 'none'}"
             )
         for name in (key, "ratio", "pa"):
@@ -343,7 +343,7 @@ class DishBeam(GridBeam):
 
     def _check(self, key: str) -> None:
         if self.ref_freq is None and (self.pattern == "gaussian" or self.squint.value != 0):
-            raise ModelError("ref_freq: is missing, at which fwhm and squint are given")
+            raise ModelError("ref_freq: is missing; it is the frequency of fwhm and squint")
         tables = [getattr(self, name) for name in (key, "ratio", "pa")]
         named = {feed for table in tables if isinstance(table, Mapping) for feed in table}
         if named and named not in [set(feeds) for feeds in FEEDS.values()]:
@@ -390,7 +390,7 @@ class DishBeam(GridBeam):
 def _fixed(value: Entry, dimension: Dimension) -> Fixed:
     made = quantity(value, dimension)
     if not isinstance(made, Fixed):
-        raise ModelError("of this beam width alone can be fitted; give a number")
+        raise ModelError("only the width of this beam can be fitted; give a number")
     return made
 
 

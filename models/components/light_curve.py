@@ -34,7 +34,7 @@ def read_times(value: object) -> Times:
     else:
         found = [quantity(each, TIME) for each in value]
         if not all(isinstance(each, Fixed) for each in found):
-            raise ModelError("times are numbers, which are not fitted")
+            raise ModelError("times must be numbers; biro does not fit them")
         times = tuple(each for each in found if isinstance(each, Fixed))
     if np.any(np.diff(seconds(times, 0.0)) <= 0.0):
         raise ModelError("must ascend")

@@ -68,7 +68,9 @@ def read_epoch(value: object) -> str | Fixed:
         return value
     found = quantity(value, TIME)
     if not isinstance(found, Fixed):
-        raise ModelError("is a date or a number; it only says when the source is at its position")
+        raise ModelError(
+            "must be a date or a number, because it only sets when the source is at its position"
+        )
     return found
 
 

@@ -95,7 +95,7 @@ class Noise:
         _check_per(self.per)
         _check_word("distribution", self.distribution, DISTRIBUTIONS)
         if self.antenna and not self.of_antennas:
-            raise ModelError(f'antenna: factors of antennas go with per = "antenna", found {self.per!r}')
+            raise ModelError(f'antenna: factors of antennas need per = "antenna", found {self.per!r}')
         object.__setattr__(self, "edges", _read_edges(self.edges))
         for key, dimension in (("systematic", NUMBER), ("additive", FLUX)):
             if getattr(self, key) is not None:
@@ -106,7 +106,7 @@ class Noise:
             if isinstance(fraction, Fixed) and not 0.0 <= fraction.value < 1.0:
                 raise ModelError(f"systematic: a fraction from 0 to below 1, found {fraction.value:g}")
         if self.edges and not (self.systematic or self.additive):
-            raise ModelError("edges: go with systematic, additive or both, which are not given")
+            raise ModelError("edges: need systematic, additive or both")
         self._check_distribution()
         self._check_correlation()
 
@@ -114,17 +114,18 @@ class Noise:
         given = [key for key in ("rho", "smoothing") if getattr(self, key) is not None]
         if self.correlation is None:
             if given:
-                raise ModelError(f'{given[0]}: belongs to correlation = "time" or "chan", which is not set')
+                raise ModelError(f'{given[0]}: is only for correlation = "time" or "chan", which is not set')
             return
         _check_word("correlation", self.correlation, CORRELATIONS)
         if self.has_terms or self.distribution != "gaussian":
             raise ModelError(
-                f'correlation = "{self.correlation}" is for Gaussian noise with one factor of all baselines: '
-                'leave out distribution, per = "antenna", additive, edges, and the prior of systematic; or '
-                "leave out correlation"
+                f'correlation = "{self.correlation}" is only for Gaussian noise with one factor of all '
+                "baselines: "
+                'remove distribution, per = "antenna", additive, edges, and the prior of systematic; or '
+                "remove correlation"
             )
         if self.correlation == "time" and "smoothing" in given:
-            raise ModelError('smoothing: is that of channels, and goes with correlation = "chan"')
+            raise ModelError('smoothing: is only for correlation = "chan"')
         default = {"rho": Uniform(0.0, 1.0)} if self.correlation == "time" else _OF_CHANNELS
         for key, value in default.items():
             own = value if getattr(self, key) is None else getattr(self, key)
@@ -136,13 +137,13 @@ class Noise:
         if self.distribution == "student-t":
             if self.of_antennas or self.additive is not None or self.edges:
                 raise ModelError(
-                    'distribution = "student-t" is for one factor of all baselines: leave out '
+                    'distribution = "student-t" is only for one factor of all baselines: remove '
                     'per = "antenna", additive and edges'
                 )
             dof = _DOF if self.dof is None else self.dof
             object.__setattr__(self, "dof", read_entry("dof", quantity, dof, NUMBER))
         elif self.dof is not None:
-            raise ModelError('dof: belongs to distribution = "student-t", which is not set')
+            raise ModelError('dof: is only for distribution = "student-t", which is not set')
 
     def _of_classes(self, value: Entry, dimension: Dimension) -> tuple[Quantity, ...]:
         """One quantity, or one for each class of baseline length."""

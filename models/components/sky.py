@@ -71,7 +71,7 @@ class SkyDescription:
         self._check_kind("ionosphere", (Ionosphere,))
         self._check_apparent()
         if self.pointing is not None and self.beam is None:
-            raise ModelError("pointing: pointing errors have no effect without a beam; give one")
+            raise ModelError("pointing: pointing errors have no effect without a beam; write a [beam] table")
         if not isinstance(self.noise, Noise):
             raise ModelError(f"noise: expected Noise, found {short_repr(self.noise)}")
         object.__setattr__(self, "constraints", read_entry("constraints", read_constraints, self.constraints))
@@ -79,7 +79,7 @@ class SkyDescription:
     def _read_centre_error(self) -> Fixed:
         error = read_entry("centre_error", quantity, self.centre_error, ANGLE)
         if self.centre is None:
-            raise ModelError("centre_error: is that of a centre; give centre")
+            raise ModelError("centre_error: needs centre")
         if not isinstance(error, Fixed) or not 0 <= si_value(error, ANGLE) < 1e-3:
             raise ModelError(f"centre_error: must be 0 .. 1e-3 rad, found {short_repr(self.centre_error)}")
         return error
@@ -136,7 +136,9 @@ class SkyDescription:
                     found = "ImageModel; write ImageTerm('name', file=image)"
                 raise ModelError(f"images: expected ImageTerm, found {found}")
             if image.name in seen:
-                raise ModelError(f"image {image.name!r}: something else has this name; names must be unique")
+                raise ModelError(
+                    f"image {image.name!r}: another source or image has this name; names must be unique"
+                )
             seen.add(image.name)
         object.__setattr__(self, "sources", tuple(self.sources))
         object.__setattr__(self, "images", tuple(self.images))

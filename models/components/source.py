@@ -205,7 +205,7 @@ class Source:
                 f"a position is ra and dec, or east and north; found {' and '.join(given) or 'none'}"
             )
         if self.epoch is not None and all(getattr(self, key) is None for key in (*MOTION_KEYS, "orbit")):
-            raise ModelError("epoch: is that of a motion; give pm_east and pm_north, or orbit")
+            raise ModelError("epoch: needs a motion; give pm_east and pm_north, or orbit")
         if isinstance(self.dec, Fixed) and abs(si_value(self.dec, DECLINATION)) > 1.5707963267948968:
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {self.dec.value} {self.dec.unit}")
 
@@ -227,7 +227,7 @@ class Source:
         if len(lengths) > 1:
             raise ModelError(f"I, Q, U, V vary over different numbers of times: {sorted(lengths)}")
         if self.between is not None and self.times is None:
-            raise ModelError("between: is the way from knot to knot; give times")
+            raise ModelError("between: sets the interpolation between times; give times")
         if self.times is not None and lengths != {len(self.times)}:
             found = lengths.pop() if lengths else 1
             raise ModelError(f"times: has {len(self.times)} knots, but I, Q, U, V have {found} elements")
@@ -239,7 +239,9 @@ class Source:
         check_combination({key: getattr(self, key) for key in (*FORMS, *SHAPES, "thick_index")})
         if self.ref_freq is not None:
             if not isinstance(self.ref_freq, Fixed):
-                raise ModelError("ref_freq: must be a number; it only says where the spectrum is normalised")
+                raise ModelError(
+                    "ref_freq: must be a number, because it only sets the frequency of the flux density"
+                )
             if not si_value(self.ref_freq, FREQUENCY) > 0:
                 raise ModelError(
                     f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
@@ -249,9 +251,9 @@ class Source:
         given = [key for key in (*ROTATION_KEYS, "rm_reference") if getattr(self, key) is not None]
         linear = ("Q", "U", "pol_fraction", "beta_pol_re")  # the last one of some shapes alone
         if given and all(getattr(self, key, None) is None for key in linear):
-            raise ModelError(f"{given[0]}: turns Q and U, but the source has neither")
+            raise ModelError(f"{given[0]}: rotates Q and U, but the source has neither")
         if given == ["rm_reference"]:
-            raise ModelError("rm_reference: without rm there is nothing to turn")
+            raise ModelError("rm_reference: needs rm")
 
     def _check_shape(self) -> None:
         """A point has none."""

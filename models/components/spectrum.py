@@ -129,7 +129,7 @@ def read_line(value: object) -> dict[str, object]:
     if "velocity_frame" in given:
         frame = given["velocity_frame"]
         if "velocity" not in given:
-            raise ModelError("velocity_frame is that of a velocity; the centre is given as freq")
+            raise ModelError("velocity_frame needs velocity, but the centre is given as freq")
         if frame not in VELOCITY_FRAMES:
             raise ModelError(
                 f"velocity_frame: one of {', '.join(VELOCITY_FRAMES)}, found {short_repr(frame)}"
@@ -180,19 +180,19 @@ def check_combination(given: Mapping[str, object]) -> None:
     if len(shapes) > 1:
         raise ModelError(f"one of {', '.join(SHAPES)} at a time, found {' and '.join(shapes)}")
     if given["thick_index"] is not None and shapes != ["self_absorption"]:
-        raise ModelError("thick_index: is that of self_absorption, which is missing")
+        raise ModelError("thick_index: needs self_absorption")
     if not shapes:
         return
     (shape,) = shapes
     if shape == "self_absorption":
         _check_thin(given["spectral_index"])
     elif shape == "table" and form is not None:
-        raise ModelError(f"table and {form} both say how the spectrum goes; leave one out")
+        raise ModelError(f"table and {form} both define the spectrum; remove one")
     elif form == "polynomial":
-        raise ModelError(f"{shape}: goes with spectral_index or log10_spectrum, found polynomial")
+        raise ModelError(f"{shape}: is only for spectral_index or log10_spectrum, found polynomial")
     line = given["line"]
     if isinstance(line, Mapping) and form is not None and "height" not in line:
-        raise ModelError(f"line: on a continuum, which {form} gives, it needs height, in units of I")
+        raise ModelError(f"line: a line on a continuum ({form}) needs height, in units of I")
 
 
 def _check_thin(index: object) -> None:

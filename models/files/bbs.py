@@ -95,7 +95,7 @@ def _components(text: str) -> list[Component]:
             continue
         found.append(read_entry(f"line {number}", _component, row))
     if n_patch:
-        _log.info("%d patches ignored; their sources stand by themselves", n_patch)
+        _log.info("%d patches ignored; biro reads their sources one by one", n_patch)
     return found
 
 
@@ -317,7 +317,7 @@ def _line(component: Component) -> str:
     for key, value, terms in zip("QUV", component.stokes[1:], component.terms[1:], strict=True):
         if value != 0 and terms:
             raise ModelError(
-                f"{component.name}: {key} has a spectrum, but a BBS list gives spectra of I alone"
+                f"{component.name}: {key} has a spectrum, but a BBS list stores spectra of I only"
             )
     kernel = np.array(component.terms[0])
     written = kernel * np.log(10.0) ** np.arange(kernel.size) if component.log_spectrum else kernel * flux

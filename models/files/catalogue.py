@@ -223,7 +223,7 @@ def _aegean(rows: _Rows, i: int) -> Component:
     rows.need(
         ("a", "b", "pa"), "this is a catalogue of islands; write that of components (its name ends in _comp)"
     )
-    rows.need(("psf_a", "psf_b", "psf_pa"), "without it the beam cannot be taken out of the sizes")
+    rows.need(("psf_a", "psf_b", "psf_pa"), "without it biro cannot deconvolve the beam from the sizes")
     seen, beam = (
         (
             rows.value(i, f"{prefix}a", ANGLE, "arcsec"),

@@ -73,9 +73,10 @@ class Component:
             return replace(self, frame=frame)
         if centre is None:
             raise ModelError(
-                f"{self.name}: pa is from the north of the {_NORTH[self.frame]}, and this format counts it "
-                f"from that of the {_NORTH[frame]}; give [sky] centre, from which the angle between both "
-                f'follows, or frame = "{frame}"'
+                f"{self.name}: pa is measured from the north of the {_NORTH[self.frame]}, but this format "
+                "measures "
+                f"it from that of the {_NORTH[frame]}; give [sky] centre, so that biro can compute the angle "
+                f'between them, or frame = "{frame}"'
             )
         emaj, emin, pa = self.shape
         turn = float(bearing(np.array(radec_to_lm(self.ra, self.dec, centre)), centre[1]))
@@ -176,15 +177,15 @@ def from_model(model: SkyModel) -> list[Component]:
             )
         if not source.beam:
             raise ModelError(
-                f"source {source.name!r}: beam = false cannot be said in a component list; write a model file"
+                f"source {source.name!r}: a component list cannot store beam = false; write a model file"
             )
     slots = Slots()
     layout = SourceLayout(model, slots)
     resolved = slots.resolve()
     if resolved.parameters:
         raise ModelError(
-            f"{resolved.parameters[0].name} has a prior; a component list holds numbers only, "
-            "write a model file"
+            f"{resolved.parameters[0].name} has a prior, but a component list holds numbers only; fit the "
+            "model and convert the run directory, or write a model file (.toml)"
         )
     if model.images:
         raise ModelError(
@@ -203,10 +204,10 @@ def from_model(model: SkyModel) -> list[Component]:
             f"{name}: has a rotation measure, which is not written to component lists; write a model file"
         )
     if layout.n_time > 1 or layout.curves:
-        raise ModelError("brightness varies in time, which a component list cannot say; write a model file")
+        raise ModelError("brightness varies in time, which a component list cannot store; write a model file")
     if layout.moving.size:
         name = layout.names[layout.moving[0]]
-        raise ModelError(f"{name}: moves, which a component list cannot say; write a model file")
+        raise ModelError(f"{name}: moves, which a component list cannot store; write a model file")
     if layout.by_offset.any() and model.centre is None:
         raise ModelError("positions are offsets, but the model states no centre; give [sky] centre")
     return list(_evaluate(model, layout, resolved))

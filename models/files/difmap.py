@@ -114,7 +114,7 @@ def _centre(lines: list[str]) -> tuple[Centre, Fixed] | None:
         if match is None:
             continue
         if float(match[7]) != 2000.0:
-            _log.info("the centre has the equinox %s; positions are taken about that of the data", match[7])
+            _log.info("biro ignores the centre of the list, whose equinox is %s", match[7])
             return None
         ra, dec = ":".join(match.group(1, 2, 3)), ":".join(match.group(4, 5, 6))
         centre = parse_direction(f"{ra} {dec}")
@@ -196,9 +196,9 @@ def write_difmap(model: SkyModel, path: str | Path) -> None:
 def _line(component: Component, centre: Centre) -> str:
     terms = component.terms[0]
     if any(component.stokes[1:]):
-        raise ModelError(f"{component.name}: a difmap model holds Stokes I alone")
+        raise ModelError(f"{component.name}: a difmap model stores Stokes I only")
     if len(terms) > 1 or (terms and not component.log_spectrum):
-        raise ModelError(f"{component.name}: a difmap model has power laws alone")
+        raise ModelError(f"{component.name}: a difmap model stores power laws only")
     east, north = radec_to_lm(component.ra, component.dec, centre)
     emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
     numbers = [

@@ -92,7 +92,7 @@ def _read(path: str | os.PathLike[str], most: int, only: int | None) -> bytes:
     try:
         status = os.fstat(number)
         if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(errno.EISDIR, "is a folder, expected a file", os.fspath(path))
+            raise IsADirectoryError(errno.EISDIR, "is a directory, expected a file", os.fspath(path))
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "is a pipe or a device, expected a file", os.fspath(path))
     except OSError:

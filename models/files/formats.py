@@ -74,8 +74,8 @@ def reader_of(path: str | Path) -> Callable[[str | Path], SkyModel]:
             return reader
     if is_numbers(text):
         raise ModelError(
-            f"{path}: holds numbers alone, which several programs write; let its name end in .osm (OSKAR) "
-            "or .mod (difmap)"
+            f"{path}: holds only numbers, as lists of several programs do; rename it to .osm (OSKAR) or .mod "
+            "(difmap)"
         )
     head = [line.lower().replace(" ", "") for line in text.splitlines()[:200]]
     is_bbs = any("format=" in line or "=format" in line for line in head)
@@ -96,4 +96,4 @@ def write_sky(model: SkyModel, path: str | Path) -> None:
     for end, write in WRITERS.items():
         if str(path).lower().endswith(end):
             return write(model, path)
-    raise ModelError(f"{path}: no format is known by this name; its end must be one of {', '.join(WRITERS)}")
+    raise ModelError(f"{path}: unknown format; the name must end in one of {', '.join(WRITERS)}")

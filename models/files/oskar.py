@@ -113,10 +113,12 @@ def write_oskar(model: SkyModel, path: str | Path) -> None:
 def _line(component: Component) -> str:
     terms = component.terms[0]
     if len(terms) > 1 or (terms and not component.log_spectrum):
-        raise ModelError(f"{component.name}: a sky file of OSKAR has power laws alone")
+        raise ModelError(f"{component.name}: an OSKAR sky file stores power laws only")
     for key, value, own in zip("QUV", component.stokes[1:], component.terms[1:], strict=True):
         if value != 0 and own != terms:
-            raise ModelError(f"{component.name}: {key} has another spectrum than I, which OSKAR cannot say")
+            raise ModelError(
+                f"{component.name}: {key} has another spectrum than I, which an OSKAR sky file cannot store"
+            )
     emaj, emin, pa = component.shape or (0.0, 0.0, 0.0)
     numbers = [math.degrees(component.ra), math.degrees(component.dec), *component.stokes]
     numbers += [component.ref_freq or 0.0, terms[0] if terms else 0.0, 0.0]

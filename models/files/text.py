@@ -29,9 +29,9 @@ def read_text(path: str | Path) -> str:
     except FileNotFoundError:
         raise ModelError(f"{path}: no such file") from None
     except IsADirectoryError:
-        what = "a folder, expected a sky model file"
+        what = "a directory, expected a sky model file"
         if (path / "table.dat").exists():
-            what = "a Measurement Set, expected a sky model: the data come first, then the model"
+            what = "a Measurement Set, expected a sky model; write the data before the model"
         raise ModelError(f"{path}: is {what}") from None
     except UnicodeDecodeError:
         raise ModelError(f"{path}: not a text file in UTF-8") from None

@@ -69,7 +69,7 @@ def _columns(text: str) -> dict[str, int]:
     columns = {name: index for index, name in enumerate(names)}
     repeated = [name for name in columns if names.count(name) > 1 and name.lstrip("-_") not in ("", "dummy")]
     if repeated:
-        _log.info("#format: has the columns %s more than once; the last one counts", ", ".join(repeated))
+        _log.info("#format: has the columns %s more than once; biro uses the last one", ", ".join(repeated))
     for what, known in (
         ("right ascension", ("ra_h", "ra_d", "ra_rad")),
         ("declination", ("dec_d", "dec_rad")),
@@ -199,7 +199,7 @@ def _line(component: Component, n_term: int) -> str:
     for key, value, own in zip("QUV", component.stokes[1:], component.terms[1:], strict=True):
         if value != 0 and own != terms:
             raise ModelError(
-                f"{component.name}: {key} has a spectrum unlike I, which a Tigger list cannot say"
+                f"{component.name}: {key} has a spectrum unlike I, which a Tigger list cannot store"
             )
     numbers = [component.ra, component.dec, *component.stokes, *(component.shape or (0.0, 0.0, 0.0))]
     numbers += [*terms, *[0.0] * (n_term - len(terms)), component.ref_freq or 0.0]

@@ -141,7 +141,8 @@ def _shape(shape: _Object | None) -> tuple[float, float, float] | None:
         return None
     if shape.kind != "Gaussian":
         raise ModelError(
-            f"its shape is {shape.kind}, which is not read; Gaussian is. Write an image as [[image]] in a "
+            f"its shape is {shape.kind}, which biro does not read, only Gaussian. Write an image as "
+            "[[image]] in a "
             "model file"
         )
     return as_ellipse(*_numbers(shape, "ex", "ey", "pa"))
@@ -152,7 +153,7 @@ def _spectrum(spectrum: _Object | None) -> tuple[tuple[float, ...], float]:
     if spectrum is None:
         return (), 0.0
     if spectrum.kind != "SpectralIndex":
-        raise ModelError(f"its spectrum is {spectrum.kind}, which is not read; SpectralIndex is")
+        raise ModelError(f"its spectrum is {spectrum.kind}, which biro does not read, only SpectralIndex")
     index, *rest = spectrum.arguments or [_Object("float", 0.0)]
     several = _Object("spi", arguments=index.arguments or [index])
     terms = _numbers(several, *(f"spi{i + 1}" for i in range(len(several.arguments))))

@@ -56,7 +56,7 @@ def main(file: str, path: str, options: dict[str, str]) -> None:
     comm = MPI.COMM_WORLD
     observation = biro.read(path, comm=comm, **options)  # type: ignore[arg-type]
     if observation.is_held:
-        with pytest.raises(InputError, match="ranks hold the data of this observation: give comm="):
+        with pytest.raises(InputError, match="MPI processes hold the data of this observation; give comm="):
             biro.Likelihood(observation, from_toml(MODEL), backend="cpu")
     with biro.Likelihood(observation, from_toml(MODEL), comm=comm, backend="cpu") as likelihood:
         assert likelihood.ranks is not None

@@ -42,7 +42,7 @@ def test_times_that_cannot_be_meant(ms: Path, sky_with_prior: Path, tmp_path: Pa
     run, picture = tmp_path / "run", tmp_path / "image"
     for words in (["info", ms], ["image", ms, "-o", picture], ["fit", ms, sky_with_prior, "-o", run]):
         said = fails(*words)
-        assert f"TIME cannot be a time in 3 of 63 rows (row 0 has {value:g} s)" in said
+        assert f"TIME is invalid in 3 of 63 rows (row 0 has {value:g} s)" in said
         assert "--time-range" in said
     assert not run.exists()
     rest = read_ms(ms, time_range=("1900-01-01", "2100-01-01"))
@@ -55,16 +55,16 @@ def test_phase_centres_that_cannot_be_meant(ms: Path, tmp_path: Path, value: flo
     with table(f"{ms}/FIELD", readonly=False, ack=False) as field:
         field.putcol("PHASE_DIR", np.full((1, 1, 2), value))
     for words in (["info", ms], ["image", ms, "-o", tmp_path / "image"]):
-        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is no direction" in fails(*words)
+        assert f"its PHASE_DIR, ({value:g}, {value:g}) rad, is not a direction" in fails(*words)
 
 
 @pytest.mark.parametrize(
     ("column", "value", "text"),
     [
-        ("CHAN_FREQ", math.nan, "CHAN_FREQ cannot be a frequency in 1 of 1 channels (channel 0 has nan Hz)"),
+        ("CHAN_FREQ", math.nan, "CHAN_FREQ is invalid in 1 of 1 channels (channel 0 has nan Hz)"),
         ("CHAN_FREQ", -1e9, "channel 0 has -1e+09 Hz"),
         ("CHAN_FREQ", 1e300, "channel 0 has 1e+300 Hz"),
-        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH cannot be a width in 1 of 1 channels (channel 0 has inf Hz)"),
+        ("CHAN_WIDTH", math.inf, "CHAN_WIDTH is invalid in 1 of 1 channels (channel 0 has inf Hz)"),
     ],
 )
 def test_channels_that_cannot_be_meant(
@@ -125,18 +125,18 @@ def test_priors_whose_variance_is_no_number(clean: Path, tmp_path: Path, prior: 
         ("emcee", {"n_tau": math.inf}, "n_tau must be a finite number"),
         ("emcee", {"n_walker": 10**400}, "n_walker must be a finite number below 4.6e+18, got 1000000"),
         ("dynesty", {"n_live": 10**12}, "GB of memory"),
-        ("dynesty", {"batch": 10**12}, "batch must be at most 1024, a thread for each, got 1000000000000"),
+        ("dynesty", {"batch": 10**12}, "batch must be at most 1024 (one thread each), got 1000000000000"),
         (
             "dynesty",
             {"walks": 10**12},
-            "asks for 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
+            "needs 1e+16 likelihoods or more, 3.2e+03 years even at 10 us each",
         ),
         ("dynesty", {"walks": -1}, "walks must be 0 or more, got -1"),
         ("dynesty", {"dlogz": 1e-300}, "dlogz must be at least 1e-09"),
         ("dynesty-dynamic", {"n_effective": 10**12}, "GB of memory"),
         ("none", {"starts": 10**12}, "GB of memory"),
         ("none", {"n_sample": 10**12}, "GB of memory"),
-        ("nuts", {"n_chain": 10**6}, "n_chain must be at most 1024, a thread for each, got 1000000"),
+        ("nuts", {"n_chain": 10**6}, "n_chain must be at most 1024 (one thread each), got 1000000"),
         ("nuts", {"target_accept": 0.99999999999999}, "target_accept must be at most 0.999"),
         ("nuts", {"max_depth": 10**12}, "max_depth must be at most 20, got 1000000000000"),
         ("nuts", {"n_draw": 10**12}, "GB of memory"),
@@ -177,7 +177,7 @@ def test_nothing_is_written_for_options_that_are_refused(
         ("--integration", "1e-9 s", "1.8e+11 times, 21 baselines and 1 channels needs 1.6"),
         ("--n-chan", 10**9, "3 times, 21 baselines and 1e+09 channels needs 2.52e+04 GB of memory"),
         ("--noise", "1e308", "noise must be 0, or 1e-15 to 1e+15 Jy"),
-        ("--freq", "1e300 Hz", "which is no radio frequency"),
+        ("--freq", "1e300 Hz", "which is not a radio frequency"),
         ("--seed", -1, "seed must be from 0 to 2^63 - 1, got -1"),
     ],
 )
@@ -269,7 +269,7 @@ def last_line(*words: object) -> str:
 
 def test_emcee_with_hundreds_of_parameters() -> None:
     """It took 400 s before the first step; who wants it all the same states the number of walkers."""
-    with pytest.raises(InputError, match=r"not for 499; give --sampler nuts, .*, or none") as caught:
+    with pytest.raises(InputError, match=r"with 499 parameters .*; use --sampler nuts, or none") as caught:
         parse_options("emcee", {}, 499)
     assert len(str(caught.value)) < 250
     assert parse_options("emcee", {"n_walker": 1000}, 499).n_together == 500

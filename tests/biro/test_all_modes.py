@@ -95,7 +95,7 @@ def test_chains_stay_in_the_fringes_that_they_began_in(tmp_path: Path) -> None:
         mean = weight @ east / weight.sum()
         sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
         assert found.weight @ (found["s.east"] - mean) ** 2 == pytest.approx(sd**2, rel=0.05)
-        assert "each chain stayed in one of 3 regions" in " ".join(str(table).split())
+        assert "Each chain stayed in one of 3 regions" in " ".join(str(table).split())
 
 
 def test_chains_cross_where_the_barrier_is_low() -> None:
@@ -278,7 +278,7 @@ def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.missed_mass == 1.0
     found = dataclasses.replace(found, missed_mass=0.12)
     text = str(found)
-    assert text.startswith("MODES ARE MISSING: an estimated 12 %")
+    assert text.startswith("MODES ARE MISSING: about 12 %")
     assert "--sampler dynesty" in text
     assert found.cells()[1][3].endswith("?")
     assert "?" in next(line for line in found.notes() if line.startswith("log-evidence"))
@@ -288,7 +288,7 @@ def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     table = dataclasses.replace(
         posterior, diagnostics={**posterior.diagnostics, "missed_mass": 0.12}
     ).summary()
-    assert str(table).startswith("MODES ARE MISSING: an estimated 12 %")
+    assert str(table).startswith("MODES ARE MISSING: about 12 %")
     assert table.cells()[1][4].endswith("?")
     assert table.to_dict()["missed_mass"] == 0.12
     assert "?" in table.evidence_lines()[0]
@@ -314,7 +314,7 @@ def test_a_maximum_that_is_not_normal_is_said() -> None:
     likelihood = Analytic([Flat(-6, 6, "x"), Flat(-6, 6, "y")], value_and_slope)
     best = biro.maximise(likelihood, seed=1)
     assert not best.warnings()[1:]  # but for two parameters that can change places
-    assert "not normal: the posterior is " in str(best)
+    assert "not normal: the posterior of " in str(best)
     exact = np.log(2.0 * np.pi * (1.0 + np.e * 0.1**2) / 144.0)
     # Of 512 particles of a tempered run; Laplace's value is lower by 3.6.
     assert abs(best.log_evidence - exact) < 0.4

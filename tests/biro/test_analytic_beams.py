@@ -126,10 +126,10 @@ rotation = "none"
     ("given", "message"),
     [
         ({"fwhm": "1 deg"}, "ref_freq: is missing"),
-        ({"pattern": "airy"}, "diameter: pattern 'airy' has this for its width; found none"),
+        ({"pattern": "airy"}, "diameter: pattern 'airy' needs diameter for its width; found none"),
         ({"pattern": "airy", "diameter": "25 m", "fwhm": "1 deg"}, "found fwhm and diameter"),
         ({"pattern": "gauss"}, "pattern: one of cos3, gaussian, airy, found 'gauss'"),
-        ({"fwhm": Uniform("1 deg", "2 deg"), "ref_freq": "1 GHz"}, "width alone can be fitted"),
+        ({"fwhm": Uniform("1 deg", "2 deg"), "ref_freq": "1 GHz"}, "only the width of this beam can be"),
         ({"fwhm": {"x": "1 deg"}, "ref_freq": "1 GHz"}, "numbers by feed are for x and y, or for r"),
         ({"fwhm": {"z": "1 deg"}, "ref_freq": "1 GHz"}, "unknown feed 'z'"),
         ({"fwhm": "1 deg", "ref_freq": "1 GHz", "ratio": 0.0}, "must be positive"),

@@ -271,7 +271,7 @@ def test_an_image_beside_the_model_is_refused() -> None:
     observation = simulated("circular")
     image = biro.ImageModel(np.ones((1, 1, 32, 32)), 1e-5, (1.0, -0.6))
     sky = SkyModel(SKY, gain=Gain(amplitude=2.0))
-    with pytest.raises(InputError, match=r"write it into the model as \[\[image\]\]"):
+    with pytest.raises(InputError, match=r"write the image into the model as \[\[image\]\]"):
         list(predict(observation, sky, image=image, backend="cpu"))
 
 
@@ -287,7 +287,7 @@ def test_equatorial_mounts_stand_along_the_pole_of_date(measurement_set: Callabl
     # In August 2000 the pole of date is 0.001 deg from the ICRS north here.
     assert present == pytest.approx(plain, rel=1e-5)
     (line,) = wsrt.instrument_lines(SkyModel(SKY, feeds=Feeds(rotation="present")))
-    assert "biro applies parallactic rotation, -0.001" in line
+    assert "biro applies the parallactic angle to the model, -0.001" in line
     assert "(all mounts are equatorial)" in line
     assert line.endswith("which changes nothing")
 
@@ -328,7 +328,8 @@ def test_the_commands_simulate_predict_and_fit(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "sim.gains.npz: the gains that were applied" in done.stderr
     assert re.search(
-        r"feeds: biro applies parallactic rotation, .* deg \(all mounts are alt-az\)", done.stderr
+        r"feeds: biro applies the parallactic angle to the model, .* deg \(all mounts are alt-az\)",
+        done.stderr,
     )
     with_gains = replace(model, gain=Gain(table=str(tmp_path / "sim.gains.npz")))
     (tmp_path / "gains.toml").write_text(with_gains.to_toml())
@@ -354,7 +355,8 @@ def test_the_commands_simulate_predict_and_fit(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.search(
-        r"feeds: biro applies parallactic rotation, .* deg \(all mounts are alt-az\)", done.stderr
+        r"feeds: biro applies the parallactic angle to the model, .* deg \(all mounts are alt-az\)",
+        done.stderr,
     )
     assert "sim.gains.npz: " in done.stderr
     done = run("fit", tmp_path / "sim.ms", tmp_path / "free.toml", "-o", tmp_path / "other", "--stokes", "I")

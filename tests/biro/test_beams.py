@@ -77,8 +77,8 @@ def test_antennas_with_files_of_their_own(folder, tmp_path) -> None:
     np.testing.assert_array_equal(beams.which, [[1, 0, 1]])
     np.testing.assert_allclose(beams.cubes[1].jones, 0.5 * beams.cubes[0].jones)
     for antennas, message in (
-        ({"x*": half}, r"'x\*' fits no antenna of the data; there are m001"),
-        ({"m*1": half, "m00*": half}, "'m001' fits 'm\\*1' and 'm00\\*'"),
+        ({"x*": half}, r"'x\*' matches no antenna; the data have m001"),
+        ({"m*1": half, "m00*": half}, "'m001' matches two patterns, 'm\\*1' and 'm00\\*'"),
     ):
         with pytest.raises(ModelError, match=message):
             beam_of(replace(model, beam=FitsBeam(file=half, antennas=antennas)), [view])
@@ -210,7 +210,7 @@ def test_a_bad_cube_is_refused_in_one_line(folder, tmp_path, change, message) ->
 
 
 def test_files_that_are_missing(folder, tmp_path) -> None:
-    with pytest.raises(InputError, match=r"there is neither .*_xx_re\.fits nor .*_rr_re\.fits"):
+    with pytest.raises(InputError, match=r"found neither .*_xx_re\.fits nor .*_rr_re\.fits"):
         read_beam(tmp_path / PATTERN)
     with pytest.raises(InputError, match=r"with \$\(corr\) and \$\(reim\) in it"):
         read_beam(tmp_path / "beam.fits")

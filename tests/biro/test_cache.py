@@ -120,14 +120,14 @@ def test_the_next_call_finds_what_was_read(
         mended = biro.read(path, cache=folder, correlations="RR")
     assert len(read) == 2
     assert (mended.digest(), mended.counts) == (digest, first.counts)
-    assert "shard 0 is read again: other content than was written" in caplog.text
+    assert "reading shard 0 again: other content than was written" in caplog.text
 
     # A set that has changed is read anew, and what is left of it is named.
     (table,) = path.glob("table.dat")
     os.utime(table)
     caplog.clear()
     biro.read(path, cache=folder, correlations="RR")
-    assert f"{cache}: what was read of {path} before it changed; delete it" in caplog.text
+    assert f"{cache}: outdated cache of {path}, which has changed since; delete it" in caplog.text
     assert len(list(folder.iterdir())) == 2
 
 
@@ -158,18 +158,18 @@ def test_selections_that_look_alike_have_caches_of_their_own(
 def test_replicates_are_not_fitted_to_data_in_files(path: Path, folder: Path) -> None:
     observation = biro.read(path, cache=folder, correlations="RR")
     likelihood = biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
-    with pytest.raises(InputError, match="the data of this likelihood lie in files"):
+    with pytest.raises(InputError, match="the data of this likelihood are in files"):
         biro.sbc.run(likelihood, "none", replicates=2)
 
 
 def test_what_cannot_be_is_one_line(path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="none: cache= takes a folder that exists and can be written"):
+    with pytest.raises(InputError, match=r"none: --cache \(cache=\) needs an existing, writable directory"):
         biro.read(path, cache=folder / "none")
-    with pytest.raises(InputError, match="cache= reads data in parts, and flagger needs all of them"):
+    with pytest.raises(InputError, match=r"--cache \(cache=\) and --flagger \(flagger=\) cannot be combined"):
         biro.read(path, cache=folder, flagger="meerkat")
     usage = shutil.disk_usage(folder)._replace(free=1000)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(InputError, match=r"visibilities and weights take \S+ [MG]B, 0.001 MB are free: give"):
+    with pytest.raises(InputError, match=r"visibilities and weights need \S+ [MG]B, 0.001 MB are free; give"):
         biro.read(path, cache=folder)
     shown = CliRunner().invoke(
         app, ["fit", str(path), str(path), "-o", str(folder / "run"), "--each", "--cache", str(folder)]
@@ -182,7 +182,7 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     size = sum(part.vis.size for part in observation.partitions)
     stated = observation.counts["total"]
     monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
-    with pytest.raises(InputError, match=r"reading it needs .*--cache FOLDER\), share it among ranks"):
+    with pytest.raises(InputError, match=r"reading it needs .*--cache DIR\), share them among MPI processes"):
         biro.read(path)
     monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
     with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):
@@ -201,7 +201,7 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
     observation = biro.read(path, cache=folder)
     needed = 12 * sum(part.vis.size for part in observation.partitions)
     monkeypatch.setattr(memory, "_free_in_system", lambda: needed - 1)
-    with pytest.raises(InputError, match="noise of hands takes all data into the memory of one process"):
+    with pytest.raises(InputError, match="noise of hands needs all data in the memory of one process"):
         observation.whole("noise of hands")
     monkeypatch.setattr(memory, "_free_in_system", lambda: needed)
     assert not observation.whole("noise of hands").is_held

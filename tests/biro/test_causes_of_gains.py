@@ -100,9 +100,9 @@ def in_model(remedy: str) -> Gain:
 @pytest.mark.parametrize(
     ("factor", "words"),
     [
-        (1.3, r"The gain of A3 \(amplitude \+30 %\) is off\."),
-        (1.1, r"The gain of A3 \(amplitude \+(9\.9|10) %\) is off\."),
-        (0.7 + 0.3j, r"The gain of A3 \(amplitude -24 %, phase \+23 deg\) is off\."),
+        (1.3, r"The gain of A3 \(amplitude \+30 %\) is wrong\."),
+        (1.1, r"The gain of A3 \(amplitude \+(9\.9|10) %\) is wrong\."),
+        (0.7 + 0.3j, r"The gain of A3 \(amplitude -24 %, phase \+23 deg\) is wrong\."),
     ],
 )
 def test_one_wrong_gain_is_no_closure_error(factor: complex, words: str) -> None:
@@ -124,7 +124,7 @@ def test_constant_gains_do_not_change_with_time(seed: int) -> None:
     data = np.repeat((TRUTH * by_rows(gain)[:, None])[..., None], 2, axis=2)
     found = found_in(data + noise(rng, 2), ["XX", "YY"])
     assert found[0].kind == "antenna gain"
-    assert found[0].verdict.startswith("The gains of the antennas are off, by amplitude ")
+    assert found[0].verdict.startswith("The gains of the antennas are wrong, by amplitude ")
     assert "per =" not in found[0].remedy
 
 
@@ -142,7 +142,7 @@ def test_constant_gains_of_two_feeds_that_turn(seed: int) -> None:
     turns = np.repeat(turn[:, None], N_ANTENNA, axis=1)
     found = found_in(data + noise(rng, 4), ["XX", "XY", "YX", "YY"], turns)
     assert found[0].kind == "antenna gain"
-    assert "are off, and differently in the two feeds, by amplitude " in found[0].verdict
+    assert "are wrong, and differently in the two feeds, by amplitude " in found[0].verdict
     assert found[0].explained > 0.95
     assert in_model(found[0].remedy).feeds == "separate"
     assert "per =" not in found[0].remedy
@@ -165,7 +165,7 @@ def test_fluxes_that_a_prior_holds_are_named_and_do_not_vary() -> None:
     found = found_in(data, ["XX", "YY"], flux=(0.99 * 1.5, 0.99 * 0.8))
     assert [each.kind for each in found] == ["flux of the model"]
     # Within 4 sigma of 1.0101 %.
-    assert re.match(r"All of the model is (0\.9\d*|1\.[01]\d*) % too faint\.", found[0].verdict)
+    assert re.match(r"The whole model is (0\.9\d*|1\.[01]\d*) % too faint\.", found[0].verdict)
 
 
 def test_noise_that_is_correlated_is_no_drift_of_gains() -> None:

@@ -206,5 +206,5 @@ def test_models_are_refused_whose_cells_would_not_stand():
         [PointSource("a", east="0 deg", north="0 deg", I=Normal(1.0, 1.0, "Jy", marginalise=True))],
         gain=gain(),
     )
-    with pytest.raises(biro.errors.InputError, match=r"marginalise = true out of a\.I"):
+    with pytest.raises(biro.errors.InputError, match=r"remove marginalise = true from a\.I"):
         biro.Likelihood(observed(), fluxes, gains="marginalise", average="cells")

@@ -169,7 +169,7 @@ def test_a_fit_of_two_sets(folder, second, tmp_path) -> None:
     assert code == 0, said
     code, _, said = biro("plot", run, "--obs", second, "--obs", folder / "obs.ms")
     assert code == 2
-    assert "not the data that" in said
+    assert "the data differ from those of the fit" in said
     # The best fit of both is written into each by itself.
     code, _, said = biro("predict", shutil.copytree(second, tmp_path / "copy.ms"), run, "--backend", "cpu")
     assert code == 0, said
@@ -292,7 +292,7 @@ def test_a_run_is_written_as_a_list(folder, run, tmp_path) -> None:
     (source,) = read_sky(tmp_path / "median.bbs").sources
     assert source.I[0].value == pytest.approx(1e-3 * posterior.summary()["core.I"].median, rel=1e-12)
     code, _, said = biro("convert", run, tmp_path / "again.bbs", "--apparent")
-    assert (code, "--apparent is of a list" in said) == (2, True)
+    assert (code, "--apparent is for lists" in said) == (2, True)
 
 
 def test_a_list_is_fitted_where_it_has_marks_and_gets_priors(folder, tmp_path) -> None:
@@ -343,7 +343,7 @@ def test_fit_again_reads_the_finished_run_or_refuses(folder, run):
     problem, *_, finished = said.splitlines()
     assert problem.startswith("1 free parameter, 840 visibilities; ")
     assert "form" not in problem  # -v has it
-    assert "is finished: its result is read" in finished
+    assert "is finished; reading its result" in finished
     code, _, said = biro(*words, "--seed", "2", *options)
     assert code == 2
     assert said.splitlines()[-1].startswith("biro: ")
@@ -360,7 +360,7 @@ def test_the_plan_is_said_and_recorded_and_the_memory_limit_decides_nothing(fold
     assert "cpu: as asked" in plan
     record = json.loads((run / "run.json").read_text())
     assert record["facts"]["plan"][:-1] == [plan]
-    assert record["facts"]["plan"][-1].endswith("MB of data as they are computed with, in memory")
+    assert record["facts"]["plan"][-1].endswith("MB of prepared data, in memory")
     assert record["facts"]["likelihood"]["memory_limit"] is None, "that of the run that began here"
     assert "memory_limit" not in record["settings"]
 
@@ -388,10 +388,10 @@ def test_pictures_that_are_there_are_not_drawn_again(folder, run):
     before = (run / "report.html").stat().st_mtime_ns
     code, _, said = biro(*words, *options)
     assert code == 0, said
-    assert "drawn before" in said.splitlines()[-1]
+    assert "drawn earlier" in said.splitlines()[-1]
     assert (run / "report.html").stat().st_mtime_ns == before
     (run / "posterior.png").unlink()
-    assert "drawn before" not in biro(*words, *options)[2]
+    assert "drawn earlier" not in biro(*words, *options)[2]
     assert (run / "posterior.png").is_file()
 
 
@@ -428,7 +428,7 @@ def test_watch_shows_what_a_run_has_saved_and_ends_with_it(run, tmp_path, monkey
     assert "finished" in page
     code, _, said = biro("watch", tmp_path)
     assert code == 2
-    assert "no run began there" in said
+    assert "not a run directory" in said
 
 
 def test_plot_takes_the_settings_of_the_run(folder, tmp_path):
@@ -451,7 +451,7 @@ def test_plot_refuses_other_data(folder, run, tmp_path):
     assert biro("simulate", tmp_path / "other.ms", folder / "sky.toml", *words)[0] == 0
     code, _, said = biro("plot", run, "--obs", tmp_path / "other.ms")
     assert code == 2
-    assert "not the data that" in said
+    assert "the data differ from those of the fit" in said
 
 
 def test_compare_prefers_the_truth(folder, run):
@@ -555,7 +555,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["info", "nowhere.ms"], "nowhere.ms: no such file or folder"),
+        (["info", "nowhere.ms"], "nowhere.ms: no such file or directory"),
         (["info", "{folder}"], "not a Measurement Set"),
         (
             ["info", "{folder}/obs.ms", "--column", "CORRECTED"],
@@ -566,7 +566,7 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
         (["fit", "{folder}/obs.ms", "none.toml", "-o", "{tmp}/run"], "none.toml"),
         (
             ["fit", "{folder}/model.toml", "{folder}/obs.ms", "-o", "{tmp}/run"],
-            "a model; the data come before the models",
+            "write the data before the models",
         ),
         (
             ["fit", "{folder}/obs.ms", "{folder}/obs.ms", "{folder}/model.toml", "-o", "{tmp}/run"],
@@ -621,8 +621,8 @@ def test_predict_takes_the_best_fit_of_a_run(run, copy):
             ["predict", "{folder}/obs.ms", "{folder}/sky.toml", "--from", "DATA"],
             "--from needs --add or --subtract",
         ),
-        (["compare", "{tmp}/one", "{tmp}/two"], "no posterior at"),
-        (["plot", "{tmp}/no-run"], "no posterior at"),
+        (["compare", "{tmp}/one", "{tmp}/two"], "no such run directory"),
+        (["plot", "{tmp}/no-run"], "no such run directory"),
         (["demo", "-o", "{folder}/sky.toml"], "cannot be made"),
     ],
 )

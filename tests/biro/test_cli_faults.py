@@ -176,7 +176,7 @@ def test_too_few_walkers(clean: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_no_run(clean: Path) -> None:
-    assert "not the run directory of a finished fit" in fails("predict", clean, clean.parent)
+    assert "neither a finished run directory" in fails("predict", clean, clean.parent)
 
 
 @pytest.mark.skipif(os.environ.get("NUMBA_ENABLE_CUDASIM") == "1", reason="the simulator stands for a GPU")
@@ -207,9 +207,9 @@ def test_files_that_mean_harm(clean: Path, tmp_path: Path) -> None:
     assert "is a pipe or a device" in fails("predict", clean, tmp_path / "pipe")
     assert "NAXIS = 1e+09 in a header" in fails("predict", clean, "--image", fits)
     for words in (["plot", run], ["compare", run, run], ["predict", clean, run]):
-        assert "is not a posterior of this package, or is damaged" in fails(*words)
+        assert "is not a posterior of biro, or is damaged" in fails(*words)
     assert "no such file" in fails("info", "none\n.ms")
-    assert "cannot be looked at: File name too long" in fails("info", "x" * 300)
+    assert "cannot be accessed: File name too long" in fails("info", "x" * 300)
 
 
 def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:
@@ -231,13 +231,13 @@ def test_names_that_are_no_text(clean: Path, sky: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "message"),
     [
-        ({"observation": 3}, "run.json does not say how the data were read"),
+        ({"observation": 3}, "run.json does not record how the data were read"),
         ({"observation": "none.ms"}, "no such file"),
         ({"reading": {"fields": {"a": 1}}}, ""),
         ({"reading": {"channels": 1.5}}, ""),
         ({"reading": {"time_limit": "x"}}, "time_limit must be positive seconds"),
         ({"reading": {"nonsense": 1}}, "nonsense"),
-        ({"reading": [1]}, "run.json does not say how the data were read"),
+        ({"reading": [1]}, "run.json does not record how the data were read"),
         ({"likelihood": {"precision": [], "memory_limit": {}}}, ""),
     ],
 )

@@ -97,4 +97,4 @@ def test_other_pixels_are_another_model(folder, run, tmp_path):
     (copy / "model.toml").write_text(text.replace(str(folder / "halo.fits"), str(tmp_path / "halo.fits")))
     code, _, said = biro("plot", copy)
     assert code == 2
-    assert "have changed; put them back" in said
+    assert "have changed; restore them" in said

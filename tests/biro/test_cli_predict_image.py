@@ -157,7 +157,7 @@ def test_a_half_written_column_can_be_written_again(folder, tmp_path):
         main.putcolkeyword("CORRECTED_DATA", "BIRO_COMPLETE", False)
     code, _, said = command("info", copy)
     assert code == 2
-    assert "CORRECTED_DATA is half-written" in said
+    assert "CORRECTED_DATA is incomplete" in said
     code, _, said = command("predict", copy, folder / "two.toml", "--column", "OTHER")
     assert code == 0, said
     assert command(*words)[0] == 0

@@ -207,12 +207,12 @@ def test_numbers_of_no_covariance_are_outside_the_prior(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("[noise]\nrho = 0.5\n", "rho: belongs to correlation"),
+        ("[noise]\nrho = 0.5\n", "rho: is only for correlation"),
         ('[noise]\ncorrelation = "tme"\n', "correlation: one of time, chan"),
-        (TIME + "smoothing = 0.2\n", "smoothing: is that of channels"),
+        (TIME + "smoothing = 0.2\n", "smoothing: is only for correlation"),
         (TIME + "rho = 1\n", "rho: below 1"),
-        (TIME + 'distribution = "student-t"\n', "leave out distribution"),
-        (TIME + 'per = "antenna"\n', "leave out distribution"),
+        (TIME + 'distribution = "student-t"\n', "remove distribution"),
+        (TIME + 'per = "antenna"\n', "remove distribution"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_in_a_model(tmp_path: Path, text: str, match: str) -> None:

@@ -371,9 +371,9 @@ def test_model_and_residual_planes():
     [
         ({"frame": "LSRD"}, "frame must be TOPO, GEO, BARY or LSRK, got 'LSRD'"),
         ({"channels_per_plane": 0}, "channels_per_plane must be an integer of 1 or more, got 0"),
-        ({"channels_per_plane": 65}, "a plane of 65 channels needs as many, and there are 64"),
+        ({"channels_per_plane": 65}, "a plane of 65 channels is too large, because the data have 64"),
         ({"axis": "wavelength"}, "axis must be frequency or velocity, got 'wavelength'"),
-        ({"axis": "velocity"}, r"an axis of velocities needs the frequency of the line \(rest_freq="),
+        ({"axis": "velocity"}, r"a velocity axis needs the rest frequency of the line \(rest_freq="),
         (
             {"rest_freq": "21 cm"},
             "rest_freq '21 cm' is not understood; write a number with a unit such as Hz",
@@ -396,7 +396,7 @@ def test_frames_that_cannot_be_reached_are_refused():
     for other, message in (
         (
             changed(given, freq_frame="REST"),
-            "frequencies of spw .* are in REST and cannot be turned into LSRK",
+            "cannot convert the frequencies of spw .* from REST to LSRK",
         ),
         (channels_of(given, [3]), "has one channel"),
         (
@@ -412,7 +412,7 @@ def test_frames_that_cannot_be_reached_are_refused():
 
 
 def test_channels_of_one_frequency_are_refused():
-    with pytest.raises(BiroError, match="has two channels at one frequency"):
+    with pytest.raises(BiroError, match="has two channels at the same frequency"):
         biro.image(channels_of(observe(), [1, 2, 2]), cube=True, **OPTIONS)
 
 
@@ -423,9 +423,9 @@ def test_windows_that_share_no_axis_are_refused():
     for change, message in (
         (
             {"chan_freq": part.chan_freq[0] - 2 * STEP * np.arange(4)},
-            r"not equally far apart \(.*: 5 kHz, 1: 10 kHz\)",
+            r"differs between spectral windows \(.*: 5 kHz, 1: 10 kHz\)",
         ),
-        ({"chan_freq": part.chan_freq + 1e6}, "a cube would have 204 planes, most of them blank"),
+        ({"chan_freq": part.chan_freq + 1e6}, "the cube would have 204 planes, most of them blank"),
     ):
         parts = (part, dataclasses.replace(part, **other, **change))
         with pytest.raises(BiroError, match=message):
@@ -458,7 +458,7 @@ def test_the_command_makes_cubes_and_says_what_each_stage_took(measurement_set, 
     header = fits.getheader(tmp_path / "cube.fits")
     assert (header["CTYPE4"], header["CUNIT4"]) == ("VRAD", "m/s")
     code, _, said = command("image", wsrt, "-o", tmp_path / "image", "--frame", "LSRK")
-    assert (code, said.splitlines()[-1]) == (2, "biro: --frame: for spectral cubes alone; add --cube")
+    assert (code, said.splitlines()[-1]) == (2, "biro: --frame: for spectral cubes only; add --cube")
 
 
 def test_keyword_arguments_are_the_fields_of_the_settings() -> None:

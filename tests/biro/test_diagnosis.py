@@ -184,7 +184,9 @@ def test_limits_of_priors() -> None:
     table = biro.sample(likelihood(obs), "none", seed=1, progress=False).summary()
     assert not any("CUT OFF" in line for line in table.warnings())
     if table["a.fwhm"].at_end:
-        assert any("CUT OFF: a.fwhm is most probable at the lower limit" in line for line in table.notes())
+        assert any(
+            "UPPER LIMIT: a.fwhm is most probable at the lower limit" in line for line in table.notes()
+        )
 
 
 def test_what_is_no_data_is_named_first() -> None:
@@ -195,8 +197,8 @@ def test_what_is_no_data_is_named_first() -> None:
     spoiled = replace(obs, partitions=(replace(part, uvw=uvw, vis=vis),))
     first, second, *_ = biro.maximise(likelihood(spoiled), seed=1).warnings()
     # 40 times of 28 baselines.
-    assert first.startswith("ROWS WITHOUT UVW: uvw is 0 in 112 of 1120 rows of different antennas")
-    assert second.startswith("ZERO VISIBILITIES: 1 of 8960 visibilities that count are exactly 0")
+    assert first.startswith("ROWS WITHOUT UVW: uvw is 0 in 112 of 1120 rows of two different antennas")
+    assert second.startswith("ZERO VISIBILITIES: 1 of 8960 unflagged visibilities are exactly 0")
 
 
 @pytest.mark.parametrize(
@@ -223,7 +225,7 @@ def test_copies_of_rows_are_named_and_counted_once(n_copy: int, part_of_rows: fl
     found = biro.maximise(likelihood(whole), seed=1)
     (line,) = found.warnings()
     assert line.startswith(
-        f"DUPLICATED ROWS: {len(order) - len(rows)} of {len(order)} rows repeat another one"
+        f"DUPLICATED ROWS: {len(order) - len(rows)} of {len(order)} rows repeat another row"
     )
     assert found.error_factor == pytest.approx(expected, rel=1e-6)  # counted, not measured
 

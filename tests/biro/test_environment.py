@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_when_pictures_are_drawn(
     assert code == 3
     assert said[-1] == (
         f"biro: the posterior is in {run}/posterior.nc, but {run}/sky.png cannot be written "
-        f"({os.strerror(number)}); make room, then: biro plot {run}"
+        f"({os.strerror(number)}); free disk space, then: biro plot {run}"
     )
     assert Posterior.load(run / "posterior.nc").samples.shape[1] == 2
     assert CliRunner().invoke(app, ["plot", str(run)]).exit_code == 0
@@ -88,7 +88,7 @@ def test_a_run_directory_that_goes_while_it_is_sampled(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     code, said = fit(clean, model, run)
     assert code == 3
-    assert said[-1].startswith(f"biro: the posterior is not in {run}, which could not be written")
+    assert said[-1].startswith(f"biro: {run} could not be written, so the posterior is elsewhere")
     (kept,) = tmp_path.glob("posterior-*.nc")
     assert Posterior.load(kept).samples.shape[1] == 2
 
@@ -111,18 +111,16 @@ def test_variables_that_numba_refuses(name: str, value: str, text: str) -> None:
 
 def test_compiled_code_that_is_switched_off() -> None:
     said = problem_of_variables({"NUMBA_DISABLE_JIT": "1"})
-    assert (
-        said == "the variable NUMBA_DISABLE_JIT is set, but biro computes with compiled code alone; unset it"
-    )
+    assert said == "the variable NUMBA_DISABLE_JIT is set, but biro needs compiled code; unset it"
     assert problem_of_variables({"NUMBA_DISABLE_JIT": "0"}) is None
 
 
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (["fit", "a.ms", "m.toml", "-o", ""], "the word after -o is empty"),
-        (["solve", "a.ms", "", "--output="], "the word after a.ms is empty"),
-        (["solve", "a.ms", "--output="], "the word of --output is empty"),
+        (["fit", "a.ms", "m.toml", "-o", ""], "the argument after -o is empty"),
+        (["solve", "a.ms", "", "--output="], "the argument after a.ms is empty"),
+        (["solve", "a.ms", "--output="], "the argument of --output is empty"),
     ],
 )
 def test_empty_words_are_one_line(words: list[str], text: str) -> None:
@@ -164,7 +162,7 @@ def test_names_of_folders_in_place_of_files(clean: Path, model: Path, words: lis
         words += ["--integration", "60 s", "--freq", "1.3 GHz", "--chan-width", "1 MHz"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 2, done.output
-    assert "biro: /: a folder, expected the name of" in done.stderr
+    assert "biro: /: a directory, expected the name of" in done.stderr
 
 
 def test_a_threading_layer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

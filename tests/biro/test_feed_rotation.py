@@ -128,17 +128,25 @@ def test_mounts_turn_feeds_towards_their_axes(mount: str) -> None:
         ("wsrt_3c343.1_tNDPPP_tmp", "all mounts are equatorial. The feeds do not rotate on the sky"),
         (
             "vla_3c273_x",
-            "parallactic rotation up to 56.3 deg (all mounts are alt-az). biro assumes that the data (DATA) "
+            "the parallactic angle changes by up to 56.3 deg (all mounts are alt-az). biro assumes that the "
+            "data (DATA) "
             "are",
         ),
         (
             "vlba_j1033p6051_ku",
-            "parallactic rotation up to 230 deg (all mounts are alt-az). biro assumes that the data (DATA) "
+            "the parallactic angle changes by up to 230 deg (all mounts are alt-az). biro assumes that the "
+            "data (DATA) "
             "are corrected",
         ),
         ("SR1_M87_2017_100_lo_hops_netcal_StokesI", "the data are Stokes parameters"),
-        ("sim_7_lin", "the data (CORRECTED_DATA) are corrected for parallactic angle. If not, write [feeds]"),
-        ("eht_fr_d_g_noisy", "parallactic rotation up to 189 deg (all mounts are alt-az). biro assumes"),
+        (
+            "sim_7_lin",
+            "the data (CORRECTED_DATA) are corrected for parallactic angle. If they are not, write",
+        ),
+        (
+            "eht_fr_d_g_noisy",
+            "the parallactic angle changes by up to 189 deg (all mounts are alt-az). biro assumes",
+        ),
     ],
 )
 def test_info_says_what_is_assumed(measurement_set: Callable[[str], Path], name: str, said: str) -> None:
@@ -156,7 +164,11 @@ def test_rotation_that_is_present_in_stokes_parameters_has_a_statement_too() -> 
         [PointSource("a", east="0 rad", north="0 rad", I="1 Jy")], feeds=FeedsOfModel(rotation="present")
     )
     (line,) = stokes.instrument_lines(sky)
-    assert line == "feeds: the data are Stokes parameters, which need no correction for parallactic angle"
+    assert line == (
+        "feeds: the data are Stokes parameters. biro assumes that they come from data corrected for "
+        "parallactic "
+        "angle"
+    )
 
 
 def test_uvfits_has_the_mounts_of_its_measurement_set(
@@ -193,13 +205,15 @@ def small(**metadata: object) -> biro.Observation:
 
 
 def test_unknown_mounts_and_missing_feed_rows_are_refused_in_one_line() -> None:
-    with pytest.raises(InputError, match=r'antenna A, B no mount; .* \[feeds\] mount = "alt-az": one of'):
+    with pytest.raises(InputError, match=r'antenna A, B: no mount. .* \[feeds\] mount = "alt-az": one of'):
         small().feed_angles[0].feed_angle()
     orbiting = small(mounts="alt-az")
     part = orbiting.partitions[0]
     assert part.feeds is not None
     strange = replace(part, feeds=replace(part.feeds, mounts=("alt-az", "SPACE-HALCA")))
-    with pytest.raises(InputError, match=r"antenna B the mount 'SPACE-HALCA', .* mount = \{ B = "):
+    with pytest.raises(
+        InputError, match=r"antenna B: the mount 'SPACE-HALCA' is not supported. .* mount = \{ B = "
+    ):
         replace(orbiting, partitions=(strange,)).feed_angles[0].feed_angle()
     lost = replace(part, feeds=replace(part.feeds, receptor_angle=np.array([0.0, np.nan])))
     angles = replace(orbiting, partitions=(lost,)).feed_angles[0]
@@ -271,4 +285,4 @@ def test_the_command_says_it(data_dir: Path, tmp_path: Path) -> None:
     shutil.copy(path, tmp_path)
     command = [sys.executable, "-m", "biro", "info", str(tmp_path / path.name)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "\n  feeds         parallactic rotation up to 56.3 deg" in done.stdout
+    assert "\n  feeds         the parallactic angle changes by up to 56.3 deg" in done.stdout

@@ -142,7 +142,7 @@ def test_a_source_is_added_through_the_beam_of_the_fit(field: biro.Observation) 
 
 def test_a_beam_that_is_to_be_fitted_is_refused(field: biro.Observation) -> None:
     free = SkyModel([], beam=GaussianBeam(fwhm=Uniform(50, 70, "arcmin"), ref_freq="1.4 GHz"))
-    with pytest.raises(InputError, match=r"must be fixed; beam\.fwhm is to be fitted"):
+    with pytest.raises(InputError, match=r"must have fixed values, but beam\.fwhm has a prior"):
         biro.find_sources(field, beam=free, **OPTIONS)
 
 

@@ -100,7 +100,7 @@ def test_a_jet_in_gain_errors_is_fitted_as_well_as_by_the_truth(jet, found):
 
 def test_what_was_varied_is_marked_and_each_note_comes_once(found):
     rows = found.cells()
-    assert rows[0][-1] == "varied"
+    assert rows[0][-1] == "fitted"
     names = {"point": "I east north", "circle": "I east north fwhm", "ellipse": "I east north emaj ratio pa"}
     assert [row[-1] for row in rows[1:]] == [names[source.kind] for source in found.sources]
     lines = str(found).splitlines()
@@ -144,7 +144,7 @@ def test_errors_of_gains_bend_no_source_and_are_named():
     assert core.flux == pytest.approx(3.0, abs=4 * core.flux_err)
     assert core.flux_err < 0.6
     said = " ".join(result.notes())
-    assert "antenna gains are wrong by" in said
+    assert "GAIN ERRORS:" in said
     # The misfit line, or the line about gains where that has none, names the antenna that is wrong most.
     assert noisy.antenna_names[3] in said
 
@@ -295,7 +295,7 @@ def test_a_signal_before_a_source_is_an_interruption(jet, monkeypatch):
         return step(self, *options)
 
     monkeypatch.setattr(finding.Search, "step", stopped_step)
-    with pytest.raises(RunInterrupted, match="no source was found yet"):
+    with pytest.raises(RunInterrupted, match="no source was found before the interruption"):
         biro.find_sources(jet, **OPTIONS)
 
 
@@ -304,5 +304,5 @@ def test_the_command_writes_the_model_when_it_is_stopped(tmp_path, measurement_s
     out = tmp_path / "sky.toml"
     code, _, said = command("find", measurement_set("vla_3c273_x"), "-o", out)
     assert code == 130, said
-    assert "the best model found so far is in" in said
+    assert "The best model so far is in" in said
     assert biro.read_model(out).sources

@@ -40,7 +40,7 @@ def test_fluxes_of_far_sources_are_not_too_low(monkeypatch):
     found = biro.find_sources(data, **OPTIONS)
     (line,) = found.smearing
     assert line.startswith("smearing on: averaging over 480 s and 20 MHz loses up to ")
-    assert "of a source 1.02 deg away" in line
+    assert "of a source 1.02 deg from the phase centre" in line
     assert line in str(found)
     assert [source.kind for source in found.sources] == ["point", "point"]
     far, near = found.sources

@@ -101,12 +101,12 @@ def test_the_exercise_names_what_is_undetermined(
 ) -> None:
     """Ten phases of scans, the flux scale, the phase and the amplitude between the feeds: 13, or 3."""
     line = biro.Likelihood(observation, exercise(eht, "none"), backend="cpu").undetermined
-    assert "a phase that all antennas have in common: gain.phase[*] of each of scan 1, scan 2, scan 3" in line
+    assert "a common phase of all antennas: gain.phase[*] of each of scan 1, scan 2, scan 3" in line
     with_reference = biro.Likelihood(observation, exercise(eht, "auto"), backend="cpu").undetermined
-    assert "in common" not in with_reference
+    assert "a common phase" not in with_reference
     for kind, members in (
-        ("the common phase between the feeds (", "gain.ratio_phase[*] with g.Q, g.U, p.Q, p.U"),
-        ("the common amplitude between the feeds (", "gain.ratio_amplitude[*]"),
+        ("the R-L (or X-Y) phase offset, ", "gain.ratio_phase[*] with g.Q, g.U, p.Q, p.U"),
+        ("the R/L (or X/Y) amplitude ratio, ", "gain.ratio_amplitude[*]"),
         ("the overall flux scale (", "gain.amplitude[*] with g.I, g.Q, g.U, g.V, p.I, p.Q, p.U, p.V"),
     ):
         assert kind in with_reference

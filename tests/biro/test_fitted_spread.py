@@ -144,7 +144,7 @@ correlated = "5 min"
     for prior, sd, words in (
         (Uniform(0.5, 2), SPREAD, "of a normal or log-normal prior, found uniform"),
         (LogNormal(1.0), 0.3, "expected a prior"),
-        (LogNormal(1.0), Normal(0.1, 0.1), "is above 0, and so is its prior"),
+        (LogNormal(1.0), Normal(0.1, 0.1), "is above 0, so its prior must be, too"),
     ):
         with pytest.raises(ModelError, match=words):
             PerSegment(prior, sd=sd)

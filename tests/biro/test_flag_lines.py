@@ -162,15 +162,19 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
     before = flag_column(data)
     result = CliRunner().invoke(app, ["flag", str(data), "--from", str(file)])
     assert result.exit_code == 0, result.output
-    lines = {line.split("  ")[0]: line.split()[-2:] for line in result.output.splitlines()}
+    lines = {line.split("  ")[0]: line.split()[-3:] for line in result.output.splitlines()}
     of_pair = N_TIME * N_CHAN * 4
-    assert lines["2: antenna=FD"] == [str(3 * of_pair), "0"]
-    assert lines["3: baseline=FD-HN"] == ["0", str(of_pair)]
-    assert lines["5: scan=99"] == ["0", "0"]
-    assert lines["6: mode='manual' spw='0:0'"] == [str(3 * N_TIME * 4), str(3 * N_TIME * 4)]
-    assert "0 flagged by 3: baseline=FD-HN: all of it was flagged before" in result.output
-    assert "0 flagged by 5: scan=99: it names no visibility of these data" in result.output
-    assert "kept as before_biro_1" in result.output
+    assert lines["2: antenna=FD"] == [str(3 * of_pair), "0", str(3 * of_pair)]
+    assert lines["3: baseline=FD-HN"] == [str(of_pair), str(of_pair), "0"]
+    assert lines["5: scan=99"] == ["0", "0", "0"]
+    assert lines["6: mode='manual' spw='0:0'"] == [
+        str(6 * N_TIME * 4),
+        str(3 * N_TIME * 4),
+        str(3 * N_TIME * 4),
+    ]
+    assert "0 flagged by 3: baseline=FD-HN: all already flagged" in result.output
+    assert "0 flagged by 5: scan=99: no visibility matches" in result.output
+    assert "saved as before_biro_1" in result.output
     with table(f"{data}/HISTORY", ack=False) as rows:
         assert "--select antenna=FD" in rows.getcell("MESSAGE", rows.nrows() - 1)
     assert biro.undo_flags(data) == "before_biro_1"
@@ -183,12 +187,12 @@ def test_counts_and_undo(data: Path, tmp_path: Path) -> None:
 REFUSED = {
     "antenna=XX": "no antenna 'XX'",
     "antena=FD": "no key 'antena'",
-    "FD": "is no selection",
+    "FD": "is not a selection",
     "time=2000-01-10T01:30..2000-01-10T01:00": "start is after the stop",
     "antenna=FD, antenna=HN": "given twice",
     "channels=80:90": "no such channels",
     "channels=a": "not understood",
-    "correlations=XX": "no correlation XX is stored",
+    "correlations=XX": "no correlation XX in the data",
     "mode='clip' clipminmax='0,5'": "mode 'clip' is not supported",
     "mode='manual' intent='CAL*'": "key 'intent' is not supported",
     "antenna='FD' timerange='yesterday'": "not understood",
@@ -261,16 +265,16 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
     there = tmp_path / "there"
     there.write_text("")
     for words, message in (
-        (["flag", data, "--select", "antenna=FD", "-o", "x"], "leave the output out"),
+        (["flag", data, "--select", "antenna=FD", "-o", "x"], "remove -o (output= in Python)"),
         (["flag", data, "--select", "antenna=FD", "--strategy", "wsrt"], "--strategy does not go"),
         (["flag", data, "--select", "antenna=FD", "--antennas", "FD"], "--antennas does not go"),
-        (["flag", data, "-o", "x"], "--output is of --select"),
-        (["flag", data, "--undo", "--select", "antenna=FD"], "--undo brings all flags"),
-        (["flag", uvfits, "--select", "antenna=1"], "name the copy"),
+        (["flag", data, "-o", "x"], "--output goes with --select"),
+        (["flag", data, "--undo", "--select", "antenna=FD"], "--undo restores all flags"),
+        (["flag", uvfits, "--select", "antenna=1"], "name a copy"),
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits], "exists"),
         (["flag", uvfits, "--select", "antenna=1", "-o", uvfits, "--overwrite"], "is the file that is read"),
         (["flag", uvfits, "--select", "antenna=1", "-o", there], "exists"),
-        (["flag", uvfits, "--undo"], "a UVFITS file is never changed"),
+        (["flag", uvfits, "--undo"], "biro never changes a UVFITS file"),
         (["flag", data, "--from", tmp_path / "none"], "cannot be read"),
     ):
         result = CliRunner().invoke(app, [str(word) for word in words])

@@ -321,7 +321,7 @@ def test_flags_are_written_and_brought_back(made_set: tuple[Path, np.ndarray], s
     assert biro.undo_flags(path) == "before_biro_1"
     restored = columns(path)
     assert all(before[name].tobytes() == restored[name].tobytes() for name in before)
-    with pytest.raises(MeasurementSetError, match="no flags to bring back"):
+    with pytest.raises(MeasurementSetError, match="no flags to restore"):
         biro.undo_flags(path)
 
 
@@ -341,7 +341,7 @@ def test_a_set_that_memory_has_no_room_for_is_flagged_by_baselines(
         of_sets, "free_memory", lambda: int(1.5 * half * of_sets.BYTES / of_sets.MEMORY_SHARE)
     )
     found = biro.flag(path, strategy_file)
-    assert "read in 2 groups of baselines, with the same flags" in caplog.text
+    assert "reads the data in 2 groups of baselines: the flags are the same" in caplog.text
     assert np.array_equal(columns(path)["FLAG"], flags)
     assert found.counts == expected.counts
     one, other = found.to_dict(), expected.to_dict()
@@ -379,12 +379,12 @@ def test_a_run_that_was_interrupted_is_undone_first(
     with table(str(path), readonly=False, ack=False) as main:
         main.putcolkeyword("FLAG", "BIRO_COMPLETE", False)
         main.putcol("FLAG", before["FLAG"][:50], 0, 50)
-    with pytest.raises(MeasurementSetError, match=r"FLAG is half-written: .* --undo"):
+    with pytest.raises(MeasurementSetError, match=r"FLAG is incomplete, .* --undo"):
         biro.flag(path, Strategy("all", masks=(Mask.of("1 Hz..9 GHz"),)))
-    assert any("FLAG is half-written" in note for note in biro.read(path).notes)
+    assert any("FLAG is incomplete" in note for note in biro.read(path).notes)
     biro.undo_flags(path)
     assert np.array_equal(columns(path)["FLAG"], before["FLAG"])
-    assert not any("half-written" in note for note in biro.read(path).notes)
+    assert not any("FLAG is incomplete" in note for note in biro.read(path).notes)
 
 
 def test_sets_without_interference_are_left_alone(made_set: tuple[Path, np.ndarray]) -> None:
@@ -502,10 +502,10 @@ def test_the_command(made_set: tuple[Path, np.ndarray], strategy_file: Path, tmp
     assert run(*again, "--overwrite")[0] == 0
     exit_code, _, message = run(path, "--undo", "--dry-run")
     assert exit_code == 2
-    assert "--undo brings all flags of the set back" in message
+    assert "--undo restores all flags of the set" in message
     exit_code, _, message = run(path, "--undo")
     assert exit_code == 0
-    assert "before_biro_1 are back" in message
+    assert "flags restored from version before_biro_1" in message
     exit_code, _, message = run(path, "--strategy", "wrst")
     assert (exit_code, message.count("\n")) == (2, 1)
     assert "did you mean 'wsrt'" in message

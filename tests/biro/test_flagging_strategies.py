@@ -53,7 +53,7 @@ def test_a_strategy_is_read_from_a_file(tmp_path: Path) -> None:
         ("[waterfalls]\nextend_time = 2", "extend_time must be an odd number of samples, got 2"),
         ("waterfalls = 3", r"waterfalls must be a table \[waterfalls\]"),
         ("[mask]\nfreq = 3", r"mask must be tables \[\[mask\]\]"),
-        ('[[mask]]\nuv_range = "1 km.."', "freq and uv_range must be texts, got None"),
+        ('[[mask]]\nuv_range = "1 km.."', "freq and uv_range must be text, got None"),
         ('[[mask]]\nfreq = "2 GHz..1 GHz"', "freq '2 GHz..1 GHz' is not understood"),
         ('[[mask]]\nfreq = "1 m..2 m"', "freq '1 m..2 m' is not understood"),
         ('[[mask]]\nfrq = "1 GHz..2 GHz"', r"unknown \[\[mask\]\] key 'frq'"),

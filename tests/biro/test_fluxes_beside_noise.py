@@ -210,5 +210,5 @@ def test_the_information_on_noise_is_that_of_the_dense_covariance(noise: Noise, 
 def test_noise_that_follows_the_fluxes_is_refused(gains: Gains) -> None:
     likelihood, _ = with_data(two(TURNING, noise=PLAIN))
     model = two(None if gains == "sample" else TURNING, noise=TERMS)
-    with pytest.raises(InputError, match="this noise follows the amplitude of the model"):
+    with pytest.raises(InputError, match="This noise depends on the model"):
         biro.Likelihood(likelihood.observation, model, backend="cpu", gains=gains)

@@ -179,7 +179,7 @@ def test_repeated_rows_count_once(folder: Path, changed: Change, flagged: str) -
     found = biro.read(changed(change))
     cause = "repeated row" if flagged == "neither" else "FLAG_ROW"
     assert (found.counts["usable"], found.counts[cause]) == (N_VIS, N_VIS)
-    assert "repeat the antennas, time and UVW" in found.reading_lines[0]
+    assert "rows are duplicates (antennas, time and UVW of another row)" in found.reading_lines[0]
     noise = [measure_noise(each.partitions, "XY").measured
              for each in (found, biro.read(folder / "base.ms"))]  # fmt: skip
     assert noise[0] == noise[1]
@@ -247,7 +247,7 @@ def test_weights_come_from_a_column_that_has_them(changed: Change, kind: str) ->
     found = biro.read(changed(change))
     assert (found.weight_origin, found.counts["usable"]) == ("WEIGHT", N_VIS)
     assert np.all(found.partitions[0].weight == np.float32(3e4))
-    assert "WEIGHT is used in its place" in found.reading_lines[0]
+    assert "biro uses WEIGHT instead" in found.reading_lines[0]
 
 
 @pytest.mark.parametrize("manager", ["StandardStMan", "TiledColumnStMan"])
@@ -291,7 +291,7 @@ def test_rows_of_the_other_sign_are_found(changed: Change) -> None:
         main.putcol("UVW", uvw)
 
     (line,) = biro.read(changed(change)).reading_lines
-    assert "the opposite sign of that of the others" in line
+    assert "the opposite sign to the others" in line
     assert "row 4" in line
 
 
@@ -316,9 +316,9 @@ def test_names_of_antennas_end_at_nul(tmp_path: Path) -> None:
 def test_one_line_for_each_reason_of_an_empty_selection(folder: Path) -> None:
     path = folder / "base.ms"
     for options, words in (
-        ({"time_range": ("2030-01-01", None)}, "in the time range; the set is of 2026-03-01"),
-        ({"antennas": ["ant1"]}, "both antennas among these; there are ant1, ant2"),
-        ({"correlations": "RR"}, "the correlations; there are XX, XY"),
+        ({"time_range": ("2030-01-01", None)}, "in the time range; the data run from 2026-03-01"),
+        ({"antennas": ["ant1"]}, "both antennas in the selection; the antennas are ant1, ant2"),
+        ({"correlations": "RR"}, "these correlations; the set has XX, XY"),
         ({"uv_range": "900 km.."}, r"in the uv range; baselines are 2\d"),
         ({"fields": "simulate"}, "did you mean 'simulated'"),
         ({"column": "DATTA"}, "did you mean 'DATA'"),
@@ -393,4 +393,4 @@ def test_subarrays_that_aips_sets_five_days_apart(tmp_path: Path) -> None:
         found = biro.read(file.write(tmp_path / "subarrays.uvfits"))
         # DATE is in float32 here: 0.6 s.
         assert found.partitions[0].times == pytest.approx(np.unique(seconds), abs=1.0)
-        assert any("5 days late" in note for note in found.notes) == moved
+        assert any("of subarray 2 5 days late" in note for note in found.notes) == moved

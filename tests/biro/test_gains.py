@@ -131,10 +131,10 @@ def test_a_solution_holds_within_its_interval(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda t: t / 86400.0, "in days: multiply them by 86400"),
-        (lambda t: t - 40587.0 * 86400.0, "of Unix: add 3506716800"),
-        (lambda t: t / 86400.0 + 2400000.5, "these are JD in days"),
-        (lambda t: t + 1e9, "take gains of these data"),
+        (lambda t: t / 86400.0, "MJD in days: multiply them by 86400"),
+        (lambda t: t - 40587.0 * 86400.0, "Unix times: add 3506716800"),
+        (lambda t: t / 86400.0 + 2400000.5, "JD in days: subtract 2400000.5 and multiply by 86400"),
+        (lambda t: t + 1e9, "Use gains that were solved from these data"),
     ],
 )
 def test_gains_of_another_time_are_refused(change: Callable[[np.ndarray], np.ndarray], said: str) -> None:
@@ -280,10 +280,10 @@ def test_what_is_no_table_of_gains_is_refused_in_one_line(tmp_path: Path) -> Non
     make_table(tmp_path / "cal.K0", "K Jones", **columns())
     with pytest.raises(MeasurementSetError, match=r"a casacore table \(K Jones\), but not one of gains"):
         read_gains(tmp_path / "cal.K0")
-    with pytest.raises(DataError, match="no such table of gains"):
+    with pytest.raises(DataError, match="no such gain table"):
         read_gains(tmp_path / "none")
     (tmp_path / "text.npz").write_text("text")
-    with pytest.raises(DataError, match="no file of gains, or a broken one"):
+    with pytest.raises(DataError, match="not a file of gains, or damaged"):
         read_gains(tmp_path / "text.npz")
     cells = columns()
     cells["FLAG"][cells["ANTENNA1"] == 1] = True
@@ -298,12 +298,12 @@ def test_what_is_no_table_of_gains_is_refused_in_one_line(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"amplitude": Normal(1, 0.1)}, "amplitude: an amplitude is above 0, and so is its prior"),
+        ({"amplitude": Normal(1, 0.1)}, "amplitude: an amplitude is above 0, so its prior must be, too"),
         ({"phase": 3}, "phase: 3 has no unit"),
         ({"amplitude": {"q": 1}}, "unknown feed 'q'; expected r and l, or x and y"),
-        ({"amplitude": {"x": 1}}, "gain: amplitude: 'x' is no feed of the data; theirs are r, l"),
+        ({"amplitude": {"x": 1}}, "gain: amplitude: 'x' is not a feed of the data, which have r, l"),
         ({"interpolation": "cubic"}, "interpolation: one of linear, nearest, found 'cubic'"),
-        ({"table": 3}, "table: expected the path of a table of gains, found 3"),
+        ({"table": 3}, "table: expected the path of a gain table, found 3"),
         ({"table": "here"}, "was not read; biro.read_gains reads it"),
         ({"antenna": {"Z": {"amplitude": 2}}}, "gain: no antenna is called 'Z'"),
     ],

@@ -66,7 +66,7 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (text, total), error = warnings_of(obs, tmp_path)
     # 4000 real residuals: the correlation is known to 0.75 / sqrt(4000) = 0.012.
     assert float(text.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.05)
-    assert total == "ERRORS ARE TOO SMALL: by a factor of about 1.2 in all"
+    assert total == "ERRORS ARE TOO SMALL: multiply all errors by about 1.2"
     assert "--stokes I" in text
     # 2000 of Stokes I have the variance (1 + rho) sigma^2 / 2 each; a fit to both hands lacks the rho.
     # Errors come from a finite sample of draws: to some per cent.
@@ -75,7 +75,7 @@ def test_noise_that_both_hands_share(tmp_path: Path, monkeypatch: pytest.MonkeyP
     likelihood = biro.Likelihood(obs, biro.read_model(tmp_path / "sky.toml"))
     best = biro.maximise(likelihood, seed=1).best_fit
     (whole,) = likelihood.remarks(best)
-    assert 'If gains of the feeds differ, fit them ([gain] with feeds = "ratio")' in whole
+    assert 'If the gains of the feeds differ, fit them ([gain] feeds = "ratio")' in whole
     monkeypatch.setattr("biro.likelihood.likelihood.N_RESIDUALS", 1000)
     (few,) = likelihood.remarks(best)
     assert float(few.split("correlated (")[1].split(")")[0]) == pytest.approx(0.5, abs=0.15)
@@ -90,7 +90,7 @@ def test_hands_of_unequal_scatter(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     first, second = complex_noise(rng, 2000), 1.5 * complex_noise(rng, 2000)
     (text,), _ = warnings_of(observed(first, second), tmp_path)
-    assert "Residuals of LL scatter 1.5 times as much as others" in text
+    assert "The residuals of LL scatter 1.5 times as much as the others" in text
     assert "correlated" not in text
     # With weights that say so, it is as it should be.
     weight = np.array([1.0, 1.5**-2])[None, None] * SIGMA**-2

@@ -173,20 +173,20 @@ STOKES = {"CTYPE3": "STOKES", "CRPIX3": 1.0}
     ("data", "cards", "message"),
     [
         (IMAGE, {"CTYPE1": None, "CTYPE2": None}, "no celestial coordinates"),
-        (IMAGE, {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN"}, "projection TAN; biro reads SIN alone"),
+        (IMAGE, {"CTYPE1": "RA---TAN", "CTYPE2": "DEC--TAN"}, "projection TAN; biro reads SIN only"),
         (IMAGE, {"CTYPE1": "GLON-SIN", "CTYPE2": "GLAT-SIN"}, "coordinates are GLON-SIN and GLAT-SIN"),
         (IMAGE, {"RADESYS": "FK4", "EQUINOX": 1950.0}, "frame FK4; biro reads ICRS and J2000"),
         (IMAGE, {"RADESYS": None, "EQUINOX": 1950.0}, "biro reads ICRS and J2000"),
         (IMAGE, {"CROTA2": 30.0}, "rotated by"),
         (IMAGE, {"PC1_1": 0.0, "PC1_2": 1.0, "PC2_1": -1.0, "PC2_2": 0.0}, "rotated by"),
         (IMAGE, {"CDELT2": 0.02}, "pixels are not square: 36 x 72 arcsec"),
-        (IMAGE, {"CDELT1": 0.0}, "coordinates cannot be understood"),
+        (IMAGE, {"CDELT1": 0.0}, "cannot read its coordinates"),
         (IMAGE, {"LONPOLE": 170.0}, "not a plain SIN projection"),
         (IMAGE, {"PV2_1": 0.3, "PV2_2": 0.1}, "not a plain SIN projection"),
-        (IMAGE, {"BUNIT": None}, r"no unit \(BUNIT\); biro takes Jy/pixel or Jy/beam"),
-        (IMAGE, {"BUNIT": "K"}, "unit 'K' is not read"),
-        (IMAGE, {"BUNIT": "Jy"}, "unit 'Jy' is not read"),
-        (IMAGE, {"BUNIT": "MJy/pixel"}, "unit 'MJy/pixel' is not read"),
+        (IMAGE, {"BUNIT": None}, r"no unit \(BUNIT\); biro reads Jy/pixel or Jy/beam"),
+        (IMAGE, {"BUNIT": "K"}, "biro cannot read the unit 'K'"),
+        (IMAGE, {"BUNIT": "Jy"}, "biro cannot read the unit 'Jy'"),
+        (IMAGE, {"BUNIT": "MJy/pixel"}, "biro cannot read the unit 'MJy/pixel'"),
         (IMAGE, {"BUNIT": "Jy/beam"}, "no beam in the header"),
         (IMAGE, {"BUNIT": "Jy/beam", "BMAJ": 0.1, "BMIN": 0.0}, "no beam in the header"),
         (np.full((12, 12), np.nan), {}, r"144 of 144 pixels are blank \(NaN or infinite\)"),
@@ -244,7 +244,7 @@ def test_headers_that_mean_harm_are_refused(tmp_path, axes):
 
 
 def test_files_cut_off_are_refused(tmp_path):
-    with pytest.raises(BiroError, match="cut off"):
+    with pytest.raises(BiroError, match="is truncated"):
         biro.read_image(hostile(tmp_path, 10000, 100, 100))
 
 

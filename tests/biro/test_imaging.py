@@ -345,7 +345,7 @@ def test_files_have_coordinates_beam_units_and_history(tmp_path):
 def test_text_and_figures(tmp_path):
     made = biro.image(with_source(observe(), *np.rad2deg(CENTRE).tolist(), I=1.0), cell=2e-4, size=64)
     text = str(made)
-    assert "data, Stokes I: 64 x 64 pixels of" in text
+    assert "dirty image of the data, Stokes I: 64 x 64 pixels of" in text
     assert "peak          1 Jy/beam at 04h35m01.184s -34d22m38.88s" in text  # 1.2 rad, -0.6 rad
     figures = made.to_dict()
     assert figures["peak"]["value"] == pytest.approx(1.0, abs=1e-3)
@@ -364,7 +364,7 @@ def test_text_and_figures(tmp_path):
         ({"stokes": "W"}, "stokes must be letters of IQUV, .* got 'W'"),
         ({"weighting": "superuniform"}, "weighting must be natural, uniform or briggs"),
         ({"weighting": "briggs", "robust": 3.0}, "robust must lie in -2"),
-        ({"robust": 0.0}, "robust is for weighting briggs, not natural; leave it out"),
+        ({"robust": 0.0}, "robust is only for weighting briggs, not natural; remove it"),
         ({"cell": 0.01, "size": 64}, r"pixels of 34.4 arcmin are too coarse: .* at most [\d.]+ arcmin"),
         ({"cell": "0.2"}, "cell '0.2' has no unit; write '0.2 arcsec'"),
         (
@@ -395,7 +395,7 @@ def test_correlations_that_cannot_give_stokes_parameters():
     half = np.ones(observe().partitions[0].weight.shape)
     half[..., 1] = 0.0
     part = dataclasses.replace(observe().partitions[0], weight=half)
-    with pytest.raises(BiroError, match="no visibility has all that Stokes IQUV needs"):
+    with pytest.raises(BiroError, match="no visibility has all correlations that Stokes IQUV needs"):
         biro.image(dataclasses.replace(observe(), partitions=(part,)), stokes="IQUV")
     with pytest.raises(BiroError, match="what must be data, model or residual"):
         biro.image(observe(), "fit")
@@ -437,7 +437,7 @@ def test_the_command_makes_images_of_data_and_residuals(vla, tmp_path):
         "image", vla, "-o", tmp_path / "rest", *words, "--cell", "0.3 arcsec", "--size", "256"
     )
     assert code == 0, said
-    assert "residual, Stokes IQUV: 256 x 256 pixels of 300 mas" in out
+    assert "dirty image of the residual, Stokes IQUV: 256 x 256 pixels of 300 mas" in out
     left = fits.getdata(tmp_path / "rest.fits")
     assert left.shape == (4, 1, 256, 256)
     # The jet is left: 14 arcsec west and 15.5 arcsec south (reference fit), a few Jy.
@@ -449,7 +449,7 @@ def test_the_command_makes_images_of_data_and_residuals(vla, tmp_path):
     ("words", "message"),
     [
         (["--what", "residual"], "an image of the residual needs --model"),
-        (["--what", "data", "--model", "sky.toml"], "--model is not used for an image of the data"),
+        (["--what", "data", "--model", "sky.toml"], "an image of the data does not use --model"),
         (["--cell", "1 deg"], "too coarse"),
         (["--fields", "3C286"], "3C286"),
         (["-o", "{tmp}/no/where"], "cannot be written"),

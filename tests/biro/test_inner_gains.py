@@ -181,7 +181,7 @@ def test_a_start_without_gains_has_those_that_fit_its_sky_best(
     start = dict(zip(sky_alone.parameter_names, outer_of(sky_alone, full, truth), strict=True))
     with caplog.at_level("INFO", "biro"):
         found = start_point(full, start)
-    assert "those that fit its sky best are taken" in caplog.text
+    assert "so the best-fitting values are used" in caplog.text
     n = 2 * np.count_nonzero(full.observation.partitions[0].weight)
     assert full.chi2(found).sum() < n + 5.0 * np.sqrt(2.0 * n)
     first = next(i for i, name in enumerate(full.parameter_names) if name not in start)
@@ -269,7 +269,7 @@ def test_a_phase_without_reference_is_said() -> None:
     likelihood = biro.Likelihood(
         pair(0.1), one_point(Gain(phase=TURN, reference="none")), backend="cpu", gains="marginalise"
     )
-    assert any("no reference and no prior fixes gain.phase[" in line for line in likelihood.gains_lines)
+    assert any("neither a reference nor a prior fixes gain.phase[" in line for line in likelihood.gains_lines)
 
 
 @pytest.fixture(scope="module")

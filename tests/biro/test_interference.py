@@ -58,7 +58,7 @@ def test_kinds_are_what_they_are_called() -> None:
 
 
 def test_what_cannot_be_is_refused() -> None:
-    with pytest.raises(InputError, match="no kind of interference 'lin'; there are line, lines"):
+    with pytest.raises(InputError, match="no kind of RFI 'lin'; there are line, lines"):
         Interference(("lin",), 1.0)
     with pytest.raises(InputError, match=r"a strength above 0 Jy, got 0\.0"):
         Interference(("line",), 0.0)
@@ -89,4 +89,4 @@ def test_simulated_interference_is_found(tmp_path: Path) -> None:
     assert found[clear].mean() < 0.01
     refused = CliRunner().invoke(app, list(map(str, [*words, "--overwrite", "--rfi", "lin"])))
     assert refused.exit_code == 2
-    assert "no kind of interference 'lin'" in refused.stderr
+    assert "no kind of RFI 'lin'" in refused.stderr

@@ -96,11 +96,11 @@ def test_a_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "nameless.npz", time=time, rm=rm)
     for name, message in (
         ("none.npz", "has neither tec nor rm"),
-        ("missing.npz", "no file of an ionosphere, or a broken one .No such file"),
-        ("", "is a folder, expected a file"),
+        ("missing.npz", "not a file of an ionosphere, or damaged .No such file"),
+        ("", "is a directory, expected a file"),
         ("days.npz", "times must be MJD in seconds, found 59000; multiply days by 86400"),
         ("square.npz", "names must have one axis"),
-        ("objects.npz", "no file of an ionosphere, or a broken one .*pickle"),
+        ("objects.npz", "not a file of an ionosphere, or damaged .*pickle"),
         ("nameless.npz", "it lacks 'antenna_names'"),
     ):
         with pytest.raises(DataError, match=message):
@@ -135,7 +135,10 @@ def test_a_table_as_text_is_what_its_arrays_are(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("", "expected a line of names and rows below it, found 0 lines"),
-        (f"{START} A 1\n{START} B 1\n", "line 1: expected names of columns, as 'time antenna tec rm', found"),
+        (
+            f"{START} A 1\n{START} B 1\n",
+            "line 1: expected names of columns, for example 'time antenna tec rm', found",
+        ),
         ("time antenna dtec\n1 A 2\n", "line 1: expected names of columns"),
         ("time time antenna rm\n1 1 A 2\n", "line 1: expected names of columns"),
         (f"time antenna rm\n{START} A\n", f"line 2: expected 'time antenna rm', found '{START} A'"),
@@ -152,7 +155,7 @@ def test_a_table_as_text_is_what_its_arrays_are(tmp_path: Path) -> None:
             f"time antenna rm\n{START} A 1\n{START} A 2\n{START + 1} B 1\n{START + 1} A 1\n",
             "expected one row for each of 2 times and 2 antennas, found 4 rows, 3 of them different",
         ),
-        ("\udcff\x00", "no file of an ionosphere, or a broken one"),
+        ("\udcff\x00", "not a file of an ionosphere, or damaged"),
     ],
 )
 def test_tables_that_are_none(tmp_path: Path, text: str, message: str) -> None:
@@ -237,9 +240,21 @@ def band(low: float, high: float, longest: float, corr_type: str = "RR,RL,LR,LL"
     ("low", "high", "longest", "corr_type", "expected"),
     [
         # 8.45e9 (1/1.2e9 - 1/1.8e9) rad are 134 deg; lambda^2 is 0.0624 and 0.0277 m2, 1.99 deg apart.
-        (1.2e9, 1.8e9, 2e5, "RR,RL,LR,LL", ("1 TECU more", "by 1.3e+02 deg", "turn polarisation by 2 deg")),
-        (1.2e9, 1.8e9, 1e4, "RR,LL", ("0.1 TECU more", "by 13 deg")),
-        (1.2e9, 1.8e9, 50.0, "XX,YY", ("1 rad/m2 would turn polarisation by 2 deg",)),
+        (
+            1.2e9,
+            1.8e9,
+            2e5,
+            "RR,RL,LR,LL",
+            ("of 1 TECU", "by 1.3e+02 deg", "rotate the polarisation by 2 deg"),
+        ),
+        (1.2e9, 1.8e9, 1e4, "RR,LL", ("of 0.1 TECU", "by 13 deg")),
+        (
+            1.2e9,
+            1.8e9,
+            50.0,
+            "XX,YY",
+            ("1 rad/m2 of Faraday rotation would rotate the polarisation by 2 deg",),
+        ),
         (8.4e9, 8.43e9, 2e5, "RR,RL,LR,LL", ()),
         (1.2e9, 1.8e9, 2e5, "I,Q,U,V", ()),
     ],
@@ -248,7 +263,7 @@ def test_what_is_said_where_nothing_is_known(low, high, longest, corr_type, expe
     summary = band(low, high, longest, corr_type).summary()
     for text in expected:
         assert text in summary.ionosphere
-    assert bool(summary.ionosphere) == bool(expected) == ("ionosphere    none is assumed" in str(summary))
+    assert bool(summary.ionosphere) == bool(expected) == ("ionosphere    biro assumes none" in str(summary))
     assert ("rad/m2" in summary.ionosphere) == any("polarisation" in text for text in expected)
     assert ("TECU" in summary.ionosphere) == any("TECU" in text for text in expected)
     plain = biro.models.SkyModel([biro.models.PointSource("a", east="0 mas", north="0 mas", I="1 Jy")])
@@ -266,10 +281,10 @@ def test_what_is_said_of_what_a_model_has(tmp_path: Path) -> None:
     found = likelihood(f"[feeds]\nrotation = 'none'\n[ionosphere]\nfile = {path!r}\n{fitted}{own}")
     # Antenna E is not in the data.
     assert found.observation.ionosphere_line(found.sky) == (
-        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas as the "
-        "model says"
+        f"ionosphere: rm 0.5 .. 3.5 rad/m2 from {path}; tec of 3 antennas fitted; tec of 1 antennas fixed "
+        "by the model"
     )
     summary = found.observation.summary(found.sky)
     assert summary.ionosphere.startswith("rm 0.5 .. 3.5 rad/m2 from")
     assert found.observation.summary().ionosphere != summary.ionosphere
-    assert summary.feeds == 'the data have no parallactic rotation, by [feeds] rotation = "none" of the model'
+    assert summary.feeds == 'the data have no parallactic rotation ([feeds] rotation = "none" in the model)'

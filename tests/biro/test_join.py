@@ -102,7 +102,7 @@ def test_an_antenna_that_moved_is_another() -> None:
     joined = biro.join([observe(1), observe(2, antenna_positions=places)])
     assert joined.antenna_names == ("A", "B", "C", "day2.ms/B")
     assert joined.partitions[1].antenna2.tolist() == [3, 2, 2] * 4
-    assert any("day2.ms: antennas B stand elsewhere" in note for note in joined.notes)
+    assert any("day2.ms: antennas B have other positions" in note for note in joined.notes)
 
 
 def test_labels_are_as_they_were_where_they_differ() -> None:
@@ -153,8 +153,8 @@ def test_what_cannot_be_joined_is_refused() -> None:
     for given, message in (
         ([one, observe(1, source="copy.ms")], "day1.ms and copy.ms have the same visibilities of field F"),
         ([joined, observe(3)], "is joined already; give all observations to one call of join"),
-        (["a.ms", "b.ms"], "join takes what biro.read_ms gives, found the path 'a.ms'"),
-        ([one, 3], "join takes a list of observations, found int"),
+        (["a.ms", "b.ms"], "join needs observations, as biro.read gives them, found the path 'a.ms'"),
+        ([one, 3], "join needs a list of observations, found int"),
         ([], "there is nothing to join"),
     ):
         with pytest.raises(InputError, match=message):
@@ -192,7 +192,7 @@ def test_several_sets_are_read_as_one(tmp_path: Path) -> None:
         read_ms([])
     with pytest.raises(DataError, match=r"day1\.ms: no field 'G'; there are 0='F'"):
         read_ms(paths, fields="G")
-    with pytest.raises(InputError, match=r"joined data of day1\.ms, day2\.ms: read each set by itself"):
+    with pytest.raises(InputError, match=r"joined data of day1\.ms, day2\.ms; read each set on its own"):
         write_column(paths[0], "NEW", joined, [])
     with pytest.raises(InputError, match=r"cannot make one set of the joined data of day1\.ms, day2\.ms"):
         create_ms(tmp_path / "all.ms", joined)

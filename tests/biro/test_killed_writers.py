@@ -138,7 +138,7 @@ def test_half_written_flags_whose_version_is_gone(ms: Path, caplog: pytest.LogCa
     with table(str(ms), readonly=False, ack=False) as main:
         main.putcolkeyword("FLAG", "BIRO_COMPLETE", False)
     biro.flag(ms, Strategy("all", masks=(Mask.of("1 Hz..99 GHz"),)))
-    assert "FLAG is taken as it is" in caplog.text
+    assert "biro uses FLAG as it is" in caplog.text
     assert flags(ms).all()
 
 
@@ -148,5 +148,5 @@ def test_a_set_that_is_replaced_takes_its_versions_along(ms: Path) -> None:
     flag_twice(ms)
     create_ms(ms, observation, overwrite=True)
     assert not Path(f"{ms}.flagversions").exists()
-    with pytest.raises(MeasurementSetError, match="no flags to bring back"):
+    with pytest.raises(MeasurementSetError, match="no flags to restore"):
         biro.undo_flags(ms)

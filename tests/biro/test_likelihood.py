@@ -300,7 +300,7 @@ def test_the_plan_has_a_line_for_each_partition(tmp_path) -> None:
     assert [line.split(": ")[0] for line in lines] == list(likelihood.observation.labels)
     assert all("cpu" in line and "row form" in line for line in lines)
     n_byte = 24 * sum(part.vis.size for part in likelihood.observation.partitions)  # in double precision
-    assert memory == f"{n_byte / 1e6:.3g} MB of data as they are computed with, in memory"
+    assert memory == f"{n_byte / 1e6:.3g} MB of prepared data, in memory"
     with pytest.raises(InputError, match="n_batch must be at least 1, got 0"):
         likelihood.plan(0)
 

@@ -167,7 +167,7 @@ def test_the_command_stops_and_goes_on(files, tmp_path) -> None:
     os.killpg(child.pid, signal.SIGINT)  # as a terminal does: to everybody
     _, said = child.communicate(timeout=20)
     assert child.returncode == 130, said
-    assert said.splitlines()[-1].startswith("biro: stopped by SIGINT; 0 of 2 fits are done, the same command")
+    assert said.splitlines()[-1].startswith("biro: stopped by SIGINT; 0 of 2 fits are done. The same command")
     done = subprocess.run([*long, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -181,7 +181,7 @@ def test_a_failed_fit_is_named_and_the_exit_code_says_so(files, tmp_path) -> Non
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     last = done.stderr.splitlines()[-1]
-    assert last == "biro: 1 of 3 fits failed (broken); the same command tries them again"
+    assert last == "biro: 1 of 3 fits failed (broken). The same command tries them again"
     assert re.search(r"^loud +core.I ", done.stdout, flags=re.MULTILINE)
 
 
@@ -270,8 +270,8 @@ def test_data_and_models_of_a_command_are_told_apart(data_dir, files, tmp_path) 
     assert split_models([uvfits, files / "quiet.ms", one, two])[0] == [uvfits, files / "quiet.ms"]
     assert list(split_models([uvfits, one, two])[1]) == ["one", "two"]
     for words, message in (
-        ([one, two], "the data come before the models"),
-        ([uvfits, one, uvfits, two], "a model between data"),
+        ([one, two], "write the data before the models"),
+        ([uvfits, one, uvfits, two], "a model between the data"),
         ([uvfits, one, one], "given twice"),
     ):
         with pytest.raises(InputError, match=message):

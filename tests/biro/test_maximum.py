@@ -430,10 +430,10 @@ def test_two_sources_at_one_place_are_named(tmp_path: Path) -> None:
     assert np.isnan(found.error).tolist() == [True, True, False]
     assert found.log_evidence is None
     assert found["a.I"] + found["b.I"] == pytest.approx(1.0, abs=0.02)  # 0.1 / sqrt(600) = 0.004
-    assert "NOT DETERMINED by the data: " in str(found)
+    assert "DEGENERATE: the data do not constrain " in str(found)
     json.dumps(found.to_dict(), allow_nan=False)
     with pytest.raises(
-        LikelihoodError, match=r"the data do not determine (a\.I - 1 b\.I|b\.I - 1 a\.I): fix or tie"
+        LikelihoodError, match=r"the data do not constrain (a\.I - 1 b\.I|b\.I - 1 a\.I)\. Fix or tie"
     ):
         biro.sample(likelihood, "none", seed=1, progress=False)
 
@@ -555,7 +555,7 @@ def test_fringes_are_searched_where_starts_disagree(tmp_path: Path) -> None:
             r"a start lies outside the prior: s\.east = 9, which must be within -5 \.\. 5 arcsec",
         ),
         ([0.0, 0.0, -1.0], r"s\.I = -1, which must be within 0 \.\. 2 Jy"),
-        ([1.0, 2.0], r"starts must be a number, or points of shape \(n_start, 3\), got \(1, 2\)"),
+        ([1.0, 2.0], r"starts must be a count, or points of shape \(n_start, 3\), got \(1, 2\)"),
         (0, "starts must be at least 1, got 0"),
     ],
 )
@@ -736,7 +736,7 @@ def test_a_run_directory_has_the_maximum(tmp_path: Path) -> None:
     assert record["parameters"]["s.I"]["value"] == posterior.best_fit[2]
     again = biro.sample(likelihood, "none", run_dir=run, progress=False, n_sample=50)
     assert again.samples.tolist() == posterior.samples.tolist()
-    assert "weighted draws about it" in str(posterior.summary())
+    assert "weighted draws around it" in str(posterior.summary())
 
 
 # --- Places where a gradient is zero and nothing is highest

@@ -106,7 +106,7 @@ def test_b1950_vla_becomes_icrs(measurement_set: Unpack) -> None:
     b1950 = FK4(equinox="B1950", obstime="J1989.5")
     here, north = (SkyCoord(186.638533, 2.328692 + d, unit="deg", frame=b1950).icrs for d in (0, 0.01))
     turn = here.position_angle(north).wrap_at("180d").deg
-    assert any(f"turned by {turn:+.3f} deg" in note for note in observation.notes)
+    assert any(f"rotated by {turn:+.3f} deg" in note for note in observation.notes)
 
 
 def test_j2000_is_taken_as_icrs(measurement_set: Unpack) -> None:
@@ -265,9 +265,12 @@ def test_uv_range(
         ({"channels": [16]}, "has channels 0 to 15"),
         (
             {"time_range": ("2001-01-01", None)},
-            "no row is selected: none is in the time range; .* 2000-08-03",
+            "no data are selected: none lie in the time range; .* 2000-08-03",
         ),
-        ({"correlations": "RR"}, "no row is selected: none has the correlations; there are XX, XY, YX, YY"),
+        (
+            {"correlations": "RR"},
+            "no data are selected: none have these correlations; the set has XX, XY, YX, YY",
+        ),
         ({"column": "CORRECTED"}, "no visibility column CORRECTED; there are DATA$"),
         ({"weight_column": "WEIGHT_SPECTRUM"}, "no weight column WEIGHT_SPECTRUM; there are WEIGHT, SIGMA"),
         ({"time_range": ("noon", None)}, "time 'noon' is not understood"),

@@ -98,7 +98,7 @@ def test_rows_of_another_set_are_refused(copy: Callable[[str], Path]) -> None:
     models = [np.ones((rows, 4, 4), complex)]
     with pytest.raises(MeasurementSetError, match=r"row 0 is of antennas 0 and 1, but .* 5 and 6: read the"):
         write_column(path, "NEW", other, models)
-    with pytest.raises(MeasurementSetError, match="NEW is half-written"):
+    with pytest.raises(MeasurementSetError, match="NEW is incomplete"):
         read_ms(path, column="NEW")
 
 

@@ -120,7 +120,7 @@ def test_equal_sources_are_named_and_both_orders_count(tmp_path: Path) -> None:
     error = np.hypot(free.log_evidence_err, ordered.log_evidence_err)
     assert abs(free.log_evidence - ordered.log_evidence) < 4.0 * error + 1e-3
     assert np.mean(free["a.I"] > free["b.I"]) == pytest.approx(0.5, abs=0.1)
-    assert "a constraint such as an order" in str(free.summary())
+    assert "a constraint on the" in str(free.summary())
     assert "MODES" not in str(ordered.summary())
     maximum = biro.maximise(biro.Likelihood(data, sky(text + FIXED_NOISE, tmp_path)), seed=1)
     assert maximum.exchangeable == ("a, b",)

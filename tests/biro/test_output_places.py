@@ -29,7 +29,7 @@ def test_folders_that_cannot_be_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_folder_is_never_replaced_by_a_file(tmp_path: Path, overwrite: bool) -> None:
-    with pytest.raises(InputError, match="is a folder, which is never replaced"):
+    with pytest.raises(InputError, match="is a folder, and biro never replaces folders"):
         refuse_existing([tmp_path], overwrite)
 
 

@@ -97,8 +97,8 @@ def test_weights_in_other_units(units: float) -> None:
     # Robust scatters of 3600 numbers are right to 1.17 / sqrt(3600) = 2 %.
     assert found.scatter == pytest.approx(units, rel=0.08)
     assert found.step == pytest.approx(units, rel=0.08)
-    assert line.startswith("WEIGHTS IN OTHER UNITS (field/spw0): residuals are ")
-    assert "The fitted noise factor makes up for it" in line
+    assert line.startswith("WEIGHT SCALE IS WRONG (field/spw0): the residuals scatter ")
+    assert "the fitted noise factor corrects for it" in line
     _, (fixed,) = fit(observe(weight=(units / SIGMA) ** 2), "factor = 1")
     assert "Scale the weights, or fit [noise] factor" in fixed
     wrong = max(units, 1 / units)
@@ -110,7 +110,7 @@ def test_weights_in_other_units(units: float) -> None:
 def test_noise_that_weights_understate_by_a_fifth() -> None:
     """With a fixed factor all errors are 1.2 times too small: 3600 real numbers show that at 19 sigma."""
     _, (line,) = fit(observe(weight=(1.2 / SIGMA) ** 2), "factor = 1")
-    assert line.startswith("NOISE IS NOT AS THE WEIGHTS STATE")
+    assert line.startswith("NOISE DIFFERS FROM THE WEIGHTS")
     # Where the factor is fitted, errors are right.
     assert fit(observe(weight=(1.2 / SIGMA) ** 2))[1] == []
 
@@ -153,7 +153,7 @@ def test_outliers_are_neither() -> None:
 def test_a_single_time_cannot_tell() -> None:
     found, (line,) = fit(observe(n_time=1, weight=(30 / SIGMA) ** 2))
     assert noise_verdict(found) == UNKNOWN
-    assert "Too few times and channels are neighbours" in line
+    assert "There are too few neighbouring times and channels" in line
 
 
 def test_few_visibilities_have_few_degrees_of_freedom() -> None:
@@ -168,13 +168,12 @@ def test_few_visibilities_have_few_degrees_of_freedom() -> None:
 
 def test_many_partitions_are_summed_up() -> None:
     fits = [PartitionFit(f"F/spw{i}", 100, 1.0 + 0.1 * i, 1.0) for i in range(4)]
-    assert fit_lines(fits)[2] == "F/spw2: chi2/dof 1.2 of 100 visibilities, noise factor 1"
+    assert fit_lines(fits)[2] == "F/spw2: chi2/dof 1.2 (100 visibilities), noise factor 1"
     fits += [PartitionFit("G/spw0", 50, 0.01, 0.1, thermal=1.0), PartitionFit("G/spw1", 0, np.nan, 1.0)]
     empty, line = fit_lines(fits)
     assert empty == "1 of 6 partitions have no visibilities"
     assert line == (
-        "chi2/dof of 5 partitions: 0.01 to 1.3, median 1.1, noise factors 0.1 to 1; the worst is G/spw0: "
-        "chi2/dof 0.01 of 50 visibilities, noise factor 0.1, residual rms 1 times the thermal noise"
+        "chi2/dof of 5 partitions: 0.01 to 1.3, median 1.1. Noise factors 0.1 to 1. Worst partition G/spw0"
     )
     assert noise_verdict(fits[4]) == UNITS
     (line,) = grouped([("WRONG", fit, f"reason {i}") for i, fit in enumerate(fits)], 10)
@@ -196,10 +195,10 @@ def test_every_table_says_it_above_the_figures(tmp_path: Path, sampler: str) -> 
     if sampler == "emcee":  # eight walkers, 60 steps
         assert above.pop(0).startswith("NOT CONVERGED")
     (first,) = above
-    assert first.startswith("WEIGHTS IN OTHER UNITS (field/spw0): residuals are ")
+    assert first.startswith("WEIGHT SCALE IS WRONG (field/spw0): the residuals scatter ")
     (line,) = [line for line in rest if line.startswith("field/spw0: ")]
     assert line.startswith(
-        f"field/spw0: chi2/dof {chi2 / 3599:.4g} of 1800 visibilities, "
+        f"field/spw0: chi2/dof {chi2 / 3599:.4g} (1800 visibilities), "
         f"noise factor {posterior.best_fit[1]:.4g}"
     )
     assert table.to_dict()["warnings"][-1] == first
@@ -207,7 +206,7 @@ def test_every_table_says_it_above_the_figures(tmp_path: Path, sampler: str) -> 
     assert again.fits == posterior.fits
     assert again.summary().warnings() == table.warnings()
     page = write_report(tmp_path, again, likelihood, pictures={}).read_text()
-    assert page.index("WEIGHTS IN OTHER UNITS") < page.index("<table>") < page.index("field/spw0: chi2/dof")
+    assert page.index("WEIGHT SCALE IS WRONG") < page.index("<table>") < page.index("field/spw0: chi2/dof")
 
 
 def test_the_maximum_and_the_samplers_say_the_same() -> None:

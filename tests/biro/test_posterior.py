@@ -82,7 +82,7 @@ def test_a_posterior_that_its_prior_cuts_off_is_named(density, at_end, weighted)
     columns = (replace(one.columns[0], low=0.0, high=10.0), one.columns[1])
     table = replace(one, samples=samples, columns=columns).summary()
     assert (table["a/flux"].at_end, table["pa"].at_end) == (at_end, "")
-    assert ("CUT OFF: a/flux is most probable at the " + at_end in str(table)) == bool(at_end)
+    assert (f" LIMIT: a/flux is most probable at the {at_end}" in str(table)) == bool(at_end)
     # Without an end there is nothing to be cut off by.
     assert replace(one, samples=samples).summary()["a/flux"].at_end == ""
 

@@ -79,7 +79,7 @@ def test_a_point_by_its_formula(path: Path, tmp_path: Path) -> None:
     sky.write_text(SKY)
     said = CliRunner().invoke(app, ["predict", str(path), str(sky), "--out", str(out)])
     assert said.exit_code == 0, said.output
-    assert "48 visibilities written, 0 that are not selected flagged" in said.output
+    assert "48 visibilities written; 0 outside the selection flagged" in said.output
     l, m = np.array([3, -2]) * np.pi / 648e6
     for part in stored(out).partitions:
         u, v = part.uvw[:, :2].T[:, :, None] * part.chan_freq / C
@@ -210,8 +210,8 @@ def test_arrays(path: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "a file, which has no columns as a Measurement Set has: give --out"),
-        (["--column", "A"], "a file, which has no columns"),
+        ([], "a UVFITS file has no columns; give --out"),
+        (["--column", "A"], "a UVFITS file has no columns"),
         (["--out", "{0}/a.npz", "--column", "A"], "give --column or --out, not both"),
         (["--out", "{0}/a.txt"], "its name must end in .npz, .uvfits or .uvf"),
         (["--out", "{0}/data.uvfits"], "exists already; choose another name or give --overwrite"),
@@ -219,7 +219,7 @@ def test_arrays(path: Path, tmp_path: Path) -> None:
         (["--out", "{0}/none/a.npz"], "none/a.npz: cannot be written: No such file or directory"),
         (["--out", "{0}/none/a.uvfits"], "none/a.uvfits: cannot be written: No such file or directory"),
         (["--out", "{0}/sky.toml/a.uvfits"], "a.uvfits: cannot be written: Not a directory"),
-        (["--out", "{0}/a.npz", "--subtract"], "--add and --subtract change data"),
+        (["--out", "{0}/a.npz", "--subtract"], "an .npz file holds the model only"),
         (["--out", "{0}/a.uvfits", "--subtract", "--from", "DATA"], "--from names a column"),
     ],
 )

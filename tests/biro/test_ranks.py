@@ -56,7 +56,7 @@ def test_any_number_of_ranks_gives_the_bits_of_one_process(
         assert not done.stdout
         ranks = dict(np.load(tmp_path / f"{n}.npz"))
         assert ranks["ranks"] == n
-        assert [f"rank {i} (" in str(ranks["plan"]) for i in (1, 2)] == [n > 1, n > 2]
+        assert [f"MPI process {i} (" in str(ranks["plan"]) for i in (1, 2)] == [n > 1, n > 2]
         assert (tmp_path / f"{n}.by").read_text() == "0"
         for name, values in alone.items():
             np.testing.assert_array_equal(ranks[name], values, err_msg=name)
@@ -69,11 +69,14 @@ def test_any_number_of_ranks_gives_the_bits_of_one_process(
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("raises", r"rank 1 \(.+\): ZeroDivisionError: division by zero \(.*ranks_program.py:\d+\)"),
-        ("garbled", r"biro: rank 1 \(.+\): .*pickle.*: all ranks end"),
+        ("raises", r"MPI process 1 \(.+\): ZeroDivisionError: division by zero \(.*ranks_program.py:\d+\)"),
+        ("garbled", r"biro: MPI process 1 \(.+\): .*pickle.*\. All MPI processes stop"),
         # mpiexec ends the others at once, and may be quicker than the line of rank 0.
-        ("killed", r"biro: rank 1 \(.+\): gone; all ranks end|KILLED BY SIGNAL: 9|EXIT CODE: 9"),
-        ("other data", r"rank 1 \(.+\) was given other data than rank 0"),
+        (
+            "killed",
+            r"biro: MPI process 1 \(.+\) has ended\. All MPI processes stop|KILLED BY SIGNAL: 9|EXIT CODE: 9",
+        ),
+        ("other data", r"MPI process 1 \(.+\) has other data than MPI process 0"),
     ],
 )
 def test_all_ranks_end_where_one_fails(tmp_path: Path, what: str, line: str) -> None:
@@ -95,7 +98,7 @@ def test_a_fit_whose_rank_was_killed_goes_on_with_other_ranks(tmp_path: Path) ->
     for name, n in (("killed", 3), ("whole", 2)):
         done = mpiexec(n, PROGRAM, tmp_path / f"{name}.npz", "sampled")
         assert done.returncode == 0, done.stderr
-    assert "going on from step" in (tmp_path / "killed.run" / "log.txt").read_text()
+    assert "continuing from step" in (tmp_path / "killed.run" / "log.txt").read_text()
     found, whole = (np.load(tmp_path / f"{name}.npz")["samples"] for name in ("killed", "whole"))
     np.testing.assert_array_equal(found, whole)
 
@@ -103,8 +106,11 @@ def test_a_fit_whose_rank_was_killed_goes_on_with_other_ranks(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("what", "line"),
     [
-        ("stopped", r"biro: rank 1 \(.+\): no sign of life for 2 s; all ranks end"),
-        ("killed", r"biro: rank 1 \(.+\): gone; all ranks end|KILLED BY SIGNAL: 9|EXIT CODE: 9"),
+        ("stopped", r"biro: MPI process 1 \(.+\): no sign of life for 2 s\. All MPI processes stop"),
+        (
+            "killed",
+            r"biro: MPI process 1 \(.+\) has ended\. All MPI processes stop|KILLED BY SIGNAL: 9|EXIT CODE: 9",
+        ),
     ],
 )
 def test_a_rank_that_no_longer_answers_ends_all(what: str, line: str) -> None:
@@ -126,7 +132,7 @@ def test_rank_0_that_is_stopped_ends_all() -> None:
     """The others say so, and do not wait for ever."""
     done = mpiexec(3, WATCHED, "stopped", "0")
     assert done.returncode != 0
-    assert "biro: rank 0: no sign of life for 2 s; all ranks end" in done.stderr
+    assert "biro: MPI process 0: no sign of life for 2 s. All MPI processes stop" in done.stderr
     assert "ended well" not in done.stdout
 
 
@@ -170,10 +176,16 @@ def test_ranks_must_be_alike() -> None:
     here = Facts("a", versions(), "data")
     assert difference([here, here._replace(host="b"), here._replace(data=None)]) is None
     other = here._replace(host="b", versions=versions() | {"numba": "0.1"})
-    assert str(difference([here, here, other])).startswith("rank 2 (b) has numba 0.1, rank 0 (a) has ")
+    assert str(difference([here, here, other])).startswith(
+        "MPI process 2 (b) has numba 0.1, MPI process 0 (a) has "
+    )
     other = here._replace(versions=versions() | {"code of rime_kernels": "0"})
-    assert "rank 1 (a) has code of rime_kernels 0, rank 0 (a) has " in str(difference([here, other]))
-    assert "rank 1 (a) was given other data than rank 0" in str(difference([here, here._replace(data="x")]))
+    assert "MPI process 1 (a) has code of rime_kernels 0, MPI process 0 (a) has " in str(
+        difference([here, other])
+    )
+    assert "MPI process 1 (a) has other data than MPI process 0" in str(
+        difference([here, here._replace(data="x")])
+    )
     with pytest.raises(InputError, match=r"comm must be a communicator of mpi4py, such as .*, got int"):
         start(3)  # type: ignore[arg-type]
 
@@ -183,11 +195,18 @@ def test_devices_of_ranks_must_be_alike() -> None:
     ranks._hosts = ["a", "b"]
     on_cpu, on_gpu = Found("cpu", ["CPU"], ["CPU"]), Found("cuda", ["GPU 0 (X)"], ["X"])
     ranks._check_alike("cuda", {"X"}, [on_gpu])
-    with pytest.raises(BackendError, match=r"^rank 0 \(a\) has a GPU, rank 1 \(b\) has none: give each"):
+    with pytest.raises(
+        BackendError, match=r"^MPI process 0 \(a\) has a GPU, MPI process 1 \(b\) has none; give each"
+    ):
         ranks._check_alike("cuda", {"X"}, [on_cpu])
-    with pytest.raises(BackendError, match=r"^rank 1 \(b\) has a GPU, rank 0 \(a\) has none: give each"):
+    with pytest.raises(
+        BackendError, match=r"^MPI process 1 \(b\) has a GPU, MPI process 0 \(a\) has none; give each"
+    ):
         ranks._check_alike("cpu", {"CPU"}, [on_gpu])
-    with pytest.raises(BackendError, match=r"^rank 1 \(b\) has X, rank 0 has Y: devices must be of one kind"):
+    with pytest.raises(
+        BackendError,
+        match=r"^MPI process 1 \(b\) has X, MPI process 0 \(a\) has Y; all devices must be of one kind",
+    ):
         ranks._check_alike("cuda", {"Y"}, [on_gpu])
 
 
@@ -224,9 +243,7 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
     done = mpiexec(2, *biro_of, "info", obs)
     assert done.returncode == 2
-    line = (
-        "2 ranks were started, which biro fit, sbc, predict, image, simulate use: start `biro info` without"
-    )
+    line = "2 MPI ranks were started, but `biro info` runs in one process"
     assert done.stderr.count(line) == 1
 
 

@@ -128,7 +128,7 @@ def test_a_rank_that_is_killed_while_it_writes(
     with table(str(killed), ack=False) as main:
         assert main.getcolkeyword("LEFT", "BIRO_COMPLETE") is False
     assert read_ms(killed, column="DATA").digest() == read_ms(whole, column="DATA").digest()
-    with pytest.raises(MeasurementSetError, match="LEFT is half-written"):
+    with pytest.raises(MeasurementSetError, match="LEFT is incomplete"):
         read_ms(killed, column="LEFT")
     biro(2, "predict", killed, *options)
     np.testing.assert_array_equal(column(killed, "LEFT"), column(whole, "LEFT"))
@@ -212,7 +212,7 @@ def test_an_error_in_a_replicate_of_a_rank_is_that_of_the_run(tmp_path: Path) ->
     """What rank 0 works on meanwhile is finished and kept."""
     done = mpiexec(2, "-m", "mpi4py", SBC_PROGRAM, tmp_path / "rows.json", "raises")
     assert done.returncode != 0
-    assert re.search(r"rank 1 \(.+\): ZeroDivisionError: division by zero", done.stderr), done.stderr
+    assert re.search(r"MPI process 1 \(.+\): ZeroDivisionError: division by zero", done.stderr), done.stderr
     assert not (tmp_path / "rows.json").exists()
     assert load(tmp_path / "rows.run").rows
 

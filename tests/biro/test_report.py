@@ -27,7 +27,8 @@ def table(**changes) -> PosteriorTable:
 def test_the_verdict_on_a_sound_fit() -> None:
     verdict = verdict_of(table())
     assert verdict.level == "good"
-    assert verdict.fit.startswith("The model fits the data (chi2/dof 1 ")
+    assert verdict.fit == "The model fits the data."
+    assert verdict.numbers.startswith("chi2/dof 1 ")
     assert "can be trusted" in verdict.trust
     assert "not" not in verdict.trust
 
@@ -38,8 +39,13 @@ def test_the_verdict_on_a_sound_fit() -> None:
         ({"remarks": (f"{MISFIT} (x): a source is missing",)}, "bad", "does not fit", "Do not trust the err"),
         ({"diagnostics": {"converged": 0.0}}, "bad", "The model fits", "Do not trust the evidence"),
         ({"diagnostics": {"missed_mass": 0.4}}, "bad", "The model fits", "Do not trust the error"),
-        ({"remarks": ("noise on baselines is larger",)}, "doubt", "not as assumed", "with the reservations"),
-        ({"remarks": ("A LINE OF ANOTHER KIND",)}, "doubt", "The model fits", "with the reservations"),
+        (
+            {"remarks": ("UNEQUAL NOISE: on long baselines",)},
+            "doubt",
+            "differs from the weights",
+            "with the warnings",
+        ),
+        ({"remarks": ("A LINE OF ANOTHER KIND",)}, "doubt", "The model fits", "with the warnings"),
         ({"fits": ()}, "good", "could not test", "can be trusted"),
     ],
 )
@@ -51,7 +57,7 @@ def test_each_warning_changes_the_verdict(changes, level, fit, trust) -> None:
 def test_a_parameter_at_a_limit_is_named() -> None:
     first, second = table().rows
     verdict = verdict_of(table(rows=(replace(first, at_end="lower"), second)))
-    assert "read a.I as an upper or lower limit" in verdict.trust
+    assert "quote a.I as an upper or lower limit" in verdict.trust
 
 
 class _Described:

@@ -54,7 +54,7 @@ def test_ranks_of_a_host_share_its_memory() -> None:
     with pytest.raises(InputError) as refused:
         check_memory(ranks_of(hosts, free), [6 * GB, 4 * GB, 5 * GB], "it", advice)
     assert str(refused.value) == (
-        "rank 2 (two): it needs 5 GB (9 GB with 1 more of its host) of memory, 6 GB are free; "
+        "rank 2 (two): it needs 5 GB (9 GB with 1 more on its host) of memory, 6 GB are free; "
         "2 times, 4 machines"
     )
 
@@ -74,8 +74,8 @@ def test_ranks_that_see_the_same_files_share_a_disk(tmp_path: Path) -> None:
     check_disk(ranks_of(hosts, found), str(tmp_path), [2 * GB, 3 * GB, GB, 2 * GB], "data", "less")
     with pytest.raises(InputError, match=re.escape("rank 1 (two): ")) as refused:
         check_disk(ranks_of(hosts, found), str(tmp_path), [2 * GB, 4 * GB, GB, GB], "data", "less")
-    assert "data take 4 GB (6 GB with 1 more of its host), 5 GB are free: less" in str(refused.value)
-    with pytest.raises(InputError, match=r"rank 3 \(three\): .* data take 2.5 GB \(4 GB with"):
+    assert "data need 4 GB (6 GB with 1 more on its host), 5 GB are free; less" in str(refused.value)
+    with pytest.raises(InputError, match=r"rank 3 \(three\): .* data need 2.5 GB \(4 GB with"):
         check_disk(ranks_of(hosts, found), str(tmp_path), [0, 0, 1.5 * GB, 2.5 * GB], "data", "less")
     assert not list(tmp_path.iterdir())
     with pytest.raises(InputError, match="none: cannot be written: No such file"):
@@ -104,7 +104,7 @@ def test_a_memory_limit_of_the_cpu_counts_data() -> None:
     make: Callable[..., biro.Likelihood] = lambda limit: biro.Likelihood(  # noqa: E731
         observation, from_toml(MODEL), backend="cpu", smearing="off", memory_limit=limit
     )
-    with pytest.raises(InputError, match=r"these data need .* MB of memory in a process, .* memory_limit"):
+    with pytest.raises(InputError, match=r"these data need .* MB of memory in one process, .* memory_limit"):
         make(needed - 1)
     theta = np.array([[1.0, 1.0]])
     without = biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
@@ -134,7 +134,7 @@ def test_room_for_what_is_made_of_data(
     needed = n_vis * (12 + 4 + 12 / 4 + 12 / 16) + 12 * n_averaged / 16
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) - 1))
-    with pytest.raises(InputError, match=r"visibilities and weights take .* are free: give another"):
+    with pytest.raises(InputError, match=r"visibilities and weights need .* are free; give another"):
         biro.read(path, **options)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=int(needed) + 1))
     biro.read(path, **options)

@@ -49,8 +49,10 @@ def test_space_returns(found: dict[str, Any], sampler: str) -> None:
         pytest.skip(found[sampler])
     run = found[f"{sampler} for a while"]
     first, again = run["heard"]
-    assert first == f"WARNING DISK/run/{FILE[sampler]} cannot be written ({FULL}); sampling goes on in memory"
-    assert again == f"WARNING DISK/run/{FILE[sampler]} is written again"
+    assert (
+        first == f"WARNING DISK/run/{FILE[sampler]} cannot be written ({FULL}); sampling continues in memory"
+    )
+    assert again == f"WARNING DISK/run/{FILE[sampler]} can be written again"
     assert run["finished"]
     assert run.get("saved_steps", 1.0) == 1.0
     assert run["log"].endswith("INFO biro.run.directory: ends\n")
@@ -78,7 +80,7 @@ def test_it_stays_full(found: dict[str, Any], sampler: str) -> None:
 
 def test_a_maximum_is_returned_all_the_same(found: dict[str, Any]) -> None:
     run = found["none to the end"]
-    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL}); the run goes on" in run["heard"]
+    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL[11:]}); the run continues" in run["heard"]
     assert run["heard"][-1].startswith(f"ERROR DISK/run/posterior.nc cannot be written ({FULL}); it is in ")
     assert run["same"]
     assert {"maximum.json", "posterior.nc"} < set(run["left"])

@@ -75,7 +75,7 @@ def test_nuts_goes_on_from_its_draws(tmp_path: Path) -> None:
     # 1200 at most before each kill, so that draws are there, and never all of them.
     _, posterior = killed("nuts", tmp_path, 0.0, 1200)
     log = (tmp_path / "killed" / "log.txt").read_text()
-    begun = [int(n) for n in re.findall(r"going on from draw (\d+) of each chain", log)]
+    begun = [int(n) for n in re.findall(r"continuing from draw (\d+) of each chain", log)]
     assert begun == sorted(begun)
     assert begun[-1] > 0
     assert len(posterior.samples) == 4 * 2500

@@ -109,7 +109,7 @@ def test_tasks_that_never_ask_and_no_tasks_at_all():
 
 
 def test_asking_outside_of_a_task_is_refused():
-    with pytest.raises(BiroError, match="outside of a task"):
+    with pytest.raises(BiroError, match="outside a task"):
         ask(np.zeros(2))
 
 

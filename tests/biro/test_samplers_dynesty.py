@@ -131,7 +131,7 @@ def test_a_checkpoint_that_is_not_ours_is_never_loaded(tmp_path, how):
         shutil.copy(interrupted_run(tmp_path / "second"), path)
     else:
         signed.key_path().unlink()
-    with pytest.raises(RunError, match="was not written by this run and this user"):
+    with pytest.raises(RunError, match="was not written by this run and user"):
         sample(small(), "dynesty", seed=5, progress=False, run_dir=tmp_path / "run", **FAST)
     assert not trap.exists()
 
@@ -159,7 +159,7 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
     sample(small(), "dynesty", seed=5, progress=False, run_dir=tmp_path / "run", **FAST)
     messages = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert len(messages) == 2
-    assert "goes on in memory" in messages[0]
+    assert "continues in memory" in messages[0]
     assert "written again" in messages[1]
 
 

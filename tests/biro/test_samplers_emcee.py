@@ -194,7 +194,7 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
     messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.emcee_chain"]
     assert len(messages) == 2
     assert "No space left" in messages[0]
-    assert "goes on in memory" in messages[0]
+    assert "continues in memory" in messages[0]
     assert "written again" in messages[1]
     record = json.loads((tmp_path / "run.json").read_text())
     saved = emcee_chain.ChainFile(tmp_path / "chain.bin", record["run_id"]).restore()
@@ -205,7 +205,7 @@ def test_values_that_were_not_a_number_are_told_at_the_end(caplog):
     likelihood = small()
     likelihood.nan_count = 3
     sample(likelihood, **QUICK, max_steps=50)
-    assert "3 likelihood values were not a number" in caplog.text
+    assert "3 likelihood values were NaN" in caplog.text
 
 
 def test_a_posterior_that_cannot_be_written_is_returned_and_written_later(tmp_path, monkeypatch, caplog):
@@ -247,7 +247,7 @@ def test_a_chain_cut_short_goes_on_from_its_last_whole_block(tmp_path, monkeypat
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (b"not a chain at all", "cannot be read .it is no chain"),
+        (b"not a chain at all", "cannot be read .not a chain"),
         (b'biro chain 1\n{"run_id": "other"}\n', "belongs to another run"),
         (b"biro chain 1\n[]\n", "cannot be read"),
         (b"biro chain 1\n" + b"[" * 100_000 + b"\n", "cannot be read"),
@@ -272,7 +272,7 @@ def test_a_crafted_chain_takes_no_memory(tmp_path, shape):
 
 def test_a_chain_of_an_earlier_version_is_not_passed_over(tmp_path):
     (tmp_path / "chain.h5").write_bytes(b"")
-    with pytest.raises(RunError, match="of an earlier version"):
+    with pytest.raises(RunError, match="from an earlier version"):
         emcee_chain.ChainFile(tmp_path / "chain.bin", "this").restore()
 
 

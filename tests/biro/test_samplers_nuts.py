@@ -431,7 +431,7 @@ def test_draws_are_written_less_often_where_that_takes_long(
 def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
     path = tmp_path / nuts_draws.FILE
     path.write_bytes(b"no archive")
-    with pytest.raises(RunError, match=r"cannot be read .* remove it to begin again"):
+    with pytest.raises(RunError, match=r"cannot be read .* remove it to start again"):
         nuts_draws.DrawsFile(path, "this").read(4, 3)
     begun = nuts_draws.Draws(0, nuts_draws.Progress.none(4, 3))
     nuts_draws.DrawsFile(path, "other").save(plain_frame(3), begun)

@@ -122,7 +122,7 @@ def test_numbers_that_say_nothing(numbered: Callable[[Callable], Path], kind: st
     without = replace(data, partitions=tuple(replace(p, scan_number=None) for p in data.partitions))
     assert scans(data) == scans(without)
     text = str(data.summary())
-    assert "by pauses and changes of the field" in text
-    assert ("have several SCAN_NUMBERs" in text) == (kind == "several a time")
+    assert "from time gaps and changes of the field" in text
+    assert ("have different SCAN_NUMBERs" in text) == (kind == "several a time")
     # The 23 times are 10 s apart, with pauses of 147 and 71 minutes after the 7th and the 15th.
     assert scans(data) == [0] * 7 + [1] * 8 + [2] * 8

@@ -256,7 +256,7 @@ def test_other_tables(tmp_path: Path) -> None:
     (tmp_path / "sky.cl" / "table.dat").write_bytes(b"\0" * 100)
     with pytest.raises(MeasurementSetError):
         biro.read_sky(tmp_path / "sky.cl")
-    with pytest.raises(ModelError, match="is a folder, expected a sky model file"):
+    with pytest.raises(ModelError, match="is a directory, expected a sky model file"):
         biro.read_sky(tmp_path)
 
 
@@ -278,7 +278,7 @@ def test_other_tables(tmp_path: Path) -> None:
         (BDSF.replace(", C, nan", ", C"), "line 8: expected 15 columns, found 14"),
         (BDSF.replace("0.002, 0.001", "-0.002, 0.001"), "row 1: axes must not be negative"),
         ("\n".join(BDSF.splitlines()[:6]), "no sources in the list"),
-        (AEGEAN.replace("psf_a", "beam"), "no column psf_a: without it the beam cannot be taken out"),
+        (AEGEAN.replace("psf_a", "beam"), "no column psf_a: without it biro cannot deconvolve the beam"),
         (AEGEAN.replace(",4.1,3.9,20.0\n", ",0,0,0\n"), "row 2: psf_a and psf_b are 0"),
         (AEGEAN.replace(",a,b,pa,", ",x,y,z,"), "this is a catalogue of islands"),
     ],

@@ -193,7 +193,7 @@ def test_rows_are_averages_over_their_exposure(tmp_path):
     np.testing.assert_allclose(found[:-1], half[:-1])
     assert found[-1] == SECONDS
     assert read.partitions[0].interval == SECONDS
-    text = "EXPOSURE is below INTERVAL in 48 % of the rows (240 of 480 s). biro takes them as averages"
+    text = "EXPOSURE is below INTERVAL in 48 % of the rows (240 of 480 s). biro treats them as averages"
     assert text in str(read.summary())
     whole = means(fine().partitions[0], N_TIME)
     sixths = means(fine().partitions[0], N_TIME // 4)
@@ -228,8 +228,14 @@ def test_auto_compares_the_loss_with_the_noise():
         assert likelihood.smearing == [mode]
         (line,) = likelihood.smearing_lines
         assert line.startswith(f"smearing {mode}: averaging over 480 s and 20 MHz loses up to ")
-        assert "of a source 1.02 deg away" in line
-        assert line.endswith("times the noise of all data")
+        assert "of a source 1.02 deg from the phase centre" in line
+        assert line.endswith("sigma in all data)")
+    # Two partitions: each choice is stated once, with the number of partitions and that of the larger loss.
+    fainter = replace(quiet, weight=quiet.weight / 4.0, spw_id=1)
+    both = replace(clean, partitions=(quiet, fainter))
+    (line,) = Likelihood(both, sky(**free)).smearing_lines
+    assert line.startswith("smearing on in 2 of 2 partitions: averaging over 480 s and 20 MHz loses up to ")
+    assert line.endswith(f" (most in {both.labels[0]})")
     near = SkyModel([PointSource("p", east="0 deg", north="0 deg", I="2 Jy")], noise=Noise(factor=1.0))
     assert Likelihood(replace(clean, partitions=(quiet,)), near).smearing == ["off"]
 
@@ -266,7 +272,7 @@ def test_what_cannot_be_is_refused():
         Likelihood(observation, sky(), smearing=["on", "off"])
     unknown = replace(part, guessed=("interval", "chan_width"))
     sources = next(iter(Likelihood(observation, sky()).model.at(np.zeros((1, 0))).sources()))
-    with pytest.raises(InputError, match="needs the interval of the rows or the width of the channels"):
+    with pytest.raises(InputError, match="needs the integration time or the channel width"):
         choose(unknown, sources, "on")
     assert "is known" in choose(unknown, sources, "auto").reason
 
@@ -365,5 +371,5 @@ def test_images_and_points_of_a_model_are_smeared_alike():
     exact = -np.sum(weight * ((1.3 * expected - expected).conj() * expected).real)
     assert slope == pytest.approx(exact, rel=1e-5)
     (line,) = fit.smearing_lines
-    assert line.startswith("smearing on: as asked; averaging over 480 s and 20 MHz loses up to ")
-    assert " % of an image 48 arcmin away" in line
+    assert line.startswith("smearing on: as requested; averaging over 480 s and 20 MHz loses up to ")
+    assert " % of an image 48 arcmin from the phase centre" in line

@@ -42,7 +42,7 @@ def test_the_samples_so_far_have_the_mean_of_the_closed_form(tmp_path, sampler):
 
 
 def test_where_no_run_began_and_where_too_little_is_saved(tmp_path):
-    with pytest.raises(RunError, match=r"there is no run\.json"):
+    with pytest.raises(RunError, match=r"not a run directory \(no run\.json\)"):
         posterior_so_far(tmp_path, gaussian())
     likelihood = gaussian()
     sample(likelihood, "emcee", run_dir=tmp_path, seed=1, progress=False, n_walker=16, max_steps=5)

@@ -53,7 +53,7 @@ def test_the_state_of_the_feeds_that_fits_is_taken(raw: tuple[Observation, SkyMo
     observation, sky, gain = raw
     solved = biro.solve_gains(observation, sky, interval="track")
     assert solved.fits
-    assert "their rotation is in these data" in solved.remarks[0]
+    assert "THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE" in solved.remarks[0]
     (window,) = solved.windows
     found = np.abs(window.gain[0, 0])
     # 8 times, 2 channels and 6 baselines of signal-to-noise ratio 100 or more: 1e-3 of a gain; 5 times that.
@@ -64,7 +64,7 @@ def test_what_a_model_states_is_kept(raw: tuple[Observation, SkyModel, np.ndarra
     observation, sky, _ = raw
     solved = biro.solve_gains(observation, replace(sky, feeds=Feeds(rotation="corrected")), interval="track")
     assert not solved.fits
-    assert 'against [feeds] rotation = "corrected"' in solved.remarks[0]
+    assert 'the model states [feeds] rotation = "corrected"' in solved.remarks[0]
     assert "THE MODEL DOES NOT FIT" in solved.remarks[1]
 
 

@@ -273,12 +273,12 @@ def test_gains_without_spread() -> None:
     assert posterior["gain.amplitude.sd"].min() >= 0.0
     assert posterior.best_fit[posterior.names.index("gain.amplitude.sd")] < 1e-3
     noiseless, line = posterior.remarks
-    assert noiseless.startswith("MODEL OR WEIGHTS ARE WRONG (field/spw0): residuals are 0 times the noise")
-    assert line.startswith("20 parameters of gains see a single baseline")
+    assert noiseless.startswith("MODEL OR WEIGHTS ARE WRONG (field/spw0): the residuals scatter 0 times")
+    assert line.startswith("20 parameters of gains have a single baseline")
 
 
 def test_a_maximum_over_gains_and_their_sd_is_refused() -> None:
     for name in ("independent", "walk"):
-        with pytest.raises(InputError, match=r"have no maximum together; give it a number") as caught:
+        with pytest.raises(InputError, match=r"have no joint maximum. Give it a number") as caught:
             biro.Likelihood(small(), replace(drifting(), gain=GAINS[name]), backend="cpu", gains="solve")
         assert "\n" not in str(caught.value)

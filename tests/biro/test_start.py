@@ -61,7 +61,7 @@ def test_a_start_is_taken_by_name_and_unit(data, likelihood, posterior, caplog):
     other = biro.Likelihood(data, SkyModel([source("b", "arcsec", 60.0), far, source("a", "arcsec", 60.0)]))
     with caplog.at_level(logging.INFO, "biro"):
         moved = dict(zip(other.parameter_names, start_point(other, posterior), strict=True))
-    assert "the start lacks c.I: the middle of the prior is taken" in caplog.text
+    assert "no start value for c.I, so the middle of the prior is used" in caplog.text
     best = dict(zip(names, posterior.best_fit, strict=True))
     assert moved["a.east"] == pytest.approx(60.0 * best["a.east"])
     assert moved["b.I"] == pytest.approx(best["b.I"])
@@ -71,7 +71,7 @@ def test_a_start_is_taken_by_name_and_unit(data, likelihood, posterior, caplog):
 def test_samplers_climb_from_the_start_and_say_so(likelihood, posterior, caplog):
     with caplog.at_level(logging.INFO, "biro"):
         again = biro.sample(likelihood, "none", seed=1, progress=False, start=posterior)
-    assert "climbs to the maximum from the best fit of the posterior given" in caplog.text
+    assert "searching the maximum from the best fit of the posterior given" in caplog.text
     # One climb that begins at the maximum: a few gradients in place of 16 starts.
     assert again.diagnostics["n_start"] == 1
     assert again.diagnostics["n_gradient"] < 0.2 * posterior.diagnostics["n_gradient"]
@@ -79,10 +79,8 @@ def test_samplers_climb_from_the_start_and_say_so(likelihood, posterior, caplog)
     with caplog.at_level(logging.INFO, "biro"):
         biro.sample(likelihood, "emcee", seed=1, progress=False, max_steps=20, start={"a.I": 1.1})
         biro.sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=5.0, start=posterior)
-    assert "from the values given; its walkers begin about it" in caplog.text
-    assert (
-        "dynesty starts from the whole prior; the best fit of the posterior given is not used" in caplog.text
-    )
+    assert "from the values given. Walkers begin around it" in caplog.text
+    assert "dynesty starts from the prior and does not use the best fit of the posterior given" in caplog.text
 
 
 def test_starts_that_cannot_be_are_refused(likelihood, posterior):
@@ -123,8 +121,8 @@ def test_a_source_is_added_where_the_fit_leaves_a_peak(data, tmp_path):
     assert read.likelihood is None
     assert pickle.loads(pickle.dumps(alone)).likelihood is None
     for wrong, message in (
-        ((read,), r"needs the likelihood that was fitted"),
-        ((read, biro.Likelihood(data, sky)), "give the likelihood that was fitted"),
+        ((read,), r"needs the likelihood of the fit"),
+        ((read, biro.Likelihood(data, sky)), "give the likelihood of the fit"),
     ):
         with pytest.raises(InputError, match=message):
             biro.add_source(*wrong)

@@ -86,7 +86,7 @@ def test_a_flagged_hand_leaves_out_i_but_not_pseudo_i() -> None:
     np.testing.assert_allclose(pseudo.vis[:, 0, 0], [(4 * 1 + 3) / 5, 2.0, 7.0, 0])
     np.testing.assert_allclose(pseudo.weight[:, 0, 0], [5.0, 3.0, 2.0, 0])
     assert (counts.n_formed, counts.n_one_hand) == (3, 2)
-    assert "2 of these are from one hand alone" in str(counts)
+    assert "2 of these from one parallel hand only" in str(counts)
 
 
 def test_polarised_sky_is_no_bias_of_i() -> None:
@@ -143,7 +143,7 @@ def test_hands_that_are_copies_count_once() -> None:
     np.testing.assert_allclose(merged.vis[:, 0, 0], hand, rtol=1e-14)
     np.testing.assert_allclose(merged.weight[:, 0, 0], np.where(np.arange(200) < 4, 3.0, 5.0))
     assert len(notes) == 1
-    assert "196 visibilities are copies" in notes[0]
+    assert "196 visibilities are identical" in notes[0]
     # A single visibility that differs by a rounding makes them two measurements.
     other = np.stack([hand, hand], axis=1)
     other[150, 1] *= 1 + 1e-15
@@ -154,7 +154,7 @@ def test_hands_that_are_copies_count_once() -> None:
     four = np.stack([hand, 0 * hand, 0 * hand, hand], axis=1)
     (kept,), notes = merge_copies([observed(CIRCULAR, four)])
     assert kept.corr_type == CIRCULAR
-    assert "counted twice" in notes[0]
+    assert "biro counts them twice" in notes[0]
 
 
 # --- real data
@@ -197,7 +197,7 @@ def test_eht_set_is_read_as_stokes_i(measurement_set: Callable[[str], Path]) -> 
     """Its RR and LL are Stokes I; the noise is that of the sum of their weights, not of one of them."""
     obs = biro.read_ms(measurement_set("SR1_M87_2017_100_lo_hops_netcal_StokesI"))
     assert obs.partitions[0].corr_type == ("I",)
-    assert sum("2367 visibilities are copies" in note for note in obs.notes) == 1
+    assert sum("2367 visibilities are identical" in note for note in obs.notes) == 1
     once = biro.read_ms(measurement_set("SR1_M87_2017_100_lo_hops_netcal_StokesI"), correlations="RR")
     # Phases of the atmosphere and correlated gains are some of the difference to 1 and to 1/sqrt(2).
     assert obs.summary().noise["I"].ratio == pytest.approx(1.0, abs=0.15)

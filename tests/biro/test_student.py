@@ -179,7 +179,7 @@ def test_plan_and_record_say_so(tmp_path: Path) -> None:
         ('distribution = "student-t"\ndof = 0', "noise.dof must be positive, found noise.dof = 0"),
         ('distribution = "student-t"\ndof = -2', "noise.dof must be positive"),
         ('distribution = "student-t"\ndof = inf', "noise: dof: must be finite, found inf"),
-        ("dof = 5", 'noise: dof: belongs to distribution = "student-t", which is not set'),
+        ("dof = 5", 'noise: dof: is only for distribution = "student-t", which is not set'),
         (
             'distribution = "student"',
             r"one of gaussian, student-t, found 'student' \(did you mean 'student-t'",

@@ -63,7 +63,9 @@ def test_any_executor_takes_tasks() -> None:
         (lost,) = run_tasks(lambda k: 1 // k, numbers(1), executor, StopFlag())
         assert lost.name == "replicate 0"
         assert lost.why.startswith("replicate 0 was lost by the executor: ZeroDivision")
-    with pytest.raises(RunError, match=r"takes no more tasks \(cannot schedule new futures after shutdown\)"):
+    with pytest.raises(
+        RunError, match=r"does not accept more tasks \(cannot schedule new futures after shutdown\)"
+    ):
         list(run_tasks(square, numbers(1), executor, StopFlag()))
     with pytest.raises(InputError, match=r"executor must be a concurrent.futures.Executor, .* got str"):
         list(run_tasks(square, numbers(1), "4", StopFlag()))
@@ -94,7 +96,7 @@ def test_ranks_of_mpi_are_an_executor(tmp_path, monkeypatch) -> None:
 def test_an_executor_that_breaks_down_leaves_what_is_done(tmp_path) -> None:
     tasks = DiesOnce(tmp_path / "mark", once=False)
     rows: list[dict | Lost] = []
-    words = r"takes no more tasks .* the same call with a new executor goes on"
+    words = r"does not accept more tasks .* the same call with a new executor continues"
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as executor, pytest.raises(RunError, match=words):
         rows.extend(run_tasks(tasks, numbers(5), executor, StopFlag()))

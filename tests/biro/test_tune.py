@@ -85,7 +85,7 @@ def test_what_could_not_be_written_is_not_said_to_be(pretended, monkeypatch) -> 
     monkeypatch.setenv("BIRO_TUNING", "off")
     code, _, said = biro("tune", "--precision", "double", "--quick")
     assert code == 0
-    assert said.splitlines()[-1] == "not written, so it is not used later (is BIRO_TUNING off?)"
+    assert said.splitlines()[-1] == "not written, so later runs will not use it (is BIRO_TUNING off?)"
     pretended.write_text("precious")
     monkeypatch.setenv("BIRO_TUNING", str(pretended))
     assert "not written" in biro("tune", "--precision", "double", "--quick")[2]

@@ -354,7 +354,7 @@ BAD: dict[str, tuple[Callable[[], File], str]] = {
         lambda: File(
             parameters=[*((p[0], 0.0, 0.0, p[3]) for p in File().parameters[:3]), *File().parameters[3:]]
         ),
-        "UVW is zero in every row",
+        "UVW is zero in all rows",
     ),
 }
 
@@ -414,7 +414,7 @@ def test_read_by_content(path: Path, data_dir: Path, measurement_set: Unpack) ->
     assert biro.read(measurement_set("wsrt_3c343.1"), time_limit=60).telescope == "WSRT"
     with pytest.raises(DataError, match="neither UVFITS nor a Measurement Set"):
         biro.read(data_dir / "README.md")
-    with pytest.raises(DataError, match="no such file or folder"):
+    with pytest.raises(DataError, match="no such file or directory"):
         biro.read(path.with_name("nothing"))
     with pytest.raises(InputError, match="this format has no column"):
         biro.read(path, column="DATA")
@@ -438,7 +438,7 @@ def test_commands_take_it(path: Path, tmp_path: Path) -> None:
     sky.write_text("[[source]]\nname = 'a'\neast = '0 deg'\nnorth = '0 deg'\nI = '1 Jy'\n")
     said = run(app, ["predict", str(path), str(sky)])
     assert said.exit_code == 2
-    assert "a file, which has no columns as a Measurement Set has: give --out" in said.output
+    assert "a UVFITS file has no columns; give --out" in said.output
 
 
 # --- files that are cut short, or changed

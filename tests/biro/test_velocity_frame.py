@@ -111,8 +111,8 @@ def test_slopes_by_velocity_are_those_of_its_frame_and_a_fit_states_it() -> None
     # The centre of a line is linear in its velocity; 3e-11 of it is a rounding of the difference.
     assert change.spectral_terms[0, 0, 0, 0] == pytest.approx(high - low, rel=1e-9)
     (line,) = observation.velocity_lines(sky("LSRK"))
-    assert line.startswith("velocities: in LSRK, turned to the frame of the data (TOPO)")
-    assert "velocity_frame states another" in observation.velocity_lines(sky(""))[0]
+    assert line.startswith("velocities: in LSRK, converted to the frame of the data (TOPO)")
+    assert "velocity_frame would change it" in observation.velocity_lines(sky(""))[0]
 
 
 def test_frames_that_cannot_be_meant_are_refused() -> None:
@@ -128,6 +128,6 @@ def test_frames_that_cannot_be_meant_are_refused() -> None:
         )
     part = observe("TOPO").partitions[0]
     rest = replace(observe("TOPO"), partitions=(replace(part, freq_frame="REST"),))
-    with pytest.raises(InputError, match="are in REST and cannot be turned"):
+    with pytest.raises(InputError, match="are in REST, which biro cannot convert"):
         sky("LSRK").bind(rest.partition_views)
     assert from_toml(sky("BARY").to_toml()) == sky("BARY")

@@ -77,7 +77,7 @@ def test_short_data_are_scaled_by_all_baselines_together_or_left_as_stated() -> 
 
     (part,) = observation(n_time=5, n_chan=1).partitions
     found, remark = Weighting("scatter").of(part)
-    assert "weights of RR, LL are left as stated: fewer than 32 differences" in remark
+    assert "weights of RR, LL stay as in the data: fewer than 32 differences" in remark
     np.testing.assert_array_equal(found.weight, part.weight)
     assert "scaled" not in found.weight_origin
 
@@ -113,7 +113,7 @@ def test_errors_with_a_taper_are_honest_with_a_fixed_factor_alone() -> None:
     fitted = np.sqrt((values**2 @ t / 200).mean() / t.sum())
     assert fitted < 0.65 * scatter  # why there is a note
     assert scatter < 1.0 / np.sqrt(t.sum())
-    assert "errors too small; fix it" in Weighting(taper="3 km").note
+    assert "uncertainties too small. Set [noise] factor = 1" in Weighting(taper="3 km").note
     assert Weighting("scatter").note == ""
 
 
@@ -145,7 +145,7 @@ def test_from_file_and_command(data_dir: Path) -> None:
     said = CliRunner().invoke(app, ["info", str(path), "--weights", "scatter", "--taper", "100 klambda"])
     assert said.exit_code == 0
     assert "scaled to the scatter of each baseline, tapered to a half at 100 klambda" in said.stdout
-    assert "errors too small; fix it" in " ".join(said.output.split())
+    assert "uncertainties too small. Set [noise] factor = 1" in " ".join(said.output.split())
     assert "taper" in fails("info", path, "--taper", "0 m")
 
 
@@ -157,7 +157,7 @@ def test_a_taper_is_refused_where_errors_would_be_too_small(tmp_path: Path) -> N
     source += 'I = { prior = "uniform", low = 0, high = 5, unit = "Jy" }\n'
     path = tmp_path / "sky.toml"
     path.write_text(source)
-    with pytest.raises(InputError, match=r"tapered.*fix it"):
+    with pytest.raises(InputError, match=r"TAPERED WEIGHTS.*factor = 1"):
         biro.Likelihood(tapered, biro.read_model(path))
     with pytest.raises(InputError, match="tapered"):
         biro.find_sources(tapered)

@@ -120,7 +120,7 @@ def test_corrected_data_need_no_angles_where_rotation_commutes() -> None:
         view = view_of(np.full((1, 3), 0.3), corr_type, feeds=None)
         assert terms_of(SkyModel([POINT], gain=gain).bind([view]), np.ones(1)).diagonal
     unequal = SkyModel([POINT], gain=Gain(amplitude={"x": 1.1, "y": 0.9}))
-    with pytest.raises(ModelError, match="nothing is known of the feeds of partition 'f/spw0'"):
+    with pytest.raises(ModelError, match="the feeds of partition 'f/spw0' are unknown"):
         unequal.bind([view_of(np.zeros((1, 3)), LINEAR, feeds=None)])
     cos, sin = np.cos(0.3), np.sin(0.3)
     turn = np.array([[cos, sin], [-sin, cos]])
@@ -313,7 +313,7 @@ def test_leakages_of_partitions_may_differ() -> None:
             r"'f/spw0' has Stokes parameters \(I Q\); read RR",
         ),
         ({"feeds": {"rotation": True}, "corr_type": ("I",)}, "belong to the correlations of feeds"),
-        ({"leakage": {"d_x": 0.1}}, "d_x belongs to feeds that the data do not have; theirs are d_l, d_r"),
+        ({"leakage": {"d_x": 0.1}}, "d_x is of feeds that the data do not have; the data have d_l, d_r"),
         ({"leakage": {"d_r": 0.1, "antennas": ["Z"]}}, "leakage: no antenna is called 'Z'"),
         ({"feeds": {"antenna": {"Z": {"offset": "1 deg"}}}}, "feeds: no antenna is called 'Z'"),
         ({"feeds": {"mount": "alt-az", "rotation": False}}, "mount: has no effect with rotation = .none"),

@@ -41,5 +41,5 @@ def test_a_scalar_beam_is_refused_with_what_to_write() -> None:
 
 def test_component_lists_cannot_say_it(tmp_path) -> None:
     sky = from_toml(TEXT + '[sky]\ncentre = "0 deg 0 deg"\n')
-    with pytest.raises(ModelError, match="source 'a': beam = false cannot be said in a component list"):
+    with pytest.raises(ModelError, match="source 'a': a component list cannot store beam = false"):
         write_sky(sky, tmp_path / "list.bbs")

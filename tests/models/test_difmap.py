@@ -141,9 +141,9 @@ def test_directions_there_and_back() -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"Q": "1 Jy"}, "Stokes I alone"),
-        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws alone"),
-        ({"polynomial": -0.7, "ref_freq": "1 GHz"}, "power laws alone"),
+        ({"Q": "1 Jy"}, "Stokes I only"),
+        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws only"),
+        ({"polynomial": -0.7, "ref_freq": "1 GHz"}, "power laws only"),
     ],
 )
 def test_what_a_difmap_model_cannot_say(tmp_path: Path, extra: dict, message: str) -> None:
@@ -164,7 +164,7 @@ def test_formats_by_the_end_of_a_name(path: Path, tmp_path: Path) -> None:
     expected = lm_to_radec(1.0 * MAS, math.sqrt(3.0) * MAS, model.centre)
     # Seconds with 12 decimals.
     np.testing.assert_allclose((value(first, "ra"), value(first, "dec")), expected, atol=1e-15)
-    with pytest.raises(ModelError, match=r"no format is known by this name; its end must be one of \.toml"):
+    with pytest.raises(ModelError, match=r"unknown format; the name must end in one of \.toml"):
         write_sky(model, tmp_path / "a.xyz")
 
 

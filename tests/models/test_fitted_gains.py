@@ -140,8 +140,8 @@ def test_antennas_without_weights_in_a_segment_have_no_parameters_there() -> Non
     lacking = bound_to(replace(gain, phase=drift, reference="C"), views=[view])
     assert lacking.gain_lines == [
         "gains: gain.phase is 0 for the reference antenna C",
-        "gains: gain.phase: in 1 integrations the reference antenna has no data; only priors say what all "
-        "antennas have in common there",
+        "gains: gain.phase: the reference antenna has no data in 1 integrations, where only priors determine "
+        "what all antennas have in common",
     ]
 
 
@@ -257,7 +257,7 @@ def test_one_correlation_time_is_that_of_all_antennas_and_windows() -> None:
     found, wanted = terms_of(bound, theta, 1), terms_of(fixed, np.delete(theta, of_time, axis=1), 1)
     assert np.allclose(spread(found), spread(wanted), rtol=1e-13)
     other = replace(phase, correlated={**TIMES, "high": 30})
-    with pytest.raises(ModelError, match=r"gain\.phase\.correlated: one correlation time is fitted for all"):
+    with pytest.raises(ModelError, match=r"gain\.phase\.correlated: biro fits one correlation time for all"):
         bound_to(replace(gain, antenna={"C": {"phase": other}}), views=views)
 
 
@@ -397,9 +397,9 @@ I = "1 Jy"
     [
         (
             {"amplitude": Normal(1, 0.1)},
-            "amplitude: an amplitude is above 0, and so is its prior: log-normal",
+            "amplitude: an amplitude is above 0, so its prior must be, too: log-normal",
         ),
-        ({"amplitude": "gain.amplitude[A]"}, "amplitude: gains are numbers or have priors, and are not tied"),
+        ({"amplitude": "gain.amplitude[A]"}, "amplitude: gains cannot be tied; give a number or a prior"),
         ({"phase": {"prior": "uniform", "per": "scans"}}, r"phase: .*per: track, scan.*did you mean 'scan'"),
         (
             {"phase": {"prior": "uniform", "per": ["scan", "track"]}},
@@ -418,7 +418,7 @@ I = "1 Jy"
         ),
         (
             {"phase": {"prior": "uniform", "per": "scan", "correlated": Normal("9 s", "3 s")}},
-            "correlated: a correlation time is above 0, and so is its prior: .*found normal",
+            "correlated: a correlation time is above 0, so its prior must be, too: .*found normal",
         ),
         (
             {"phase": {"prior": "uniform", "per": "scan", "correlated": "source.I"}},
@@ -427,11 +427,11 @@ I = "1 Jy"
         ({"phase": {"prior": "uniform", "chan_blocks": 0}}, "chan_blocks: from 1 to 10000, found 0"),
         ({"phase": {"prior": "uniform", "chan_blocks": 6}}, "chan_blocks = 6 is more than the 5 channels"),
         ({"phase": {"prior": "uniform", "unit": "Jy"}}, "cannot be expressed in"),
-        ({"delay": "3 ns"}, "a delay is fitted, or 0 for a reference"),
+        ({"delay": "3 ns"}, "a delay must have a prior, or be 0 for a reference antenna"),
         ({"feeds": "both"}, "feeds: one of common, separate, ratio, found 'both'"),
         ({"feeds": "ratio"}, "needs ratio_amplitude, ratio_phase or both"),
-        ({"ratio_phase": TURN}, 'ratio_phase: goes with feeds = "ratio", found feeds = "common"'),
-        ({"phase": {"r": TURN}}, 'phase: priors by feed go with feeds = "separate"'),
+        ({"ratio_phase": TURN}, 'ratio_phase: is only for feeds = "ratio", found feeds = "common"'),
+        ({"phase": {"r": TURN}}, 'phase: priors by feed are only for feeds = "separate"'),
         ({"phase": TURN, "reference": "Z"}, "gain: no antenna is called 'Z'"),
         ({"amplitude": {"prior": "log-normal", "sd": "0.1 Jy"}}, "sd is a plain number, found 0.1 Jy"),
     ],

@@ -23,7 +23,7 @@ def test_pipes_and_devices_are_refused_unread(tmp_path: Path) -> None:
             read_file(path)
         assert time.monotonic() - begun < 1.0
         assert start_of(path, 4) == b""
-    with pytest.raises(IsADirectoryError, match="is a folder"):
+    with pytest.raises(IsADirectoryError, match="is a directory"):
         read_file(tmp_path)
     with pytest.raises(FileNotFoundError):
         read_file(tmp_path / "none")

@@ -73,7 +73,7 @@ def test_names_and_files(view: MakeView, tmp_path: Path) -> None:
             'times = ["1 s", "2 s"]\nbetween = "spline"\nI = ["1 Jy", "1 Jy"]',
             "between: one of linear, constant",
         ),
-        ('between = "linear"\nI = "1 Jy"', "between: is the way from knot to knot; give times"),
+        ('between = "linear"\nI = "1 Jy"', "between: sets the interpolation between times; give times"),
     ],
 )
 def test_what_is_refused(view: MakeView, text: str, message: str) -> None:

@@ -125,7 +125,11 @@ def test_html_of_tigger(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("mdltype=Gaussian", "mdltype=FITSImage", "source 1: its shape is FITSImage, which is not read"),
+        (
+            "mdltype=Gaussian",
+            "mdltype=FITSImage",
+            "source 1: its shape is FITSImage, which biro does not read",
+        ),
         ('mdlval="0.8708"', 'mdlval="1.7"', r"source 1: dec: must lie within -90 \.\. 90 deg"),
         (
             'mdlval="0.038"',
@@ -235,7 +239,7 @@ def test_a_centre_is_that_of_the_data_within_its_rounding(
 
 def test_a_centre_error_needs_a_centre() -> None:
     source = PointSource("a", east="0 rad", north="0 rad", I="1 Jy")
-    with pytest.raises(ModelError, match="centre_error: is that of a centre"):
+    with pytest.raises(ModelError, match="centre_error: needs centre"):
         SkyModel(source, centre_error="1 mas")
     with pytest.raises(ModelError, match="centre_error: must be 0"):
         SkyModel(source, centre=(0.0, 0.0), centre_error="1 deg")
@@ -268,5 +272,7 @@ def test_position_angles_of_difmap_are_from_the_north_of_its_centre(tmp_path: Pa
     (again,) = read_sky(tmp_path / "a.bbs").sources
     assert (again.frame, again.pa.value) == ("phase_centre", pytest.approx(source.pa.value * DEG, abs=1e-9))
     lost = SkyModel(GaussianSource("g", ra="48 deg", dec="80.5 deg", I="1 Jy", frame="phase_centre", **shape))
-    with pytest.raises(ModelError, match=r"pa is from the north of the phase centre.*give \[sky\] centre"):
+    with pytest.raises(
+        ModelError, match=r"pa is measured from the north of the phase centre.*give \[sky\] centre"
+    ):
         write_sky(lost, tmp_path / "b.osm")

@@ -338,7 +338,7 @@ def test_paths_that_are_no_files(reader: Callable[[Path], SkyModel], tmp_path: P
         reader(tmp_path / "none.toml")
     folder = tmp_path / "folder.toml"
     folder.mkdir()
-    with pytest.raises(ModelError, match="is a folder"):
+    with pytest.raises(ModelError, match="is a directory"):
         reader(folder)
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe\x00\x80")

@@ -206,7 +206,7 @@ def test_model_files(tmp_path: Path, view: MakeView) -> None:
     write_model(model, tmp_path / "model.toml")
     assert read_model(tmp_path / "model.toml") == model
     moving = PointSource("a", ra="0 deg", dec="0 deg", I="1 Jy", pm_east="1 mas/yr")
-    with pytest.raises(ModelError, match="a: moves, which a component list cannot say"):
+    with pytest.raises(ModelError, match="a: moves, which a component list cannot store"):
         write_oskar(SkyModel([moving]), tmp_path / "sky.osm")
 
 
@@ -223,7 +223,7 @@ def test_a_partition_in_which_a_source_moves_too_far(view: MakeView) -> None:
     ("text", "message"),
     [
         ('pm_east = "1 mas"', "pm_east: unit 'mas' is not a proper motion; write for example '10 mas/yr'"),
-        ('epoch = "J2016.0"', "epoch: is that of a motion"),
+        ('epoch = "J2016.0"', "epoch: needs a motion"),
         ('pm_east = "1 mas/yr"\nepoch = "1991-25-01"', "epoch: expected a date such as"),
         ('pm_east = "1 mas/yr"\nepoch = "Jx"', "epoch: expected an epoch such as 'J2016.0', found 'Jx'"),
         ('orbit = "1 yr"', "orbit: expected a table such as"),

@@ -59,7 +59,7 @@ def test_what_is_not_understood(refused: Refused, line: str, message: str) -> No
 
 
 def test_numbers_alone_may_be_of_several_programs(refused: Refused) -> None:
-    refused("numbers.txt", "0.5 1.0 30.0\n", r"numbers alone, .* \.osm \(OSKAR\) or \.mod \(difmap\)")
+    refused("numbers.txt", "0.5 1.0 30.0\n", r"only numbers, .* \.osm \(OSKAR\) or \.mod \(difmap\)")
 
 
 def test_round_trip(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("extra", "message"),
     [
-        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws alone"),
+        ({"spectral_index": [-0.7, 0.1], "ref_freq": "1 GHz"}, "power laws only"),
         (
             {"Q": "1 Jy", "spectral_index": {"I": -0.7, "Q": 0.5}, "ref_freq": "1 GHz"},
             "Q has another spectrum than I",

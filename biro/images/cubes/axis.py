@@ -63,9 +63,7 @@ class Planes:
         if self.density not in ("plane", "cube"):
             raise InputError(f"density must be plane or cube, got {self.density!r}")
         if self.axis == "velocity" and self.rest_freq is None:
-            raise InputError(
-                "an axis of velocities needs the frequency of the line (rest_freq=, --rest-freq)"
-            )
+            raise InputError("a velocity axis needs the rest frequency of the line (rest_freq=, --rest-freq)")
         if self.rest_freq_hz is not None and not 0.0 < self.rest_freq_hz < np.inf:
             raise InputError(f"rest_freq must be a frequency above 0 Hz, got {self.rest_freq!r}")
 
@@ -180,8 +178,8 @@ def factors_of(observation: Observation, frame: str) -> list[Array]:
         factors.append(observation.doppler(part, frame))
         if part.freq_frame != frame and part.n_chan == 1:
             raise InputError(
-                f"spw {part.spw} has one channel, between which and others nothing can be interpolated to "
-                f"{frame}; leave frame= (--frame) out"
+                f"spw {part.spw} has one channel, so biro cannot interpolate it to {frame}; leave out "
+                "frame= (--frame)"
             )
     return factors
 
@@ -221,15 +219,15 @@ def make_axis(
     for part in parts:
         if len(np.unique(part.chan_freq)) < part.n_chan:
             raise InputError(
-                f"spw {part.spw} has two channels at one frequency, and a cube has one plane for it; choose "
-                "channels (channels=, --channels)"
+                f"spw {part.spw} has two channels at the same frequency; select channels (channels=, "
+                "--channels)"
             )
     steps = np.array([spacing(part) * factor[0] for part, factor in zip(parts, factors, strict=True)])
     if steps.max() > (1.0 + _ALIKE) * steps.min():
         texts = ", ".join(f"{part.spw}: {frequency_text(spacing(part))}" for part in parts)
         raise InputError(
-            f"channels of the windows are not equally far apart ({texts}), and planes of a cube are; choose "
-            "windows (spws=, --spws)"
+            f"the channel spacing differs between spectral windows ({texts}), but the planes of a cube are "
+            "equally spaced; select windows (spws=, --spws)"
         )
     ends = [part.chan_freq * factor[0] for part, factor in zip(parts, factors, strict=True)]
     low, high, step = min(e.min() for e in ends), max(e.max() for e in ends), float(steps[0])
@@ -237,14 +235,14 @@ def make_axis(
     n_observed = sum(part.n_chan for part in parts)
     if n_chan > _MOST_BLANK * n_observed:
         raise InputError(
-            f"{n_observed} channels lie so far apart that a cube would have {n_chan} planes, most of them "
-            "blank; choose windows (spws=, --spws)"
+            f"{n_observed} channels are so far apart that the cube would have {n_chan} planes, most of "
+            "them blank; select windows (spws=, --spws)"
         )
     n_plane = n_chan // planes.channels_per_plane
     if not n_plane:
         raise InputError(
-            f"a plane of {planes.channels_per_plane} channels needs as many, and there are {n_chan}; take "
-            "fewer (channels_per_plane=, --channels-per-plane)"
+            f"a plane of {planes.channels_per_plane} channels is too large, because the data have {n_chan} "
+            "channels; give fewer (channels_per_plane=, --channels-per-plane)"
         )
     n_each = planes.channels_per_plane
     return SpectralAxis(float(low), step, n_plane, n_each, frame, planes.rest_freq_hz, planes.axis)

@@ -123,7 +123,8 @@ class Cube:
         if devices is not None:
             if observation.partitions[0].held is not None:
                 raise InputError(
-                    "devices: planes are not shared out to GPUs where ranks or files hold data; leave it out"
+                    "GPUs cannot share the planes of a cube if MPI processes or files hold the data; remove "
+                    "--devices (devices= in Python)"
                 )
             self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
             self._n_ahead = len(self._workers)
@@ -147,10 +148,10 @@ class Cube:
         self._density = _density_of(parts, wanted, n_pixel * cell) if is_shared else None
 
     def __repr__(self) -> str:
-        return f"<Cube {self.layout}; save() writes it>"
+        return f"<Cube {self.layout}; save() writes the file>"
 
     def _repr_html_(self) -> str:
-        return html_text(f"{self.layout}\nsave() writes it")
+        return html_text(f"{self.layout}\nsave() writes the file")
 
     def plane(self, i_plane: int) -> DirtyImage | None:
         """A plane, or None where it is blank because no visibility belongs to it.

@@ -111,6 +111,6 @@ def check_room(path: Path, n_byte: int) -> None:
     free = shutil.disk_usage(path.absolute().parent).free
     if n_byte > free:
         raise InputError(
-            f"{path}: needs {n_byte / 1e9:.3g} GB on the disk, {free / 1e9:.3g} GB are free; make room, or "
-            "take fewer planes or pixels"
+            f"{path}: needs {n_byte / 1e9:.3g} GB on the disk, {free / 1e9:.3g} GB are free; free disk "
+            "space, or make fewer planes or pixels"
         )

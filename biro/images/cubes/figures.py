@@ -132,7 +132,7 @@ class SavedCube(Printed):
             str(self.layout),
             f"  peak          {flux.text(peak, 4)} {flux.name}/beam in plane {highest} (from 0), at "
             f"{frequency_text(float(self.layout.axis.freq[highest]))}",
-            f"  noise         as the weights say: {range_text(low, high, FLUXES)}/beam",
+            f"  noise         {range_text(low, high, FLUXES)}/beam (thermal noise from the weights)",
             f"  beam          {self._beam_text()}",
             f"  blank planes  {self.n_blank} of {len(self.planes)}",
             f"  not used      {self.unused}",

@@ -48,7 +48,9 @@ class Unused:
     beside_gap: int
 
     def __str__(self) -> str:
-        return f"{self.outside} outside of the cube, {self.beside_gap} beside flagged or missing channels"
+        return (
+            f"{self.outside} channels outside the cube, {self.beside_gap} next to flagged or missing channels"
+        )
 
 
 class Interpolation:

@@ -137,13 +137,13 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     varying = variations(whole)
     cells = cells_for(observation, varying, FIRST)
     if times_fewer(observation, cells) < LEAST:
-        return f"they would hold {_in_words(observation, cells)}"
+        return f"they would contain {_in_words(observation, cells)}"
     try:
         start = _start(whole, likelihood_of(thinned(observation, N_VISIBILITY)))
         first = likelihood_of(observation, reduced_near(observation, cells, _models(whole, start)))
         ascent, laplace = highest(first, start)
     except BiroError as error:
-        return f"they could not be compared with all data ({error})"
+        return f"the comparison with all data failed ({error})"
     points = np.concatenate([laplace.theta[None], points_within(laplace, N_POINT)])
     points = np.clip(points, ascent.low, ascent.high)
     models, exact = _models(whole, laplace.theta), whole.log_likelihood(points)
@@ -154,18 +154,21 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     for k in range(N_TRY):
         cells = cells_for(observation, varying, FIRST / STEP**k)
         if times_fewer(observation, cells) < LEAST:
-            return f"smaller ones would hold {_in_words(observation, cells)}{said}"
+            return f"smaller cells would contain {_in_words(observation, cells)}{said}"
         reduced = reduced_near(observation, cells, models)
         found = likelihood_of(observation, reduced)
         pairs = zip(abouts, dict.fromkeys((found, found.full)), strict=True)
         shift = max(about.shift(other) for about, other in pairs)
         change = largest_difference(found.log_likelihood(points), exact)
-        measured = f"parameters move by {shift:.2g} sigma, ln L within 3 sigma by {change:.2g}, at most"
+        measured = (
+            f"parameters move by {shift:.2g} sigma, ln L within 3 sigma of the maximum by {change:.2g}, at "
+            "most"
+        )
         log.info("cells of %s: %s", _in_words(observation, cells), measured)
         if shift <= SHIFT and change <= LIMIT:
             return replace(reduced, statement=f"{_in_words(observation, cells)}; {measured}")
-        said = f"; with larger ones {measured}"
-    return f"no size is small enough{said}"
+        said = f"; with larger cells {measured}"
+    return f"no cell size is accurate enough{said}"
 
 
 def refuse(likelihood: Compared) -> None:
@@ -178,20 +181,20 @@ def refuse(likelihood: Compared) -> None:
     model, full, problem = likelihood.model, likelihood.full_model, ""
     marginal = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
     if model.model.noise.distribution != "gaussian":
-        problem = "Gaussian noise: of Student's t, sums over a cell do not tell how each visibility scatters"
+        problem = "Gaussian noise (sums over a cell do not give the scatter that Student's t needs)"
     elif model.noise_terms is not None:
         problem = (
-            "noise as one factor of all baselines: take systematic, additive and factors of antennas out of "
-            "[noise], which differ from one visibility to the next"
+            "one noise factor for all baselines (remove systematic, additive and antenna factors from "
+            "[noise])"
         )
     elif model.noise_correlation is not None:
-        problem = "samples of independent noise, not [noise] correlation"
+        problem = "independent noise (remove [noise] correlation)"
     elif likelihood.gains == "closures":
-        problem = "visibilities: closures are made of those of each time and channel"
+        problem = "visibilities, not closures"
     elif marginal:
-        problem = f"quantities that are sampled: take marginalise = true out of {first_few(marginal)}"
+        problem = f"sampled quantities; remove marginalise = true from {first_few(marginal)}"
     if problem:
-        raise InputError(f'average="cells" takes {problem}; leave average out, and all visibilities are used')
+        raise InputError(f'average="cells" needs {problem}; or leave average out')
 
 
 def _models(likelihood: Compared, theta: Array) -> list[NDArray[np.complexfloating]]:

@@ -177,9 +177,8 @@ def _along_times(part: Partition, spacing: float) -> tuple[Index, Array]:
     both = np.flatnonzero(np.isin(pair, turned) & (first != second))
     if both.size:
         raise InputError(
-            f'correlation = "time": {part.field}, spw {part.spw} has rows of the antennas '
-            f"{first[both[0]]} and {second[both[0]]} in either order; swap antennas, uvw and visibilities "
-            "of these rows"
+            f'correlation = "time": {part.field}, spw {part.spw} has rows of the antennas {first[both[0]]} '
+            f"and {second[both[0]]} in both orders; swap antennas, uvw and visibilities of these rows"
         )
     n = part.n_chan * part.n_corr
     key = (pair[:, None] * n + np.arange(n)).reshape(part.vis.shape)
@@ -215,5 +214,5 @@ def _same_time(part: Partition, sample: int) -> str:
     row = sample // (part.n_chan * part.n_corr)
     return (
         f'correlation = "time": {part.field}, spw {part.spw} has two rows of the antennas '
-        f"{part.antenna1[row]} and {part.antenna2[row]} at one time; leave one of them out"
+        f"{part.antenna1[row]} and {part.antenna2[row]} at the same time; remove one of them"
     )

@@ -134,19 +134,19 @@ class VisibilitiesWithCorrelatedNoise:
             return []
         worst = max(far, key=lambda lag: abs(found[lag]))
         what = f"{worst} {'times' if self._axis == 'time' else 'channels'} apart"
-        remedy = "look at the residuals for a source or for gains that the model lacks"
+        remedy = "look at the residuals for a missing source or gain errors"
         if self._axis == "chan" and isinstance(self._model.model.noise.rho, Fixed):
             remedy = "fit rho of [noise], too, for correlation over more channels; or " + remedy
         parts = zip(self._observation.partitions, models, strict=True)
         raw, _ = self._correlations([np.sqrt(part.weight) * (part.vis - model) for part, model in parts])
         if self._axis == "chan" and len(raw) > 2 and min(raw.values()) > _SHARED * max(raw.values()):
             remedy = (
-                "all channels of a row have noise in common, which this model is not for; average the "
-                "channels (`--average-channels`)"
+                "the noise of all channels of a row is correlated, which this model does not describe; "
+                "average the channels (`--average-channels`)"
             )
         return [
-            f"THE NOISE MODEL IS WRONG: residuals {what} still have the correlation {found[worst]:.2f} after "
-            f"the fitted one was taken out. {remedy[0].upper()}{remedy[1:]}"
+            f"THE NOISE MODEL IS WRONG: residuals {what} still have a correlation of {found[worst]:.2f} "
+            f"beyond the fitted one. {remedy[0].upper()}{remedy[1:]}"
         ]
 
     def _correlations(

@@ -45,8 +45,8 @@ def row_classes(noise: Noise, partitions: Sequence[Partition]) -> list[Index]:
         known = np.concatenate([each[rows] for each, rows in zip(lengths, used, strict=True)])
         span = range_text(known.min(), known.max(), WAVELENGTHS if in_wavelengths else LENGTHS)
         raise InputError(
-            f"noise: no baseline is of the class {noise.classes[int(empty[0])]!r} (projected lengths are "
-            f"{span}); leave out an edge"
+            f"noise: no baseline in the class {noise.classes[int(empty[0])]!r} (projected lengths are "
+            f"{span}); remove an edge"
         )
     return classes
 

@@ -54,9 +54,9 @@ def treatment_of(
     linear = [p.name for p in full.parameters if p.prior.marginalise] if model is not full else []
     if linear and model.model.noise.follows_model and gains != "closures":
         raise InputError(
-            f"found marginalise = true of {first_few(linear)} beside systematic in [noise]: this noise "
-            "follows the amplitude of the model, so that the integral has no closed form; leave "
-            "marginalise = true out, and they are fitted"
+            f"found marginalise = true of {first_few(linear)} beside systematic in [noise]. This noise "
+            "depends on the model, so the integral has no closed form. Remove marginalise = true to fit "
+            "them"
         )
     if model.noise_correlation is not None:
         _refuse_correlation(gains, linear)
@@ -65,16 +65,16 @@ def treatment_of(
         return Linear(observation, model, engines, Inner(full, model))
     if linear and gains == "closures":
         raise InputError(
-            f"found marginalise = true of {first_few(linear)}: closures are not linear in these; leave it "
-            'out, and they are fitted, or give gains priors and use gains="marginalise", which integrates '
-            "over gains and these together"
+            f"found marginalise = true of {first_few(linear)}, but closures are not linear in these. "
+            'Remove it to fit them, or give gains priors and use gains="marginalise" to integrate over '
+            "both"
         )
     if gains in INNER_GAINS:
         of_priors = [name for name in model.parameter_names if is_of_prior(name)]
         if of_priors and gains == "solve":
             raise InputError(
-                f'gains="solve" takes priors of gains that are known, found {first_few(of_priors)} with a '
-                "prior: gains and their spread have no maximum together; give it a number, or use "
+                f'gains="solve" needs fixed priors of the gains, found {first_few(of_priors)} with a '
+                "prior. Gains and their spread have no joint maximum. Give it a number, or use "
                 'gains="marginalise" or "sample"'
             )
         integrate = gains == "marginalise"
@@ -99,10 +99,11 @@ def _refuse_correlation(gains: Gains, linear: list[str]) -> None:
     """
     if gains != "sample":
         raise InputError(
-            f'[noise] correlation goes with gains="sample" alone, found gains="{gains}": leave out one'
+            f'[noise] correlation works with gains="sample" only, found gains="{gains}"; leave one of them '
+            "out"
         )
     if linear:
         raise InputError(
-            f"[noise] correlation does not go with marginalise = true, found that of {first_few(linear)}: "
-            "leave it out, and they are fitted"
+            f"[noise] correlation does not work with marginalise = true, found for {first_few(linear)}; "
+            "remove it to fit them"
         )

@@ -75,9 +75,12 @@ def refuse_model(model: BoundModel) -> None:
     """
     distribution = model.model.noise.distribution
     if distribution != "gaussian":
-        raise InputError(f'gains="closures" is for Gaussian noise, found noise.distribution {distribution!r}')
+        raise InputError(f'gains="closures" needs Gaussian noise, found noise.distribution {distribution!r}')
     if model.has_fitted_gains:
-        raise InputError('gains="closures" sees no gains of antennas, found gains with priors in [gain]')
+        raise InputError(
+            "closures do not depend on antenna gains, but [gain] has priors; remove them, or choose "
+            "another --gains"
+        )
 
 
 class ClosureSums:

@@ -209,7 +209,9 @@ class FluxesBesideGains:
         for b in range(n):
             at = self._at(batch, b)
             if at is None:
-                raise InputError("the likelihood is not a number for one of the vectors: nothing fits best")
+                raise InputError(
+                    "the likelihood is NaN for one of the parameter vectors, so there is no best fit"
+                )
             x, z, chi2 = at.best.draw(rng)
             drawn[b] = self._parameters(at.best, x, z)
             centre[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
@@ -321,7 +323,7 @@ class FluxesBesideGains:
         if len(lost) and not is_known:
             words = first_few(in_words(lost * self._sd, self._linear.names), "; ")
             raise InputError(
-                f"marginalise = true: gains take up a change of {words}, and priors have it within "
-                f"{_LEAST_SIGNAL:g} sd of 0: together they have no single maximum; give gains a "
-                'normal or log-normal prior, fix a quantity of the sky or a gain, or use gains="sample"'
+                f"marginalise = true: gains absorb a change of {words}, and its prior is within "
+                f"{_LEAST_SIGNAL:g} sd of 0, so there is no single maximum. Give gains a normal or "
+                'log-normal prior, fix a sky quantity or a gain, or use gains="sample"'
             )

@@ -79,15 +79,15 @@ class InnerGains:
         distribution = model.model.noise.distribution
         if distribution != "gaussian":
             raise InputError(
-                f'gains="{word}" is for Gaussian noise, found noise.distribution {distribution!r}; use '
+                f'gains="{word}" needs Gaussian noise, found noise.distribution {distribution!r}; use '
                 'gains="sample"'
             )
         gains = full.log_gains
         if any(each.turned for each in gains.each):
             raise InputError(
-                f'gains="{word}" cannot be used where gains of linear feeds differ in data from which the '
-                'rotation of feeds was taken out: write feeds = "common", use gains="sample", or read data '
-                'with the rotation in them and say rotation = "present" in [feeds]'
+                f'gains="{word}" does not support separate gains of linear feeds in data that are '
+                'corrected for feed rotation. Write feeds = "common", use gains="sample", or use '
+                'uncorrected data with [feeds] rotation = "present"'
             )
         self.full, self.inner = full, Inner(full, model)
         order = {name: k for k, name in enumerate(gains.names)}
@@ -285,7 +285,9 @@ class InnerGains:
         drawn, centre, value = np.empty((n, size)), np.empty((n, size)), np.empty(n)
         for b, best in enumerate(self._bests(batch)):
             if best is None or not best.converged:
-                raise InputError("the likelihood is not a number for one of the vectors: no gains fit best")
+                raise InputError(
+                    "the likelihood is NaN for one of the parameter vectors, so there are no best gains"
+                )
             x = best.draw(rng)
             drawn[b], centre[b] = (self.parameters(best, each) for each in (x, best.x))
             value[b] = self.law.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x)[None])[0]
@@ -358,18 +360,18 @@ class InnerGains:
         size = np.diff(layout.groups.first)
         done = "integrated over (Laplace)" if self._integrate else "solved for, a profile likelihood"
         groups = f"{size.size} independent group{'s' * (size.size != 1)} of {size.max()} at most"
-        lines = [f"gains: {layout.n} parameters of gains are {done} at each sky, in {groups}"]
+        lines = [f"gains: {layout.n} gain parameters are {done} for each sky, in {groups}"]
         if layout.pinned.size:
             names = [gains.names[k] for k in layout.pinned[:3]]
             more = f" and {layout.pinned.size - 3} more" if layout.pinned.size > 3 else ""
             lines.append(
-                f"gains: no reference and no prior fixes {', '.join(names)}{more}, taken to be 0: of phases "
-                "that are uniform over the circle the integral does not depend on it"
+                f"gains: neither a reference nor a prior fixes {', '.join(names)}{more}. biro sets them to "
+                "0 (for uniform phases the integral does not depend on it)"
             )
         if gains.log_uniform:
             lines.append(
-                "gains: ends of log-uniform priors of amplitudes are not seen by the integral"
+                "gains: the integral ignores the limits of log-uniform amplitude priors"
                 if self._integrate
-                else "gains: ends of log-uniform priors of amplitudes are not seen"
+                else "gains: the solution ignores the limits of log-uniform amplitude priors"
             )
         return lines

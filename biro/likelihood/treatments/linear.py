@@ -83,8 +83,7 @@ class Linear:
         distribution = model.model.noise.distribution
         if distribution != "gaussian":
             raise InputError(
-                "marginalise = true is for Gaussian noise, in which the integral is known; "
-                f"found noise.distribution {distribution!r}"
+                f"marginalise = true needs Gaussian noise; found noise.distribution {distribution!r}"
             )
         self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
         normalisation = Normalisation.of_visibilities(observation.partitions)
@@ -105,7 +104,7 @@ class Linear:
         """Which parameters are integrated over."""
         names = self.inner.names
         count = "1 parameter is" if len(names) == 1 else f"{len(names)} parameters are"
-        how = "; their responses are worked out once" if self._is_constant else ""
+        how = "; biro computes their responses once" if self._is_constant else ""
         return [*self._law.lines, f"{count} marginalised analytically: {first_few(names)}{how}"]
 
     def chi2(self, batch: ThetaBatch) -> Array:
@@ -187,7 +186,7 @@ class Linear:
         for k, row in enumerate(first.tolist()):
             sums = self._of_one(batch.rows(np.array([row])))
             if sums is None:
-                raise InputError("there are no draws where the likelihood is not a number")
+                raise InputError("no draws are possible where the likelihood is NaN")
             given = self._conditional(sums, batch.noise_factor[row])
             for j in np.flatnonzero(place.reshape(-1) == k).tolist():
                 centre[j] = self._mean + self._sd * given.centre

@@ -101,8 +101,8 @@ class VariedNoise:
         pairs = only_products([noise.links for noise in self.each], self.terms.is_free)
         return [
             f"noise: baselines link {first_few([names[k] for k in first], ', ')} with "
-            f"{first_few([names[k] for k in second], ', ')} alone: the data know the products of their noise "
-            "factors, and how these are shared out is left to the priors; fix the factor of one antenna"
+            f"{first_few([names[k] for k in second], ', ')} only, so the data constrain the products of "
+            "their noise factors, not the factors. Fix the factor of one antenna"
             for first, second in pairs
         ]
 

@@ -282,7 +282,7 @@ def _seen(target: Target, climbs: Climbs, particles: Particles) -> bool:
 
 def _search(target: Target, climbs: Climbs, seed: int, watch: Watch) -> int:
     """Searches by differential evolution until one ends at a maximum that is known; how many there were."""
-    log.info("the climbs disagree on the highest maximum: differential evolution searches the prior")
+    log.info("the optimisations ended at different maxima, so differential evolution searches the prior")
     for n in range(1, N_SEARCH + 1):
         unit, _ = search(target, seed + n - 1, watch)
         if not climbs.add(target.theta(unit[None])):

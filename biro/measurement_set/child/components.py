@@ -42,9 +42,7 @@ class ComponentReader:
         if missing:
             type_ = main.info().get("type") or "of no stated type"
             if "ANTENNA1" in main.colnames():
-                raise RefusalError(
-                    "a Measurement Set, expected a sky model: the data come first, then the model"
-                )
+                raise RefusalError("a Measurement Set, expected a sky model; write the data before the model")
             raise RefusalError(
                 f"a casacore table ({type_}), but not a component list: it has no {', '.join(missing)}"
             )

@@ -128,8 +128,9 @@ class Directions:
                 if frame == stated:
                     return as_stated, None
                 return phase_centre, (
-                    f"{column} is said to be in {stated}, but is the phase centre in {frame}: taken as that"
+                    f"{column} is labelled {stated}, but its numbers are the phase centre in {frame}; biro "
+                    f"reads it as {frame}"
                 )
         if stated not in {"J2000", "ICRS"} | FIXED_FRAMES | DATED_FRAMES:
-            return None, f"{column} is in the frame {stated}, which does not stay at one place of the sky"
+            return None, f"{column} is in the frame {stated}, which is not fixed on the sky"
         return as_stated, None

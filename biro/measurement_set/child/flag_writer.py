@@ -64,8 +64,8 @@ class FlagWriter:
             self._choose_version(names)
         elif is_half and names:
             raise RefusalError(
-                "FLAG is half-written: a run that flagged was interrupted; bring the flags before it back"
-                " first (undo=True, --undo)"
+                "FLAG is incomplete, because a biro flag was interrupted. Restore the previous flags first"
+                " (biro flag --undo, biro.undo_flags in Python)"
             )
         else:
             self._check_versions()
@@ -89,9 +89,9 @@ class FlagWriter:
         place = self.versions / LIST
         if not self.versions.is_dir() or (place.exists() and not place.is_file()):
             wrong, kind = (place, "a file") if self.versions.is_dir() else (self.versions, "a folder")
-            raise RefusalError(f"{wrong} is not {kind}, as versions of flags need it to be: move it away")
+            raise RefusalError(f"{wrong} is not {kind}, which biro needs for versions of flags. Move it away")
         if not os.access(self.versions, os.W_OK | os.X_OK):
-            raise RefusalError(f"no permission to change {self.versions}, where versions of flags are kept")
+            raise RefusalError(f"no permission to change {self.versions}, where biro saves versions of flags")
 
     def _choose_version(self, names: list[str]) -> None:
         """Take the version to bring back: one whose removal was interrupted, or the newest if it is whole."""
@@ -99,15 +99,16 @@ class FlagWriter:
             self.name = self.undone
             return
         if not names:
-            raise RefusalError(f"no flags to bring back: {self.versions} has no version of biro")
+            raise RefusalError(f"no flags to restore: {self.versions} has no version that biro saved")
         self.name = names[-1]
         place = self.versions / f"flags.{self.name}"
         try:
             self._read_version(place)
         except RuntimeError as error:  # casacore's; RefusalError says itself what is wrong
             raise RefusalError(
-                f"{place} is damaged or no version of flags ({' '.join(str(error).split())[:200]}): nothing"
-                " was changed; move it away, and --undo takes the version before it"
+                f"{place} is damaged or not a version of flags ({' '.join(str(error).split())[:200]}). "
+                "Nothing"
+                " was changed. Move it away, and --undo restores the version before it"
             ) from None
 
     def _read_version(self, place: Path) -> None:
@@ -119,7 +120,7 @@ class FlagWriter:
                 raise RuntimeError(f"it has no {' and no '.join(sorted(missing))}")
             if kept.nrows() != self.main.nrows():
                 raise RuntimeError(
-                    f"it is of {kept.nrows()} rows, but the set has {self.main.nrows()}: rows were added or"
+                    f"it has {kept.nrows()} rows, but the set has {self.main.nrows()}: rows were added or"
                     " removed since"
                 )
             try:
@@ -316,7 +317,7 @@ class FlagWriter:
         self._back_up()
         if not self.undone:
             self._bring_back(self.versions / f"flags.{self.name}")
-            self._say_in_history(command, f"the flags {self.name} were brought back")
+            self._say_in_history(command, f"the flags {self.name} were restored")
             self.main.putcolkeyword("FLAG", UNDONE, self.name)
             self.main.removecolkeyword("FLAG", COMPLETE)
             self.main.flush()  # one new table.dat: both keywords change together

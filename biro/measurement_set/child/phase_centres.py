@@ -49,16 +49,16 @@ class PhaseCentres:
         problem = None
         notes = []
         if len(terms) > 1 and np.any(terms[1:]):
-            notes.append("PHASE_DIR has terms in time; its constant term was taken")
+            notes.append("PHASE_DIR is a polynomial in time; biro uses its constant term")
         if not is_direction(ra, dec):
-            problem = f"its PHASE_DIR, ({ra:g}, {dec:g}) rad, is no direction; put it right"
+            problem = f"its PHASE_DIR, ({ra:g}, {dec:g}) rad, is not a direction; correct it"
             ra = dec = 0.0
         elif frame in FIXED_FRAMES | DATED_FRAMES:
             rotation = self._rotation(frame, (ra, dec))
             ra, dec = self.directions.to_j2000(frame, ra, dec)
             notes.append(turned_axes(frame, rotation))
         elif frame not in ("J2000", "ICRS"):
-            problem = f"its phase centre is in the frame {frame}, which does not stay at one place of the sky"
+            problem = f"its phase centre is in the frame {frame}, which is not fixed on the sky"
         return {
             "name": name,
             "direction": [ra % (2 * np.pi), dec],

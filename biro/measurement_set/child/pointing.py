@@ -223,7 +223,7 @@ def of_table(
     try:
         found = sampled(table, observed, times, axes((reference[0], reference[1]))[2])
     except RuntimeError as error:  # casacore's: of a frame that it does not know, or a damaged table
-        return None, f"POINTING cannot be used ({error})"
+        return None, f"biro cannot use POINTING ({error})"
     if not found.usable.any():
         return None, _why_not(found, observed.beam)
     mean = found.vector[found.usable].mean(axis=0)
@@ -250,13 +250,14 @@ def of_table(
 
 def _why_not(found: Sampled, beam: float) -> str:
     if not found.covered.any():
-        return "POINTING has no rows for its times, and is not used"
+        return "biro does not use POINTING, which has no rows at these times"
     if found.nearest <= -1.0:
-        return "POINTING is not filled in (zeros or NaN), and is not used"
+        return "biro does not use POINTING, which is not filled in (zeros or NaN)"
     apart = np.degrees(np.arccos(min(1.0, found.nearest)))
     return (
-        f"POINTING lies {apart:.3g} deg from the field or farther, more than a beam of "
-        f"{np.degrees(beam):.2g} deg, and is not used"
+        f"biro does not use POINTING, which lies at least {apart:.3g} deg from the field, more than a beam "
+        "of "
+        f"{np.degrees(beam):.2g} deg"
     )
 
 
@@ -264,13 +265,13 @@ def _gaps(usable: NDArray[np.bool_]) -> str | None:
     lacking = int((~usable.any(axis=0)).sum())
     parts = []
     if lacking:
-        parts.append(
-            f"{lacking} of {usable.shape[1]} antennas, which are taken to point as the mean of the others"
-        )
+        parts.append(f"{lacking} of {usable.shape[1]} antennas (biro uses the mean of the others)")
     share = 1.0 - usable[:, usable.any(axis=0)].mean()
     if share > MANY:
-        parts.append(f"{100 * share:.2g} % of the times of others, where their own mean stands in")
-    return f"POINTING has nothing within a beam for {' and '.join(parts)}" if parts else None
+        parts.append(f"{100 * share:.2g} % of the times of others (biro uses their own mean)")
+    return (
+        f"POINTING has no direction within a beam of the field for {' and '.join(parts)}" if parts else None
+    )
 
 
 def _steady(centre: tuple[float, float], origin: str) -> Pointing:
@@ -300,7 +301,9 @@ def of_field(
         apart = float(np.arccos(np.clip(axes(found)[2] @ axes(phase_centre)[2], -1.0, 1.0)))
         if apart < FARTHEST or is_station(telescope):
             return _steady(found, column), note
-        odd.append(f"{column} lies {np.degrees(apart):.3g} deg from the phase centre, and is not used")
+        odd.append(
+            f"biro does not use {column}, which lies {np.degrees(apart):.3g} deg from the phase centre"
+        )
     return _steady(phase_centre, "PHASE_DIR"), "; ".join(odd)
 
 

@@ -112,7 +112,9 @@ class Writer:
         self._take_job(path, column, source, mode, rest)
         self.created, self.main = created, self._open()
         if self.target not in incomplete_columns(self.main):
-            raise RefusalError(f"column {self.target} is not being written: do all ranks see the same files?")
+            raise RefusalError(
+                f"column {self.target} is not being written: do all MPI processes see the same files?"
+            )
         self.shapes, self.dtype = self._cell_shapes(), column_type(self.main, self.target)
         self.written = np.zeros(self.main.nrows(), bool)
         self.parent.send({})
@@ -148,17 +150,18 @@ class Writer:
         together = self._stored_with(self.column) if self.in_place else []
         if len(together) > 1:
             raise RefusalError(
-                f"columns {', '.join(together)} share one storage, where {self.column} cannot be changed"
-                f" in place: write another column, with {self.column} as source_column (--from)"
+                f"columns {', '.join(together)} share one storage manager, so {self.column} cannot be"
+                f" changed in place. Write another column from it (--from {self.column}, source_column= in "
+                "Python)"
             )
         incomplete = incomplete_columns(self.main)
         if self.source in incomplete:
             raise RefusalError(
-                f"column {self.source} is half-written: a run that wrote it was interrupted;"
-                " replace it, or take another source_column"
+                f"column {self.source} is incomplete, because the run that wrote it was interrupted."
+                " Write it again, or use another column (--from, source_column= in Python)"
             )
         if self.column in incomplete:
-            return [f"column {self.column} was half-written by a run that was interrupted"]
+            return [f"column {self.column} was left incomplete by a run that was interrupted"]
         return []
 
     def _stored_with(self, column: str) -> list[str]:

@@ -73,6 +73,7 @@ def find_causes(
     *,
     has_outliers: bool = False,
     target: FlagTarget | None = None,
+    utc_offset: float = 0.0,
 ) -> list[Finding]:
     """What explains the residuals, the kind that explains most first; empty where they are white noise.
 
@@ -90,6 +91,8 @@ def find_causes(
         The noise of the model has outliers (Student's t): these are no misfit.
     target : FlagTarget, optional
         The data set, for the commands of remedies that flag a part of it.
+    utc_offset : float, s
+        UTC minus the times of the data.
 
     Returns
     -------
@@ -99,7 +102,7 @@ def find_causes(
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
-    samples = replace(Samples.of(data, antenna_names), target=target)
+    samples = replace(Samples.of(data, antenna_names), target=target, utc_offset=utc_offset)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
@@ -133,7 +136,7 @@ def _texts(best: Candidate, other: Candidate | None) -> tuple[str, str]:
     if other is None:
         return verdict, remedy
     second = other.texts()[0]
-    return f"{verdict} Nearly as good an explanation: {second[0].lower()}{second[1:]}", remedy
+    return f"{verdict} Almost as likely: {second[0].lower()}{second[1:]}", remedy
 
 
 def _best(
@@ -277,8 +280,8 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
         COHERENT,
         max(step.significance for step in axes),
         0.0,
-        f"Residuals of {listed} are alike: the model lacks something that no test identifies, or the noise "
-        "is correlated.",
+        f"The residuals of {listed} are correlated, by missing structure or by correlated noise. biro "
+        "could not tell which.",
         "Look at the residual image and at the residuals of each antenna (`biro.plots.antenna_residuals`).",
         factor,
     )

@@ -11,7 +11,6 @@ from biro.formatting import angle_text, frequency_text, percent, plain
 from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
-from biro.observation.selection import to_utc
 
 FLAT = 0.02
 """Relative width of the band below which a spectral index has no effect."""
@@ -78,8 +77,8 @@ def _changed(samples: Samples, change: Complex) -> Samples:
 
 def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"All of the model is {percent(abs(found[0]))} too {'faint' if found[0] > 0 else 'bright'}.",
-        "Free the fluxes of the sources, or widen their priors.",
+        f"The whole model is {percent(abs(found[0]))} too {'faint' if found[0] > 0 else 'bright'}.",
+        "Fit the fluxes of the sources, or widen their priors.",
     )
 
 
@@ -87,23 +86,23 @@ def _position_texts(samples: Samples, found: Array) -> tuple[str, str]:
     longest = max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
     east, north = found / (2.0 * np.pi * longest)
     return (
-        f"The whole model lies {place_text(-east, -north)} of the place that fits the data.",
-        "Free the positions of the sources, or correct the phase centre.",
+        f"The whole model is offset by {place_text(-east, -north)} from the best position.",
+        "Fit the positions of the sources, or correct the phase centre.",
     )
 
 
 def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
     word = "large" if found[1] + found[3] > 0 else "small"
     return (
-        f"The sources of the model are too {word}, or have another shape.",
-        "Free the sizes of the sources, or choose another shape in [[source]].",
+        f"The model is too {word} on the sky, or its shape is wrong.",
+        "Fit the sizes if they are fixed; else add a component, or choose another `type` in [[source]].",
     )
 
 
 def _index_texts(samples: Samples, found: Array) -> tuple[str, str]:
     return (
-        f"The spectral index of the model is off by {plain(found[1], 2, '+')}.",
-        "Free `spectral_index` of the sources, or add a term to it.",
+        f"The spectral index of the model is wrong by {plain(found[1], 2, '+')} (data minus model).",
+        "Fit `spectral_index` of the sources, or add a curvature term.",
     )
 
 
@@ -142,14 +141,10 @@ def _drift_texts(samples: Samples, cell: Index, length: int, found: Array) -> tu
     second = int(known[np.argmax(np.hypot(*(offsets[known] - offsets[first]).T))])
     first, second = sorted((first, second))
     east, north = offsets[second] - offsets[first]
-    when = [
-        to_utc(float(samples.times[min(i * length + length // 2, len(samples.times) - 1)]))
-        for i in (first, second)
-    ]
+    when = [samples.utc_of_cell(i, length) for i in (first, second)]
     return (
-        f"All sources move: from {when[0]} to {when[1]} by {place_text(east, north)}.",
-        "Calibrate the phases: the ionosphere or the troposphere moves sources, and so do uvw or times that "
-        "are wrong.",
+        f"All sources move by {place_text(east, north)} between {when[0]} and {when[1]} UTC.",
+        "Calibrate the phases (ionosphere or troposphere), and check uvw and times.",
     )
 
 
@@ -198,15 +193,11 @@ def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tu
     weight = np.bincount(cell, np.abs(samples.model) ** 2)
     known = np.flatnonzero(weight)
     low, high = (known[k(factor[known])] for k in (np.argmin, np.argmax))
-    when = [
-        to_utc(float(samples.times[min(i * length + length // 2, len(samples.times) - 1)]))
-        for i in (low, high)
-    ]
+    when = [samples.utc_of_cell(i, length) for i in (low, high)]
     return (
-        f"The flux changes with time: it is {percent(factor[low], 2, '+')} off the model at {when[0]} and "
-        f"{percent(factor[high], 2, '+')} at {when[1]}.",
-        "Give the source a light curve (`times` in [[source]]), or fit the flux scale of the times in "
-        "[gain].",
+        f"The flux changes with time, by {percent(factor[low], 2, '+')} of the model at {when[0]} UTC and "
+        f"{percent(factor[high], 2, '+')} at {when[1]} UTC.",
+        "Give the source a light curve (`times` in [[source]]), or fit the flux scale with time in [gain].",
     )
 
 
@@ -216,7 +207,7 @@ def _channel_texts(samples: Samples, cell: Index, factor: Array) -> tuple[str, s
     worst = known[np.argmax(np.abs(factor[known] - np.median(factor[known])))]
     freq = float(samples.freq[np.argmax(cell == worst)])
     return (
-        f"The spectrum of the data differs from that of the model, most at {frequency_text(freq)} "
+        f"The spectrum differs from the model, most at {frequency_text(freq)} "
         f"({percent(factor[worst], 2, '+')}).",
-        "Give the source another spectrum, or calibrate the bandpass with `biro solve`.",
+        "Change the spectrum of the source, or calibrate the bandpass with `biro solve`.",
     )

@@ -236,22 +236,22 @@ def _time_texts(samples: Samples, found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals are correlated in time ({found.rho[0]:.2f} between neighbouring times, "
         f"{plain(spacing(samples.parts), 3)} s apart).",
-        'Fit it ([noise] with correlation = "time"), or average the data over longer than that.',
+        'Fit the correlation ([noise] correlation = "time"), or average the data over a longer time.',
     )
 
 
 def _channel_texts(found: Correlation) -> tuple[str, str]:
     if _is_shared(found):
         return (
-            f"All channels of a row have noise in common (correlation {found.rho.min():.2f} to "
-            f"{found.rho.max():.2f} at any distance).",
-            'Average the channels (`--average-channels`); [noise] correlation = "chan" is for noise that '
-            "neighbours alone share.",
+            f"The noise of all channels of a row is correlated ({found.rho.min():.2f} to "
+            f"{found.rho.max():.2f} at any separation).",
+            'Average the channels (`--average-channels`). [noise] correlation = "chan" only describes '
+            "correlation between neighbours.",
         )
     hanning = "" if not _is_hanning(found) else ", as after Hanning smoothing"
     return (
         f"Residuals of neighbouring channels are correlated ({found.rho[0]:.2f}{hanning}).",
-        'Fit it ([noise] with correlation = "chan"), or average the channels.',
+        'Fit the correlation ([noise] correlation = "chan"), or average the channels.',
     )
 
 
@@ -270,13 +270,12 @@ def _is_hanning(found: Correlation) -> bool:
 def _hands_texts(rho: float, names: tuple[str, str]) -> tuple[str, str]:
     return (
         f"Residuals of {names[0]} and {names[1]} are correlated ({rho:.2f}).",
-        "Fit Stokes I (`--stokes I`), or multiply the errors by the factor below.",
+        "Fit Stokes I (`--stokes I`), or multiply the errors by the factor stated.",
     )
 
 
 def _duplicate_texts(share: float) -> tuple[str, str]:
     return (
-        f"Rows are stored more than once: {100 * share:.0f} % of the pairs of neighbouring times have the "
-        "same noise.",
-        "Leave out the copies, or multiply the errors by the factor below.",
+        f"Rows are duplicated: {100 * share:.0f} % of the pairs of neighbouring times have the same noise.",
+        "Remove the copies, or multiply the errors by the factor stated.",
     )

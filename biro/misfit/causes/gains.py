@@ -384,13 +384,13 @@ def _texts(fit: GainFit) -> tuple[str, str]:
         ]
         listed = " and ".join(f"{own.antenna(antennas[k])} ({sizes[k]})" for k in order)
         noun, are, change = ("gains", "are", "change") if len(antennas) > 1 else ("gain", "is", "changes")
-        verb = f"{are} off" if cells.name == "steady" else f"{change}{changes}"
+        verb = f"{are} wrong" if cells.name == "steady" else f"{change}{changes}"
         return f"The {noun} of {listed} {verb}{feeds}.", _remedy(own, cells, wanted)
     whole = _size(parts, weight, wanted)
     largest = [k for k in order[:MOST_ANTENNAS] if strength[k] > NEARLY_MOST * strength[order[0]]]
     most = " and ".join(f"{own.antenna(antennas[k])}, {sizes[k]}" for k in largest)
-    verb = "are off" if cells.name == "steady" else f"change{changes}"
-    return f"The gains of the antennas {verb}{feeds}, by {whole} rms (most {most}).", _remedy(
+    verb = "are wrong" if cells.name == "steady" else f"change{changes}"
+    return f"The gains of the antennas {verb}{feeds}, by {whole} rms (largest {most}).", _remedy(
         own, cells, wanted
     )
 

@@ -119,17 +119,17 @@ def _turned(angle: float) -> tuple[str, str]:
 def _scaled(part: float) -> tuple[str, str]:
     word = "long" if part < 0 else "short"
     return (
-        f"The uvw in wavelengths are {percent(abs(part))} too {word} for the sources of the model.",
-        "Check the frequencies of the channels, the unit of uvw, and the places of the sources.",
+        f"The uvw in wavelengths are {percent(abs(part))} too {word}.",
+        "Check the channel frequencies, the unit of uvw, and the positions of the sources.",
     )
 
 
 def _mirrored() -> tuple[str, str]:
     return (
-        "The sky of the data is that of the model turned by 180 deg: uvw or phases have the other sign.",
-        'Read the data with `--convention fourier` (convention="fourier").',
+        "The sky is rotated by 180 deg against the model, so uvw or phases have the opposite sign.",
+        'Read the data with `--convention fourier` (convention="fourier" in Python).',
     )
 
 
 def _w_mirrored() -> tuple[str, str]:
-    return ("w has the other sign than u and v.", "Change its sign in the data: u, v and w belong together.")
+    return ("w has the wrong sign relative to u and v.", "Correct the sign of w in the data.")

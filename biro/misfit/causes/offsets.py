@@ -113,10 +113,10 @@ def _closure_texts(samples: Samples, place: Index, factor: Complex, block: Block
     size = np.sqrt(max(float(np.average(np.abs(factor) ** 2 - noise, weights=weight)), 0.0) / 2.0)
     worst = int(np.argmax(np.abs(factor) ** 2 * weight))
     return (
-        f"Baselines have errors of {percent(size)} rms that no gains of antennas explain (most "
+        f"Baselines have errors of {percent(size)} rms that antenna gains cannot explain (largest on "
         f"{_ends(samples, int(np.argmax(place == worst)))}, {percent(abs(factor[worst]))}).",
-        "Look for closure errors of the correlator, for gains that change within an integration or a "
-        "channel, or for structure that the model lacks.",
+        "Look for closure errors of the correlator, gains that change within an integration or a channel, "
+        "or missing structure in the model.",
     )
 
 
@@ -174,7 +174,7 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
     word, verb = ("Baselines", "have") if len(order) > 1 else ("Baseline", "has")
     lines = [line_of(samples, int(np.argmax(place == group)), "baseline") for group in order]
     return (
-        f"{word} {first_few(texts)} {verb} an error that no gains of antennas explain.",
+        f"{word} {first_few(texts)} {verb} an error that antenna gains cannot explain.",
         f"Flag the {word.lower()}{flag_command(samples, lines)}, or correct "
         f"{'them' if len(order) > 1 else 'it'}.",
     )
@@ -184,10 +184,10 @@ def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Ar
     names = [_ends(samples, int(np.argmax(place == group))) for group in np.flatnonzero(drops)]
     word, verb = ("Baselines", "are") if len(names) > 1 else ("Baseline", "is")
     return (
-        f"{word} {first_few(names)} {verb} conjugated: visibilities belong to -uvw.",
-        "Exchange the two antennas of each in the data, or flag them."
+        f"{word} {first_few(names)} {verb} conjugated.",
+        "Swap the two antennas of each in the data, or flag them."
         if len(names) > 1
-        else "Exchange its two antennas in the data, or flag it.",
+        else "Swap its two antennas in the data, or flag it.",
     )
 
 
@@ -205,8 +205,8 @@ def _offset_texts(samples: Samples, place: Index, factor: Complex, drops: Array)
         f" {' in '.join(where)}" if where else f" {len(groups)} sets of one baseline, channel and correlation"
     )
     return (
-        f"A constant signal of {plain(size)} Jy is added to the visibilities of{text}.",
-        "Flag these data (`biro flag` finds interference), or take the offset out.",
+        f"There is a constant offset of {plain(size)} Jy in the visibilities of{text}.",
+        "Flag these data (`biro flag` finds interference), or subtract the offset.",
     )
 
 

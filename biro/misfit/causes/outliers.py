@@ -61,18 +61,18 @@ def _texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
         ends, when, channel, corr = samples.position(at)
         size = abs(samples.residual[at])
         listed.append(
-            f"{ends} at {when}, {channel}, {corr} ({size / np.sqrt(level):.0f} sigma, "
+            f"{ends} at {when} UTC, {channel}, {corr} ({size / np.sqrt(level):.0f} sigma, "
             f"{unit.text(float(size / samples.root[at]))} {unit.name})"
         )
     command = flag_command(samples, lines_of(samples, bad))
     if len(order) == 1:
         return (
-            f"One visibility is bad: {listed[0]}.",
-            f'Flag it{command}, or fit noise with outliers ([noise] with distribution = "student-t").',
+            f"One visibility is an outlier: {listed[0]}.",
+            f'Flag it{command}, or fit noise with outliers ([noise] distribution = "student-t").',
         )
     return (
-        f"{len(order)} visibilities ({percent(len(order) / samples.n)}) are bad: {first_few(listed, '; ')}"
-        f"{'; and others' if len(order) > MOST_LISTED else ''}.",
-        f"Flag them{command or ' (`biro flag`)'}, or fit noise with outliers ([noise] with distribution = "
+        f"{len(order)} visibilities ({percent(len(order) / samples.n)}) are outliers: "
+        f"{first_few(listed, '; ')}{'; and others' if len(order) > MOST_LISTED else ''}.",
+        f"Flag them{command or ' (`biro flag`)'}, or fit noise with outliers ([noise] distribution = "
         '"student-t").',
     )

@@ -15,7 +15,6 @@ from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 from biro.misfit.causes.source import Source, View, fit_source, highest, refined, template
 from biro.misfit.residual_data import ResidualData
-from biro.observation.selection import to_utc
 from biro.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import rates
@@ -118,8 +117,8 @@ def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
     )
     verb = "sources of the model are" if len(sources) > 1 else "source of the model is"
     return (
-        f"The {verb} off: {listed} of the phase centre.",
-        "Free their fluxes; check the beam (`[beam]`) and smearing (`--smearing`).",
+        f"The flux density of the {verb} wrong, by {listed} of the phase centre.",
+        "Fit the fluxes. Check the beam (`[beam]`) and smearing (`--smearing`).",
     )
 
 
@@ -194,8 +193,7 @@ def _kept(own: Samples, source: Source) -> Array:
 
 def _smearing_texts() -> tuple[str, str]:
     return (
-        "The model is not smeared as the data are: averages over integrations and channels take more of its "
-        "sources than the model does.",
+        "Time and bandwidth smearing is missing in the model.",
         'Fit with smearing on (`--smearing on`, or smearing="on").',
     )
 
@@ -204,13 +202,11 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
     weight = np.bincount(own.slot // length, np.abs(own.root) ** 2)
     known: Index = np.flatnonzero(weight)
     low, high = (int(known[choose(factor[known])]) for choose in (np.argmin, np.argmax))
-    last = len(own.times) - 1
-    times = [to_utc(float(own.times[min(i * length + length // 2, last)])) for i in (low, high)]
+    times = [own.utc_of_cell(i, length) for i in (low, high)]
     place = place_text(source.east, source.north)
     return (
-        f"The source {place} of the phase centre varies: {plain(factor[low], 2, '+')} Jy against the model "
-        f"at {times[0]}, "
-        f"{plain(factor[high], 2, '+')} Jy at {times[1]}.",
+        f"The source {place} of the phase centre varies, by {plain(factor[low], 2, '+')} Jy from the model "
+        f"at {times[0]} UTC and {plain(factor[high], 2, '+')} Jy at {times[1]} UTC.",
         "Give it a light curve (`times` in [[source]]).",
     )
 
@@ -218,6 +214,6 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
 def _spectrum_texts(source: Source) -> tuple[str, str]:
     place = place_text(source.east, source.north)
     return (
-        f"The source {place} of the phase centre has another spectrum than in the model.",
-        "Free its `spectral_index`, or check the beam, which changes with frequency.",
+        f"The spectrum of the source {place} of the phase centre is wrong.",
+        "Fit its `spectral_index`, or check the beam, which changes with frequency.",
     )

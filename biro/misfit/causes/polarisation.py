@@ -13,7 +13,6 @@ from biro.misfit.causes.brightness import moved_along, of_cells
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.gains import RIDGE
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
-from biro.observation.selection import to_utc
 
 FIRST_FEED, SECOND_FEED = ("XY", "RL"), ("YX", "LR")
 """Cross hands that begin with the first feed of antenna 1, and with the second one."""
@@ -117,8 +116,8 @@ def _swapped(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
 
 def _swapped_texts(name: str) -> tuple[str, str]:
     return (
-        f"The two feeds of {name} are the other way round: each has the other's signal.",
-        "Exchange its correlations in the data, or flag it.",
+        f"The two feeds of {name} are swapped.",
+        "Swap its correlations in the data, or flag it.",
     )
 
 
@@ -153,23 +152,26 @@ def _of_leakage(samples: Samples, intensity: Complex, leakage: Complex, n: int) 
 
 def _leakage_texts(samples: Samples, antennas: Sequence[int], leakage: Complex, n: int) -> tuple[str, str]:
     size = np.sqrt(0.5 * (np.abs(leakage[:n]) ** 2 + np.abs(leakage[n:]) ** 2))
-    remedy = "Fit the leakages: a [leakage] table with free `d_x` and `d_y` (or `d_r` and `d_l`)."
+    remedy = (
+        "Fit the leakages (D-terms) in a [leakage] table with priors on `d_x` and `d_y` (or `d_r` and `d_l`)."
+    )
     worst = int(np.argmax(size))
     if len(antennas) > 1:
         rms = float(np.sqrt(np.mean(size[list(antennas)] ** 2)))
         return (
-            f"The feeds of the antennas leak into each other, by {percent(rms)} rms (most "
+            f"The leakage (D-terms) of the antennas is wrong by {percent(rms)} rms (largest for "
             f"{samples.antenna(worst)}, {percent(size[worst])}).",
             remedy,
         )
-    return f"The feeds of {samples.antenna(worst)} leak into each other, by {percent(size[worst])}.", remedy
+    return f"The leakage (D-terms) of {samples.antenna(worst)} is wrong by {percent(size[worst])}.", remedy
 
 
 def _texts(names: Sequence[str], found: Array) -> tuple[str, str]:
     return (
         f"The polarisation differs from that of the model, by {_listed(names, found[0])} of Stokes I.",
-        "Free `Q`, `U` and `V` of the sources; else look for a ratio of the gains of the feeds ([gain] with "
-        'feeds = "ratio"), leakages or a cross-hand phase.',
+        "Fit `Q`, `U` and `V` of the sources. If they are fitted, fit the gain ratio of the feeds ([gain] "
+        'feeds = "ratio"), leakages or a cross-hand phase. To test Stokes I on its own, fit with '
+        "`--stokes I`.",
     )
 
 
@@ -187,13 +189,12 @@ def _time_texts(
     away = np.linalg.norm(found[known] - np.mean(found[known], axis=0), axis=1)
     first = int(known[np.argmax(away)])
     second = int(known[np.argmax(np.linalg.norm(found[known] - found[first], axis=1))])
-    last = len(samples.times) - 1
     texts = [
-        f"{_listed(names, found[i])} at {to_utc(float(samples.times[min(i * length + length // 2, last)]))}"
-        for i in sorted((first, second))
+        f"{_listed(names, found[i])} at {samples.utc_of_cell(i, length)}" for i in sorted((first, second))
     ]
     return (
-        f"The polarisation changes against that of the model: by {texts[0]} and {texts[1]}, in "
-        "parts of Stokes I.",
-        "Check the rotation of the feeds ([feeds] rotation, mounts), or give the source a light curve.",
+        f"The polarisation differs from the model, by {texts[0]} UTC and {texts[1]} UTC (relative to "
+        "Stokes I).",
+        "Check the feed rotation. If the data are not corrected for parallactic angle, write [feeds] "
+        'rotation = "present". To test Stokes I on its own, fit with `--stokes I`.',
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
 from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.selection import to_utc
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
@@ -66,6 +67,8 @@ class Samples:
         Of each part, P of feeds whose rotation was taken out of data of linear feeds.
     target : FlagTarget or None
         The data set in which samples can be flagged.
+    utc_offset : float, s
+        UTC minus the times of the data.
     """
 
     parts: tuple[Partition, ...]
@@ -80,6 +83,7 @@ class Samples:
     worst: Mask
     turns: tuple[Complex | None, ...] = ()
     target: FlagTarget | None = field(default=None, kw_only=True)
+    utc_offset: float = field(default=0.0, kw_only=True)
 
     @classmethod
     def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
@@ -110,7 +114,7 @@ class Samples:
             for name, values, kind in zip(ARRAYS, whole, kinds, strict=True)
         }
         parts, turns = tuple(each.partition for each in data), tuple(each.turn for each in data)
-        return cls(parts=parts, names=tuple(names), turns=turns, target=None, **arrays)
+        return cls(parts=parts, names=tuple(names), turns=turns, target=None, utc_offset=0.0, **arrays)
 
     @property
     def n(self) -> int:
@@ -361,10 +365,17 @@ class Samples:
         """Whether each sample has that phase centre."""
         return np.asarray(np.array([part.phase_centre == field for part in self.parts])[self.part])
 
+    def utc(self, time: float) -> str:
+        """UTC of a time of the data, as text."""
+        return to_utc(float(time), self.utc_offset)
+
+    def utc_of_cell(self, cell: int, length: int) -> str:
+        """UTC of the middle of a cell of `length` neighbouring times, as text."""
+        return self.utc(self.times[min(cell * length + length // 2, len(self.times) - 1)])
+
     def position(self, place: int) -> tuple[str, str, str, str]:
         """Antennas, time in UTC, channel with its frequency, and correlation of one sample."""
         from biro.formatting import frequency_text
-        from biro.observation.selection import to_utc
 
         part = self.parts[self.part[place]]
         ends = f"{self.antenna(self.antenna1[place])}-{self.antenna(self.antenna2[place])}"
@@ -372,7 +383,7 @@ class Samples:
         stored = chan if part.chan_id is None or not len(part.chan_id) else int(part.chan_id[chan])
         of_spw = f" of spw {part.spw}" if len({each.spw for each in self.parts}) > 1 else ""
         channel = f"channel {stored}{of_spw} ({frequency_text(part.chan_freq[chan])})"
-        return ends, to_utc(self.time[place]), channel, part.corr_type[self.corr[place]]
+        return ends, self.utc(self.time[place]), channel, part.corr_type[self.corr[place]]
 
     def antenna(self, number: int) -> str:
         """Name of an antenna."""

@@ -370,33 +370,34 @@ def _texts(own: Samples, source: Source, kind: str, stokes: str, near: Source | 
         size += f", about {angle.text(source.fwhm, 2)} {angle.name} across"
     if stokes != "I" and near is not None:
         return (
-            f"The source of the model {place} has another Stokes {stokes} ({size} more).",
-            "Free its `Q`, `U` and `V`; check leakages and the cross-hand phase.",
+            f"Stokes {stokes} of the source {place} is wrong ({size} more).",
+            "Fit its `Q`, `U` and `V`. Check leakages and the cross-hand phase.",
         )
     if stokes != "I":
         return (
             f"A source of Stokes {stokes} is missing {place} ({size}).",
-            "Add a [[source]] there with free `Q`, `U` and `V`, or calibrate the leakages.",
+            "Add a [[source]] there with priors on `Q`, `U` and `V`, or calibrate the leakages.",
         )
     if kind == "source of the model":
         return (
-            f"The source of the model {place} is off ({size} there).",
-            "Free its flux, place, size and spectrum; check the beam (`[beam]`) and smearing (`--smearing`).",
+            f"The source {place} does not fit (residual {size}).",
+            "Fit its flux, position, size and spectrum, or add a component. Check the beam (`[beam]`) and "
+            "smearing (`--smearing`).",
         )
     if flux < 0:
         return (
-            f"The residuals are negative {place} ({size}): the model has too much there, or another shape.",
-            "Free the sizes of the sources nearby, or add the structure that they lack.",
+            f"The model is too bright {place} ({size}), or its shape is wrong.",
+            "Fit the sizes of the sources nearby if they are fixed; else add a component.",
         )
     what = "Extended emission" if source.fwhm else "A source"
     if near is not None:
         away = place_text(near.east - source.east, near.north - source.north)
         return (
-            f"{what} is missing {place} ({size}); the model has a source {away} of it.",
-            "Check the place of that source, the frame of its coordinates, uvw and frequencies; else add a "
-            "[[source]].",
+            f"{what} is missing {place} ({size}), {away} of a source of the model.",
+            "Check the position of that source, the frame of its coordinates, uvw and frequencies. If "
+            "they are right, add a [[source]].",
         )
     return (
         f"{what} is missing {place} ({size}).",
-        "Add a [[source]] there to the model (`biro.add_source(posterior)` does so).",
+        "Add a [[source]] there to the model (in Python with `biro.add_source`).",
     )

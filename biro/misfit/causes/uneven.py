@@ -11,13 +11,12 @@ from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
 from biro.misfit.causes.samples import Array, Index, Mask, Samples
 from biro.misfit.flag_command import flag_command, line_of
-from biro.observation.selection import to_utc
 
 MIN_SIZE = 16
 """Visibilities that a group must have."""
 CONTRAST = 1.15
 """Ratio of noise below which nothing is said."""
-OUTLIERS = 'fit noise with outliers ([noise] with distribution = "student-t").'
+OUTLIERS = 'fit noise with outliers ([noise] distribution = "student-t").'
 
 
 def uneven_candidates(samples: Samples) -> Iterator[Candidate]:
@@ -119,7 +118,7 @@ def _best(
 
 def _texts(text: Text, number: int, ratio: float) -> tuple[str, str]:
     what, remedy = text(number)
-    return f"Residuals {what} scatter {plain(ratio)} times as much as others.", remedy
+    return f"The residuals {what} scatter {plain(ratio)} times as much as the others.", remedy
 
 
 def _flag(samples: Samples, at: int, key: str) -> str:
@@ -130,8 +129,8 @@ def _flag(samples: Samples, at: int, key: str) -> str:
 def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
     return (
         f"of antenna {samples.antenna(number)}",
-        'Fit its noise ([noise] with per = "antenna"), or flag it'
-        f"{flag_command(samples, [f'antennas={samples.antenna(number)}'])}.",
+        'Fit its noise ([noise] per = "antenna"), or flag '
+        f"it{flag_command(samples, [f'antennas={samples.antenna(number)}'])}.",
     )
 
 
@@ -147,17 +146,20 @@ def _channel_text(samples: Samples, number: int) -> tuple[str, str]:
 
 
 def _corr_text(samples: Samples, number: int) -> tuple[str, str]:
-    return f"of {samples.corr_names[number]}", '[noise] with per = "correlation" fits a factor of each.'
+    return (
+        f"of {samples.corr_names[number]}",
+        'Fit a noise factor for each correlation ([noise] per = "correlation").',
+    )
 
 
 def _time_text(samples: Samples, length: int, number: int) -> tuple[str, str]:
     first = float(samples.times[number * length])
     if length == 1:
         at = int(np.argmax(samples.slot == number))
-        return f"at {to_utc(first)}", _flag(samples, at, "time")
+        return f"at {samples.utc(first)} UTC", _flag(samples, at, "time")
     last = float(samples.times[min((number + 1) * length, len(samples.times)) - 1])
     return (
-        f"from {to_utc(first)} to {to_utc(last)}",
-        "Scale the weights of these times (`--weights scatter`), or fit noise with outliers ([noise] with "
+        f"from {samples.utc(first)} to {samples.utc(last)} UTC",
+        "Scale the weights of these times (`--weights scatter`), or fit noise with outliers ([noise] "
         'distribution = "student-t").',
     )

@@ -71,15 +71,15 @@ class SeenThrough:
         )
         left_out = ", ".join(name for name, given in others if given)
         if left_out and warn:
-            log.warning("sources are looked for through beam, pointing and feeds; %s is left out", left_out)
+            log.warning("the search applies beam, pointing and feeds of the model, and ignores %s", left_out)
         views = observation.partition_views
         sky = seen_through(SkyModel([PointSource("s", east="0 rad", north="0 rad", I="1 Jy")]), instrument)
         sky = replace(sky, noise=Noise(factor=1.0))
         bound = sky.bind(views, beam_of(sky, views))
         if bound.n_param:
             raise InputError(
-                f"the beam through which sources are looked for must be fixed; "
-                f"{', '.join(bound.parameter_names)} is to be fitted: give values, and priors in the fit"
+                f"the beam for the search must have fixed values, but {', '.join(bound.parameter_names)} "
+                "has a prior; give a number here, and the prior in the fit"
             )
         theta, n = np.zeros((1, 0)), len(views)
         known = [bound.beam_at(theta, i) for i in range(n)]

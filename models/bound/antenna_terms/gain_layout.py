@@ -249,8 +249,9 @@ class GainLayout:
         if known != prior:
             what = "correlation time" if key.endswith("correlated") else "standard deviation"
             raise ModelError(
-                f"{place}: one {what} is fitted for all antennas, but they have different priors of it; "
-                "give them the same, or fixed ones"
+                f"{place}: biro fits one {what} for all antennas, but its priors differ between them; give "
+                "all "
+                "the same prior, or numbers"
             )
         return slot
 
@@ -317,8 +318,9 @@ class GainLayout:
         """Note segments without their reference antenna, in whose place no other can be taken."""
         if n:
             self._add_line(
-                f"gains: {what}: in {n} {_words(segments)} the reference antenna has no data; only priors "
-                "say what all antennas have in common there"
+                f"gains: {what}: the reference antenna has no data in {n} {_words(segments)}, where only "
+                "priors "
+                "determine what all antennas have in common"
             )
 
     def _add_line(self, line: str) -> None:

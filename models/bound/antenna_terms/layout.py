@@ -309,8 +309,8 @@ MIXED = "correlations of circular with linear feeds"
 
 def _not_common(partition: PartitionView, why: str) -> str:
     return (
-        f"gain: partition {partition.label!r} has {_without_basis(partition)}, on which only gains act that "
-        f'are the same for both feeds ({why}): say feeds = "common", or {_way_out(partition)}'
+        f"gain: partition {partition.label!r} has {_without_basis(partition)}, so gains must be the same for "
+        f'both feeds ({why}); write feeds = "common", or {_way_out(partition)}'
     )
 
 
@@ -338,7 +338,7 @@ def basis_of_partition(partition: PartitionView, what: str) -> Basis:
     if basis is None:
         raise ModelError(
             f"{what} belong to the correlations of feeds, but partition {partition.label!r} has "
-            f"{_without_basis(partition)}; {_way_out(partition)}, or leave them out of the model"
+            f"{_without_basis(partition)}; {_way_out(partition)}, or remove them from the model"
         )
     return basis
 
@@ -351,7 +351,7 @@ def _angles(feeds: Feeds | None, partition: PartitionView) -> Array:
     """Angles by which feeds are turned, apart from offsets, float64 (n_time, n_antenna), rad."""
     feeds = feeds or Feeds()
     if partition.feeds is None:
-        raise ModelError(f"feeds: nothing is known of the feeds of partition {partition.label!r}")
+        raise ModelError(f"feeds: the feeds of partition {partition.label!r} are unknown")
     own = [name for name in partition.antenna_names if feeds.offset_of(name) is not None]
     return partition.feeds.feed_angle(feeds.mounts, own)
 
@@ -418,7 +418,7 @@ def _leakages(
     foreign = sorted(leakage.keys() - own)
     if foreign:
         raise ModelError(
-            f"leakage: {foreign[0]} belongs to feeds that the data do not have; theirs are "
+            f"leakage: {foreign[0]} is of feeds that the data do not have; the data have "
             f"{', '.join(sorted(own))}"
         )
     n_chan = max(partition.chan_freq.size for partition in partitions)

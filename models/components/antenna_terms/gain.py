@@ -120,13 +120,13 @@ class Gain:
         given = [(key, value) for key in DIMENSIONS for value in self._values(key)]
         ratios = [key for key, _ in given if key.startswith("ratio_")]
         if ratios and self.feeds != "ratio":
-            raise ModelError(f'{ratios[0]}: goes with feeds = "ratio", found feeds = "{self.feeds}"')
+            raise ModelError(f'{ratios[0]}: is only for feeds = "ratio", found feeds = "{self.feeds}"')
         if self.feeds == "ratio" and not ratios:
             raise ModelError('feeds = "ratio" needs ratio_amplitude, ratio_phase or both')
         for key, value in given:
             by_feed = isinstance(value, Mapping) and any(isinstance(x, PerSegment) for x in value.values())
             if by_feed and self.feeds != "separate":
-                raise ModelError(f'{key}: priors by feed go with feeds = "separate"')
+                raise ModelError(f'{key}: priors by feed are only for feeds = "separate"')
 
     def _values(self, key: str) -> Iterator[Entry]:
         own = [entries.get(key) for entries in self.antenna.values()]
@@ -211,7 +211,7 @@ class Gain:
         foreign = sorted(set(given) - set(FEEDS[basis]))
         if foreign:
             raise ModelError(
-                f"gain: {key}: {foreign[0]!r} is no feed of the data; theirs are {', '.join(FEEDS[basis])}"
+                f"gain: {key}: {foreign[0]!r} is not a feed of the data, which have {', '.join(FEEDS[basis])}"
             )
         first, second = (given.get(feed) for feed in FEEDS[basis])
         return first, second
@@ -222,7 +222,8 @@ def _one(key: str, value: Entry) -> PerSegment | Fixed:
     if isinstance(made, Fixed):
         if key in ("delay", "rate") and made.value != 0.0:
             raise ModelError(
-                f"a {key} is fitted, or 0 for a reference; known ones belong into a table of gains"
+                f"a {key} must have a prior, or be 0 for a reference antenna; put known ones into a gain "
+                "table"
             )
     elif key in NEUTRAL:
         _check_positive(made)
@@ -234,7 +235,8 @@ def _check_positive(made: PerSegment) -> None:
     prior = made.prior
     if not isinstance(prior, (LogNormal, LogUniform)) and prior.support[0] <= 0.0:
         raise ModelError(
-            "an amplitude is above 0, and so is its prior: log-normal, log-uniform, or another with low > 0, "
+            "an amplitude is above 0, so its prior must be, too: log-normal, log-uniform, or another with "
+            "low > 0, "
             f"found {prior.family}"
         )
 
@@ -256,4 +258,4 @@ _READ = {key: partial(_read, key) for key in DIMENSIONS}
 def _table(value: Entry) -> str | GainSolutions:
     if isinstance(value, GainSolutions):
         return value
-    return read_path(value, "the path of a table of gains")
+    return read_path(value, "the path of a gain table")

@@ -119,7 +119,7 @@ class Ionosphere:
             given = self.file if isinstance(self.file, (list, tuple)) else (self.file,)
             object.__setattr__(self, "file", tuple(read_entry("file", _file, one) for one in given))
             if self.kind != "given" and any(isinstance(one, str) for one in self.file):
-                raise ModelError(f'file: goes with kind = "given", found kind = "{self.kind}"')
+                raise ModelError(f'file: is only for kind = "given", found kind = "{self.kind}"')
         object.__setattr__(self, "antennas", read_names(self.antennas))
         object.__setattr__(self, "antenna", read_own(self.antenna, _READ))
 

@@ -108,7 +108,8 @@ class PerSegment:
             raise ModelError(f"sd: expected a prior, found {short_repr(self.sd)}")
         if not isinstance(self.sd, LogNormal) and self.sd.support[0] < 0.0:
             raise ModelError(
-                "sd: a standard deviation is above 0, and so is its prior: half-normal, log-uniform, or "
+                "sd: a standard deviation is above 0, so its prior must be, too: half-normal, log-uniform, "
+                "or "
                 f"another with low >= 0, found {self.sd.family}"
             )
 
@@ -144,7 +145,8 @@ def _check_prior(prior: Prior) -> None:
     read_entry("correlated", units.factor, prior.unit, units.TIME)
     if not isinstance(prior, LogNormal) and prior.support[0] <= 0.0:
         raise ModelError(
-            "correlated: a correlation time is above 0, and so is its prior: log-uniform, log-normal, or "
+            "correlated: a correlation time is above 0, so its prior must be, too: log-uniform, log-normal, "
+            "or "
             f"another with low > 0, found {prior.family}"
         )
 
@@ -197,5 +199,5 @@ def read_per_segment(value: Entry, dimension: Dimension, defaults: Mapping[str, 
         return value
     made = quantity(value, dimension)
     if not isinstance(made, Fixed):
-        raise ModelError("gains are numbers or have priors, and are not tied; give a number or a prior")
+        raise ModelError("gains cannot be tied; give a number or a prior")
     return made
