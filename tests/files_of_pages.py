@@ -49,6 +49,7 @@ MODELS = {
     "core_only.toml": FREE_CORE,
     "truth.toml": TRUTH,
     "expected.toml": TRUTH,
+    "calibrator.toml": TRUTH,
     "bad_data.txt": "antenna=W05, channels=3,4\n",
     "model.mod": "! flux radius theta\n 20.0 0.0 0.0\n 3.0 20518.0 223.0 6000.0 1.0 0.0 1\n",
     "sky.txt": "Format = Name, Type, Ra, Dec, I\ncore, POINT, 05:00:00, +45.00.00, 2.0\n",
