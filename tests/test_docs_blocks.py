@@ -172,7 +172,8 @@ QUICK = {
 
 def quick(arguments: list[str]) -> list[str]:
     """Add options with which a command takes seconds."""
-    command, options = arguments[0], []
+    command = next(word for word in arguments if not word.startswith("-"))
+    options: list[str] = []
     if command == "fit":
         options = ["--no-pictures"]
         usual = "dynesty" if "--compare" in arguments else "emcee"
