@@ -1,4 +1,4 @@
-"""The files that pages of the documentation name: a simulated observation of two windows, models, an image, runs."""
+"""The files that pages of the documentation name: simulated observations, models, images."""
 
 from __future__ import annotations
 
