@@ -1,4 +1,4 @@
-"""The files that pages of the documentation name: a simulated observation of two windows, models, an image, runs."""
+"""The files that pages of the documentation name: simulated observations, models, images."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MODELS = {
 }
 SAMPLERS = {
     "emcee": {"max_steps": 30},
-    "dynesty": {"n_live": 40, "dlogz": 3.0},
+    "dynesty": {"n_live": 40, "dlogz": 10.0},
     "nuts": {"n_chain": 2, "n_tune": 40, "n_draw": 40},
     "none": {},
 }

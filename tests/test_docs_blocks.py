@@ -1,13 +1,13 @@
-"""The blocks of each page of README and docs run, in the order of the page, in one folder with the files of a user.
+"""The blocks of README and of each page of docs run in their order, in one folder with the files of a user.
 
-A block that cannot run has a comment on the line before it that gives the reason, and so has a line of a block:
+A block that cannot run has a comment on the line before it that gives the reason. So has a line of a block:
 
     <!-- not run: needs a GPU -->
     <!-- not run "biro tune": needs a GPU -->
 
 `<!-- file: sky.toml -->` before a block writes it into a file, which later blocks of the page use.
-`<!-- printed by: biro info obs.ms -->` before a block of text runs the command, whose output must have these lines
-in this order; a line `...` stands for any number of lines.
+`<!-- printed by: biro info obs.ms -->` before a block of text runs the command, whose output must have these
+lines in this order; a line `...` stands for any number of lines.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ QUICK = {
     "simulate": ["--duration", "2 min"],
     "image": ["--size", "128"],
 }
-"""Options behind those of a page with which a command takes seconds; of repeated options the last one counts."""
+"""Options behind those of a page, with which a command takes seconds. The last of repeated options counts."""
 
 
 def quick(arguments: list[str]) -> list[str]:

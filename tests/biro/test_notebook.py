@@ -54,7 +54,7 @@ def test_the_quickstart_runs(tmp_path, options):
 
 @pytest.mark.slow
 def test_3c273_in_25_lines(data_dir, tmp_path, monkeypatch):
-    """The fit of the notes on these data: least squares with weights of 1, whose errors are scaled to the residual."""
+    """Compare with least squares with weights of 1, whose errors are scaled to the residual."""
     monkeypatch.setenv("BIRO_TEST_DATA", str(data_dir))
     shown, n_picture = executed("3c273.ipynb", tmp_path, {"seed=1": "seed=1, n_tau=20, tau_change=0.2"})
     assert n_picture == 2  # data, model and residual; corner
