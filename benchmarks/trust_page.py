@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -43,9 +43,9 @@ def sbc_section(about: Line, lines: Sequence[Line]) -> str:
         "sampler",
         "replicates",
         "chi2/2N",
-        "within 68 %",
-        "within 95 %",
-        "chance",
+        "in 68 % intervals",
+        "in 95 % intervals",
+        "p-value",
         "outcome",
     ]
     rows = []
@@ -58,15 +58,13 @@ def sbc_section(about: Line, lines: Sequence[Line]) -> str:
                 *(line["case"], line["sampler"], str(line["replicates"])),
                 f"{chi2['mean']:.4f} ({chi2['z']:+.1f} sigma)",
                 *(f"{min(shares):.0f} to {max(shares):.0f} %" for shares in within),
-                "100 %" if line["chance"] > 0.995 else f"{100 * line['chance']:.2g} %",
+                f"{line['chance']:.2g}" if line["chance"] > 0 else "< 1e-300",
                 "passes" if line["passed"] else f"caught by {suspects}",
             ]
         )
     bands = [lines[0]["expected_coverage"][level]["band_95"] for level in ("0.6827", "0.9545")]
     words = " and ".join(f"{100 * low:.0f} to {100 * high:.0f} %" for low, high in bands)
-    words = f"If intervals are right, those of one quantity contain {words} of the true values "
-    words += "(95 % of the time). "
-    words += "*chance* is the probability of ranks and chi2 as uneven as these if nothing is wrong."
+    words = f"Right intervals of one parameter contain {words} of the true values in 95 % of such tests."
     seconds = [line["seconds_per_fit"] for line in lines]
     a_fit = f"{min(seconds):.1f} to {max(seconds):.1f} s a fit"
     return f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, a_fit)}"
@@ -100,7 +98,7 @@ def evidence_section(about: Line, lines: Sequence[Line]) -> str:
         groups[line["sampler"], line["problem"]].append(line)
         groups[line["sampler"], "all"].append(line)
     header = ["sampler", "problem", "runs", "mean off", "scatter", "mean error", "mean pull", "rms pull"]
-    header += ["largest pull", "overlap"]
+    header += ["largest pull", "efficiency"]
     rows = []
     for (sampler, problem), found in sorted(
         groups.items(), key=lambda item: (item[0][0], item[0][1] == "all")
@@ -226,18 +224,22 @@ def honesty_section(about: Line, lines: Sequence[Line]) -> str:
         cells[line["kind"], line["sampler"]].append(line)
     rows = []
     for name, kind in kinds.items():
-        found = [honesty_cell(cells[name, sampler]) for sampler in samplers]
-        rows.append([name, kind.about, *found, " ".join(filter(None, [f"{kind.honest}.", kind.why]))])
+        found = [text for sampler in samplers for text in honesty_cells(cells[name, sampler])]
+        if any(found):
+            rows.append([shown(name), kind.about, *found, EXPECTED[kind.honest], kind.why])
     sound = [line for line in lines if line["honest"] == "right"]
     hostile = [line for line in lines if line["honest"] == "says it"]
     false = sum(bool(line.get("warnings")) for line in sound)
-    missed = sum(is_missed(line) for line in hostile)
+    missed = Counter(shown(line["kind"]) for line in hostile if is_missed(line))
     words = (
-        "Each cell gives the share of 95 % intervals that hold the truth, and the number of fits with a "
-        f"warning above the table. {false} of {len(sound)} fits of sound data have a warning. "
-        f"{missed} of {len(hostile)} fits of hostile data have a pull above 4 and no warning."
+        f"{false} of {len(sound)} fits in rows with the expectation *no warning* have a warning. "
+        f"{missed.total()} of {len(hostile)} fits in rows with the expectation *warning* have a pull above 4 "
+        "and no warning"
     )
-    header = ["data", "what they are", *samplers, "what biro does"]
+    words += f" ({', '.join(f'{kind} {n}' for kind, n in missed.most_common())})." if missed else "."
+    header = ["data", "what they are"]
+    header += [text for sampler in samplers for text in (f"{sampler}: coverage", "warned")]
+    header += ["expected", "biro tests, or limit"]
     table = f"{markdown_table(header, rows)}\n\n{words} {ran_on(about, f'{len(lines)} fits')}"
     evidences = evidence_pulls(lines)
     return f"{table}\n\n{evidences}" if evidences else table
@@ -264,18 +266,27 @@ def evidence_pulls(lines: Sequence[Line]) -> str:
          f"{np.abs(of).max():.1f}"]
         for key, of in pulls.items()
     ]  # fmt: skip
-    words = "Pulls of ln Z, against the exact value where one parameter is fitted, else against dynesty's:"
+    words = "Pulls of ln Z, relative to the exact value (one free parameter) or to that of dynesty:"
     return f"{words}\n\n{markdown_table(header, rows)}" if rows else ""
 
 
-def honesty_cell(lines: Sequence[Line]) -> str:
+EXPECTED = {"right": "no warning", "says it": "warning", "cannot see": "not detectable"}
+"""What the page says of an expectation."""
+
+
+def shown(kind: str) -> str:
+    return kind.replace("sound", "valid")
+
+
+def honesty_cells(lines: Sequence[Line]) -> tuple[str, str]:
+    """The share of 95 % intervals with the true value, and how many fits have a warning."""
     fitted = [line for line in lines if "pulls" in line]
     inside = [value for line in fitted for value in line["inside_95"].values()]
     if not fitted:
-        return "refused" if lines else ""
+        return ("refused" if lines else "", "")
     warned = sum(bool(line["warnings"]) for line in fitted)
     refused = f", {len(lines) - len(fitted)} refused" if len(fitted) < len(lines) else ""
-    return f"{100 * np.mean(inside):.0f} %, {warned}/{len(fitted)}{refused}"
+    return f"{100 * np.mean(inside):.0f} %", f"{warned} of {len(fitted)}{refused}"
 
 
 def is_missed(line: Line) -> bool:

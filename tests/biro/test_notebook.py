@@ -52,6 +52,21 @@ def test_the_quickstart_runs(tmp_path, options):
     assert n_picture == 3
 
 
+@pytest.mark.slow
+def test_3c273_in_25_lines(data_dir, tmp_path, monkeypatch):
+    """Compare with least squares with weights of 1, whose errors are scaled to the residual."""
+    monkeypatch.setenv("BIRO_TEST_DATA", str(data_dir))
+    shown, n_picture = executed("3c273.ipynb", tmp_path, {"seed=1": "seed=1, n_tau=20, tau_change=0.2"})
+    assert n_picture == 2  # data, model and residual; corner
+    assert "THE MODEL DOES NOT FIT" in shown
+    expected = {"core.I": 29.916, "jet.east": -13.929, "jet.north": -15.461, "jet.I": 3.374, "jet.pa": 45.84}
+    errors = {"core.I": 0.005, "jet.east": 0.003, "jet.north": 0.003, "jet.I": 0.006, "jet.pa": 0.21}
+    for name, value in expected.items():
+        median = float(re.search(rf"^{name} +\S+ +(-?\d+\.\d+)", shown, flags=re.M)[1])
+        # There the core is a Gaussian of 0.05 arcsec whose position is free: fluxes differ by two errors.
+        assert abs(median - value) < 3 * errors[name], name
+
+
 USUAL = "n_draw=800, n_tune=250"
 FEW = "n_chain=2, n_draw=100, n_tune=60"
 
