@@ -107,8 +107,30 @@ def test_the_page_of_simulation_based_calibration(benchmark, tmp_path):
     path = tmp_path / "some.json"
     path.write_text(json.dumps({"machine": machine, "lines": [line]}))
     text = page.sbc_section(*results.read(path))
-    row = "| weights | emcee | 300 | 1.1000 (+12.3 sigma) | 30 to 70 % | 60 to 95 % | 1e-07 % | caught by"
+    row = "| weights | emcee | 300 | 1.1000 (+12.3 sigma) | 30 to 70 % | 60 to 95 % | 1e-09 | caught by"
     assert f"{row} log-likelihood |" in text
+
+
+def test_the_page_counts_coverage_and_warnings_and_names_silent_fits(benchmark):
+    page = benchmark("trust_page")
+
+    def line(kind: str, honest: str, pull: float, warnings: list[str]) -> dict:
+        inside = {"g.I": abs(pull) < 2.0, "g.fwhm": True}
+        about = {"kind": kind, "honest": honest, "sampler": "none", "seed": 1, "warnings": warnings}
+        return about | {"pulls": {"g.I": pull, "g.fwhm": 0.0}, "inside_95": inside}
+
+    lines = [line("sound", "right", 0.1, []), line("sound", "right", 0.2, ["X"])]
+    lines += [line("flare", "says it", 9.0, ["X"]), line("all gains", "says it", -4.5, [])]
+    machine = {"cpu": "one", "python": "3", "versions": {"numba": "0.6"}}
+    text = page.honesty_section({"options": {"none": {}}, "machine": machine}, lines)
+    assert "| valid | noise and sky as in the model | 100 % | 1 of 2 | no warning |" in text
+    assert "| flare | 1.5 times the flux in the first quarter | 50 % | 1 of 1 | warning |" in text
+    assert "1 of 2 fits in rows with the expectation *no warning* have a warning" in text
+    assert (
+        "1 of 2 fits in rows with the expectation *warning* have a pull above 4 and no warning (all gains 1)"
+        in text
+    )
+    assert "hanning" not in text.lower()  # kinds without a fit have no row
 
 
 def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_path):
