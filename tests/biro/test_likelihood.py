@@ -276,11 +276,11 @@ def test_a_memory_limit_that_cannot_be_meant_is_refused(tmp_path, limit) -> None
 
 
 def test_a_path_is_refused_with_what_reads_it(tmp_path) -> None:
-    with pytest.raises(InputError, match=r"takes what biro\.read_model gives, found the path 'sky\.toml'"):
+    with pytest.raises(InputError, match=r"needs the result of biro\.read_model, got the path 'sky\.toml'"):
         biro.Likelihood(observation(), "sky.toml")
-    with pytest.raises(InputError, match=r"takes what biro\.read_model gives, found NoneType"):
+    with pytest.raises(InputError, match=r"needs the result of biro\.read_model, got NoneType"):
         biro.Likelihood(observation(), None)
-    with pytest.raises(InputError, match=r"takes what biro\.read gives, found the path 'obs\.ms'"):
+    with pytest.raises(InputError, match=r"needs the result of biro\.read, got the path 'obs\.ms'"):
         biro.Likelihood(Path("obs.ms"), sky(ONE_SOURCE, tmp_path))
 
 
