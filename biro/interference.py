@@ -102,7 +102,7 @@ def flag(
     kind = format_of(path, options.get("time_limit", TIME_LIMIT))
     if kind != "Measurement Set":
         raise InputError(
-            f"{path}: {'UVFITS' if kind == 'UVFITS' else 'no Measurement Set'}. biro flag writes what it finds "
+            f"{path}: {kind if kind == 'UVFITS' else 'no Measurement Set'}. biro flag writes what it finds "
             "into Measurement Sets alone. Leave interference out while the data are read "
             "(`--flagger meerkat`, flagger=), or flag what you name in a copy of a UVFITS file "
             "(`biro flag OBS --select LINE -o COPY`)"

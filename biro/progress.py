@@ -111,7 +111,7 @@ def _tick(shown: Bar, ended: threading.Event) -> None:
     """Show a bar each second from its beginning on, until the work has ended."""
     wait = AFTER
     while not ended.wait(wait):
-        shown.last_print_t = shown._time()  # tqdm clears at the end what it takes to be shown
+        shown.last_print_t = time.time()  # tqdm clears at the end what it takes to be shown
         shown.refresh()
         wait = 1.0
 

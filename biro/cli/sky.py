@@ -82,12 +82,11 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
             "component list (no table.dat)"
         )
     posterior = Posterior.load(path / "posterior.nc")
-    best = dict(zip(posterior.names, posterior.best_fit.tolist(), strict=True))
     facts = read_facts(path).get("likelihood") or {}
     recorded = facts.get("gaussian_frame", "tangent")
     chosen = cast(Literal["tangent", "uv"], frame.value if frame else recorded)  # predict refuses others
     smearing = tuple(facts.get("smearing") or ())
-    return NamedSky(read_model(path / "model.toml"), best, chosen, smearing)
+    return NamedSky(read_model(path / "model.toml"), posterior.best_values, chosen, smearing)
 
 
 def is_sky_model(path: Path) -> bool | None:

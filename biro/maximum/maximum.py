@@ -137,6 +137,11 @@ class Maximum(Tabular):
         return self.laplace.theta.copy()
 
     @property
+    def best_values(self) -> dict[str, float]:
+        """`best_fit` by names of parameters, as `SkyModel.at` and arguments called `values` take it."""
+        return dict(zip(self.names, self.best_fit.tolist(), strict=True))
+
+    @property
     def error(self) -> NDArray[np.float64]:
         """One sigma of each parameter, (n_param,); NaN where the data say nothing about it.
 

@@ -119,7 +119,7 @@ class Observation:
 
     def __repr__(self) -> str:
         n_part, n_usable = len(self.partitions), sum(part.n_usable for part in self.partitions)
-        parts = f"{n_usable} usable visibilities in {n_part} partition(s)"
+        parts = f"{n_usable} usable visibilities in {n_part} partition{'s' * (n_part != 1)}"
         return f"<Observation {self.source}: {parts}; summary() tells more>"
 
     def _repr_html_(self) -> str:

@@ -167,6 +167,11 @@ class Samples:
         return self.best_sample if self.peak is None else self.peak.copy()
 
     @property
+    def best_values(self) -> dict[str, float]:
+        """`best_fit` by names of parameters, as `SkyModel.at` and arguments called `values` take it."""
+        return dict(zip(self.names, self.best_fit.tolist(), strict=True))
+
+    @property
     def best_sample(self) -> NDArray[np.float64]:
         """The sample of highest posterior density, (n_param,)."""
         best: NDArray[np.float64] = self.samples[self._i_best]

@@ -150,3 +150,22 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
     np.testing.assert_array_equal(found.dirty, wanted.dirty)
     with pytest.raises(InputError, match="give size alone"):
         biro.image(observation, size=32, n_pixel=32)
+
+
+def test_a_fit_gives_values_for_its_sky() -> None:
+    """`best_values` are the best fit by name, of posteriors and maxima, and `SkyModel.at` takes them."""
+    from tests.biro.test_data_notes import SKY as FREE
+
+    observation = biro.simulate(
+        "KAT-7", SKY, start="2026-03-01", duration="20 min", integration="10 min", freq="1.4 GHz",
+        chan_width="2 MHz", phase_centre="05h00m00s -45d00m00s", noise="10 mJy", seed=1,
+    )  # fmt: skip
+    likelihood = biro.Likelihood(observation, FREE, backend="cpu")
+    found = biro.maximise(likelihood, seed=1, progress=False)
+    posterior = biro.sample(likelihood, "none", seed=1, progress=False, n_sample=100)
+    for fit in (found, posterior):
+        assert list(fit.best_values) == list(likelihood.parameter_names)
+        assert list(fit.best_values.values()) == fit.best_fit.tolist()
+        # 1 Jy with 10 mJy in 21 baselines, 2 times and 4 correlations: 1 mJy, of which five are allowed.
+        assert fit.best_values["core.I"] == pytest.approx(1.0, abs=0.005)
+    assert not FREE.at(found.best_values).bind(observation.partition_views).parameter_names[:-1]
