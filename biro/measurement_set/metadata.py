@@ -74,6 +74,7 @@ class GainMetadata(TypedDict):
 class NewMetadata(TypedDict):
     """What the subtables of a new set are to hold.
 
+    `circular` says which antennas have feeds R, L, the others have X, Y.
     `pointings` are rows of POINTING: antenna, time (s), how long it holds (s), right ascension, declination.
     """
 
@@ -82,6 +83,7 @@ class NewMetadata(TypedDict):
     dish_diameter: list[float]
     mounts: list[str]
     receptor_angles: list[float]
+    circular: list[bool]
     telescope: str
     n_row: int
     time_range: list[float]

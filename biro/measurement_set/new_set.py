@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -272,6 +272,7 @@ def _metadata(observation: Observation) -> NewMetadata:
         "dish_diameter": (diameter if len(diameter) else np.zeros(observation.n_antenna)).tolist(),
         "mounts": [MOUNT_NAMES.get(mount_kind(mount), mount) for mount in feeds.mounts],
         "receptor_angles": np.nan_to_num(feeds.receptor_angle).tolist(),
+        "circular": _circular(parts, observation.n_antenna).tolist(),
         "telescope": observation.telescope,
         "n_row": sum(part.n_row for part in parts),
         "time_range": [float(times.min()), float(times.max())],
@@ -286,6 +287,16 @@ def _metadata(observation: Observation) -> NewMetadata:
         "pointings": [row for i in sorted(fields) for row in _pointing_rows(fields[i], observation)],
         "descriptions": [_description(descriptions[i]) for i in sorted(descriptions)],
     }
+
+
+def _circular(parts: Sequence[Partition], n_antenna: int) -> NDArray[np.bool_]:
+    """Which antennas have circular feeds, bool (n_antenna,): the letters of correlations say so."""
+    found = np.zeros(n_antenna, bool)
+    for part in parts:
+        for place, antenna in ((0, part.antenna1), (-1, part.antenna2)):
+            if {name[place] for name in part.corr_type} & set("RL"):
+                found[np.unique(antenna)] = True
+    return found
 
 
 def _pointing(part: Partition) -> tuple[float, float]:

@@ -6,11 +6,13 @@ correlations of a set with linear feeds into those of other feeds, V_pq -> C_p V
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+from astropy.io import fits
 from casacore.tables import table
 
 import biro
@@ -91,6 +93,12 @@ def test_the_matrices_are_those_of_the_feeds() -> None:
     np.testing.assert_allclose(stokes_to_corr(("RR", "RL", "LR", "LL")), both, atol=1e-15)
 
 
+def chi2_of(observation: biro.Observation, sky: SkyModel) -> float:
+    """chi2 of all partitions where noise factors are 1."""
+    likelihood = biro.Likelihood(observation, sky, smearing="off")
+    return float(np.sum(likelihood.chi2(np.ones(len(likelihood.parameter_names)))))
+
+
 def test_a_fit_of_all_feeds_together(mixed: Path) -> None:
     """The sky of a fit is that of the linear set, with its errors: C is unitary."""
     free = {name: {"prior": "uniform", "low": -9, "high": 9, "unit": "Jy"} for name in FLUX}
@@ -103,10 +111,9 @@ def test_a_fit_of_all_feeds_together(mixed: Path) -> None:
         assert abs(best[f"a.{name}"] - value) < 5 * SIGMA / np.sqrt(2 * n)
     names = {name for part in observation.partitions for name in part.corr_type}
     assert names & {"RX", "XR"}
-    likelihood = biro.Likelihood(observation, TRUTH, smearing="off")
     # Of 2 N real numbers, chi2 has the mean 2 N and the variance 4 N; five of its standard deviations.
     total = 2 * observation.counts["usable"]
-    assert abs(likelihood.chi2(np.ones(1)) - total) < 5 * np.sqrt(2 * total)
+    assert abs(chi2_of(observation, TRUTH) - total) < 5 * np.sqrt(2 * total)
 
 
 def stokes_of(path: Path, stokes: str) -> dict[tuple[int, int, int], tuple[np.ndarray, np.ndarray]]:
@@ -124,3 +131,65 @@ def test_stokes_parameters_are_those_of_the_linear_set(mixed: Path, linear: Path
     for key, (vis, weight) in expected.items():
         np.testing.assert_allclose(found[key][0], vis, atol=1e-6)  # float32 numbers of about 1
         np.testing.assert_allclose(found[key][1], weight, rtol=1e-6)
+
+
+def with_gains(path: Path, second_feed: float = 1.0) -> SkyModel:
+    """Multiply the data of a set by gains, and give the model that has them."""
+    factor = (1.0 + 0.1 * np.arange(7)) * np.exp(0.3j * np.arange(7))
+    with table(str(path), readonly=False, ack=False) as main:
+        pair = factor[main.getcol("ANTENNA1")] * factor[main.getcol("ANTENNA2")].conj()
+        main.putcol("DATA", (main.getcol("DATA") * pair[:, None, None]).astype(np.complex64))
+    gain = factor[None, :, None, None] * np.array([1.0, second_feed])
+    names = read_ms(path).antenna_names
+    solved = GainSolutions(
+        "", read_ms(path).partitions[0].times[:1], np.array([1.4e9]), names, gain, np.ones(gain.shape, bool)
+    )
+    return SkyModel(TRUTH.sources, gain=Gain(table=solved))
+
+
+def test_gains_of_both_feeds_act_on_them_and_others_are_refused(linear: Path, tmp_path: Path) -> None:
+    path = with_feeds(linear, tmp_path / "mixed.ms", "oxoxoxx")
+    before = chi2_of(biro.read(path), TRUTH)
+    sky = with_gains(path)
+    observation = biro.read(path)
+    found = chi2_of(observation, sky)
+    # The noise was multiplied, too: each term of chi2 by |g_p g_q|^2, of 1.1 to 2.4.
+    assert 1.2 * before < found < 5.0 * before
+    wrong = chi2_of(observation, TRUTH)
+    assert wrong > 100 * found
+    only = r"XR XL YR YL|RX RY LX LY"
+    refused = {
+        "only gains act that are the same for both feeds": with_gains(path, second_feed=1.2),
+        "feeds, leakage, gain and ionosphere belong": SkyModel(TRUTH.sources, leakage=Leakage(d_x=0.01)),
+        "belong to the correlations of feeds": SkyModel(TRUTH.sources, feeds=Feeds(rotation="present")),
+    }
+    for said, model in refused.items():
+        with pytest.raises(BiroError, match=said) as error:
+            biro.Likelihood(observation, model, smearing="off")
+        assert re.search(rf"correlations of circular with linear feeds \(({only})\)", str(error.value))
+        assert "--antennas" in str(error.value)
+
+
+def test_commands(linear: Path, tmp_path: Path) -> None:
+    path = with_feeds(linear, tmp_path / "mixed.ms", "ooxxxxx")
+    run = CliRunner().invoke
+    said = run(app, ["info", str(path)])
+    assert said.exit_code == 0, said.output
+    assert "RX RY LX LY; 100 rows" in said.output
+    said = run(app, ["image", str(path), "-o", str(tmp_path / "image"), "--stokes", "Q"])
+    assert said.exit_code == 0, said.output
+    # 20 mJy / sqrt(2 x 420) of noise and 2 % of the peak between the pixels.
+    assert 0.27 < float(fits.getdata(tmp_path / "image.fits").max()) < 0.32
+
+
+def test_a_new_set_has_the_feeds_of_its_antennas(linear: Path, tmp_path: Path) -> None:
+    kinds = "xxxxooo"
+    observation = biro.read(with_feeds(linear, tmp_path / "mixed.ms", kinds))
+    create_ms(tmp_path / "again.ms", observation)
+    with table(f"{tmp_path / 'again.ms'}::FEED", ack=False) as feed:
+        types = [list(feed.getcell("POLARIZATION_TYPE", i)) for i in range(feed.nrows())]
+    assert types == [["R", "L"] if kind == "o" else ["X", "Y"] for kind in kinds]
+    again = biro.read(tmp_path / "again.ms")
+    for one, other in zip(again.partitions, observation.partitions, strict=True):
+        assert one.corr_type == other.corr_type
+        np.testing.assert_array_equal(one.vis, other.vis)

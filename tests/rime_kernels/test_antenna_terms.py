@@ -99,7 +99,7 @@ def test_what_differs_between_feeds_is_refused_on_stokes_parameters(
     for corr in (["I", "Q", "U", "V"], ["I"]):
         rows = problem(corr=corr)
         sources = sky(rows, antenna_terms=terms_of(rows, diagonal=diagonal))
-        with pytest.raises(InputError, match="Stokes parameters must be the same number for both feeds"):
+        with pytest.raises(InputError, match=r"Stokes parameters, .* must be the same number for both"):
             Rime(rows, backend="cpu", extent=0.04).predict(sources)
     rows = problem(corr=["XX", "I"])
     with pytest.raises(InputError, match="antenna terms need data in the correlations of feeds"):

@@ -73,8 +73,6 @@ class Creator:
 
     def _feeds(self, metadata: NewMetadata) -> None:
         n_antenna = len(metadata["antenna_names"])
-        corr_types = {name for item in metadata["descriptions"] for name in item["corr_type"]}
-        circular = bool(corr_types & {"RR", "RL", "LR", "LL"})
         feed = self._subtable("FEED", n_antenna)
         for i in range(n_antenna):
             feed.putcell("ANTENNA_ID", i, i)
@@ -82,7 +80,7 @@ class Creator:
             feed.putcell("NUM_RECEPTORS", i, 2)
             feed.putcell("BEAM_ID", i, -1)
             feed.putcell("BEAM_OFFSET", i, np.zeros((2, 2)))
-            feed.putcell("POLARIZATION_TYPE", i, ["R", "L"] if circular else ["X", "Y"])
+            feed.putcell("POLARIZATION_TYPE", i, ["R", "L"] if metadata["circular"][i] else ["X", "Y"])
             feed.putcell("POL_RESPONSE", i, np.eye(2, dtype=np.complex64))
             feed.putcell("POSITION", i, np.zeros(3))
             feed.putcell("RECEPTOR_ANGLE", i, np.full(2, metadata["receptor_angles"][i]))
