@@ -187,7 +187,7 @@ def _write(
     """Write the tables, the figures and the picture; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
     from biro.files.atomic import write_atomic, write_figure
-    from biro.plots.solved_gains import solved_gains
+    from biro.plots import solved_gains
 
     written = [output / NAMES[0]]
     solved.save(written[0])
