@@ -82,12 +82,22 @@ class Panel:
     @property
     def shown(self) -> NDArray[np.float64]:
         """The pixels that are shown."""
+        return self.plane[self._slices()]
+
+    def offsets(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Offsets of the columns and rows of `shown` from the phase centre, east and north, rad."""
+        rows, columns = self._slices()
+        steps = (np.arange(len(self.plane)) - len(self.plane) // 2) * self.cell
+        return np.asarray(-steps[columns], np.float64), np.asarray(steps[rows], np.float64)
+
+    def _slices(self) -> tuple[slice, slice]:
+        """Rows and columns of what is shown."""
         n, (east, north, half) = len(self.plane), self.view
         x, y = n // 2 - east / self.cell, n // 2 + north / self.cell
         reach = max(half / self.cell, 0.5)
         first_x, first_y = (int(np.clip(np.ceil(at - reach), 0, n - 1)) for at in (x, y))
         last_x, last_y = (int(np.clip(np.floor(at + reach), 0, n - 1)) for at in (x, y))
-        return self.plane[first_y : last_y + 1, first_x : last_x + 1]
+        return slice(first_y, last_y + 1), slice(first_x, last_x + 1)
 
 
 def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Window | None:
@@ -274,21 +284,27 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float, *, ha
 
 
 def _for_display(panel: Panel, scale: float) -> tuple[NDArray[np.float64], tuple[float, float, float, float]]:
-    """The plane with no more pixels than a picture has, and its edges, east to the left.
-
-    Of several pixels that become one, the farthest from zero is taken: an average would hide what is as small
-    as the beam, and one of them taken at will might miss it.
-    """
+    """The plane with no more pixels than a picture has, and its edges, east to the left."""
     n = len(panel.plane)
     step = 1 if len(panel.shown) <= _MOST_PIXELS else math.ceil(n / _MOST_PIXELS)
-    n_block = math.ceil(n / step)
-    padded = np.pad(panel.plane, (0, n_block * step - n))
-    blocks = padded.reshape(n_block, step, n_block, step).swapaxes(1, 2).reshape(n_block, n_block, -1)
-    farthest = np.abs(blocks).argmax(axis=2)[..., None]
-    plane = np.take_along_axis(blocks, farthest, axis=2)[..., 0]
+    plane = thinned(panel.plane, step)
+    n_block = len(plane)
     # Pixel (N/2, N/2) has its middle at 0.
     low, high = (panel.cell * (edge - n // 2) * scale for edge in (-0.5, n_block * step - 0.5))
     return plane, (-low, -high, low, high)
+
+
+def thinned(plane: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+    """Pixels of a plane, of which `step` by `step` become one.
+
+    The farthest of them from zero is taken: an average would hide what is as small as the beam, and one of
+    them taken at will might miss it.
+    """
+    n_y, n_x = (math.ceil(n / step) for n in plane.shape)
+    padded = np.pad(plane, ((0, n_y * step - plane.shape[0]), (0, n_x * step - plane.shape[1])))
+    blocks = padded.reshape(n_y, step, n_x, step).swapaxes(1, 2).reshape(n_y, n_x, -1)
+    farthest = np.abs(blocks).argmax(axis=2)[..., None]
+    return np.asarray(np.take_along_axis(blocks, farthest, axis=2)[..., 0])
 
 
 def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str) -> None:
