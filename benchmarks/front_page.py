@@ -1,6 +1,6 @@
 """Draw the picture of the front page of the documentation: a fit of J1033+6051, image, residual, posterior.
 
-    python benchmarks/front_page.py [vlba_j1033p6051_ku.uvfits] [--output docs/front_page.png] [--quick]
+    python benchmarks/front_page.py [vlba_j1033p6051_ku.uvfits] [--output docs/front_page.jpg] [--quick]
 
 The data are those of the tutorial on J1033+6051, in the folder that BIRO_TEST_DATA names. The quick form
 draws a simulated point in place of them.
@@ -17,14 +17,13 @@ from pathlib import Path
 
 from common.kat7 import observe
 from common.machine import machine
-from PIL import Image  # Matplotlib needs it, too
 
 import biro
 from biro import plots
 from biro.models.files.toml import from_toml
 from biro.style import WIDTH, new_figure
 
-PICTURE = Path(__file__).parents[1] / "docs" / "front_page.png"
+PICTURE = Path(__file__).parents[1] / "docs" / "front_page.jpg"
 _SOURCE = """
 [[source]]
 name = "{name}"
@@ -73,10 +72,7 @@ def draw(likelihood: biro.Likelihood, posterior: biro.Posterior, parameter: str,
             draw_panel(dataclasses.replace(image.panel(window), sources=marks), ax=ax)
         plots.marginal(posterior, parameter, ax=axes[2])
         path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, dpi=140)
-    with Image.open(path) as image:  # 128 colours are a third of the bytes
-        small = image.convert("RGB").quantize(128)
-    small.save(path, optimize=True)
+        figure.savefig(path, dpi=140, pil_kwargs={"quality": 88} if path.suffix == ".jpg" else {})
 
 
 def main() -> int:

@@ -23,8 +23,8 @@ from biro.style import COLUMN, WIDTH, drawing_on, figure_of, new_figure, plain_t
 _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
 MAP, DIVERGING = "inferno", "RdBu_r"
 """Colour maps that people with any colour vision can read."""
-_MARK = "#009e73"
-"""Colour of the crosses at sources."""
+_MARKS = {MAP: "#8cffd2", DIVERGING: "#00664a"}
+"""Colour of the crosses at sources by colour map: pale green on dark, dark green on white."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
 MARGIN = 6.0
@@ -272,7 +272,7 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float, *, ha
         draw_beam(ax, panel.beam, scale, dark)
     for at in panel.sources:
         if max(abs(at[0] - east), abs(at[1] - north)) <= half:
-            ax.plot(at[0] * scale, at[1] * scale, "+", ms=5, mew=0.7, color=_MARK)
+            ax.plot(at[0] * scale, at[1] * scale, "+", ms=6, mew=0.9, color=_MARKS[cmap])
     plain_ticks(ax, 4)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(4, prune="both"))
