@@ -171,6 +171,8 @@ def test_python_of_a_page_runs(block: Block, tmp_path: Path, monkeypatch: pytest
     reason = next((reason for text, reason in REASONS.items() if text in block.text), None)
     if reason is not None:
         pytest.skip(f"compiled only: {reason}")
+    if "import interactive" in block.text:
+        pytest.importorskip("plotly", reason="plotly is an extra of its own")
     monkeypatch.chdir(tmp_path)
     sky = from_toml(PLAIN)
     observation = biro.simulate(
