@@ -19,6 +19,8 @@ from common.tables import NOTHING, markdown_table, page_arguments, replace_secti
 from common.types import Line
 from honest.kinds import KINDS
 
+from biro.style import WIDTH, colour, new_figure
+
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"
 PROGRAM = "trust_page.py"
@@ -141,7 +143,8 @@ def model_choice_section(about: Line, lines: Sequence[Line]) -> str:
     words = (
         "Each cell gives the number of data sets for which the true model was chosen; the wrong models that "
     )
-    words += "were chosen, in brackets; and the median of ln B, the true model against the best wrong one."
+    words += "were chosen, in brackets; and the median of ln B, the true model against the best wrong one. "
+    words += "Bars in the picture are 68 % intervals of the share (Wilson 1927)."
     seconds = sum(line["seconds"] for line in lines) / max(len(lines), 1)
     n_data = f"{len(lines)} data sets, three fits each, {seconds:.1f} s for the three in one thread"
     picture = f"![How often the right model is chosen]({PICTURE})"
@@ -188,31 +191,39 @@ def share(cell: Sequence[Line]) -> float:
     return sum(map(is_right, cell)) / len(cell) if cell else float("nan")
 
 
+def interval(n_right: int, n: int) -> tuple[float, float]:
+    """Return the 68 % interval of a probability, of which n_right of n trials came out (Wilson 1927)."""
+    share, centre = n_right / n, (n_right + 0.5) / (n + 1.0)
+    half = np.sqrt(n * share * (1.0 - share) + 0.25) / (n + 1.0)
+    return float(centre - half), float(centre + half)
+
+
 def draw(about: Line, lines: Sequence[Line], path: Path) -> None:
-    """The share of right choices against size, a curve for each signal-to-noise ratio."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(8.0, 3.2), sharey=True, layout="constrained")
-    colours = pyplot.get_cmap("viridis")(np.linspace(0.0, 0.85, len(about["ratios"])))
-    for axis, truth in zip(axes, ("two points", "gaussian"), strict=True):
-        for ratio, colour in zip(about["ratios"], colours, strict=True):
-            cells = [
-                [x for x in lines if (x["truth"], x["scale"], x["ratio"]) == (truth, scale, ratio)]
-                for scale in about["scales"]
-            ]
-            axis.plot(about["scales"], list(map(share, cells)), "o-", color=colour, label=f"S/N {ratio:g}")
-        axis.set(
-            xscale="log", title=f"drawn from {truth}", xlabel="size [synthesised beams]", ylim=(-0.04, 1.04)
-        )
-        axis.set_xticks(about["scales"], [f"{scale:g}" for scale in about["scales"]])
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("right model chosen")
-    axes[1].legend()
-    figure.savefig(path, dpi=90)
+    """Draw the share of right choices against size, with 68 % intervals: a curve for each S/N ratio."""
+    ratios, scales = about["ratios"], np.array(about["scales"])
+    with new_figure((WIDTH, 2.9)) as figure:
+        axes = figure.subplots(1, 2, sharey=True)
+        for axis, truth in zip(axes, ("two points", "gaussian"), strict=True):
+            for i, (ratio, mark) in enumerate(zip(ratios, "osD^", strict=False)):
+                cells = [
+                    [x for x in lines if (x["truth"], x["scale"], x["ratio"]) == (truth, scale, ratio)]
+                    for scale in scales
+                ]
+                there = np.array([bool(cell) for cell in cells])
+                shares = np.array([share(cell) for cell in cells if cell])
+                ends = np.array([interval(sum(map(is_right, cell)), len(cell)) for cell in cells if cell]).T
+                # Side by side, so that no bar hides another.
+                x = scales[there] * 1.05 ** (i - 0.5 * (len(ratios) - 1))
+                look = {"marker": mark, "ms": 4, "lw": 1.0, "elinewidth": 0.8, "color": colour(i)}
+                axis.errorbar(x, shares, np.abs(ends - shares), label=f"S/N {ratio:g}", **look)
+            name = "a Gaussian" if truth == "gaussian" else truth
+            axis.set(xscale="log", title=f"data from {name}", xlabel="size [synthesised beams]")
+            axis.set_ylim(-0.05, 1.05)
+            axis.set_xticks(scales, [f"{scale:g}" for scale in scales])
+            axis.minorticks_off()
+        axes[0].set_ylabel("share of right choices")
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=len(ratios))
+        figure.savefig(path, dpi=130)
 
 
 def honesty_section(about: Line, lines: Sequence[Line]) -> str:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib.style
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -84,6 +85,19 @@ def plain_ticks(ax: Axes, most: int = 5) -> None:
         plain.set_scientific(False)
         axis.set_major_formatter(plain)
         axis.set_major_locator(MaxNLocator(most))
+
+
+def inner_ticks(low: float, high: float, most: int) -> list[float]:
+    """Two ticks of an axis at least, since one alone is no scale, and `most` or one more at most.
+
+    They are away from the ends, where labels of neighbouring panels would meet.
+    """
+    for n in range(most, most + 4):
+        ticks = np.asarray(MaxNLocator(n).tick_values(low, high))
+        inside = ticks[np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)]
+        if len(inside) > 1:
+            break
+    return [float(tick) for tick in (inside if len(inside) <= most + 1 else inside[[0, -1]])]
 
 
 def _make_ticks(figure: Figure) -> None:

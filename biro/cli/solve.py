@@ -219,7 +219,7 @@ def _write_others(
     """Write the table of CASA, the picture and the figures; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
     from biro.files.atomic import write_atomic, write_figure
-    from biro.plots.solved_gains import solved_gains
+    from biro.plots import solved_gains
 
     written = []
     reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"

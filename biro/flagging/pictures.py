@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 _BANDS = ("#c6d7e8", "#5b8db8")
 """Colours from the 5th to the 95th percentile, and from the 25th to the 75th."""
-BRIGHTEST = 99.0
-"""The colours of a waterfall end at this percentile of the amplitudes after flagging."""
+_SHOWN = (1.0, 99.0)
+"""The colours of a waterfall begin and end at these percentiles of the amplitudes after flagging."""
 
 
 def waterfall(part: PartitionFlags) -> Figure:
@@ -32,16 +32,26 @@ def waterfall(part: PartitionFlags) -> Figure:
     after = _mean(part.sum_after, part.total - part.after)
     shown = after if np.isfinite(after).any() else before
     known = shown[np.isfinite(shown)]
-    top = float(np.percentile(known, BRIGHTEST)) if known.size else 1.0
+    bottom, top = np.percentile(known, _SHOWN) if known.size else (0.0, 1.0)
+    edges = _edges(1e-6 * part.chan_freq)
+    ascending = np.argsort(part.chan_freq)
     with new_figure((WIDTH, 3.4)) as figure:
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         for ax, image, title in zip(axes, (before, after), ("before", "after"), strict=True):
-            drawn = ax.imshow(image, aspect="auto", origin="lower", extent=_extent(part), vmin=0.0, vmax=top)
+            drawn = ax.imshow(
+                image[:, ascending],
+                aspect="auto",
+                origin="lower",
+                extent=(edges[0], edges[-1], 0.0, len(part.time)),
+                vmin=bottom,
+                vmax=top if top > bottom else bottom + 1.0,
+                interpolation="nearest",
+            )
             ax.set(title=title, xlabel="frequency [MHz]")
             plain_ticks(ax)
         axes[0].set_ylabel("integration")
-        figure.colorbar(drawn, ax=axes, label="mean amplitude [Jy]", extend="max")
-        figure.suptitle(part.label)
+        figure.colorbar(drawn, ax=axes, label="mean amplitude [Jy]", extend="both")
+        figure.suptitle(f"{part.label} (white: all flagged)", fontsize=8)
     return figure
 
 
@@ -59,10 +69,18 @@ def occupancy(report: FlagReport) -> Figure:
             hours = (part.time - start) / 3600.0
             for ax, x, axis in ((by_channel, 1e-6 * part.chan_freq, 0), (by_time, hours, 1)):
                 now, was = (_share(flagged, part.total, axis) for flagged in (part.after, part.before))
-                ax.plot(x, 100 * was, "x", ms=3, mew=0.7, color=colour(1), label="before")
-                ax.plot(x, 100 * now, ".", ms=4, color=colour(0), label="after")
+                # Open marks, which are seen about the filled ones where both agree.
+                ax.plot(x, 100 * was, "s", ms=4.5, mew=0.7, mfc="none", color=colour(1), label="before")
+                ax.plot(x, 100 * now, ".", ms=3.5, color=colour(0), label="after")
+        every = [_edges(1e-6 * part.chan_freq) for part in report.partitions]
+        if every:
+            low, high = min(float(e[0]) for e in every), max(float(e[-1]) for e in every)
+            by_channel.set_xlim(low - 0.02 * (high - low), high + 0.02 * (high - low))
         plain_ticks(by_channel)
-        by_channel.set(xlabel="frequency [MHz]", ylabel="flagged [%]", ylim=(0, None))
+        by_channel.set(xlabel="frequency [MHz]", ylabel="flagged [%]")
+        # Room below 0, so that marks there are whole.
+        highest = max(1.0, by_channel.get_ylim()[1])
+        by_channel.set_ylim(-0.04 * highest, highest)
         by_time.set(xlabel="time [h]")
         labels = [part.label for part in report.partitions]
         handles = by_time.get_legend_handles_labels()[0][:2]
@@ -82,16 +100,19 @@ def percentiles(part: PartitionFlags) -> Figure:
     part : PartitionFlags
         Of a `FlagReport`.
     """
-    freq = 1e-6 * part.chan_freq
+    edges, ascending = _edges(1e-6 * part.chan_freq), np.argsort(part.chan_freq)
     with new_figure((WIDTH, 2.8)) as figure:
         axes = figure.subplots(1, 2, sharex=True, sharey=True)
         both = (part.percentiles_before, "before"), (part.percentiles_after, "after")
         for ax, (found, title) in zip(axes, both, strict=True):
-            lowest, low, median, high, highest = found.T
-            ax.fill_between(freq, lowest, highest, lw=0, color=_BANDS[0], label="5 to 95 %")
-            ax.fill_between(freq, low, high, lw=0, color=_BANDS[1], label="25 to 75 %")
-            ax.plot(freq, median, ".-", ms=2, lw=0.8, color="black", label="median")
-            ax.set(title=title, xlabel="frequency [MHz]")
+            lowest, low, median, high, highest = found[ascending].T
+            for bottom, top, shade, label in (
+                (lowest, highest, _BANDS[0], "5 to 95 %"),
+                (low, high, _BANDS[1], "25 to 75 %"),
+            ):
+                ax.stairs(top, edges, baseline=bottom, fill=True, lw=0, color=shade, label=label)
+            ax.stairs(median, edges, baseline=None, lw=1.0, color="black", label="median")
+            ax.set(title=title, xlabel="frequency [MHz]", xlim=(edges[0], edges[-1]))
             plain_ticks(ax)
         if max(np.nanmax(found, initial=0.0) for found, _ in both) > 0.0:
             axes[0].set_yscale("log")
@@ -109,9 +130,10 @@ def _share(flagged: NDArray[np.int64], total: NDArray[np.int64], axis: int) -> A
     return np.asarray(flagged.sum(axis=axis) / np.maximum(1, total.sum(axis=axis)))
 
 
-def _extent(part: PartitionFlags) -> tuple[float, float, float, float]:
-    """Edges of the picture: the middle of the first and last channels, and integrations from 0."""
-    low, high = 1e-6 * part.chan_freq[0], 1e-6 * part.chan_freq[-1]
-    if low == high:
-        low, high = low - 0.5, high + 0.5
-    return float(low), float(high), 0.0, float(len(part.time))
+def _edges(freq: Array) -> Array:
+    """Edges of channels (n_chan + 1,), ascending: halfway between neighbours; one alone is 1 MHz wide."""
+    freq = np.sort(freq)
+    if len(freq) < 2:
+        return np.array([freq[0] - 0.5, freq[0] + 0.5])
+    middle = 0.5 * (freq[1:] + freq[:-1])
+    return np.concatenate([[2.0 * freq[0] - middle[0]], middle, [2.0 * freq[-1] - middle[-1]]])

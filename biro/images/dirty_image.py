@@ -241,7 +241,7 @@ class DirtyImage:
         what = f"{self.what}, Stokes {self.stokes[0]}, {field}"
         unit = unit_for([self.peak.value], FLUXES)
         figures = f"peak {unit.text(self.peak.value, 4)}, rms {unit.text(self.rms, 3)}"
-        return f"{what}\n{figures} {unit.name.replace('u', 'µ')}/beam"
+        return f"{what}\n{figures.replace('-', '−')} {unit.name.replace('u', 'µ')}/beam"
 
     def _beam_text(self) -> str:
         if self.beam is None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.observation.observation import Observation
-from biro.style import WIDTH
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,8 +22,6 @@ _MOST_MARKS = 50
 """Sources up to which crosses mark them: more would hide the image."""
 _MOST_PIXELS = 4096
 """Along a side of an image that is made larger so that it holds all sources."""
-_PANEL_SIZE = (WIDTH / 3.0, 2.25)
-"""Width and height, inches: three panels are two columns of a journal."""
 
 
 class PredictsVisibilities(Protocol):
@@ -139,7 +136,7 @@ def image_rows(
         window = window_about([image.panel() for image in images], sources)
         marks = tuple(map(tuple, sources.tolist())) if len(sources) <= _MOST_MARKS else ()
         panels.append([dataclasses.replace(image.panel(window), sources=marks) for image in images])
-    return draw_panels(panels, _PANEL_SIZE)
+    return draw_panels(panels)
 
 
 def before_and_after(rows: Sequence[Sequence[DirtyImage]]) -> str:

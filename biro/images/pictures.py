@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 
 from biro.formatting import FLUXES, Unit, unit_for
 from biro.images.psf import RestoringBeam
-from biro.style import COLUMN, drawing_on, figure_of, new_figure, plain_ticks
+from biro.style import COLUMN, WIDTH, drawing_on, figure_of, new_figure, plain_ticks
 
 _UNITS = ((1.0, "deg"), (60.0, "arcmin"), (3600.0, "arcsec"), (3.6e6, "mas"), (3.6e9, "µas"))
 MAP, DIVERGING = "inferno", "RdBu_r"
 """Colour maps that people with any colour vision can read."""
-_MARK = "#009e73"
-"""Colour of the crosses at sources."""
+_MARKS = {MAP: "#8cffd2", DIVERGING: "#00664a"}
+"""Colour of the crosses at sources by colour map: pale green on dark, dark green on white."""
 FIRST_LEVEL = 5.0
 """The lowest contour, in rms; each is twice the one before, and as many are below zero, dashed."""
 MARGIN = 6.0
@@ -82,12 +82,22 @@ class Panel:
     @property
     def shown(self) -> NDArray[np.float64]:
         """The pixels that are shown."""
+        return self.plane[self._slices()]
+
+    def offsets(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Offsets of the columns and rows of `shown` from the phase centre, east and north, rad."""
+        rows, columns = self._slices()
+        steps = (np.arange(len(self.plane)) - len(self.plane) // 2) * self.cell
+        return np.asarray(-steps[columns], np.float64), np.asarray(steps[rows], np.float64)
+
+    def _slices(self) -> tuple[slice, slice]:
+        """Rows and columns of what is shown."""
         n, (east, north, half) = len(self.plane), self.view
         x, y = n // 2 - east / self.cell, n // 2 + north / self.cell
         reach = max(half / self.cell, 0.5)
         first_x, first_y = (int(np.clip(np.ceil(at - reach), 0, n - 1)) for at in (x, y))
         last_x, last_y = (int(np.clip(np.floor(at + reach), 0, n - 1)) for at in (x, y))
-        return self.plane[first_y : last_y + 1, first_x : last_x + 1]
+        return slice(first_y, last_y + 1), slice(first_x, last_x + 1)
 
 
 def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Window | None:
@@ -126,42 +136,69 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Windo
 
 
 def _is_seen(panel: Panel) -> NDArray[np.bool_]:
-    """Pixels that neither noise nor a sidelobe of the peak explains."""
+    """Pixels that neither noise nor a sidelobe of the peak explains.
+
+    Of a residual it is the peak alone, because sidelobes of all that the model lacks add up.
+    """
     size = np.abs(panel.plane)
-    return np.asarray(size > max(FIRST_LEVEL * panel.rms, panel.sidelobe * float(size.max())))
+    share = 1.0 if panel.is_residual else panel.sidelobe
+    return np.asarray((size > FIRST_LEVEL * panel.rms) & (size >= share * float(size.max())))
 
 
-def draw_panels(
-    rows: Sequence[Sequence[Panel]], size: tuple[float, float], n_column: int | None = None
-) -> Figure:
+def draw_panels(rows: Sequence[Sequence[Panel]], width: float = WIDTH, n_column: int | None = None) -> Figure:
     """A figure of panels in rows of equal length.
 
-    The panels of a row have one scale of colours, but for the residual, whose scale is symmetric about 0.
-    Contours are at 5, 10, 20, ... times the rms, above and below zero: of the residual its own, of others the
-    largest of the row.
+    The panels of a row have one scale of colours, but for the residual, whose scale is symmetric about 0; a
+    colour bar stands beside the last panel of a scale. Panels that show one part of the sky have labels at
+    the left and at the bottom alone. Contours are at 5, 10, 20, ... times the rms, above and below zero: of
+    the residual its own, of others the largest of the row.
 
     Parameters
     ----------
     rows : sequence of sequence of Panel
-    size : (float, float)
-        Width and height of a panel with its labels, inches.
+    width : float
+        Width of the figure, inches. It is as high as its panels need.
     n_column : int, optional
         Panels side by side, where a row is to be broken; by default all.
     """
     n_column = n_column or len(rows[0])
     n_line = -(-len(rows[0]) // n_column)
-    with new_figure((size[0] * n_column, size[1] * n_line * len(rows)), "compressed") as figure:
+    # Higher than needed: `_trim` takes what is blank away.
+    with new_figure((width, (width / n_column + 0.6) * n_line * len(rows)), "compressed") as figure:
         axes = figure.subplots(n_line * len(rows), n_column, squeeze=False)
         for axes_row, row in zip(axes.reshape(len(rows), -1), rows, strict=True):
             norm, unit, rms = _scale(row)
             for ax in axes_row[len(row) :]:
                 ax.set_visible(False)
-            for ax, panel in zip(axes_row, row, strict=False):
-                _draw(ax, panel, _residual_norm(panel) if panel.is_residual else norm, unit, rms)
+            for i, (ax, panel) in enumerate(zip(axes_row, row, strict=False)):
+                ends_line = i == len(row) - 1 or i % n_column == n_column - 1
+                has_bar = ends_line or panel.is_residual or row[i + 1].is_residual
+                look = _residual_norm(panel) if panel.is_residual else norm
+                _draw(ax, panel, look, unit, rms, has_bar=has_bar)
                 ax.set_title(panel.title, fontsize=7)
-                if not ax.get_subplotspec().is_first_col():
-                    ax.set_ylabel("")
+                _label_outer(ax, i, n_column, row)
+        _trim(figure)
         return figure
+
+
+def _label_outer(ax: Axes, i: int, n_column: int, row: Sequence[Panel]) -> None:
+    """Leave labels that the panels to the left or below have, too, to those."""
+    are_alike = all(panel.view == row[0].view for panel in row)
+    if i % n_column:
+        ax.set_ylabel("")
+        ax.tick_params(labelleft=not are_alike)
+    if are_alike and i + n_column < len(row):
+        ax.set_xlabel("")
+        ax.tick_params(labelbottom=False)
+
+
+def _trim(figure: Figure) -> None:
+    """Make a figure as high as what is drawn in it: panels of a fixed shape leave blank bands."""
+    engine = figure.get_layout_engine()
+    assert engine is not None
+    engine.execute(figure)
+    width = float(figure.get_size_inches()[0])
+    figure.set_size_inches(width, figure.get_tightbbox().height + 0.1)
 
 
 def draw_panel(panel: Panel, *, ax: Axes | None = None) -> Figure:
@@ -192,7 +229,7 @@ def draw_backdrop(ax: Axes, panel: Panel, scale: float) -> None:
     ax.set_xlim(limits[0])
     ax.set_ylim(limits[1])
     if panel.beam is not None:
-        _draw_beam(ax, panel.beam, scale, "0.25")
+        draw_beam(ax, panel.beam, scale, "0.25")
 
 
 def _scale(row: Sequence[Panel]) -> tuple[Normalize, Unit, float]:
@@ -219,9 +256,9 @@ def _residual_norm(panel: Panel) -> Normalize:
     return Normalize(-half, half)
 
 
-def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> None:
+def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float, *, has_bar: bool = True) -> None:
     east, north, half = panel.view
-    scale, name = _unit(half)
+    scale, name = angle_unit(half)
     if panel.is_residual:
         unit = unit_for([1.5 * float(norm.vmax or 0.0)], _FLUX_UNITS)
     plane, extent = _for_display(panel, scale)
@@ -232,35 +269,42 @@ def _draw(ax: Axes, panel: Panel, norm: Normalize, unit: Unit, rms: float) -> No
     dark = "0.2" if panel.is_residual else "white"
     _draw_contours(ax, panel, panel.rms if panel.is_residual else rms, scale, dark)
     if panel.beam is not None:
-        _draw_beam(ax, panel.beam, scale, dark)
+        draw_beam(ax, panel.beam, scale, dark)
     for at in panel.sources:
         if max(abs(at[0] - east), abs(at[1] - north)) <= half:
-            ax.plot(at[0] * scale, at[1] * scale, "+", ms=5, mew=0.7, color=_MARK)
+            ax.plot(at[0] * scale, at[1] * scale, "+", ms=6, mew=0.9, color=_MARKS[cmap])
     plain_ticks(ax, 4)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(4, prune="both"))
     ax.tick_params(color="0.8" if not panel.is_residual else "0.2")
     ax.set_xlabel(f"east offset [{name}]")
     ax.set_ylabel(f"north offset [{name}]")
-    _add_colour_bar(drawn, unit)
+    if has_bar:
+        _add_colour_bar(drawn, unit)
 
 
 def _for_display(panel: Panel, scale: float) -> tuple[NDArray[np.float64], tuple[float, float, float, float]]:
-    """The plane with no more pixels than a picture has, and its edges, east to the left.
-
-    Of several pixels that become one, the farthest from zero is taken: an average would hide what is as small
-    as the beam, and one of them taken at will might miss it.
-    """
+    """The plane with no more pixels than a picture has, and its edges, east to the left."""
     n = len(panel.plane)
     step = 1 if len(panel.shown) <= _MOST_PIXELS else math.ceil(n / _MOST_PIXELS)
-    n_block = math.ceil(n / step)
-    padded = np.pad(panel.plane, (0, n_block * step - n))
-    blocks = padded.reshape(n_block, step, n_block, step).swapaxes(1, 2).reshape(n_block, n_block, -1)
-    farthest = np.abs(blocks).argmax(axis=2)[..., None]
-    plane = np.take_along_axis(blocks, farthest, axis=2)[..., 0]
+    plane = thinned(panel.plane, step)
+    n_block = len(plane)
     # Pixel (N/2, N/2) has its middle at 0.
     low, high = (panel.cell * (edge - n // 2) * scale for edge in (-0.5, n_block * step - 0.5))
     return plane, (-low, -high, low, high)
+
+
+def thinned(plane: NDArray[np.float64], step: int) -> NDArray[np.float64]:
+    """Pixels of a plane, of which `step` by `step` become one.
+
+    The farthest of them from zero is taken: an average would hide what is as small as the beam, and one of
+    them taken at will might miss it.
+    """
+    n_y, n_x = (math.ceil(n / step) for n in plane.shape)
+    padded = np.pad(plane, ((0, n_y * step - plane.shape[0]), (0, n_x * step - plane.shape[1])))
+    blocks = padded.reshape(n_y, step, n_x, step).swapaxes(1, 2).reshape(n_y, n_x, -1)
+    farthest = np.abs(blocks).argmax(axis=2)[..., None]
+    return np.asarray(np.take_along_axis(blocks, farthest, axis=2)[..., 0])
 
 
 def _draw_contours(ax: Axes, panel: Panel, rms: float, scale: float, colour: str) -> None:
@@ -314,7 +358,7 @@ def _apart(ticks: Sequence[float], norm: Normalize) -> list[float]:
     return sorted(kept)
 
 
-def _draw_beam(ax: Axes, beam: RestoringBeam, scale: float, colour: str) -> None:
+def draw_beam(ax: Axes, beam: RestoringBeam, scale: float, colour: str) -> None:
     """FWHM of the beam, lower left inside the frame, where it is not as wide as half of that.
 
     Its major axis points to (sin pa, cos pa) in (east, north).
@@ -335,7 +379,7 @@ def _draw_beam(ax: Axes, beam: RestoringBeam, scale: float, colour: str) -> None
         ax.add_patch(Ellipse((east, north), major, minor, angle=angle, lw=1.0, zorder=4, **look))
 
 
-def _unit(half: float) -> tuple[float, str]:
+def angle_unit(half: float) -> tuple[float, str]:
     """Factor from radians, and name, of a unit in which the edge is a number of 1 to some hundreds."""
     degrees = 180.0 / np.pi
     for factor, name in _UNITS:

@@ -4,7 +4,7 @@ from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import baseline, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import corner, marginal, traces
 from biro.plots.data import residuals, uv
-from biro.plots.gains import gains
+from biro.plots.gains import gains, solved_gains
 from biro.plots.sky import sky
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "marginal",
     "residuals",
     "sky",
+    "solved_gains",
     "traces",
     "uv",
 ]

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from biro.observation.partition import STOKES_NAMES
 from biro.style import WIDTH, colour, drawing_on, figure_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def antenna_residuals(
             rms = np.sqrt(square[corr][there] / (2.0 * n[there]))
             place = np.searchsorted(shown, there) + 0.5 * (k - 0.5 * (len(number) - 1)) / len(number)
             error = rms / np.sqrt(4.0 * n[there])
-            drawn.errorbar(place, rms, error, fmt="o", ms=3.5, lw=1.0, color=colour(k), label=corr)
+            drawn.errorbar(place, rms, error, fmt="o", ms=3.5, lw=1.0, color=colour(k), label=corr_text(corr))
         drawn.axhline(1.0, color="0.3", lw=0.8, zorder=0.5)
         drawn.margins(y=0.1)
         turned = 90 if len(shown) > 12 else 0
@@ -50,6 +51,11 @@ def antenna_residuals(
         drawn.set_ylabel("rms residual / sigma")
         drawn.legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(number))
         return figure_of(drawn)
+
+
+def corr_text(corr: str) -> str:
+    """What a legend says of a correlation: a Stokes parameter by that name."""
+    return f"Stokes {corr}" if corr in STOKES_NAMES else corr
 
 
 def scatter_of_antennas(

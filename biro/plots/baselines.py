@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
+from biro.plots.time_axis import TimeAxis
 from biro.plots.time_series import Curve, Curves, baseline_curves, quadrangle_curves, triangle_curves
 from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
@@ -66,7 +67,7 @@ def baselines(
     if not found:
         raise InputError("none of these baselines has usable visibilities")
     n_row, n_column = _grid(len(found))
-    start = min(float(curve.time.min()) for one in found for curve in one.curves)
+    start, times = _time_axis(found)
     with new_figure((max(WIDTH, 2.4 * n_column), 0.5 + 2.3 * n_row)) as figure:
         grid = figure.subplots(2 * n_row, n_column, sharex=True, squeeze=False, height_ratios=[3, 2] * n_row)
         for ax in grid.ravel():
@@ -76,14 +77,15 @@ def baselines(
             upper, lower = grid[2 * row, column], grid[2 * row + 1, column]
             _title(upper, observation, one, "χ²/2N")
             for k, curve in enumerate(one.curves):
-                _draw_amplitude(upper, curve, start, colour(k))
-                _draw_phase(lower, curve, start, colour(k))
+                _draw_amplitude(upper, curve, times.of(_hours(curve, start)), colour(k))
+                _draw_phase(lower, curve, times.of(_hours(curve, start)), colour(k))
             upper.yaxis.set_major_locator(MaxNLocator(4))
             if column == 0:
                 upper.set_ylabel("amplitude\n[Jy]")
                 lower.set_ylabel("phase\n[deg]")
         _switch_off(grid, len(found), n_column, panel_rows=2)
-        figure.supxlabel(_time_label(observation, start), fontsize=8)
+        times.finish(figure.axes)
+        figure.supxlabel(_time_label(observation, start) + times.remark, fontsize=8)
         _legend(figure, max((one.fields for one in found), key=len))
         return figure
 
@@ -158,23 +160,24 @@ def closure_amplitudes(
 def _closures(
     observation: Observation,
     found: Sequence[Curves],
-    draw: Callable[[Axes, Curve, float, str], None],
+    draw: Callable[[Axes, Curve, Array, str], None],
     unit: str,
 ) -> Figure:
     """One panel for each triangle or quadrangle."""
     n_row, n_column = _grid(len(found))
-    start = min(float(curve.time.min()) for one in found for curve in one.curves)
+    start, times = _time_axis(found)
     with new_figure((max(WIDTH, 2.4 * n_column), 0.5 + 1.6 * n_row)) as figure:
         grid = figure.subplots(n_row, n_column, sharex=True, squeeze=False)
         for ax, one in zip(grid.ravel(), found, strict=False):
             _title(ax, observation, one, "χ²/N")
             ax.tick_params(labelsize=7)
             for k, curve in enumerate(one.curves):
-                draw(ax, curve, start, colour(k))
+                draw(ax, curve, times.of(_hours(curve, start)), colour(k))
         for ax in grid[:, 0]:
             ax.set_ylabel(unit)
         _switch_off(grid, len(found), n_column)
-        figure.supxlabel(_time_label(observation, start), fontsize=8)
+        times.finish(figure.axes)
+        figure.supxlabel(_time_label(observation, start) + times.remark, fontsize=8)
         _legend(figure, max((one.fields for one in found), key=len))
         return figure
 
@@ -212,12 +215,13 @@ def baseline(
     found = baseline_curves(stokes_i(likelihood, theta), [_numbers(observation, antennas)], 1)
     if not found:
         raise InputError(f"the baseline {'–'.join(antennas)} has no usable visibilities")
-    start = min(float(curve.time.min()) for curve in found[0].curves)
+    start, times = _time_axis(found)
     with drawing_on(ax, (0.5 * WIDTH, 2.6)) as drawn:
         for k, curve in enumerate(found[0].curves):
-            draw(drawn, curve, start, colour(k))
+            draw(drawn, curve, times.of(_hours(curve, start)), colour(k))
         drawn.set_ylabel(f"{quantity} of {'–'.join(antennas)} [{unit}]")
-        drawn.set_xlabel(_time_label(observation, start))
+        times.finish([drawn])
+        drawn.set_xlabel(_time_label(observation, start) + times.remark)
         return figure_of(drawn)
 
 
@@ -231,30 +235,28 @@ def _title(ax: Axes, observation: Observation, one: Curves, what: str) -> None:
     ax.set_title(text, fontsize=8 if len(text) < 32 else 6.5)
 
 
-def _draw_amplitude(ax: Axes, curve: Curve, start: float, shade: str) -> None:
-    hours = (curve.time - start) / 3600.0
-    ax.errorbar(hours, np.abs(curve.data), curve.sigma, **_dots(shade))
-    _draw_model(ax, hours, np.abs(curve.model), curve.scan)
+def _draw_amplitude(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+    ax.errorbar(x, np.abs(curve.data), curve.sigma, **_dots(shade))
+    _draw_model(ax, x, np.abs(curve.model), curve.scan)
     if ax.get_ylim()[0] < 0.5 * ax.get_ylim()[1]:
         ax.set_ylim(bottom=0.0)
 
 
-def _draw_log_amplitude(ax: Axes, curve: Curve, start: float, shade: str) -> None:
-    hours = (curve.time - start) / 3600.0
-    ax.errorbar(hours, curve.data.real, curve.sigma, **_dots(shade))
-    _draw_model(ax, hours, np.asarray(curve.model.real, np.float64), curve.scan)
+def _draw_log_amplitude(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+    ax.errorbar(x, curve.data.real, curve.sigma, **_dots(shade))
+    _draw_model(ax, x, np.asarray(curve.model.real, np.float64), curve.scan)
     ax.axhline(0.0, color="0.6", lw=0.6, zorder=0.5)  # that of a point source
     ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def _draw_phase(ax: Axes, curve: Curve, start: float, shade: str) -> None:
-    hours, model = (curve.time - start) / 3600.0, np.degrees(np.angle(curve.model))
+def _draw_phase(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+    model = np.degrees(np.angle(curve.model))
     data = np.degrees(np.angle(curve.data))
     before = 0.0 if ax.get_autoscaley_on() else ax.get_ylim()[1] / _PHASE_ROOM
-    ax.errorbar(hours, data, curve.phase_err, **_dots(shade))
+    ax.errorbar(x, data, curve.phase_err, **_dots(shade))
     # A line ends where the phase goes round, too.
     scan = curve.scan + np.cumsum(np.abs(np.diff(model, prepend=model[:1])) > 180.0)
-    _draw_model(ax, hours, model, scan)
+    _draw_model(ax, x, model, scan)
     reach = max(float((np.abs(data) + curve.phase_err).max()), float(np.abs(model).max()), before)
     half = next((step for step in _PHASE_STEPS if step >= reach), 180.0)
     ax.set_ylim(-_PHASE_ROOM * half, _PHASE_ROOM * half)
@@ -295,6 +297,16 @@ def _switch_off(grid: NDArray[Any], n: int, n_column: int, panel_rows: int = 1) 
         for k in range(panel_rows):
             grid[panel_rows * row + k, column].set_axis_off()
         grid[panel_rows * row - 1, column].tick_params(labelbottom=True)
+
+
+def _time_axis(found: Sequence[Curves]) -> tuple[float, TimeAxis]:
+    """The first time (s) of some curves, and the axis of hours since then."""
+    start = min(float(curve.time.min()) for one in found for curve in one.curves)
+    return start, TimeAxis(np.concatenate([_hours(curve, start) for one in found for curve in one.curves]))
+
+
+def _hours(curve: Curve, start: float) -> Array:
+    return np.asarray((curve.time - start) / 3600.0)
 
 
 def _time_label(observation: Observation, start: float) -> str:

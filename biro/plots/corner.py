@@ -21,7 +21,7 @@ from biro.plots.labels import chosen_columns, parameter_text
 from biro.posterior.posterior import Posterior
 from biro.posterior.statistics import quantiles, unwrap
 from biro.posterior.table import LEVELS
-from biro.style import COLOUR, TRUTH, drawing_on, figure_of, new_figure
+from biro.style import COLOUR, TRUTH, drawing_on, figure_of, inner_ticks, new_figure
 
 _SHADES = LinearSegmentedColormap.from_list("biro", ["#ffffff", "#c6d7e8", COLOUR])
 _FILLS = ("#dbe6f0", "#94b4d1")
@@ -74,7 +74,9 @@ def corner(
                 ax = figure.add_subplot(grid[i, j])
                 if i == j:
                     _marginal(ax, values[i], edges[i], posterior.weight, (marks[i], mark))
-                    ax.set_title(f"{_broken(columns[i].name)}\n{ax.get_title()}", fontsize=7)
+                    median, errors = ax.get_title().split("\n")
+                    unit = f" {columns[i].unit}" * (columns[i].unit != "")
+                    ax.set_title(f"{_broken(columns[i].name)}\n{median}{unit}\n{errors}", fontsize=7)
                 else:
                     limits = [_limits(columns[k], edges[k]) for k in (j, i)]
                     _pair(ax, (values[j], values[i]), (edges[j], edges[i]), posterior.weight, limits)
@@ -278,10 +280,7 @@ def _label_corner(ax: Axes, place: tuple[int, int, int], x: Column, y: Column) -
     most = 3 if n <= _MANY else 2
     for axis in (ax.xaxis, ax.yaxis) if i != j else (ax.xaxis,):
         low, high = sorted(axis.get_view_interval())
-        ticks = np.asarray(MaxNLocator(most).tick_values(low, high))
-        # Away from the corners, where labels of neighbouring panels would meet.
-        inside = np.abs(ticks - 0.5 * (low + high)) < 0.43 * (high - low)
-        axis.set_major_locator(FixedLocator(ticks[inside].tolist()))
+        axis.set_major_locator(FixedLocator(inner_ticks(low, high, most)))
     if i == n - 1:
         ax.set_xlabel(parameter_text(x), fontsize=8 if n <= _MANY else 7)
         _offset_into_label(ax.xaxis)

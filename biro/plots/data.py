@@ -93,7 +93,7 @@ def _draw_bins(upper: Axes, lower: Axes, bins: _Bins, unit: float, look: tuple[A
 def _finish_uv(upper: Axes, lower: Axes, n_group: int) -> None:
     """Scales, labels and legend."""
     upper.set_ylabel("Stokes I amplitude [Jy]")
-    if upper.get_ylim()[0] < 0.6 * upper.get_ylim()[1]:
+    if upper.get_ylim()[0] < 0.4 * upper.get_ylim()[1]:  # what would be blank is less than half
         upper.set_ylim(bottom=0.0)
     upper.plot([], [], **_DASH, label="model")
     handles, labels = upper.get_legend_handles_labels()
@@ -102,7 +102,8 @@ def _finish_uv(upper: Axes, lower: Axes, n_group: int) -> None:
         labels = [f"{labels[1]} (lowest)", f"{labels[n_group]} (highest frequency)", labels[0]]
     # Above the axes, where no data are.
     place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "frameon": False}
-    upper.legend(handles, labels, ncols=min(3, len(labels)), **place)
+    # Three long names side by side are as wide as the axes.
+    upper.legend(handles, labels, ncols=min(3, len(labels)), handlelength=1.0, columnspacing=1.0, **place)
     lower.axhline(0.0, color="0.3", lw=0.8, zorder=0.5)
     low, high = lower.get_ylim()
     half = max(abs(low), abs(high))

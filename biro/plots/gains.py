@@ -1,4 +1,4 @@
-"""Gains of the antennas against time, with the ranges that a posterior leaves to them."""
+"""Gains of the antennas against time: with the ranges that a posterior leaves, or as they were solved."""
 
 from __future__ import annotations
 
@@ -10,15 +10,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator, ScalarFormatter
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FixedLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import FREQUENCIES, range_text
 from biro.observation.partition import Partition
+from biro.plots.time_axis import TimeAxis
 from biro.posterior.posterior import Posterior
-from biro.style import COLUMN, WIDTH, colour, new_figure
+from biro.style import COLUMN, WIDTH, colour, inner_ticks, new_figure
 
 if TYPE_CHECKING:
+    from biro.calibration.solved_gains import SolvedGains
     from biro.likelihood.likelihood import Likelihood
 
 Array = NDArray[np.float64]
@@ -28,6 +32,8 @@ _ROW = 0.62
 """Height of the panels of an antenna, inches."""
 _LEAST_SPAN = (0.02, 2.0)
 """Least ranges of the axes of amplitudes and of phases (deg), so that rounding is not drawn large."""
+_APART = 0.012
+"""Distance between the marks of two feeds, of the whole axis of time."""
 _DRAWS = 200
 _SEED = 0
 _LEVELS = (15.865525393145708, 50.0, 84.13447460685429)
@@ -81,6 +87,48 @@ def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *,
     return draw_gains(tracks)
 
 
+def solved_gains(solved: SolvedGains, i_window: int = 0, *, block: int = 0) -> Figure:
+    """Draw amplitudes and phases of gains that a solver found against time, with errors of noise.
+
+    Each feed has a colour. Flagged gains are left out, and antennas that have no others. The title names the
+    window, and the frequencies of the block, where there are several.
+
+    Parameters
+    ----------
+    solved : SolvedGains
+    i_window, block : int
+        Which spectral window, and which of its blocks of channels.
+    """
+    window = solved.windows[i_window]
+    usable = window.usable[:, block]
+    hours = (solved.segments.middle - solved.segments.middle[0]) / 3600.0
+    names = feed_names(solved.observation.partitions[0])
+    tracks: dict[str, dict[str, GainTrack]] = {}
+    for antenna, name in enumerate(solved.observation.antenna_names):
+        of_feeds = {}
+        for feed in window.feeds:
+            there = usable[:, antenna, feed]
+            gain = window.gain[there, block, antenna, feed]
+            spread = np.abs(gain) * window.log_amplitude_error[there, block, antenna, feed]
+            turn = np.degrees(window.phase_error[there, block, antenna, feed])
+            phase = np.degrees(np.angle(gain))
+            if there.any():
+                of_feeds[names[feed]] = GainTrack(hours[there], np.abs(gain), spread, phase, turn)
+        if of_feeds:
+            tracks[name] = of_feeds
+    figure = draw_gains(tracks)
+    n_window, n_block = len(solved.windows), window.gain.shape[1]
+    parts = [f"window {window.name} ({i_window + 1} of {n_window})"] * (n_window > 1)
+    parts += [f"block {block + 1} of {n_block}"] * (n_block > 1)
+    if parts:
+        freq = window.chan_freq[window.block == block]
+        range_ = range_text(float(freq.min()), float(freq.max()), FREQUENCIES)
+        # Beside the legend, which is at the right.
+        text = ", ".join(parts) + f"\n{range_}"
+        figure.suptitle(text, fontsize=7, x=0.01, ha="left")
+    return figure
+
+
 def _track(hours: Array, gain: NDArray[np.complex128]) -> GainTrack:
     """Medians and 68 % ranges of draws (n_draw, n_time); of phases about their circular mean."""
     middle = np.angle(np.mean(gain / np.abs(gain), axis=0))
@@ -107,28 +155,29 @@ def draw_gains(tracks: dict[str, dict[str, GainTrack]]) -> Figure:
         By name of the antenna, and of the feed.
     """
     feeds = list(dict.fromkeys(feed for track in tracks.values() for feed in track))
-    with _panels(list(tracks)) as (figure, panels):
+    every = [track.hours for of_feeds in tracks.values() for track in of_feeds.values()]
+    times = TimeAxis(np.concatenate(every) if every else np.zeros(0))
+    with _panels(list(tracks), f"time [h]{times.remark}") as (figure, panels):
         for axes, of_feeds in zip(panels, tracks.values(), strict=True):
             about: float | None = None
             for feed, track in of_feeds.items():
                 phase = continuous(track.phase, about)
                 about = float(phase.mean()) if phase.size and about is None else about
-                shade = colour(feeds.index(feed))
+                k = feeds.index(feed)
+                # Feeds side by side, so that neither hides the other.
+                x = times.of(track.hours) + _APART * times.length * (k - 0.5 * (len(feeds) - 1))
                 drawn = ((track.amplitude, track.amplitude_err), (phase, track.phase_err))
                 for ax, (values, error) in zip(axes, drawn, strict=True):
-                    ax.errorbar(
-                        track.hours, values, error, fmt=".", ms=2.5, lw=0, elinewidth=0.6, color=shade
-                    )
+                    ax.errorbar(x, values, error, fmt=".", ms=2.5, lw=0, elinewidth=0.6, color=colour(k))
         for axes in panels:
             for ax, least in zip(axes, _LEAST_SPAN, strict=True):
                 _scale(ax, least)
-        marks = [
-            figure.axes[0].plot([], [], ".", color=colour(k), label=feed)[0] for k, feed in enumerate(feeds)
-        ]
-        if len(marks) > 1:
-            figure.legend(
-                marks, [f"feed {feed}" for feed in feeds], loc="outside upper right", ncols=len(feeds)
-            )
+        times.finish([ax for axes in panels for ax in axes])
+        if len(feeds) > 1:
+            # The space about an outside legend is that of the layout, which is narrow here.
+            marks = [Line2D([], [], marker=".", ls="none", color=colour(k)) for k in range(len(feeds))]
+            names = [f"feed {feed}" for feed in feeds]
+            figure.legend(marks, names, loc="outside upper right", ncols=len(feeds), borderaxespad=0.0)
     return figure
 
 
@@ -149,7 +198,7 @@ def continuous(phase: Array, about: float | None = None) -> Array:
 
 
 @contextmanager
-def _panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axes]]]]:
+def _panels(names: Sequence[str], label: str) -> Iterator[tuple[Figure, list[tuple[Axes, Axes]]]]:
     """A figure with the two panels of each antenna, one column of a journal wide, or two."""
     n_column = 1 if len(names) <= MOST_IN_COLUMN else 2
     n_row = max(1, math.ceil(len(names) / n_column))
@@ -161,12 +210,16 @@ def _panels(names: Sequence[str]) -> Iterator[tuple[Figure, list[tuple[Axes, Axe
         for ax in grid.ravel():
             ax.set_visible(any(ax is used for pair in panels for used in pair))
         yield figure, panels
-        figure.supxlabel("time [h]", fontsize=8)
+        figure.supxlabel(label, fontsize=8)
         for k, (name, axes) in enumerate(zip(names, panels, strict=True)):
-            axes[0].set_ylabel(name, rotation=0, ha="right", va="center")
+            text = f"ant {name}" if name.isdigit() else name
+            axes[0].set_ylabel(text, rotation=0, ha="right", va="center")
             is_last = k == len(names) - 1 or places[k][0] == n_row - 1
             for ax, title in zip(axes, ("amplitude", "phase [deg]"), strict=True):
                 ax.tick_params(labelbottom=is_last)
+                if is_last and places[k][0] < n_row - 1:  # labels of a column that is shorter have room
+                    for tick in ax.get_xticklabels():
+                        tick.set_in_layout(False)
                 if places[k][0] == 0:
                     ax.set_title(title)
 
@@ -180,4 +233,4 @@ def _scale(ax: Axes, least: float) -> None:
     plain = ScalarFormatter(useOffset=False)
     plain.set_scientific(False)
     ax.yaxis.set_major_formatter(plain)
-    ax.yaxis.set_major_locator(MaxNLocator(2, prune="both"))
+    ax.yaxis.set_major_locator(FixedLocator(inner_ticks(*ax.get_ylim(), 2)))

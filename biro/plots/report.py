@@ -49,12 +49,13 @@ td:first-child { position: sticky; left: 0; background: #fff }
 .verdict.bad { border-color: #b3261e; background: #fcf1f0 }
 .verdict dt { font-weight: 600 } .verdict dd { margin: 0 0 .5rem }
 figure { margin: 1.5rem 0; overflow-x: auto }
-figure img { max-width: 100%; border: 1px solid #e3e9ee }
+figure img { max-width: 100%; border: 1px solid #e3e9ee; box-sizing: border-box }
 figcaption { color: #5a6a78 }
 pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
 @media (max-width: 40rem) { body { margin: 1rem auto; font-size: 14px } pre { font-size: 11px }
-  table { font-size: 12px } th, td { padding: .2rem .45rem }
-  figure.wide img { max-width: none; width: 44rem } }
+  table { font-size: 12px } th, td { padding: .2rem .35rem }
+  td:first-child { white-space: normal; overflow-wrap: anywhere; min-width: 6rem }
+  figure.wide img { max-width: none; width: 38rem } }
 """
 
 

@@ -157,3 +157,13 @@ def test_the_page_says_from_which_size_on_nine_of_ten_are_right(benchmark, tmp_p
     assert "| gaussian | 0.5 | **9/10** (1 point), +2.5 |" in text
     assert "| gaussian | 0.1 | **0/10** (10 point), -2.0 |" in text
     assert page.lead(lines[0], names) == -2.0
+    picture = tmp_path / "picture.png"
+    page.draw(about, found, picture)
+    assert picture.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(("n_right", "n"), [(0, 4), (2, 4), (4, 4), (17, 20)])
+def test_ends_of_an_interval_are_one_sigma_from_the_share(benchmark, n_right, n):
+    """Each p within Wilson's interval has a share within one sigma, sqrt(p (1 - p) / n), of what came out."""
+    for end in benchmark("trust_page").interval(n_right, n):
+        assert (end - n_right / n) ** 2 == pytest.approx(end * (1.0 - end) / n)

@@ -452,11 +452,14 @@ def test_pictures(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> Non
     assert by_channel[20] == pytest.approx(51, abs=2)  # one of two baselines, and a row
     assert report.by_antenna()["0"] > report.by_antenna()["2"]
     panels = percentiles(part).axes
-    lines = [np.asarray(ax.lines[0].get_ydata()) for ax in panels]
+    # Bands from the 5th to the 95th and from the 25th to the 75th percentile, then the median.
+    bands, _, lines = ([ax.patches[i].get_data().values for ax in panels] for i in range(3))
     # Of 49 amplitudes near 35 and 50 near 5, the median lies between or just above; afterwards it is near 5.
     assert lines[0][20] > 6 > lines[1][20] > 4
-    upper = [ax.collections[0].get_paths()[0].vertices[:, 1].max() for ax in panels]
+    upper = [np.nanmax(band) for band in bands]
     assert upper[0] > 30 > 10 > upper[1]
+    # A channel is as wide as 1 MHz about its frequency, 1.4 GHz and so on.
+    assert panels[0].get_xlim() == pytest.approx((1399.5, 1399.5 + N_CHAN))
 
 
 def test_statistics(made_set: tuple[Path, np.ndarray], strategy_file: Path) -> None:

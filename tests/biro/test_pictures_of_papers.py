@@ -6,17 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from astropy.io import fits
+from matplotlib.figure import Figure
 from test_pictures import ARCSEC, many
 from test_plots import posterior
 
 from biro import plots
+from biro.images.cubes import pictures as cube_pictures
 from biro.images.cubes.axis import SpectralAxis
+from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
+from biro.images.cubes.interpolation import Unused
+from biro.images.cubes.pictures import draw_channel_maps, draw_cube, moments
+from biro.images.dirty_image import Peak
 from biro.images.pictures import Panel, draw_panel, window_about
 from biro.images.psf import RestoringBeam
 from biro.models.quantities.parameter import Column
 from biro.plots.gains import GainTrack, continuous, draw_gains
 from biro.plots.report import pdf
 from biro.plots.standard import of_posterior
+from biro.plots.time_axis import TimeAxis
+from biro.stages import Stages
 from biro.style import COLUMN, WIDTH
 
 
@@ -116,6 +125,93 @@ def test_the_window_is_that_of_the_source_and_of_all_others_above_sidelobes():
     plane[100, 500] = 35.0
     assert window_about([panel], np.zeros((0, 2))) is None
     assert draw_panel(panel).get_size_inches()[0] == COLUMN
+
+
+def test_of_a_residual_the_peak_alone_widens_the_window():
+    """Sidelobes of several sources add up to more than that of one, 5 rms and 0.3 of the peak."""
+    plane = np.random.default_rng(0).normal(size=(512, 512))
+    plane[256, 256], plane[100, 100] = 100.0, 60.0
+    beam = RestoringBeam(4 * ARCSEC, 4 * ARCSEC, 0.0)
+    panel = Panel(plane, ARCSEC, beam, 1.0, "one", is_residual=True, sidelobe=0.3)
+    window = window_about([panel], np.array([[10 * ARCSEC, 0.0]]))
+    # The peak in the middle and a source 10 east; six beams of 4 arcsec on either side.
+    assert np.divide(window, ARCSEC) == pytest.approx([5.0, 0.0, 29.0])
+
+
+def test_pauses_are_short_where_scans_would_be_lines():
+    """Three scans of 6 minutes, 3 and 5 hours later: 0.3 h of 5.1; a pause is 0.15 of them, 0.045 h."""
+    scan = np.linspace(0.0, 0.1, 7)
+    times = TimeAxis(np.concatenate([scan, 3.0 + scan, 5.0 + scan]))
+    assert times.is_shortened
+    assert np.diff(times.of(3.0 + scan)) == pytest.approx(np.diff(scan))
+    assert times.of(np.array([0.0, 0.1, 3.0, 5.1])) == pytest.approx([0.0, 0.1, 0.145, 0.39])
+    ax = Figure().add_subplot()
+    times.finish([ax])
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "3", "5"]
+
+
+@pytest.mark.parametrize("hours", [np.linspace(0, 5, 50), np.array([0.0, 2.0, 4.0]), np.zeros(0), np.ones(3)])
+def test_times_without_pauses_between_scans_stay_as_they_are(hours):
+    times = TimeAxis(hours)
+    assert not times.is_shortened
+    if hours.size:
+        assert times.of(hours) == pytest.approx(hours)
+
+
+def saved_cube(folder, monkeypatch):
+    """A cube of four planes of velocity 30, 20, 10, 0 km/s, the third blank; which planes were read.
+
+    At pixel (x, y) = (20, 40): 1, 3, -, 2 Jy/beam; noise of 0.01 elsewhere.
+    """
+    n, rest = 64, 1420.40575e6
+    step = 1e4 / 299792458.0 * rest  # 10 km/s
+    pixels = np.random.default_rng(0).normal(scale=0.01, size=(4, n, n))
+    pixels[:, 40, 20] = [1.0, 3.0, 0.0, 2.0]
+    fits.writeto(folder / "cube.fits", pixels.astype(np.float32))
+    axis = SpectralAxis(rest - 3 * step, step, 4, 1, "LSRK", rest, "velocity")
+    layout = CubeLayout("data", "I", "natural", ARCSEC, n, (0.0, 0.0), axis)
+    beam = RestoringBeam(3 * ARCSEC, 3 * ARCSEC, 0.0)
+    planes = [
+        PlaneFigures(9, 0.01, 0.01, Peak(value, 12 * ARCSEC, 8 * ARCSEC, 0.0, 0.0), beam)
+        if value
+        else PlaneFigures()
+        for value in (1.0, 3.0, 0.0, 2.0)
+    ]
+    read = []
+    each = cube_pictures._each_plane
+    monkeypatch.setattr(
+        cube_pictures, "_each_plane", lambda *args: (read.append(found[0]) or found for found in each(*args))
+    )
+    return SavedCube(layout, [folder / "cube.fits"], planes, Unused(0, 0), Stages()), read
+
+
+def test_moments_and_spectrum_of_a_cube_read_each_plane_once(tmp_path, monkeypatch):
+    """Moment 0 is 10 km/s times 1 + 3 + 2 Jy/beam; moment 1 (30 + 60 + 0) / 6 = 15 km/s."""
+    saved, read = saved_cube(tmp_path, monkeypatch)
+    found = moments(saved)
+    assert found.pixel == (40, 20)
+    # To float32, which the file holds, and to what noise above 5 rms would add: none is.
+    assert found.zeroth[40, 20] == pytest.approx(60.0, rel=1e-6)
+    assert found.first[40, 20] == pytest.approx(15.0, rel=1e-6)
+    assert found.spectrum == pytest.approx([1.0, 3.0, np.nan, 2.0], nan_ok=True)
+    assert read == [0, 1, 3]
+    read.clear()
+    figure = draw_cube(saved)
+    assert read == [0, 1, 3]
+    # The window is that of the source, 12 east and 8 north: six beams of 3 arcsec would be more than half.
+    assert "[Jy/beam km/s]" in figure.axes[3].get_ylabel()
+    assert figure.axes[2].get_title() == "spectrum at the peak, 12 east, 8 north [arcsec]"
+
+
+def test_channel_maps_have_labels_outside_and_one_bar(tmp_path, monkeypatch):
+    saved, _ = saved_cube(tmp_path, monkeypatch)
+    panels = [ax for ax in draw_channel_maps(saved).axes if ax.images]
+    # To the digits that are drawn.
+    titles = [ax.get_title().replace("−", "-").split() for ax in panels]
+    assert [float(value) for value, _ in titles] == pytest.approx([30.0, 20.0, 0.0], abs=0.05)
+    assert {unit for _, unit in titles} == {"km/s"}
+    assert [len(ax.child_axes) for ax in panels] == [0, 0, 1]
+    assert [bool(ax.get_ylabel()) for ax in panels] == [True, False, False]
 
 
 def test_text_of_a_pdf_is_text():

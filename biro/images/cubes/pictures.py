@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -14,21 +15,30 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.files.atomic import write_figure
-from biro.formatting import FREQUENCIES, unit_for
+from biro.formatting import FLUXES, FREQUENCIES, digits_after_point, unit_for
 from biro.images.cubes.axis import SpectralAxis
 from biro.images.cubes.figures import SavedCube
 from biro.images.dirty_image import image_files
-from biro.images.pictures import FIRST_LEVEL, MAP, Panel, draw_panels, window_about
+from biro.images.pictures import (
+    FIRST_LEVEL,
+    MAP,
+    Panel,
+    Window,
+    angle_unit,
+    draw_beam,
+    draw_panels,
+    window_about,
+)
+from biro.images.psf import RestoringBeam
 from biro.style import WIDTH, figure_of, new_figure, plain_ticks
 
 Array = NDArray[np.float64]
 MOST_MAPS = 12
 """Planes that channel maps show, equally far apart."""
-_ARCSEC = np.pi / 180.0 / 3600.0
 
 
 class Moments(NamedTuple):
-    """Moments of a cube's first Stokes parameter.
+    """Moments of a cube's first Stokes parameter, and its spectrum at one pixel.
 
     Attributes
     ----------
@@ -36,13 +46,16 @@ class Moments(NamedTuple):
         Sum of what is above 5 times the plane's rms, times the width of a plane, Jy/beam and the axis' unit.
     first : float64 (N, N)
         Mean of the axis, weighted with it; NaN where nothing is above.
-    peak : float64 (N, N), Jy/beam
-        The highest value of the planes.
+    pixel : (int, int)
+        Row and column of the pixel that is farthest from zero in any plane.
+    spectrum : float64 (n_plane,), Jy/beam
+        There; NaN in blank planes.
     """
 
     zeroth: Array
     first: Array
-    peak: Array
+    pixel: tuple[int, int]
+    spectrum: Array
 
 
 def spectral_values(axis: SpectralAxis) -> tuple[Array, str, float]:
@@ -55,64 +68,41 @@ def spectral_values(axis: SpectralAxis) -> tuple[Array, str, float]:
 
 
 def moments(saved: SavedCube) -> Moments:
-    """Moments of the cube, of which one plane at a time is read; blank planes count as nothing."""
+    """Moments of the cube, of which each plane is read once; blank planes count as nothing."""
     values, _, width = spectral_values(saved.layout.axis)
-    n = saved.layout.n_pixel
-    total, weighted, peak = np.zeros((n, n)), np.zeros((n, n)), np.full((n, n), -np.inf)
-    for i, plane in enumerate(saved.planes):
-        if plane.n_vis:
-            pixels = plane_of(saved, i)
-            above = np.where(pixels > FIRST_LEVEL * plane.rms, pixels, 0.0)
-            total += above
-            weighted += above * values[i]
-            np.maximum(peak, pixels, out=peak)
+    n, pixel = saved.layout.n_pixel, _farthest_pixel(saved)
+    total, weighted, spectrum = np.zeros((n, n)), np.zeros((n, n)), np.full(len(values), np.nan)
+    for i, pixels in _each_plane(saved, range(len(values))):
+        above = np.where(pixels > FIRST_LEVEL * saved.planes[i].rms, pixels, 0.0)
+        total += above
+        weighted += above * values[i]
+        spectrum[i] = pixels[pixel]
     first = np.where(total > 0.0, weighted / np.where(total > 0.0, total, 1.0), np.nan)
-    return Moments(total * width, first, peak)
+    return Moments(total * width, first, pixel, spectrum)
 
 
-def plane_of(saved: SavedCube, i_plane: int) -> Array:
-    """Pixels of the first Stokes parameter of a plane, Jy/beam."""
+def _farthest_pixel(saved: SavedCube) -> tuple[int, int]:
+    """Row and column of the farthest of the peaks that planes have; the middle where all are blank."""
+    middle = saved.layout.n_pixel // 2
+    peaks = [plane.peak for plane in saved.planes if plane.peak is not None]
+    if not peaks:
+        return middle, middle
+    farthest = max(peaks, key=lambda peak: abs(peak.value))
+    east, north = (round(at / saved.layout.cell) for at in (farthest.east, farthest.north))
+    return middle + north, middle - east
+
+
+def _each_plane(saved: SavedCube, chosen: Iterable[int]) -> Iterator[tuple[int, Array]]:
+    """Numbers and pixels (Jy/beam) of planes that are not blank, of the first Stokes parameter."""
     with fits.open(saved.files[0], memmap=True) as file:
         data = file[0].data
-        return np.array(data[i_plane, 0] if data.ndim == 4 else data[i_plane], np.float64)
+        for i in chosen:
+            if saved.planes[i].n_vis:
+                yield i, np.array(data[i, 0] if data.ndim == 4 else data[i], np.float64)
 
 
 def draw_cube(saved: SavedCube) -> Figure:
-    """Draw the moments of order 0 and 1, and the spectrum at the pixel with the highest peak.
-
-    Parameters
-    ----------
-    saved : SavedCube
-    """
-    values, label, _ = spectral_values(saved.layout.axis)
-    found = moments(saved)
-    y, x = np.unravel_index(int(found.peak.argmax()), found.peak.shape)
-    spectrum = np.array([plane_of(saved, i)[y, x] for i in range(len(values))])
-    half = 0.5 * saved.layout.n_pixel * saved.layout.cell / _ARCSEC
-    with new_figure((WIDTH, 4.6)) as figure:
-        grid = figure.subplot_mosaic("ab;cc", height_ratios=(3, 2))
-        unit = label.partition("[")[2].removesuffix("]")
-        _draw_map(grid["a"], found.zeroth, half, f"moment 0 [Jy/beam {unit}]", MAP)
-        _draw_map(grid["b"], found.first, half, f"moment 1 [{unit}]", "cividis")
-        grid["c"].step(values, spectrum, where="mid")
-        grid["c"].axhline(0.0, color="0.6", lw=0.6, zorder=0.5)
-        plain_ticks(grid["c"])
-        east, north = (saved.layout.n_pixel // 2 - x), (y - saved.layout.n_pixel // 2)
-        cell = saved.layout.cell / _ARCSEC
-        place = f"{east * cell:.4g} east, {north * cell:.4g} north"
-        grid["c"].set(xlabel=label, ylabel="Jy/beam", title=f"spectrum at the peak, {place} [arcsec]")
-    return figure
-
-
-def _draw_map(ax: Axes, image: Array, half: float, label: str, cmap: str) -> None:
-    drawn = ax.imshow(image, extent=(half, -half, -half, half), cmap=cmap, interpolation="nearest")
-    plain_ticks(ax, 4)
-    ax.set(xlabel="east offset [arcsec]", ylabel="north offset [arcsec]")
-    figure_of(ax).colorbar(drawn, ax=ax, label=label)
-
-
-def draw_channel_maps(saved: SavedCube) -> Figure:
-    """Draw up to 12 planes that are not blank, equally far apart, on one scale of colours.
+    """Draw the moments of order 0 and 1, and the spectrum at the pixel that is farthest from zero.
 
     Parameters
     ----------
@@ -120,17 +110,80 @@ def draw_channel_maps(saved: SavedCube) -> Figure:
     """
     values, label, _ = spectral_values(saved.layout.axis)
     unit = label.partition("[")[2].removesuffix("]")
-    there = [i for i, plane in enumerate(saved.planes) if plane.n_vis]
-    chosen = there[:: -(-len(there) // MOST_MAPS)]
+    found, cell = moments(saved), saved.layout.cell
+    flux = unit_for([float(np.nanmax(np.abs(found.spectrum), initial=0.0))], FLUXES)
+    name = flux.name.replace("u", "µ")
+    beam = next((plane.beam for plane in saved.planes if plane.beam is not None), None)
+    panel = Panel(found.zeroth, cell, beam, 0.0, "")
+    view = (window_about([panel], np.zeros((0, 2))) or panel.view, cell, beam)
+    with new_figure((WIDTH, 4.6)) as figure:
+        grid = figure.subplot_mosaic("ab;cc", height_ratios=(3, 2))
+        _draw_map(grid["a"], found.zeroth / flux.size, view, f"moment 0 [{name}/beam {unit}]", MAP)
+        _draw_map(grid["b"], found.first, view, f"moment 1 [{unit}]", "cividis")
+        grid["b"].set_ylabel("")
+        grid["c"].step(values, found.spectrum / flux.size, where="mid")
+        grid["c"].axhline(0.0, color="0.6", lw=0.6, zorder=0.5)
+        plain_ticks(grid["c"])
+        north, east = found.pixel[0] - saved.layout.n_pixel // 2, saved.layout.n_pixel // 2 - found.pixel[1]
+        scale, angle = angle_unit(view[0].half)
+        place = f"{east * cell * scale:.3g} east, {north * cell * scale:.3g} north [{angle}]"
+        text = f"spectrum at the peak, {place}".replace("-", "−")
+        grid["c"].set(xlabel=label, ylabel=f"{name}/beam", title=text)
+    return figure
+
+
+def _draw_map(
+    ax: Axes, image: Array, view: tuple[Window, float, RestoringBeam | None], label: str, cmap: str
+) -> None:
+    """A map of moments in a window, with the beam; `view` is the window, the cell (rad) and the beam."""
+    (east, north, half), cell, beam = view
+    scale, name = angle_unit(half)
+    n = len(image)
+    # Pixel (N/2, N/2) has its middle at 0.
+    low, high = ((edge - n // 2) * cell * scale for edge in (-0.5, n - 0.5))
+    drawn = ax.imshow(image, extent=(-low, -high, low, high), cmap=cmap, interpolation="nearest")
+    ax.set_xlim((east + half) * scale, (east - half) * scale)
+    ax.set_ylim((north - half) * scale, (north + half) * scale)
+    if beam is not None:
+        draw_beam(ax, beam, scale, "white" if cmap == MAP else "0.2")
+    plain_ticks(ax, 4)
+    ax.tick_params(color="0.8" if cmap == MAP else "0.2")
+    ax.set(xlabel=f"east offset [{name}]", ylabel=f"north offset [{name}]")
+    figure_of(ax).colorbar(drawn, ax=ax, label=label)
+
+
+def draw_channel_maps(saved: SavedCube) -> Figure:
+    """Draw up to 12 planes, equally far apart, from the first to the last with emission, on one scale.
+
+    One more on either side is shown; where nothing is above 5 times its plane's rms, all planes count.
+
+    Parameters
+    ----------
+    saved : SavedCube
+    """
+    values, label, _ = spectral_values(saved.layout.axis)
+    unit = label.partition("[")[2].removesuffix("]")
+    digits = digits_after_point(abs(float(values[1] - values[0])) if len(values) > 1 else 0.0)
     panels = []
-    for i in chosen:
+    for i, pixels in _each_plane(saved, _with_emission(saved)):
         plane = saved.planes[i]
-        text = f"{values[i]:.6g} {unit}"
-        panels.append(Panel(plane_of(saved, i), saved.layout.cell, plane.beam, plane.rms, text))
+        text = f"{values[i]:.{digits}f} {unit}".replace("-", "−")
+        panels.append(Panel(pixels, saved.layout.cell, plane.beam, plane.rms, text))
     window = window_about(panels, np.zeros((0, 2)))
-    shown = [replace(panel, window=window) for panel in panels]
-    n_column = min(4, len(shown))
-    return draw_panels([shown], (WIDTH / n_column, 0.85 * WIDTH / n_column), n_column)
+    return draw_panels([[replace(panel, window=window) for panel in panels]], n_column=min(4, len(panels)))
+
+
+def _with_emission(saved: SavedCube) -> list[int]:
+    """Numbers of the planes that channel maps show."""
+    there = [i for i, plane in enumerate(saved.planes) if plane.n_vis]
+    peaks = [saved.planes[i].peak for i in there]
+    seen = [
+        k
+        for k, peak in enumerate(peaks)
+        if peak is not None and abs(peak.value) > FIRST_LEVEL * saved.planes[there[k]].rms
+    ]
+    some = there[max(0, seen[0] - 1) : seen[-1] + 2] if seen else there
+    return some[:: -(-len(some) // MOST_MAPS)]
 
 
 def picture_files(prefix: str | os.PathLike[str]) -> list[Path]:
