@@ -163,7 +163,8 @@ def simulate(
         if scatter is not None:
             write_gains(beside, scatter.draw(observation, seed))
             say(
-                f'{beside}: the gains that were applied. To use them in a model, write [gain] table = "{beside}"'
+                f"{beside}: the gains that were applied. To use them in a model, write "
+                f'[gain] table = "{beside}"'
             )
     if named.model.feeds is not None:
         for line in observation.instrument_lines(replace(named.model, gain=None)):

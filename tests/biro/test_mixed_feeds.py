@@ -14,10 +14,13 @@ import numpy as np
 import pytest
 from astropy.io import fits
 from casacore.tables import table
+from typer.testing import CliRunner
 
 import biro
+from biro.cli.app import app
+from biro.errors import BiroError
 from biro.measurement_set import create_ms, read_ms
-from biro.models import PointSource, SkyModel
+from biro.models import Feeds, Gain, GainSolutions, Leakage, PointSource, SkyModel
 from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels import stokes_to_corr
 
