@@ -23,6 +23,7 @@ from biro.progress import doing
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
+from biro.ranks.start import start as start_ranks
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
