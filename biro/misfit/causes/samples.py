@@ -38,7 +38,16 @@ STOKES: dict[str, dict[str, complex]] = {
 ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
 OF_PLACES = (
     *("turnable", "antenna1", "antenna2", "n_antenna", "baseline", "time", "times", "slot", "freq"),
-    *("chan_width", "interval", "uvw", "channel", "corr_names", "correlation", "is_parallel"),
+    *(
+        "chan_width",
+        "relative_width",
+        "interval",
+        "uvw",
+        "channel",
+        "corr_names",
+        "correlation",
+        "is_parallel",
+    ),
 )
 """What is computed of the places of samples, whatever their values are."""
 LINEAR = ("XX", "XY", "YX", "YY")
@@ -300,6 +309,11 @@ class Samples:
     def chan_width(self) -> Array:
         """Width that each sample is averaged over, Hz; 0 where it is not known."""
         return self._of_channels("chan_width")
+
+    @cached_property
+    def relative_width(self) -> Array:
+        """Channel width over frequency."""
+        return self.chan_width / self.freq
 
     def _of_channels(self, name: str) -> Array:
         out = np.empty(self.n)
