@@ -119,7 +119,7 @@ def simulate(
     comm = world()
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     if not out.name:
-        raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
+        raise InputError(f"{out}: a directory, expected the name of a Measurement Set")
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}
