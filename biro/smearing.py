@@ -92,7 +92,7 @@ def lines_of(choices: Sequence[Choice], labels: Sequence[str]) -> list[str]:
         if len({str(choices[i]) for i in alike}) == 1 and len(alike) == len(choices):
             return [str(choices[most])]
         which = f"{len(alike)} of {len(choices)} partitions"
-        lines.append(f"smearing {mode} in {which}: {choices[most].reason} (most in {labels[most]})")
+        lines.append(f"smearing {mode} in {which}: {choices[most].reason}, most in {labels[most]}")
     return lines
 
 

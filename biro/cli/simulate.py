@@ -119,7 +119,7 @@ def simulate(
     comm = world()
     scatter = _gain_scatter(gain_amplitude, gain_phase, gain_interval)
     if not out.name:
-        raise InputError(f"{out}: a folder, expected the name of a Measurement Set")
+        raise InputError(f"{out}: a directory, expected the name of a Measurement Set")
     if is_sky_model(out):
         raise InputError(
             f"{out}: a text file, which a set never replaces: OUT comes first, then the sky model"

@@ -182,7 +182,10 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     size = sum(part.vis.size for part in observation.partitions)
     stated = observation.counts["total"]
     monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
-    with pytest.raises(InputError, match=r"reading it needs .*--cache DIR\), share them among MPI processes"):
+    with pytest.raises(
+        InputError,
+        match=r"reading it needs .*--cache DIR, cache= in Python\), share them among MPI processes",
+    ):
         biro.read(path)
     monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
     with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):

@@ -119,7 +119,7 @@ def test_a_damaged_version_changes_nothing(ms: Path, tmp_path: Path, damage: str
         case "list":
             (versions / "FLAG_VERSION_LIST").unlink()
             (versions / "FLAG_VERSION_LIST").mkdir()
-    with pytest.raises(MeasurementSetError, match=r"move it away|reading the version"):
+    with pytest.raises(MeasurementSetError, match=r"Move it away|reading the version"):
         biro.undo_flags(ms)
     with table(str(ms), ack=False) as main:
         assert not main.getcolkeywords("FLAG")

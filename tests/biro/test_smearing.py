@@ -235,7 +235,7 @@ def test_auto_compares_the_loss_with_the_noise():
     both = replace(clean, partitions=(quiet, fainter))
     (line,) = Likelihood(both, sky(**free)).smearing_lines
     assert line.startswith("smearing on in 2 of 2 partitions: averaging over 480 s and 20 MHz loses up to ")
-    assert line.endswith(f" (most in {both.labels[0]})")
+    assert line.endswith(f", most in {both.labels[0]}")
     near = SkyModel([PointSource("p", east="0 deg", north="0 deg", I="2 Jy")], noise=Noise(factor=1.0))
     assert Likelihood(replace(clean, partitions=(quiet,)), near).smearing == ["off"]
 

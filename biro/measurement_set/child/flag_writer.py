@@ -88,7 +88,7 @@ class FlagWriter:
             return
         place = self.versions / LIST
         if not self.versions.is_dir() or (place.exists() and not place.is_file()):
-            wrong, kind = (place, "a file") if self.versions.is_dir() else (self.versions, "a folder")
+            wrong, kind = (place, "a file") if self.versions.is_dir() else (self.versions, "a directory")
             raise RefusalError(f"{wrong} is not {kind}, which biro needs for versions of flags. Move it away")
         if not os.access(self.versions, os.W_OK | os.X_OK):
             raise RefusalError(f"no permission to change {self.versions}, where biro saves versions of flags")
