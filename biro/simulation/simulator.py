@@ -23,6 +23,7 @@ from biro.progress import doing
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_memory
+from biro.ranks.start import start as start_ranks
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
@@ -241,7 +242,7 @@ def simulate(
     if isinstance(telescope, str):
         telescope = telescope_by_name(telescope)
     centre = parse_direction(phase_centre)
-    ranks = None if comm is None else start(comm)
+    ranks = None if comm is None else start_ranks(comm)
     _check_size(telescope, times, channels, ranks)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed

@@ -162,7 +162,7 @@ class Samples:
         change = amounts @ self.tangents
         return self.with_values(residual=self.residual - change, model=self.model + change)
 
-    def with_values(self, **values: Complex) -> Samples:
+    def with_values(self, **values: Any) -> Samples:
         """The samples with other residuals, or another model; what is known of their places is kept."""
         made = replace(self, **values)
         made.__dict__.update({name: self.__dict__[name] for name in OF_PLACES if name in self.__dict__})
