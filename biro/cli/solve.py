@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -224,9 +225,13 @@ def _write_others(
     written = []
     reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"
     if reason:
+        removed = (output / NAMES[1]).exists()
+        if removed:
+            shutil.rmtree(output / NAMES[1])
         say(
             f"{NAMES[1]} is not written, because a CASA table cannot hold {reason}. {NAMES[0]} has all "
             "gains. To apply them, use [gain] table in a model, or --corrected"
+            + (f". The older {NAMES[1]} is removed" if removed else "")
         )
     else:
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)

@@ -282,6 +282,11 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, ["solve", *words])
     assert again.exit_code == 2
     assert "exists already" in again.stderr
+    # No table of CASA holds gains that rotate with the feeds: an older one would belong to other gains.
+    (tmp_path / "sky.toml").write_text(replace(SKY, feeds=Feeds(rotation="corrected")).to_toml())
+    CliRunner().invoke(app, ["solve", *words, "--overwrite", "--interval", "1 min", "--backend", "cpu"])
+    assert (tmp_path / "gains/gains.npz").exists()
+    assert not (tmp_path / "gains/gains.G").exists()
     taken_out = replace(SKY, feeds=Feeds(rotation="corrected"))
     turned = biro.solve_gains(data, taken_out, interval=60.0, backend="cpu")
     with pytest.raises(InputError, match="gains that biro applies after the feed rotation"):
