@@ -335,7 +335,7 @@ def test_files_have_coordinates_beam_units_and_history(tmp_path):
     with pytest.raises(BiroError, match=r"out.fits: exists already; .* --overwrite"):
         made.save(tmp_path / "out")
     made.save(tmp_path / "out", overwrite=True)
-    with pytest.raises(BiroError, match="out.fits: cannot be written: No such file"):
+    with pytest.raises(BiroError, match=r"out\.fits: cannot be written: No such file"):
         made.save(tmp_path / "nowhere" / "out")
     # Read back as a model: 1 Jy/beam over the beam's pixels.
     model = biro.read_image(tmp_path / "out.fits")

@@ -43,7 +43,7 @@ def command(*words: str | Path) -> tuple[int, str]:
     """Exit code and the last line on stderr."""
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exception is None or isinstance(result.exception, SystemExit), repr(result.exception)
-    return result.exit_code, ([""] + result.stderr.splitlines())[-1]
+    return result.exit_code, ["", *result.stderr.splitlines()][-1]
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, operation: str, *words: str | Path) -> str:

@@ -168,7 +168,7 @@ def test_corruption_that_makes_casacore_loop_for_ever(measurement_set: Unpack, t
         file.seek(9)
         file.write(b"\x7f\xff\xff\xff")
     with pytest.raises(
-        MeasurementSetError, match="gave up after 2 s while opening .*: a file may be damaged"
+        MeasurementSetError, match=r"gave up after 2 s while opening .*: a file may be damaged"
     ):
         read_ms(path, time_limit=2)
     assert not children()

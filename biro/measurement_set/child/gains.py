@@ -44,7 +44,7 @@ class GainReader:
         check_kinds(window, "its subtable SPECTRAL_WINDOW", SUBTABLES["SPECTRAL_WINDOW"])
         of_window = np.asarray(main.getcol("SPECTRAL_WINDOW_ID")) if main.nrows() else np.zeros(0, int)
         windows = np.unique(of_window).tolist()
-        if windows and not (0 <= windows[0] and windows[-1] < window.nrows()):
+        if windows and not (windows[0] >= 0 and windows[-1] < window.nrows()):
             raise RefusalError(
                 f"SPECTRAL_WINDOW_ID runs from {windows[0]} to {windows[-1]}, but its subtable "
                 f"SPECTRAL_WINDOW has {window.nrows()} rows"
