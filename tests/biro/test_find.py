@@ -99,7 +99,7 @@ def test_as_many_as_asked_for():
         ({"threshold": 0.0}, "^threshold must be above 0, got 0.0$"),
         ({"add_circle": -1}, "^add_circle must be 0 to 100, got -1$"),
         ({"stokes": "IQUV"}, "leave out stokes"),
-        ({"n_pixels": 3}, "did you mean 'n_pixel'"),
+        ({"sizes": 3}, "did you mean 'size'"),
     ):
         with pytest.raises(BiroError, match=message):
             biro.find_sources(field(POINT), **wrong)
