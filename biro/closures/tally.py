@@ -18,8 +18,10 @@ BLIND = (
     "posteriors only repeat the priors. Set both to constants, or ignore their uncertainties"
 )
 """What closures cannot see."""
-TOGETHER = 0.9
-"""Share of the baselines of antennas that observe together, below which `Tally.lines` names it."""
+TOGETHER = 0.7
+"""Share of the rows of baselines without short gaps, below which `Tally.lines` names it."""
+SHORT_GAP = 8
+"""Most time slots from a row of a baseline to its next, between which rows count as missing."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Tally:
     n_idle_set : int
         Sets of too few antennas.
     n_row, n_pair : int
-        Rows of two different antennas, and pairs of antennas that have rows at the same time.
+        Rows of two different antennas, and how many their baselines would have without short gaps.
     """
 
     n_phase: int
@@ -130,9 +132,9 @@ class Tally:
             )
         if self.n_row < TOGETHER * self.n_pair:
             lines.append(
-                f"only {self.n_row / self.n_pair:.0%} of the baselines between antennas that observe at the "
-                "same time have a visibility then. The times of baselines differ, or rows are missing. "
-                "Average in time (--average-time) to get more closures"
+                f"baselines have visibilities at only {self.n_row / self.n_pair:.0%} of the times from their "
+                "first to their last: the times of baselines differ, or rows are missing. Average in time "
+                "(--average-time) to get more closures"
             )
         return [*lines, BLIND]
 
@@ -145,10 +147,10 @@ class Tally:
 
 
 def _pairs(part: Partition) -> tuple[int, int]:
-    """Rows of two different antennas, and pairs of antennas with such rows at the same time."""
+    """Rows of two different antennas, and how many these baselines would have without short gaps."""
     cross = part.antenna1 != part.antenna2
-    time = np.tile(part.time_index[cross], 2)
-    antenna = np.concatenate([part.antenna1[cross], part.antenna2[cross]])
-    present = np.unique(np.stack([time, antenna]), axis=1)
-    n_antenna = np.bincount(present[0])
-    return int(np.count_nonzero(cross)), int((n_antenna * (n_antenna - 1) // 2).sum())
+    pair = part.antenna1[cross].astype(np.int64) * part.n_antenna + part.antenna2[cross]
+    slot = part.time_index[cross]
+    order = np.lexsort((slot, pair))
+    step = np.diff(slot[order])[np.diff(pair[order]) == 0]
+    return len(slot), len(slot) + int((step[(step > 1) & (step <= SHORT_GAP)] - 1).sum())

@@ -19,7 +19,7 @@ from biro.misfit.partition_fit import (
     noise_reason,
     noise_verdict,
 )
-from biro.observation.unequal_noise import UNEQUAL
+from biro.observation.unequal_noise import UNEQUAL, UNEQUAL_LENGTHS
 
 EXPLAINS = 0.2
 """Part of the excess of chi2 from which a kind of misfit is named as its cause."""
@@ -39,9 +39,9 @@ HANDS, NOISE_MODEL = "residuals of ", "THE NOISE MODEL IS WRONG"
 """What lines about two hands, and about correlation that is left, begin with."""
 _OPPOSITE = "correlated (-"
 """In a line about hands whose residuals have opposite signs, as no source of Stokes I has them."""
-_OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL)}
+_OF_KIND = {"correlated": (HANDS,), "coherent": (HANDS,), "noise": (HANDS, UNEQUAL_LENGTHS)}
 """Lines that a finding of this kind takes the place of."""
-OF_RESIDUALS = (HANDS, UNEQUAL)
+OF_RESIDUALS = (HANDS, UNEQUAL_LENGTHS)
 """A misfit makes hands alike and baselines unequal: only where the model fits is that a matter of noise."""
 TOO_SMALL = "ERRORS ARE TOO SMALL"
 """How a line begins that says by how much errors are too small in all."""

@@ -19,6 +19,8 @@ CONTRAST, SIGNIFICANCE = 1.1, 5.0
 """Ratio of scatters, and standard deviations of it, below which nothing is said."""
 UNEQUAL = "UNEQUAL NOISE"
 """How each line begins."""
+UNEQUAL_LENGTHS = f"{UNEQUAL}: relative to the weights, noise on baselines "
+"""How the line about lengths of baselines begins, which a misfit looks like."""
 _FIRST, _SECOND = (-1.0, 1.0), (1.0, -2.0, 1.0)
 _N_LENGTH = 4
 
@@ -223,7 +225,7 @@ def _of_lengths(steps: _Steps) -> list[str]:
         if group.is_off and group.ratio > 1.0:
             text = f"{unit.text(float(edge))} {unit.name}"
             return [
-                f"{UNEQUAL}: relative to the weights, noise on baselines {word} {text} is "
+                f"{UNEQUAL_LENGTHS}{word} {text} is "
                 f"{group.ratio:.2f} times that on all. "
                 f'Fit the added noise with [noise] additive and edges = ["{text}"]'
             ]

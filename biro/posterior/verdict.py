@@ -10,9 +10,9 @@ from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS
 from biro.observation.unequal_noise import UNEQUAL
 from biro.posterior.table import PosteriorTable
 
-_OF_NOISE = (CORRELATED, UNITS, NOISE, OUTLIERS, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)
+_OF_NOISE = (CORRELATED, UNITS, NOISE, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)
 """Beginnings of lines about noise and weights that differ from what the weights and the model state."""
-_OF_ERRORS = (MISFIT, CORRELATED, TOO_SMALL, UNKNOWN, NOISE_MODEL)
+_OF_ERRORS = (MISFIT, OUTLIERS, CORRELATED, TOO_SMALL, UNKNOWN, NOISE_MODEL)
 """Beginnings of lines after which no error bar can be trusted."""
 _LISTED = 4
 """Parameters with a limit instead of an interval that the verdict names."""
@@ -69,6 +69,8 @@ def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> tuple[str, st
     if not known:
         return "biro could not test whether the model fits, because chi2 is not known for these data.", ""
     text = _numbers(max(known, key=lambda fit: fit.badness), len(known))
+    if _beginning(lines, (OUTLIERS,)):
+        return "Outliers among the data bias the fit: flag them.", text
     if _beginning(lines, _OF_NOISE):
         return "biro found no error in the model, but the noise differs from the weights.", text
     return "The model fits the data.", text

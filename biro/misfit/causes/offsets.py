@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,8 +19,8 @@ from biro.misfit.flag_command import flag_command, line_of
 
 MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
 """Part of the groups that may stand out: what most have in common has another cause."""
-NEAR_ONE = 0.5
-"""Deviation from 1 of the factor of what conjugation changes, up to which it is that."""
+NEAR_ONE = 0.2
+"""Deviation from 1, and two errors, that the factor of what conjugation changes may have."""
 MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
@@ -70,8 +71,10 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     choices = log_choices(len(drops), n)
     factor = np.zeros(len(drops), np.complex128)
     factor[chosen] = solved.terms[0][:, 0] + 1j * solved.terms[0][:, 1]
-    if kind == "conjugated" and np.abs(factor[chosen] - 1.0).max() > NEAR_ONE:
-        return
+    if kind == "conjugated":
+        error = np.hypot(*solved.errors[0].T) * math.sqrt(samples.square / samples.n_real)
+        if np.max(np.abs(factor[chosen] - 1.0) + 2.0 * error) > NEAR_ONE:
+            return
     texts = {"baseline": _baseline_texts, "conjugated": _conjugated_texts, "offset": _offset_texts}[kind]
     yield Candidate(
         kind,

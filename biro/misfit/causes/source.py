@@ -394,7 +394,7 @@ def _texts(own: Samples, source: Source, kind: str, stokes: str, near: Source | 
         )
     what = "Extended emission" if source.fwhm else "A source"
     if near is not None:
-        away = place_text(near.east - source.east, near.north - source.north)
+        away = place_text(source.east - near.east, source.north - near.north)
         return (
             f"{what} is missing {place} ({size}), {away} of a source of the model.",
             "Check the position of that source, the frame of its coordinates, uvw and frequencies. If "
