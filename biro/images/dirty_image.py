@@ -150,7 +150,7 @@ class DirtyImage:
             f"  beam          {self._beam_text()}",
             f"  peak          {peak} {flux.name}/beam at {ra_dec}",
             f"  rms           {rms} {flux.name}/beam (from the MAD)",
-            f"  noise         {noise} {flux.name}/beam (thermal noise from the weights)",
+            f"  noise         {noise} {flux.name}/beam if the weights are right",
         ]
         return "\n".join(lines)
 
@@ -275,7 +275,7 @@ class DirtyImage:
             f"biro {__version__}: dirty image of the {self.what}",
             f"from {self.origin}",
             f"{self.weighting} weights, {self.n_vis} Stokes {self.stokes} visibilities",
-            f"thermal noise from the weights: {self.noise:.6g} Jy/beam",
+            f"thermal noise if the weights are right: {self.noise:.6g} Jy/beam",
         ]
 
 

@@ -198,8 +198,7 @@ class Imager:
         if self.beam is None and not self._is_plane:
             log.warning(
                 "no beam could be fitted: the main lobe of the PSF is larger than the image (use --size, "
-                "n_pixel= "
-                "in Python), or undersampled (use --cell, cell=)"
+                "size= in Python), or undersampled (use --cell, cell=)"
             )
 
     def image(self, what: What = "data", model: Sequence[Model] | None = None) -> DirtyImage:

@@ -202,7 +202,7 @@ class FoundSources(Tabular):
             f"GAIN ERRORS: {percent}{worst}. They explain {share or 'a part of the residuals'}. With "
             f"corrected gains the residual rms would be {self.without_gains:.4g} times the noise of the "
             "weights. The errors of the sources above allow for them. To correct them, use biro solve, or "
-            "--gains marginalise"
+            "biro fit --gains marginalise"
         )
 
     def to_toml(self) -> str:

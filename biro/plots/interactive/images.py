@@ -39,7 +39,7 @@ def images(likelihood: Likelihood, posterior: Posterior, i_field: int = 0, **opt
     i_field : int
         Which phase centre.
     **options
-        Any of `biro.images.imager.Imaging`: weighting, robust, cell, n_pixel, stokes, ...
+        Any of `biro.images.imager.Imaging`: weighting, robust, cell, size, stokes, ...
 
     Returns
     -------
