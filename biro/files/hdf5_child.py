@@ -70,7 +70,11 @@ def _limit_memory(spare: int) -> None:
             used = int(file.read().split()[0]) * resource.getpagesize()
     except FileNotFoundError:  # macOS
         return
-    resource.setrlimit(resource.RLIMIT_AS, (used + spare, used + spare))
+    most = used + spare
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    if hard != resource.RLIM_INFINITY:
+        most = min(most, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _list(group: h5py.Group, before: str, nodes: dict[str, JsonValue], depth: int) -> None:

@@ -169,7 +169,7 @@ def test_a_threading_layer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setitem(sys.modules, "numba.np.ufunc.tbbpool", None)  # as if there were none
     said = problem_of_variables({"NUMBA_THREADING_LAYER": "tbb"})
     assert said is not None
-    assert "asks for tbb, which is not installed" in said
+    assert "is tbb, which is not installed; install it, or unset" in said
     assert problem_of_variables({"NUMBA_THREADING_LAYER": "workqueue", "NUMBA_NUM_THREADS": "2"}) is None
 
 

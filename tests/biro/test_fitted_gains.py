@@ -322,11 +322,11 @@ def test_a_fitted_correlation_time_is_not_called_undetermined() -> None:
 def test_the_maximum_says_that_a_correlation_time_is_too_short_there() -> None:
     likelihood = biro.Likelihood(small(n_chan=1, n_time=2), two_points(TIMES), backend="cpu")
     posterior = biro.sample(likelihood, "none", seed=1, progress=False)
-    assert posterior.remarks[0].startswith("gain.phase.correlated: too short at the maximum")
+    assert posterior.remarks[0].startswith("gain.phase.correlated: biased at the maximum (too short)")
 
 
 def test_a_fitted_correlation_time_is_refused_where_gains_are_solved_for() -> None:
-    wanted = r"found gain\.phase\.correlated with a prior: .*\"marginalise\" or \"sample\""
+    wanted = r"found gain\.phase\.correlated with a prior\. .*\"marginalise\" or \"sample\""
     with pytest.raises(InputError, match=wanted) as caught:
         biro.Likelihood(small(), two_points(TIMES), gains="solve", backend="cpu")
     assert "\n" not in str(caught.value)

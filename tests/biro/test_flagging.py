@@ -414,7 +414,7 @@ def test_reading_with_a_flagger_leaves_interference_out(
     with pytest.raises(TypeError, match="flaggr"):
         biro.read_ms(path, flaggr="wsrt")  # type: ignore[call-arg]
     with pytest.raises(InputError, match="flagger needs one column"):
-        biro.read_columns(path, ["DATA"], flagger="wsrt")
+        biro.read_columns(path, ["DATA", "DATA"], flagger="wsrt")
 
 
 def test_real_data(measurement_set: Callable[[str], Path], tmp_path: Path) -> None:

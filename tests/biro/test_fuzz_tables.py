@@ -25,7 +25,7 @@ SAID = {
     r"[A-Z]+(_[A-Z]+)* without rows": r".*SET/[A-Z_]+ has fewer rows of [A-Z_]+ than it should",
     "(SPECTRAL_WINDOW|POLARIZATION)_ID -?[17]": "data description 0 is of .*, but there are 1 .* from 0",
     "(DATA_DESC_ID|FIELD_ID|ANTENNA.) -?[1-9]+": r"\w+ runs from -?\d+ to \d+, but its subtable has \d rows",
-    "TIME (nan|all inf)": r"TIME cannot be a time in \d+ of 63 rows .*",
+    "TIME (nan|all inf)": r"TIME is invalid in \d+ of 63 rows .*",
     # A row that has no baseline, or of which nobody knows how long it took, is left out or kept.
     "INTERVAL nan|UVW nan|INTERVAL missing|TIME an integer|WEIGHT of three": OTHER,
     "UVW of two": "UVW has no value in 63 of 63 rows",
@@ -40,10 +40,10 @@ SAID = {
     "CHAN_(FREQ of no channels|WIDTH of one)": r"spectral window 0 has \d frequencies in CHAN_FREQ and \d .*",
     "no channels": "the rows of data description 0 hold no visibilities: spectral window 0 has no channels",
     "CORR_TYPE of none": "the rows of data description 0 hold no .*: polarization 0 has no correlations",
-    "CHAN_FREQ nan": "spectral window L: CHAN_FREQ cannot be a frequency in 4 of 4 channels .*",
+    "CHAN_FREQ nan": "spectral window L: CHAN_FREQ is invalid in 4 of 4 channels .*",
     "(CHAN_FREQ text|NAME an integer)": r"column \w+ of its subtable \w+ holds single values of type \w+, "
     "expected .*",
-    "PHASE_DIR (nan|of .*)": r"field F: its PHASE_DIR, \(nan, nan\) rad, is no direction; put it right",
+    "PHASE_DIR (nan|of .*)": r"field F: its PHASE_DIR, \(nan, nan\) rad, is not a direction; correct it",
     "POSITION of two": r"broken off while reading subtable SET/ANTENNA: .* in column POSITION.*",
     "POSITION nan": SAME,  # antennas have to have positions where a model needs them
     "time scale unknown": "TIME is in the scale 'WRONG', expected one of UTC, TAI, .*",

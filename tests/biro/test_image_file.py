@@ -255,7 +255,7 @@ def test_files_that_are_no_images(tmp_path):
             biro.read_image(tmp_path / name)
     with pytest.raises(BiroError, match="no such file"):
         biro.read_image(tmp_path / "none.fits")
-    with pytest.raises(BiroError, match="a folder"):
+    with pytest.raises(BiroError, match="a directory"):
         biro.read_image(tmp_path)
     fits.PrimaryHDU().writeto(tmp_path / "nothing.fits")
     with pytest.raises(BiroError, match="there is no image"):
