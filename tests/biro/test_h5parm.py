@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -20,6 +21,7 @@ from biro.errors import BiroError, DataError
 from biro.files import hdf5, hdf5_child
 from biro.gain_files import read_gains, tables, with_gains_read
 from biro.models import Gain, PointSource, SkyModel
+from biro.models.errors import ModelError
 from biro.models.files.toml import from_toml, to_toml
 
 TIME = 4.87e9 + np.array([5.0, 15.0, 25.0])
@@ -215,6 +217,30 @@ def test_gains_of_one_polarization_alone(tmp_path: Path) -> None:
     found = read_gains(write(tmp_path / "cal.h5", ("time", "ant", "pol"), pol=("YY",)))
     assert not found.usable[..., 0].any()
     assert np.allclose(found.gain[0, 0, 0, 1], gain(0, 0, 0, 0), rtol=1e-14)
+
+
+@pytest.mark.parametrize("pol", ["XX", "LL"])
+def test_gains_of_the_only_feed_of_the_data(tmp_path: Path, pol: str) -> None:
+    """Feeds that turn on the sky, and were turned back in the data, leave such gains as they are."""
+    data = observation()
+    (part,) = data.partitions
+    one = replace(part, vis=part.vis[..., :1], weight=part.weight[..., :1], corr_type=(pol,))
+    sky = from_toml(SKY.format(table=[str(write(tmp_path / "cal.h5", pol=(pol,)))]))
+    likelihood = biro.Likelihood(replace(data, partitions=(one,)), sky, smearing="off")
+    # float32 visibilities of about 1, and of an error of 0.01 or more
+    assert float(np.sum(likelihood.chi2(np.zeros(likelihood.n_param)))) < 1e-4
+
+
+def test_gains_of_one_feed_do_not_go_with_data_of_both(tmp_path: Path) -> None:
+    sky = from_toml(SKY.format(table=[str(write(tmp_path / "cal.h5", pol=("XX",)))]))
+    with pytest.raises(ModelError, match=r"solutions of one feed alone, X or R, .*--correlations XX or RR"):
+        biro.Likelihood(observation(), sky, smearing="off")
+
+
+@pytest.mark.parametrize("pol", [("XX", "RR"), ("XX", "LL"), ("I", "YY")])
+def test_two_names_of_one_feed_are_refused(tmp_path: Path, pol: Axes) -> None:
+    with pytest.raises(DataError, match=rf"polarizations {pol[0]}, {pol[1]}; biro reads XX, YY or RR, LL"):
+        read_gains(write(tmp_path / "cal.h5", pol=pol))
 
 
 def test_names_may_stand_in_the_solution_set_alone(tmp_path: Path) -> None:
