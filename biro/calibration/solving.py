@@ -115,7 +115,8 @@ def solve_gains(
     Raises
     ------
     InputError
-        Data in Stokes parameters with gains of separate feeds; a reference antenna that is missing or wholly
+        Data with baselines between circular and linear feeds; data in Stokes parameters with gains of
+        separate feeds; a reference antenna that is missing or wholly
         flagged; a model that is 0 wherever there are data; an interval or a number of blocks that cannot be;
         a model that does not belong to the data.
 
@@ -124,6 +125,7 @@ def solve_gains(
     >>> gains = solve_gains(observation, sky, interval=60.0)  # doctest: +SKIP
     >>> gains.save("gains.npz")  # doctest: +SKIP
     """
+    _refuse_mixed(observation)
     warn_of_reading(observation)
     whole = observation.whole("gains that are solved for")
     options: dict[str, Any] = {
@@ -280,6 +282,21 @@ def _windows(observation: Observation) -> list[tuple[int, ...]]:
         key = (part.set_name, part.spw_id, part.chan_freq.tobytes(), part.corr_type)
         found.setdefault(key, []).append(i)
     return [tuple(each) for each in found.values()]
+
+
+def _refuse_mixed(observation: Observation) -> None:
+    """Refuse circular and linear feeds in one spectral window: its partitions share gains of antennas."""
+    found: dict[object, set[str]] = {}
+    for part in observation.partitions:
+        key = (part.set_name, part.spw_id, part.chan_freq.tobytes())
+        found.setdefault(key, set()).update(name for name in part.corr_type if len(name) == 2)
+    for names in found.values():
+        if all(any(set(name) & set(kind) for name in names) for kind in ("RL", "XY")):
+            raise InputError(
+                f"the data have circular and linear feeds ({', '.join(sorted(names))}), and gains are solved "
+                "for feeds of one kind; read antennas of one kind (--antennas, antennas= in Python), or the "
+                "baselines between them (--correlations XX,XY,YX,YY)"
+            )
 
 
 def _blocks(n_chan: int, n_block: int) -> Index:

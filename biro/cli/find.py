@@ -129,9 +129,9 @@ def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
 
     A fit of unpolarised sources to all correlations would count Stokes Q and U as noise.
     """
-    from biro.observation.partition import PARALLEL_HANDS
+    from biro.observation.partition import share_of_i
 
     names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
-    parallel = [name for name in names if name in (*PARALLEL_HANDS, "I")]
+    parallel = [name for name, share in zip(names, share_of_i(names), strict=True) if share]
     is_left_out = len(parallel) < len(names) and observation.formed is None
     return {"correlations": parallel} if is_left_out else {}

@@ -339,7 +339,7 @@ class Assembly:
         read: Visibilities,
         flag: NDArray[np.bool_] | None = None,
     ) -> Partition:
-        """As `read`, of visibilities that were read; their weights become 0 where they do not count."""
+        """A partition as `read` gives it, of visibilities that were read; weights that do not count are 0."""
         self._leave_out(part, read)
         if flag is not None:
             self._flag_found(flag, read.vis, read.weight)

@@ -34,6 +34,8 @@ PARTS = ("val", "weight", *AXES, "dir")
 FEEDS = {"XX": (0,), "RR": (0,), "YY": (1,), "LL": (1,), "I": (0, 1), "": (0, 1)}
 """Which feeds have the gain of a polarization; "" stands for a table without such an axis."""
 CROSS = ("XY", "YX", "RL", "LR")
+TOGETHER = (("XX", "XY", "YX", "YY"), ("RR", "RL", "LR", "LL"), ("I",), ("",))
+"""Polarizations that a table may have beside each other."""
 _KIND = re.compile(r"(?:common)?(?:scalar)?(amplitude|phase)")
 NEGLIGIBLE = 1e-6
 """Amplitudes across feeds that count as 0, relative to the median of those of feeds."""
@@ -290,8 +292,8 @@ def _of_feeds(
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Values of the two feeds, and which there are, from those of polarizations."""
     names = [one.upper() for one in polarizations]
-    unknown = [one for one in names if one not in (*FEEDS, *CROSS)]
-    if unknown or len(set(names)) < len(names):
+    is_known = any(set(names) <= set(kind) for kind in TOGETHER)
+    if not is_known or len(set(names)) < len(names):
         raise DataError(f"{path}: {name} has polarizations {', '.join(names)}; biro reads XX, YY or RR, LL")
     found = np.zeros((*values.shape[:3], 2))
     there = np.zeros(found.shape, bool)

@@ -73,7 +73,7 @@ def read_gains(path: str | os.PathLike[str]) -> GainSolutions:
     >>> read_gains("day1.G0")
     """
     place, inside = _place(path)
-    if place.is_dir():
+    if _is_folder(place):
         return read_gain_table(place, TIME_LIMIT)
     if not place.exists():
         raise DataError(f"{path}: no such gain table")
@@ -159,7 +159,7 @@ def _on_scale_of(observation: Observation, path: str | os.PathLike[str]) -> Gain
     """Gains in a file, at times on the scale of the data; see `read_gains` for those of files."""
     gains = read_gains(path)
     place, _ = _place(path)
-    is_of_set = place.is_dir() or _is_hdf5(place)
+    is_of_set = _is_folder(place) or _is_hdf5(place)
     found = gains if is_of_set else gains.later(-observation.utc_offset)
     _check_times(found, observation)
     _check_freq(found, observation)
@@ -169,6 +169,10 @@ def _on_scale_of(observation: Observation, path: str | os.PathLike[str]) -> Gain
 def _place(path: str | os.PathLike[str]) -> tuple[Path, str]:
     """The path of a file or folder, and what is meant in an H5parm file."""
     return ask_storage(Path(path), TIME_LIMIT, "looking at it", lambda: split_h5parm(Path(path)))
+
+
+def _is_folder(place: Path) -> bool:
+    return ask_storage(place, TIME_LIMIT, "looking at it", place.is_dir)
 
 
 def _is_hdf5(place: Path) -> bool:

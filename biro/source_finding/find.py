@@ -22,7 +22,7 @@ from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition, share_of_i
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.progress import Bar, bar, showing
 from biro.run.interrupt import stop_on_signal
@@ -239,7 +239,7 @@ def _diagnosed(
 
 def _parallel(part: Partition) -> Partition:
     """A partition without its cross hands, in which an unpolarised sky has nothing."""
-    index = [i for i, name in enumerate(part.corr_type) if name in (*PARALLEL_HANDS, "I")]
+    index = np.flatnonzero(share_of_i(part.corr_type))
     if len(index) == len(part.corr_type):
         return part
     names = tuple(part.corr_type[i] for i in index)

@@ -7,7 +7,9 @@ What they mean is a closed form here: g = amplitude exp(i phase), V = g_p V g_q^
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -15,10 +17,11 @@ import numpy as np
 import pytest
 
 import biro
-from biro.errors import DataError
+from biro.errors import BiroError, DataError
 from biro.files import hdf5, hdf5_child
-from biro.gain_files import read_gains, with_gains_read
+from biro.gain_files import read_gains, tables, with_gains_read
 from biro.models import Gain, PointSource, SkyModel
+from biro.models.errors import ModelError
 from biro.models.files.toml import from_toml, to_toml
 
 TIME = 4.87e9 + np.array([5.0, 15.0, 25.0])
@@ -109,7 +112,7 @@ def without_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_axes_in_any_order(tmp_path: Path, axes: Axes, compression: str | None, text: str) -> None:
-    """Of weights, too, whose order need not be that of values."""
+    """Axes of values and of weights have any order, each its own."""
     path = write(tmp_path / "cal.h5", axes, compression=compression, text=text, weight_axes=axes[::-1])
     found = read_gains(path)
     assert found.antenna_names == ANT
@@ -216,6 +219,30 @@ def test_gains_of_one_polarization_alone(tmp_path: Path) -> None:
     assert np.allclose(found.gain[0, 0, 0, 1], gain(0, 0, 0, 0), rtol=1e-14)
 
 
+@pytest.mark.parametrize("pol", ["XX", "LL"])
+def test_gains_of_the_only_feed_of_the_data(tmp_path: Path, pol: str) -> None:
+    """Feeds that turn on the sky, and were turned back in the data, leave such gains as they are."""
+    data = observation()
+    (part,) = data.partitions
+    one = replace(part, vis=part.vis[..., :1], weight=part.weight[..., :1], corr_type=(pol,))
+    sky = from_toml(SKY.format(table=[str(write(tmp_path / "cal.h5", pol=(pol,)))]))
+    likelihood = biro.Likelihood(replace(data, partitions=(one,)), sky, smearing="off")
+    # float32 visibilities of about 1, and of an error of 0.01 or more
+    assert float(np.sum(likelihood.chi2(np.zeros(likelihood.n_param)))) < 1e-4
+
+
+def test_gains_of_one_feed_do_not_go_with_data_of_both(tmp_path: Path) -> None:
+    sky = from_toml(SKY.format(table=[str(write(tmp_path / "cal.h5", pol=("XX",)))]))
+    with pytest.raises(ModelError, match=r"solutions of one feed alone, X or R, .*--correlations XX or RR"):
+        biro.Likelihood(observation(), sky, smearing="off")
+
+
+@pytest.mark.parametrize("pol", [("XX", "RR"), ("XX", "LL"), ("I", "YY")])
+def test_two_names_of_one_feed_are_refused(tmp_path: Path, pol: Axes) -> None:
+    with pytest.raises(DataError, match=rf"polarizations {pol[0]}, {pol[1]}; biro reads XX, YY or RR, LL"):
+        read_gains(write(tmp_path / "cal.h5", pol=pol))
+
+
 def test_names_may_stand_in_the_solution_set_alone(tmp_path: Path) -> None:
     path = write(tmp_path / "cal.h5")
     with h5py.File(path, "a") as file:
@@ -225,7 +252,7 @@ def test_names_may_stand_in_the_solution_set_alone(tmp_path: Path) -> None:
 
 
 def test_full_jones_matrices(tmp_path: Path) -> None:
-    """Those without anything across feeds are gains; others are refused, and so are phases alone."""
+    """Matrices without anything across feeds are gains; others are refused, and so are phases alone."""
     four = ("XX", "XY", "YX", "YY")
     path = write(tmp_path / "full.h5", pol=four)
     with pytest.raises(
@@ -332,7 +359,7 @@ def test_a_small_file_that_unpacks_to_a_lot_is_not_read(tmp_path: Path) -> None:
         table = file["sol000/phase000"]
         del table["weight"]
         table.create_dataset("weight", (1 << 30,), "f4", chunks=(1 << 20,), compression="gzip")
-    with pytest.raises(DataError, match="weight says it has 4294967296 bytes, in a file of"):
+    with pytest.raises(DataError, match="weight claims 4294967296 bytes, in a file of"):
         read_gains(path)
     assert len(hdf5.list_hdf5(path)) < 20
 
@@ -346,3 +373,13 @@ def test_frequencies_far_from_those_of_the_gains_are_said(
     far = from_toml(SKY.format(table=[str(write(tmp_path / "far.h5", freq=FREQ + 60e6))]))
     with_gains_read(far, observation())
     assert "gains of 180 to 190 MHz are applied to field/spw0 at 125 MHz" in caplog.text
+
+
+def test_a_storage_that_does_not_answer_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "cal.h5")
+    waiting = threading.Event()
+    monkeypatch.setattr(Path, "is_dir", lambda self: waiting.wait(30.0))
+    monkeypatch.setattr(tables, "TIME_LIMIT", 0.2)
+    with pytest.raises(BiroError, match=r"cal\.h5: gave up after 0\.2 s while looking at it"):
+        read_gains(path)
+    waiting.set()

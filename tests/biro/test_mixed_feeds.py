@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from astropy.io import fits
 from casacore.tables import table
+from scipy.special import j1
 from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
+from biro.cli.find import _parallel_hands
 from biro.errors import BiroError
 from biro.measurement_set import create_ms, read_ms
-from biro.models import Feeds, Gain, GainSolutions, Leakage, PointSource, SkyModel
+from biro.misfit.diagnosis import diagnose
+from biro.models import AiryBeam, Feeds, Gain, GainSolutions, Leakage, Noise, PointSource, SkyModel
+from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels import stokes_to_corr
 
@@ -162,7 +167,7 @@ def test_gains_of_both_feeds_act_on_them_and_others_are_refused(linear: Path, tm
     assert wrong > 100 * found
     only = r"XR XL YR YL|RX RY LX LY"
     refused = {
-        "only gains act that are the same for both feeds": with_gains(path, second_feed=1.2),
+        "so gains must be the same for both feeds": with_gains(path, second_feed=1.2),
         "feeds, leakage, gain and ionosphere belong": SkyModel(TRUTH.sources, leakage=Leakage(d_x=0.01)),
         "belong to the correlations of feeds": SkyModel(TRUTH.sources, feeds=Feeds(rotation="present")),
     }
@@ -196,3 +201,54 @@ def test_a_new_set_has_the_feeds_of_its_antennas(linear: Path, tmp_path: Path) -
     for one, other in zip(again.partitions, observation.partitions, strict=True):
         assert one.corr_type == other.corr_type
         np.testing.assert_array_equal(one.vis, other.vis)
+
+
+@pytest.mark.parametrize("stokes", ["I", "V"])
+def test_diagnosis_names_a_source_that_the_model_lacks(linear: Path, tmp_path: Path, stokes: str) -> None:
+    observation = biro.read(with_feeds(linear, tmp_path / "mixed.ms", "oxoxoxx"))
+    flux = {"I": "0 Jy"} | {stokes: "0.1 Jy"}
+    place = {"east": "-1500 arcsec", "north": "1000 arcsec"}
+    added = predict(observation, SkyModel([PointSource("b", **place, **flux)]), smearing="off")
+    parts = [replace(p, vis=p.vis + more) for p, more in zip(observation.partitions, added, strict=True)]
+    free = {"prior": "uniform", "low": 0, "high": 9, "unit": "Jy"}
+    sky = replace(source(**{**{k: f"{v} Jy" for k, v in FLUX.items()}, "I": free}), noise=Noise(factor=1.0))
+    likelihood = biro.Likelihood(replace(observation, partitions=tuple(parts)), sky, smearing="off")
+    found = diagnose(likelihood, np.array([FLUX["I"]]), np.array([np.nan]), np.array([np.nan]), ())
+    assert [finding.kind for finding in found.findings] == [f"missing {'polarised ' * (stokes == 'V')}source"]
+    verdict = found.findings[0].verdict
+    assert "30 arcmin north-west" in verdict
+    # As above: five errors of a mean of 2 n products, in mJy.
+    error = 1e3 * SIGMA / np.sqrt(observation.counts["usable"] / 2)
+    assert abs(float(re.findall(r"\(([0-9.]+) \+- ", verdict)[0]) - 100.0) < 5 * error
+
+
+def test_gains_are_solved_for_feeds_of_one_kind(linear: Path, tmp_path: Path) -> None:
+    path = with_feeds(linear, tmp_path / "mixed.ms", "ooxxxxx")
+    with pytest.raises(BiroError, match=r"circular and linear feeds \(LL, .*, YY\).*--antennas"):
+        biro.solve_gains(biro.read(path), TRUTH, feeds="common")
+    linear_alone = biro.read(path, correlations=["XX", "XY", "YX", "YY"])
+    solved = biro.solve_gains(linear_alone, TRUTH, feeds="common")
+    solved.save(tmp_path / "gains.npz")
+
+
+def test_sources_are_found_through_a_beam(linear: Path, tmp_path: Path) -> None:
+    observation = biro.read(with_feeds(linear, tmp_path / "mixed.ms", "ooxxxxx"))
+    beam = AiryBeam("12 m")
+    sky = SkyModel([PointSource("b", east="-1500 arcsec", north="1000 arcsec", I="1 Jy")], beam=beam)
+    before, after = (predict(observation, one, smearing="off") for one in (TRUTH, sky))
+    parts = [
+        replace(part, vis=part.vis - old + new)
+        for part, old, new in zip(observation.partitions, before, after, strict=True)
+    ]
+    data = replace(observation, partitions=tuple(parts))
+    found = biro.find_sources(data, beam=SkyModel([], beam=beam), cell="60 arcsec", size=128)
+    (one,) = found.sources
+    x = np.pi * 12.0 * 1.4e9 / 299792458.0 * np.hypot(1500.0, 1000.0) * np.pi / 648000
+    kept = (2.0 * j1(x) / x) ** 2  # of the power, in both channels to 0.1 %
+    error = SIGMA / np.sqrt(data.counts["usable"] / 2) / kept
+    assert abs(one.flux - 1.0) < 5 * error
+    # The fit of what was found reads all correlations that have I in them.
+    words = _parallel_hands(data)
+    assert sorted(words["correlations"]) == ["LL", "LX", "LY", "RR", "RX", "RY", "XX", "YY"]
+    read = biro.read(tmp_path / "mixed.ms", **words)
+    assert {part.corr_type for part in read.partitions} == {("RR", "LL"), products("RL", "XY"), ("XX", "YY")}

@@ -51,7 +51,7 @@ def places_of(samples: Samples, data: Sequence[ResidualData] = ()) -> list[Place
     """
     found = []
     for field in sorted({part.phase_centre for part in samples.parts}):
-        own = samples.only(samples.is_of(field) & samples.is_parallel)
+        own = View.of(samples, field, "I").own
         stated = [each.sources for each in data if each.partition.phase_centre == field]
         known = stated[0] if stated else None
         if known is not None and 0 < len(known) <= MOST_STATED and own.n:

@@ -39,12 +39,15 @@ def polarisation_candidates(samples: Samples) -> Iterator[Candidate]:
 
 
 def _intensity(samples: Samples) -> Complex:
-    """Stokes I of the model at each sample, from the parallel hands of its row and channel, times `root`."""
+    """Stokes I of the model at each sample, from its row and channel, times `root`.
+
+    It is the mean of the correlations with I in them; polarisation cancels where all of these are there.
+    """
     n_row = np.cumsum([0, *(part.n_row for part in samples.parts)])
     key = (n_row[samples.part] + samples.row) * (int(samples.chan.max(initial=0)) + 1) + samples.chan
     _, place = np.unique(key, return_inverse=True)
     own = samples.is_parallel
-    value = (samples.model / samples.root)[own]
+    value = (samples.model / samples.root)[own] / samples.in_stokes("I")[own]
     total = np.bincount(place[own], value.real, place.max(initial=0) + 1) + 1j * np.bincount(
         place[own], value.imag, place.max(initial=0) + 1
     )
@@ -100,6 +103,7 @@ def _swapped(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
     Of its Stokes I, which is nearly all of the model, parallel hands lose and cross hands gain all.
     """
     change = np.where(samples.is_parallel, 0.0 + 0.0j, intensity) - samples.model
+    change[samples.is_mixed] = 0.0  # has I in all correlations, and none that lose it
     ends = np.unique(np.concatenate([samples.antenna1, samples.antenna2])).tolist()
     for antenna in ends:
         is_own = (samples.antenna1 == antenna) | (samples.antenna2 == antenna)

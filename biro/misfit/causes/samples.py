@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import MIXED_HANDS, STOKES_NAMES, Partition
 from biro.observation.selection import to_utc
+from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Array = NDArray[np.float64]
@@ -28,13 +29,6 @@ PER_TANGENT = 20
 """Real and imaginary parts that there must be for each change of the model."""
 FREE = 16.0
 """Decrease of chi2, in units of its mean, that a change which the fit has made can have left by chance."""
-STOKES: dict[str, dict[str, complex]] = {
-    "I": {"XX": 1, "YY": 1, "RR": 1, "LL": 1, "I": 1},
-    "Q": {"XX": 1, "YY": -1, "RL": 1, "LR": 1, "Q": 1},
-    "U": {"XY": 1, "YX": 1, "RL": 1j, "LR": -1j, "U": 1},
-    "V": {"XY": 1j, "YX": -1j, "RR": 1, "LL": -1, "V": 1},
-}
-"""Correlations of 1 Jy of each Stokes parameter (physics: section 3)."""
 ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
 OF_PLACES = (
     *("turnable", "antenna1", "antenna2", "n_antenna", "baseline", "time", "times", "slot", "freq"),
@@ -367,12 +361,16 @@ class Samples:
     @cached_property
     def is_parallel(self) -> Mask:
         """Whether each sample has Stokes I in it."""
-        known = np.array([name in (*PARALLEL_HANDS, "I") for name in self.corr_names])
-        return np.asarray(known[self.correlation])
+        return np.asarray(self.in_stokes("I") != 0)
+
+    @cached_property
+    def is_mixed(self) -> Mask:
+        """Whether each sample is of a circular and a linear feed."""
+        return np.isin(self.corr_names, MIXED_HANDS)[self.correlation]
 
     def in_stokes(self, name: str) -> Complex:
         """What 1 Jy of a Stokes parameter gives the correlation of each sample (physics: section 3)."""
-        table = np.array([STOKES[name].get(corr, 0.0) for corr in self.corr_names], np.complex128)
+        table = stokes_to_corr(self.corr_names)[:, STOKES_NAMES.index(name)]
         return np.asarray(table[self.correlation])
 
     def is_of(self, field: tuple[float, float]) -> Mask:

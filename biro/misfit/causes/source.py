@@ -16,7 +16,8 @@ from biro.formatting import ANGLES, FLUXES, unit_for
 from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.brightness import fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import STOKES, Array, Complex, Mask, Samples
+from biro.misfit.causes.samples import Array, Complex, Mask, Samples
+from biro.observation.partition import STOKES_NAMES
 
 N_PIXEL = 384
 PER_FRINGE = 3.0
@@ -90,7 +91,7 @@ def source_candidates(samples: Samples, places: Sequence[Known] = ()) -> Iterato
             if each.field == field
             for s, f in zip(each.sources, each.fluxes, strict=True)
         ]
-        for name in STOKES:
+        for name in STOKES_NAMES:
             view = View.of(samples, field, name)
             if view.own.n >= MIN_SAMPLES and np.ptp(view.own.uvw[:2]) > 0:
                 yield from _of_field(samples, view, known, len(fields))
@@ -104,17 +105,17 @@ class View:
     ----------
     stokes : str
     own : Samples
-        With residuals and model divided by `factor`, which has the modulus 1.
+        With residuals and model divided by `turn`, and `root` of 1 Jy of the Stokes parameter.
     chosen : bool (n,)
         Which of all samples they are.
-    factor : complex128 (n_chosen,)
-        What 1 Jy gives the correlation of each.
+    turn : complex128 (n_chosen,)
+        What the Stokes parameter gives the correlation of each, over its modulus.
     """
 
     stokes: str
     own: Samples
     chosen: Mask
-    factor: Complex
+    turn: Complex
 
     @classmethod
     def of(cls, samples: Samples, field: tuple[float, float], stokes: str) -> View:
@@ -122,16 +123,18 @@ class View:
         factor = samples.in_stokes(stokes)
         chosen = samples.is_of(field) & (factor != 0)
         own, factor = samples.only(chosen), factor[chosen]
-        if stokes != "I":
-            turned = {"residual": own.residual * factor.conj(), "model": own.model * factor.conj()}
-            own = replace(own, **turned)
-        return cls(stokes, own, chosen, factor)
+        size = np.abs(factor)
+        turn = np.asarray(factor / size)
+        if np.any(factor != 1.0):
+            turned = {"residual": own.residual * turn.conj(), "model": own.model * turn.conj()}
+            own = replace(own, root=own.root * size, **turned)
+        return cls(stokes, own, chosen, turn)
 
     def after(self, samples: Samples, tangent: Array, change: Complex) -> Samples:
         """All samples, those of the view changed along their tangents and less a part of the residuals."""
         left = self.own.changed(tangent).less(change)
         model, residual = samples.model.copy(), samples.residual.copy()
-        model[self.chosen], residual[self.chosen] = left.model * self.factor, left.residual * self.factor
+        model[self.chosen], residual[self.chosen] = left.model * self.turn, left.residual * self.turn
         return replace(samples, model=model, residual=residual)
 
 

@@ -14,7 +14,7 @@ from biro.errors import InputError
 from biro.models import Noise, PointSource, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition, share_of_i
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.jones_beam import JonesBeam
@@ -22,7 +22,6 @@ from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.rime import Rime
 
 log = logging.getLogger(__name__)
-Array = NDArray[np.float64]
 AnyKernelBeam: TypeAlias = Beam | JonesBeam
 # Of the differences that give derivatives, rad: far less than a beam is wide.
 _STEP = 1e-7
@@ -98,22 +97,23 @@ def seen_through(sky: SkyModel, instrument: SkyModel | None) -> SkyModel:
 class BeamFactors:
     """The factor by which beams change Stokes I of an unpolarised point or Gaussian at (l, m),
 
-        sum over parallel hands of  share (E_p E_q^H)_hand
+        sum over correlations of  share (c E_p E_q^H)_correlation
 
-    with E of either antenna as in the measurement equation (physics: section 6). It is what a source of 1 Jy
+    with c what the correlation has of Stokes I (`share_of_i`: 1 of parallel hands), and
+    E of either antenna as in the measurement equation (physics: section 6). It is what a source of 1 Jy
     gives on baselines of no length, of which this computes it.
 
     Attributes
     ----------
     rime : Rime
         Of rows whose baselines have no length.
-    share : float64 (n_row, n_chan, n_hand)
-        Of each parallel hand in Stokes I, as weights have it.
+    share : complex128 (n_row, n_chan, n_hand)
+        Of each correlation in Stokes I, as weights have it: w c^* over the sum of w |c|^2.
     beam : Beam or JonesBeam
     """
 
     rime: Rime
-    share: Array
+    share: NDArray[np.complex128]
     beam: AnyKernelBeam
 
     @classmethod
@@ -121,7 +121,8 @@ class BeamFactors:
         cls, part: Partition, index: NDArray[np.int64], beam: AnyKernelBeam, backend: Backend
     ) -> BeamFactors:
         """Those of some rows of a partition, whose numbers there are `index`."""
-        hands = [i for i, name in enumerate(part.corr_type) if name in (*PARALLEL_HANDS, "I")]
+        of_i = share_of_i(part.corr_type)
+        hands = np.flatnonzero(of_i)
         rows = Rows(
             uvw=np.zeros((len(index), 3)),
             antenna1=part.antenna1[index],
@@ -133,8 +134,8 @@ class BeamFactors:
             n_time=part.rows.n_time,
         )
         weight = part.weight[index][:, :, hands].astype(np.float64)
-        total = weight.sum(axis=2, keepdims=True)
-        share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0.0)
+        total = (weight @ np.abs(of_i[hands]) ** 2)[..., None]
+        share = np.divide(weight, total, out=np.zeros_like(weight), where=total > 0.0) * of_i[hands].conj()
         if isinstance(beam, JonesBeam):
             beam = replace(beam, applies=None)
         return cls(Rime(rows, extent=1.0, backend=backend), share, beam)

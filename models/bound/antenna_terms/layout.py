@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.models.bound.antenna_terms.gain_layout import Factor, GainLayout
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
 from biro.models.bound.slots import ZERO, ResolvedSlots, Slots, numbers_of
-from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, is_mixed, rotation_of
+from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, feeds_in, is_mixed, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
@@ -360,13 +360,13 @@ def _gains(gains: Sequence[Gain], partition: PartitionView, basis: Basis) -> Com
     """Known gains, complex128 (n_time or 1, n_antenna, n_chan or 1, 2); 1 of antennas without a row."""
     names = partition.antenna_names
     found = np.ones((1, len(names), 1, 2), np.complex128)
-    used = set(partition.used_antennas)
+    used, feeds = set(partition.used_antennas), feeds_in(partition.corr_type)
     for gain in gains:
         found = found * np.array([gain.number(name, basis) for name in names])[:, None]
         for table in gain.solutions:
             one = np.ones((1, 1, 2), np.complex128)
             own = [
-                table.at(name, partition.time, partition.chan_freq, gain.interpolation)
+                table.at(name, partition.time, partition.chan_freq, gain.interpolation, feeds)
                 if name in used
                 else one
                 for name in names

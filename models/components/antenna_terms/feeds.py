@@ -125,6 +125,13 @@ def is_mixed(corr_type: tuple[str, ...]) -> bool:
     return any(set(name) & set("RL") and set(name) & set("XY") for name in corr_type)
 
 
+def feeds_in(corr_type: tuple[str, ...]) -> tuple[int, ...]:
+    """Which feeds of antennas correlations have: 0 of XX and RR, 1 of YY and LL, both of what is no feed's."""
+    letters = set("".join(corr_type))
+    found = tuple(feed for feed, names in enumerate(("XR", "YL")) if letters & set(names))
+    return (0, 1) if basis_of(corr_type) is None else found
+
+
 def basis_of(corr_type: tuple[str, ...]) -> Basis | None:
     """Which feeds correlations are of; None of Stokes parameters, of feeds of both kinds, or of nothing."""
     letters = set("".join(name for name in corr_type if len(name) == 2))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -92,7 +93,12 @@ class GainSolutions:
         return replace(self, time=self.time + seconds) if seconds else self
 
     def at(
-        self, antenna: str, time: NDArray[np.float64], freq: NDArray[np.float64], interpolation: str
+        self,
+        antenna: str,
+        time: NDArray[np.float64],
+        freq: NDArray[np.float64],
+        interpolation: str,
+        feeds: Collection[int] = (0, 1),
     ) -> Complex:
         """Gains of an antenna, complex128 (n_time or 1, n_freq or 1, 2), by solutions that are not flagged.
 
@@ -101,11 +107,13 @@ class GainSolutions:
         that one. Within its interval a solution holds as it is, as it was solved; only times outside of all
         intervals, as those of a target between scans of a calibrator, are interpolated ("nearest" takes the
         solution whose interval is nearest). An axis along which there is one solution gives one value.
+        A feed that is not among `feeds`, those of the data, has the gain of the other one where it has no
+        solution: such gains are numbers, which stay what they are in data that were turned to the sky.
 
         Raises
         ------
         ModelError
-            A feed without a solution, or an antenna whose name several have.
+            A feed of the data without a solution, or an antenna whose name several have.
         """
         if antenna not in self.antenna_names:
             hint = did_you_mean(antenna, self.antenna_names)
@@ -120,10 +128,20 @@ class GainSolutions:
         known = self.freq[window]
         n_freq = 1 if known.size == 1 else freq.size
         found = np.empty((n_time, n_freq, 2), np.complex128)
-        for feed in range(2):
+        # Feeds of the data come first: these have a solution.
+        for feed in sorted(range(2), key=lambda one: one not in feeds):
             gain, usable = self.gain[:, i, window, feed], self.usable[:, i, window, feed]
             slots = np.flatnonzero(usable.any(axis=1))
+            if not slots.size and feed not in feeds:
+                found[..., feed] = found[..., 1 - feed]
+                continue
             if not slots.size:
+                if not self.usable[..., feed].any():
+                    raise ModelError(
+                        f"gain: {self.source or 'the table'} has solutions of one feed alone, "
+                        f"{('Y or L', 'X or R')[feed]}, and the data have both; read the parallel hand of that "
+                        f"feed (--correlations {('YY or LL', 'XX or RR')[feed]})"
+                    )
                 raise ModelError(
                     f"gain: {self.source or 'the table'} has no solution of antenna {antenna!r} that is not "
                     "flagged; leave the antenna out of the data"
