@@ -16,7 +16,7 @@ import typer
 P = ParamSpec("P")
 
 TRIAL_BYTES = 4096
-"""Of a file that is written to see whether a place can be written to."""
+"""Size of the file that is written to see whether a place can be written to, bytes."""
 MISFIT = 4
 """Exit code where gains were solved for that do not fit."""
 EXIT_CODES = (
