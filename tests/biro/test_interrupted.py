@@ -19,7 +19,10 @@ from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app
+from biro.errors import MeasurementSetError
+from biro.measurement_set import temporary
 from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.temporary import made_beside
 from biro.plots import standard
 
 __all__ = ["clean"]
@@ -185,3 +188,44 @@ def test_pictures(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                 f"`biro plot {run}` draws all"
             )
             assert (run / "posterior.nc").is_file()
+
+
+def make_with_a_file(target: Path) -> None:
+    with made_beside(target.name, target) as new:
+        new.mkdir()
+        (new / "new").touch()
+
+
+@pytest.mark.parametrize("moment", ["rename", "rmtree"])
+def test_a_set_that_is_in_place_is_said_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Ctrl-C comes just after the new set is in its place, or while the old one is removed."""
+    target, heard = tmp_path / "new.ms", []
+    target.mkdir()
+    (target / "old").touch()
+    place = {"rename": Path, "rmtree": temporary.shutil}[moment]
+    work = getattr(place, moment)
+
+    def then_interrupted(path: Path, *words: Any, **more: Any) -> None:
+        work(path, *words, **more)
+        # The temporary folder of the new set, which is gone, is removed before the old set.
+        if not heard and (target / "new").exists():
+            heard.append(path)
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, moment, then_interrupted)
+        with pytest.raises(KeyboardInterrupt, match=r"new\.ms was made$"):
+            make_with_a_file(target)
+    assert heard
+    assert [path.name for path in tmp_path.rglob("*")] == ["new.ms", "new"]
+
+
+def test_the_error_of_a_set_that_cannot_be_moved_is_said(tmp_path: Path) -> None:
+    """There is a link that leads nowhere, so that nothing was moved aside."""
+    target = tmp_path / "new.ms"
+    target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(MeasurementSetError, match="Not a directory"):
+        make_with_a_file(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["new.ms"]
