@@ -227,17 +227,19 @@ def frequency_text(frequency: float) -> str:
     return range_text(frequency, frequency, FREQUENCIES, 6)
 
 
-def in_unit(value: str | float, unit: str, name: str) -> float:
+def in_unit(value: str | float, unit: str, name: str, unit_needed: bool = False) -> float:
     """A quantity as a plain number in a unit.
 
     Parameters
     ----------
     value : text with a unit ("30 s", "10 arcmin"), or float
-        A number without a unit is in `unit` already.
+        A number without a unit is in `unit` already; text of an angle must have one.
     unit : str
         As astropy writes it.
     name : str
         What the quantity is called, for errors.
+    unit_needed : bool
+        Refuse other text without a unit, too.
 
     Raises
     ------
@@ -250,8 +252,10 @@ def in_unit(value: str | float, unit: str, name: str) -> float:
 
     try:
         found = units.Quantity(value)
-        return float(found.value if found.unit == units.dimensionless_unscaled else found.to_value(unit))
+        is_bare = found.unit == units.dimensionless_unscaled and unit != "rad" and not unit_needed
+        return float(found.value if is_bare else found.to_value(unit))
     except (TypeError, ValueError):
+        example = "deg or arcsec" if unit == "rad" else unit
         raise InputError(
-            f"{name} {value!r} is not understood; write a number with a unit such as {unit}"
+            f"{name} {value!r} is not understood; write a number with a unit such as {example}"
         ) from None

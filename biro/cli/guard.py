@@ -16,7 +16,7 @@ import typer
 P = ParamSpec("P")
 
 TRIAL_BYTES = 4096
-"""Of a file that is written to see whether a place can be written to."""
+"""Size of the file that is written to see whether a place can be written to, bytes."""
 MISFIT = 4
 """Exit code where gains were solved for that do not fit."""
 EXIT_CODES = (
@@ -109,7 +109,8 @@ def say(text: str) -> None:
 def after_result(result: str, remedy: str) -> Iterator[None]:
     """Report that what comes after a result cannot be written, where the result itself is safe.
 
-    What is written by `biro.files.atomic.atomic_path` says so by an `InputError`, others by an `OSError`.
+    What is written by `biro.files.atomic.atomic_path` says so by an `InputError` that comes of an `OSError`,
+    others by an `OSError`. Other errors of input pass: giving the command again does not help.
 
     Parameters
     ----------
@@ -129,6 +130,8 @@ def after_result(result: str, remedy: str) -> Iterator[None]:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"{result}; not all that comes after it is written") from None
     except (InputError, MeasurementSetError) as error:
+        if isinstance(error, InputError) and not isinstance(error.__context__, OSError):
+            raise
         raise OutputError(f"{result}, but {error}; {remedy}") from error
     except OSError as error:
         raise OutputError(

@@ -128,7 +128,7 @@ def predict(
     _check_target(obs, is_folder, column, out, overwrite)
     named = read_sky_or_run(sky, gaussian_frame) if sky is not None else NamedSky()
     model_image = read_image(image, interpolation=interpolation.value) if image is not None else None
-    # DATA is the only column that no earlier run can have left half-written.
+    # DATA is the only column that no earlier run can have left incomplete.
     data = "DATA" if is_folder else None
     observation = read(obs, column=data, autocorrelations=True, allow_unusable=True, **reading, comm=comm)
     if model_image is not None:

@@ -121,9 +121,8 @@ def simulate(
     if not out.name:
         raise InputError(f"{out}: a directory, expected the name of a Measurement Set")
     if is_sky_model(out):
-        raise InputError(
-            f"{out}: a text file, which a set never replaces: OUT comes first, then the sky model"
-        )
+        what = "a text file, which a set never replaces" if out.exists() else "the name of a sky model"
+        raise InputError(f"{out}: {what}: OUT comes first, then the sky model")
     beside = out.with_suffix(".gains.npz")
     interference, truth_file = _interference(rfi, rfi_strength), out.with_suffix(".rfi.npz")
     written = {out: True, beside: scatter is not None, truth_file: interference is not None}
@@ -133,6 +132,8 @@ def simulate(
     sigma = quantity(noise, "Jy", "--noise")
     seed = secrets.randbelow(2**31) if seed is None else seed
     if sefd is not None:
+        if sigma != 0.0:
+            raise InputError("give either --noise or --sefd")
         sigma = radiometer_noise(quantity(sefd, "Jy", "--sefd"), channels.width, track.integration)
     named = read_sky_or_run(sky, gaussian_frame)
     assert named.model is not None

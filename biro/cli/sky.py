@@ -124,10 +124,8 @@ def check_order(first: Path, sky: Path | None, option: str) -> None:
 
     if is_sky_model(first):
         what = "is missing" if sky is None else "comes first"
-        raise InputError(
-            f"{first}: a text file, as sky models are, expected the data: OBS {what}, SKY is the word "
-            "behind it"
-        )
+        kind = "a text file, as sky models are" if first.exists() else "the name of a sky model"
+        raise InputError(f"{first}: {kind}, expected the data: OBS {what}, SKY is the word behind it")
     if sky is None:
         raise InputError(f"SKY is missing: give a sky model behind {first}, or {option}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from enum import StrEnum
 from pathlib import Path
@@ -166,7 +167,7 @@ def solve(
         backend=backend.value,
         gaussian_frame=frame,
     )
-    written = _write(solved, obs, output, is_set, overwrite, limit)
+    written = _write(solved, obs, output, is_set, overwrite, limit, corrected)
     if corrected:
         _correct(solved, obs, written[0], limit)
     if as_json:
@@ -204,18 +205,18 @@ def _model(
 
 
 def _write(
-    solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float
+    solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float, corrected: bool
 ) -> list[Path]:
     """Write the gains, and then all else; which files."""
     written = [output / NAMES[0]]
     solved.save(written[0])
     with after_result(f"the gains are in {written[0]}", "the same command with --overwrite writes all"):
-        written += _write_others(solved, obs, output, is_set, overwrite, limit)
+        written += _write_others(solved, obs, output, is_set, overwrite, limit, corrected)
     return written
 
 
 def _write_others(
-    solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float
+    solved: SolvedGains, obs: Path, output: Path, is_set: bool, overwrite: bool, limit: float, corrected: bool
 ) -> list[Path]:
     """Write the table of CASA, the picture and the figures; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
@@ -225,12 +226,16 @@ def _write_others(
     written = []
     reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"
     if reason:
-        removed = (output / NAMES[1]).exists()
-        if removed:
-            shutil.rmtree(output / NAMES[1])
+        older = output / NAMES[1]
+        removed = os.path.lexists(older)
+        if older.is_symlink():
+            older.unlink()
+        elif removed:
+            shutil.rmtree(older)
         say(
             f"{NAMES[1]} is not written, because a CASA table cannot hold {reason}. {NAMES[0]} has all "
-            "gains. To apply them, use [gain] table in a model, or --corrected"
+            "gains. To apply them, use [gain] table in a model"
+            + (", or --corrected" if is_set and not corrected else "")
             + (f". The older {NAMES[1]} is removed" if removed else "")
         )
     else:

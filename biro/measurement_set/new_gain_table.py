@@ -17,8 +17,6 @@ from biro.measurement_set.temporary import (
     clean_up,
     made_beside,
     refuse_foreign_files,
-    replace_set,
-    temporary_folders,
 )
 
 CHUNK_BYTES = 16 << 20
@@ -69,16 +67,13 @@ def create_gain_table(
             )
         existing_set(target, time_limit)
         refuse_foreign_files(target)
-    new, old = temporary_folders(target)
-    with made_beside(path, new):
-        with MeasurementSetProcess(new, time_limit) as child:
-            child.writing = True
-            child.call("create_gains", path=str(new), source=str(given), metadata=metadata)
-            for name, values in columns.items():
-                size = max(1, CHUNK_BYTES // max(1, values[:1].nbytes))
-                for start in range(0, len(values), size):
-                    chunk = np.ascontiguousarray(values[start : start + size])
-                    child.send({"operation": "fill_gains", "column": name, "start": start}, chunk)
-                    child.receive()
-            child.call("close_gains")
-        replace_set(target, new, old)
+    with made_beside(path, target) as new, MeasurementSetProcess(new, time_limit) as child:
+        child.writing = True
+        child.call("create_gains", path=str(new), source=str(given), metadata=metadata)
+        for name, values in columns.items():
+            size = max(1, CHUNK_BYTES // max(1, values[:1].nbytes))
+            for start in range(0, len(values), size):
+                chunk = np.ascontiguousarray(values[start : start + size])
+                child.send({"operation": "fill_gains", "column": name, "start": start}, chunk)
+                child.receive()
+        child.call("close_gains")

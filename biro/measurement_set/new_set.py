@@ -21,8 +21,6 @@ from biro.measurement_set.temporary import (
     clean_up,
     made_beside,
     refuse_foreign_files,
-    replace_set,
-    temporary_folders,
 )
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.mounts import mount_kind
@@ -106,10 +104,8 @@ def create_ms(
             "room"
         )
     _check_range(path, observation)
-    new, old = temporary_folders(target)
-    with made_beside(path, new):
+    with made_beside(path, target) as new:
         _write(observation, new, time_limit)
-        replace_set(target, new, old)
 
 
 def _check_range(path: str | os.PathLike[str], observation: Observation) -> None:

@@ -89,25 +89,42 @@ def temporary_folders(path: Path) -> tuple[Path, Path]:
 
 
 @contextlib.contextmanager
-def made_beside(path: str | os.PathLike[str], new: Path) -> Iterator[None]:
-    """Remove the temporary folder of a table at the end, and say in errors which table could not be made.
+def made_beside(path: str | os.PathLike[str], target: Path) -> Iterator[Path]:
+    """Make a table in a temporary folder, move it to its place at the end, and remove the one that was there.
+
+    Flags of another set must never come back: the versions of its flags are removed with it. A process that
+    is killed on the way leaves all of the old set, which `clean_up` puts back, or the new one alone.
 
     Parameters
     ----------
     path : path
         The table, as the user names it.
-    new : Path
-        The temporary folder.
+    target : Path
+        Where it belongs.
+
+    Yields
+    ------
+    Path
+        The temporary folder, which does not exist yet.
 
     Raises
     ------
     MeasurementSetError
         What casacore or the system says, or that the disk is full.
+    KeyboardInterrupt
+        With whether the table was made.
     """
+    new, old = temporary_folders(target)
+    complete = False
     try:
-        yield
+        yield new
+        complete = True
+        _replace(target, new, old)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"{path} was not made; what was there is as it was") from None
+        if not complete or new.exists():
+            raise KeyboardInterrupt(f"{path} was not made; what was there is as it was") from None
+        _remove(old)
+        raise KeyboardInterrupt(f"{path} was made") from None
     except (OSError, MeasurementSetError) as error:
         why = str(error).replace(str(new), str(path)).removeprefix(f"{path}: ")
         if isinstance(error, OSError):
@@ -121,19 +138,15 @@ def made_beside(path: str | os.PathLike[str], new: Path) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             shutil.rmtree(new)
+    try:
+        _remove(old)
+    except KeyboardInterrupt:
+        _remove(old)
+        raise KeyboardInterrupt(f"{path} was made") from None
 
 
-def replace_set(path: Path, new: Path, old: Path) -> None:
-    """Move a new set to its place, and remove the one that is there, with the versions of its flags.
-
-    Flags of another set must never come back. A process that is killed on the way leaves all of the old set,
-    which `clean_up` puts back, or the new one alone.
-
-    Parameters
-    ----------
-    path, new, old : Path
-        Where the set belongs, where it is now, and where the set that it replaces is moved.
-    """
+def _replace(path: Path, new: Path, old: Path) -> None:
+    """Move the set that is there aside, with the versions of its flags, and a new one to its place."""
     versions = path.with_name(path.name + VERSIONS)
     is_link = path.is_symlink()  # what it leads to stays, with its versions
     try:
@@ -143,9 +156,13 @@ def replace_set(path: Path, new: Path, old: Path) -> None:
                 versions.rename(old / VERSIONS)
         new.rename(path)
     except BaseException:
-        if not path.exists():
+        if os.path.lexists(old) and not path.exists():
             _put_back(old, path)
         raise
+
+
+def _remove(old: Path) -> None:
+    """Remove a set that was replaced; of a link, the link alone."""
     if old.is_symlink():
         old.unlink()
     else:

@@ -52,7 +52,11 @@ class Averaging:
     @property
     def seconds(self) -> float:
         """Longest time averaged, s; 0 for none."""
-        return 0.0 if self.average_time is None else in_unit(self.average_time, "s", "average_time")
+        return (
+            0.0
+            if self.average_time is None
+            else in_unit(self.average_time, "s", "average_time", unit_needed=True)
+        )
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,7 @@ def _matches(item: str | int, names: Sequence[str], label: str) -> NDArray[np.bo
 
 def _as_list(wanted: Items, names: Sequence[str] = ()) -> list[str | int]:
     if isinstance(wanted, str) and wanted not in names and wanted.removeprefix("!") not in names:
-        return [part.strip() for part in wanted.split(",") if part.strip()]
+        return [part.strip() for part in wanted.split(",") if part.strip()] or [""]
     return [wanted] if isinstance(wanted, str | int | np.integer) else list(wanted)
 
 

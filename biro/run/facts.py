@@ -37,4 +37,7 @@ def check_saved(run_dir: Path) -> None:
     """
     record = read_record(run_dir)
     if record is None or record.get("finished") is None:
-        raise OutputError(f"{run_dir} could not be written, so the posterior is elsewhere (see above)")
+        raise OutputError(
+            f"{run_dir} could not be written, so the posterior is not there; an earlier line says whether it "
+            "was saved elsewhere"
+        )

@@ -227,6 +227,8 @@ def simulate(
     channels = _one_of(channels, Channels, "channels", freq=freq, chan_width=chan_width, n_chan=n_chan)
     noise = in_unit(noise, "Jy", "noise")
     if sefd is not None:
+        if noise != 0.0:
+            raise InputError("simulate takes noise or sefd, got both")
         noise = radiometer_noise(in_unit(sefd, "Jy", "sefd"), channels.width, times.integration)
     if feeds not in CORRELATIONS:
         raise InputError(f"feeds must be 'linear' or 'circular', got {feeds!r}")
@@ -262,7 +264,8 @@ def simulate(
 
 def _one_of(made: T | None, kind: Callable[..., T], name: str, **parts: object) -> T:
     """What was made already, or made of its parts, in their order; one of the two must be given."""
-    given = [part for part, value in parts.items() if value is not None and part != "n_chan"]
+    default = {"n_chan": 1}
+    given = [part for part, value in parts.items() if value is not None and value != default.get(part)]
     lacking = [part for part, value in parts.items() if value is None]
     if (made is None) == bool(lacking) or (made is not None and given):
         raise InputError(

@@ -96,9 +96,11 @@ def _without_sites() -> Iterator[None]:
     from astropy.coordinates import EarthLocation
     from astropy.coordinates.sites import SiteRegistry
 
-    registry = SiteRegistry()
-    registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))
-    EarthLocation._site_registry = registry  # an empty one would be downloaded
+    loaded = EarthLocation._site_registry  # by the user, with a network
+    if loaded is None:
+        registry = SiteRegistry()
+        registry.add_site(["greenwich"], EarthLocation.from_geodetic(0.0, 51.4779))
+        EarthLocation._site_registry = registry  # an empty one would be downloaded
     try:
         yield
     except (KeyError, ValueError) as error:
@@ -109,7 +111,7 @@ def _without_sites() -> Iterator[None]:
             "downloads once: read the file once with a network, EarthLocation.get_site_names() of astropy"
         ) from None
     finally:
-        EarthLocation._site_registry = None
+        EarthLocation._site_registry = loaded
 
 
 class _UVDataSet:

@@ -24,7 +24,7 @@ from killed_writer_program import in_fork, kill_at
 from biro.files.atomic import atomic_path
 from biro.gain_files import write_gains
 from biro.images.cubes.cube_file import cube_file
-from biro.measurement_set.temporary import clean_up, replace_set, temporary_folders
+from biro.measurement_set.temporary import clean_up, made_beside
 from biro.models import PointSource, SkyModel, write_sky
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.reading import read
@@ -155,10 +155,9 @@ def try_folder(folder: Path) -> int:
 
     def replace() -> None:
         clean_up(target)
-        new, old = temporary_folders(target)
-        shutil.rmtree(new, ignore_errors=True)
-        make(new, "new")
-        replace_set(target, new, old)
+        with made_beside(target, target) as new:
+            shutil.rmtree(new, ignore_errors=True)
+            make(new, "new")
 
     for moment in itertools.count():
         shutil.rmtree(folder)

@@ -18,6 +18,9 @@ from rights import DROP_RIGHTS
 from typer.testing import CliRunner
 
 from biro.cli.app import app
+from biro.cli.guard import after_result
+from biro.errors import InputError, OutputError
+from biro.files.atomic import atomic_path
 from biro.measurement_set import read_ms
 from biro.models.quantities.parameter import Column
 from biro.posterior.posterior import Posterior
@@ -256,3 +259,28 @@ def test_runs_whose_record_was_changed(clean: Path, tmp_path: Path, facts: dict,
         effective=np.ones(1),
     ).save(tmp_path / "posterior.nc")
     assert message in fails("plot", tmp_path)
+
+
+def test_after_a_result_only_what_cannot_be_written_is_told_as_such() -> None:
+    """Bad input stays bad input: the same command would not write all."""
+    with pytest.raises(InputError, match=r"^bad$"), after_result("the gains are in g", "again"):
+        raise InputError("bad")
+    with pytest.raises(OutputError, match=r"^the gains are in g, but /no/file: cannot be written.*; again$"):
+        write_nowhere()
+
+
+def write_nowhere() -> None:
+    with after_result("the gains are in g", "again"), atomic_path(Path("/no/file")):
+        pass
+
+
+def test_a_sky_in_the_place_of_the_new_set(tmp_path: Path) -> None:
+    words = ("--telescope", "KAT-7", "--phase-centre", "05h00m00s -45d00m00s", "--start", "2026-03-01")
+    words += ("--duration", "1 min", "--integration", "60 s", "--freq", "1 GHz", "--chan-width", "1 MHz")
+    sky = tmp_path / "x.csv"
+    assert "the name of a sky model" in fails("simulate", sky, "sky.toml", *words)
+    sky.write_text("text\n")
+    assert "a text file" in fails("simulate", sky, "sky.toml", *words)
+    noises = ("--noise", "1 Jy", "--sefd", "400 Jy")
+    said = fails("simulate", tmp_path / "x.ms", "sky.toml", *words, *noises)
+    assert said.endswith("give either --noise or --sefd"), said

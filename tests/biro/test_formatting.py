@@ -14,6 +14,7 @@ from biro.formatting import (
     check_names,
     digits_after_point,
     frequency_text,
+    in_unit,
     percent,
     plain,
     range_text,
@@ -83,3 +84,14 @@ def test_values_of_a_table_share_a_unit() -> None:
     assert unit_for([np.deg2rad(2.0), np.deg2rad(1e-6)], ANGLES).text(np.deg2rad(1.5)) == "1.5"
     assert range_text(46.27, 3728.0, LENGTHS) == "0.04627 to 3.728 km"
     assert range_text(8.085e9, 8.085e9, FREQUENCIES, 6) == "8.085 GHz"
+
+
+def test_text_without_a_unit() -> None:
+    """An angle in text needs its unit: 20 rad are no phase that anybody means."""
+    assert in_unit("20", "s", "interval") == 20.0
+    assert in_unit("180 deg", "rad", "phase") == pytest.approx(np.pi, rel=1e-15)
+    assert in_unit(0.5, "rad", "phase") == 0.5
+    with pytest.raises(InputError, match=r"phase '20' is not understood; write .* such as deg or arcsec"):
+        in_unit("20", "rad", "phase")
+    with pytest.raises(InputError, match="average_time '20' is not understood"):
+        in_unit("20", "s", "average_time", unit_needed=True)

@@ -1,4 +1,4 @@
-"""Each command that writes, on a full disk (a small tmpfs): one line, nothing is lost or half-written.
+"""Each command that writes, on a full disk (a small tmpfs): one line, nothing is lost or incomplete.
 
 `python full_disk_program.py` tries more commands and numbers of bytes left than are tried here.
 """
@@ -23,7 +23,7 @@ from biro.cli.app import app
 PROGRAM = Path(__file__).with_name("full_disk_program.py")
 SKY = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 SPACE = r"No space left on device \(0\.0 MB are free in \S+\): make room, and give the same command again"
-NO_ROOM = r"\(No space left on device\); make room, then"
+NO_ROOM = r"\(No space left on device\)"
 FULL = r"its disk is full \(0.0 MB free\), make room; "
 EXPECTED: dict[str, tuple[int, str, list[str]]] = {
     # command: (exit code, its last line, files that are new)
@@ -37,8 +37,8 @@ EXPECTED: dict[str, tuple[int, str, list[str]]] = {
     ),
     "plot": (
         3,
-        f"the posterior is in DISK/run/posterior.nc, but DISK/run/sky.png cannot be written {NO_ROOM}: "
-        "biro plot DISK/run",
+        f"the posterior is in DISK/run/posterior.nc, but DISK/run/sky.png cannot be written {NO_ROOM}; free "
+        "disk space, then: biro plot DISK/run",
         [],
     ),
     "flag --select": (
@@ -50,14 +50,14 @@ EXPECTED: dict[str, tuple[int, str, list[str]]] = {
     "flag copy": (2, r"DISK/new.uvfits: needs 0.2 MB, but 0.0 MB are free on its disk: make room", []),
     "flag --pictures": (
         3,
-        rf"nothing is flagged, but DISK/new/waterfall-0.png cannot be written {NO_ROOM} draw them by biro "
-        r"flag \S+ --dry-run --pictures DISK/new --overwrite",
+        rf"nothing is flagged, but DISK/new/waterfall-0.png cannot be written {NO_ROOM}; make room, "
+        r"then draw them by biro flag \S+ --dry-run --pictures DISK/new --overwrite",
         [],
     ),
     "flag --undo": (
         2,
         rf"DISK/flagged.ms: broken off .*: No space left on device; {FULL}"
-        r"FLAG may be half-written, the flags before are kept: the same command finishes it",
+        r"FLAG may be incomplete, but the previous flags are saved\. Repeat the command to finish",
         [],
     ),
     "predict column": (

@@ -19,10 +19,14 @@ from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
 from biro.cli.app import app
+from biro.errors import MeasurementSetError
+from biro.measurement_set import temporary
 from biro.measurement_set.process import MeasurementSetProcess
+from biro.measurement_set.temporary import made_beside
 from biro.plots import standard
 
 __all__ = ["clean"]
+INCOMPLETE = "the other columns are unchanged, NEW, if it exists, is marked as incomplete: write it again"
 FREE = SOURCE + 'I = { prior = "uniform", low = 0, high = 3, unit = "Jy" }\n'
 
 
@@ -77,18 +81,9 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
     ("operation", "line"),
     [
         ("prepare", "nothing was written"),
-        (
-            "begin",
-            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
-        ),
-        (
-            "write",
-            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
-        ),
-        (
-            "finish",
-            "the other columns are as they were, NEW is marked as half-written if it is there: write it",
-        ),
+        ("begin", INCOMPLETE),
+        ("write", INCOMPLETE),
+        ("finish", INCOMPLETE),
     ],
 )
 def test_a_column(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str, line: str) -> None:
@@ -110,7 +105,7 @@ def test_a_column_in_place(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("predict", ms, sky, "--column", "NEW", "--subtract", "--smearing", "off")
     for operation in ("write", "finish"):
         line = interrupted(monkeypatch, operation, *words)
-        assert line.startswith("the other columns are as they were, NEW is as it was")
+        assert line.startswith("the other columns are unchanged, NEW is unchanged")
         with table(str(ms), ack=False) as main:
             left = main.getcol("NEW")
         # As it was, or, where the child was faster than the signal, whole.
@@ -143,7 +138,7 @@ def test_undo(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = columns(ms, "")
     assert command("flag", ms, "--select", "antenna=ant1")[0] == 0
     said = interrupted(monkeypatch, "undo_flags", "flag", ms, "--undo")
-    assert "FLAG may be half-written" in said
+    assert "FLAG may be incomplete" in said
     command("flag", ms, "--undo")  # refused where the child was faster than the signal
     assert same(columns(ms, ""), before)
 
@@ -153,7 +148,7 @@ def test_corrected_data(ms: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sky.write_text(SOURCE + 'I = "1 Jy"\n')
     said = interrupted(monkeypatch, "write", "solve", ms, sky, "-o", ms.parent / "g", "--corrected")
     assert said.startswith(f"the gains are in {ms.parent}/g/gains.npz; ")
-    assert "CORRECTED_DATA is marked as half-written" in said
+    assert "CORRECTED_DATA, if it exists, is marked as incomplete" in said
     assert (ms.parent / "g" / "gains.npz").is_file()
 
 
@@ -173,7 +168,7 @@ def test_a_new_set(ms: Path, monkeypatch: pytest.MonkeyPatch, operation: str) ->
 
 
 def test_pictures(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a fit as of `biro plot`: the posterior is safe."""
+    """The posterior is safe where pictures of a fit, or of `biro plot`, are interrupted."""
 
     def each_picture(*_: Any, **__: Any) -> Iterator[tuple[str, Figure]]:
         yield "Sky", Figure()
@@ -189,7 +184,48 @@ def test_pictures(clean: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
             code, line = command(*words)
             assert code == 130
             assert line == (
-                f"biro: interrupted; the posterior is in {run}/posterior.nc; 1 pictures are written, "
-                f"biro plot {run} draws all"
+                f"biro: interrupted; the posterior is in {run}/posterior.nc; 1 pictures are written. "
+                f"`biro plot {run}` draws all"
             )
             assert (run / "posterior.nc").is_file()
+
+
+def make_with_a_file(target: Path) -> None:
+    with made_beside(target.name, target) as new:
+        new.mkdir()
+        (new / "new").touch()
+
+
+@pytest.mark.parametrize("moment", ["rename", "rmtree"])
+def test_a_set_that_is_in_place_is_said_to_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Ctrl-C comes just after the new set is in its place, or while the old one is removed."""
+    target, heard = tmp_path / "new.ms", []
+    target.mkdir()
+    (target / "old").touch()
+    place = {"rename": Path, "rmtree": temporary.shutil}[moment]
+    work = getattr(place, moment)
+
+    def then_interrupted(path: Path, *words: Any, **more: Any) -> None:
+        work(path, *words, **more)
+        # The temporary folder of the new set, which is gone, is removed before the old set.
+        if not heard and (target / "new").exists():
+            heard.append(path)
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(place, moment, then_interrupted)
+        with pytest.raises(KeyboardInterrupt, match=r"new\.ms was made$"):
+            make_with_a_file(target)
+    assert heard
+    assert [path.name for path in tmp_path.rglob("*")] == ["new.ms", "new"]
+
+
+def test_the_error_of_a_set_that_cannot_be_moved_is_said(tmp_path: Path) -> None:
+    """There is a link that leads nowhere, so that nothing was moved aside."""
+    target = tmp_path / "new.ms"
+    target.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(MeasurementSetError, match="Not a directory"):
+        make_with_a_file(target)
+    assert [path.name for path in tmp_path.iterdir()] == ["new.ms"]

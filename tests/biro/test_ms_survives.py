@@ -116,7 +116,7 @@ def test_a_disk_that_fills_up(ms: Path, tmp_path: Path, first: str) -> None:
         assert same(contents(copy), before)
         assert files(copy) == stored
         assert not (copy / FOLDER).exists()
-        with pytest.raises(MeasurementSetError, match="NEW"):  # half-written, or not there
+        with pytest.raises(MeasurementSetError, match="NEW"):  # incomplete, or not there
             read_ms(copy, column="NEW")
     assert (
         "column NEW needs 1.1 MB, but its disk has 0.5 MB free: make room; nothing was changed" in column[0]
@@ -208,7 +208,7 @@ print("written")
 
 
 def test_kill_9_at_random_moments_of_flagging(ms: Path) -> None:
-    """Flags are whole, or marked as half-written and brought back by --undo; nothing else ever changes."""
+    """Flags are whole, or marked as incomplete and brought back by --undo; nothing else ever changes."""
     before, rng, killed = contents(ms), random.Random(7), 0
     for _ in range(3):
         words = [sys.executable, "-c", FLAGGER, str(ms), str(rng.uniform(1e-4, 0.01))]

@@ -12,7 +12,7 @@ import pytest
 import biro
 from biro.cli.app import COMMANDS
 from biro.cli.options import READING, read_options
-from biro.errors import InputError
+from biro.errors import DataError, InputError
 from biro.models import PointSource
 from biro.observation.selection import Selection, select_names, select_scans, select_times
 
@@ -101,6 +101,9 @@ def test_texts_of_options_select_what_pairs_and_lists_do() -> None:
     )
     np.testing.assert_array_equal(select_names("C,D", names, "x"), [False, False, True])
     np.testing.assert_array_equal(select_names("!A,!B", names, "x"), [False, False, True])
+    for nothing in ("", ","):
+        with pytest.raises(DataError, match="no field ''"):
+            select_names(nothing, names, "field")
     np.testing.assert_array_equal(select_scans("2,4", np.array([1, 2, 4], np.int32)), [False, True, True])
 
 

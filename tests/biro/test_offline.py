@@ -10,9 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from astropy.coordinates import EarthLocation
+from astropy.coordinates.sites import SiteRegistry
 from astropy.time import Time
 
 from biro.feeds.earth import ut1_and_pole
+from biro.uvdata.read import _without_sites
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:
@@ -66,3 +69,14 @@ def test_tables_of_years_ago_do(monkeypatch: pytest.MonkeyPatch) -> None:
     # Bulletin B of the IERS: UT1 - UTC of 2017 September 4.
     assert ut1_utc[0] == pytest.approx(0.336, abs=1e-3)
     assert (ut1_utc[1], pole_x[1], pole_y[1]) == (0.0, 0.0, 0.0)
+
+
+def test_sites_that_the_user_has_loaded_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While pyuvdata reads a file, and after it."""
+    loaded = SiteRegistry()
+    for registry in (loaded, None):
+        monkeypatch.setattr(EarthLocation, "_site_registry", registry)
+        with _without_sites():
+            assert EarthLocation._site_registry is not None
+            assert (EarthLocation._site_registry is loaded) == (registry is loaded)
+        assert EarthLocation._site_registry is registry

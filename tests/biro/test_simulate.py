@@ -199,7 +199,7 @@ def test_values_for_free_parameters():
     with pytest.raises(InputError, match=r"without values: p\.I"):
         small(sky)
     gain = Gain(phase=PerSegment(Uniform(-180, 180, "deg"), per="integration"))
-    with pytest.raises(InputError, match=r"p\.I(, gain\.phase\[ant2\]\[time \d\]){7} and 113 more; fix"):
+    with pytest.raises(InputError, match=r"p\.I(, gain\.phase\[ant2\]\[time \d\]){7} and 113 more; replace"):
         small(replace(sky, gain=gain))
 
 
@@ -208,6 +208,8 @@ def test_values_for_free_parameters():
     [
         ({"feeds": "square"}, "feeds must be 'linear' or 'circular'"),
         ({"noise": -1.0}, "noise must be 0, or 1e-15 to"),
+        ({"noise": "10 mJy", "sefd": "400 Jy"}, "simulate takes noise or sefd, got both"),
+        ({"n_chan": 4}, "needs freq, chan_width, n_chan, or channels in their place, got n_chan, channels"),
         ({"phase_centre": (1.3, 1.5)}, "never above 0 deg"),
     ],
 )

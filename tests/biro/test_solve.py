@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -284,9 +285,14 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
     assert "exists already" in again.stderr
     # No table of CASA holds gains that rotate with the feeds: an older one would belong to other gains.
     (tmp_path / "sky.toml").write_text(replace(SKY, feeds=Feeds(rotation="corrected")).to_toml())
-    CliRunner().invoke(app, ["solve", *words, "--overwrite", "--interval", "1 min", "--backend", "cpu"])
+    (tmp_path / "gains/gains.G").rename(tmp_path / "kept.G")
+    (tmp_path / "gains/gains.G").symlink_to(tmp_path / "kept.G")
+    again = CliRunner().invoke(app, ["solve", *words, "--overwrite", *options])
+    (line,) = (line for line in again.stderr.splitlines() if line.startswith("gains.G is not written"))
+    assert "--corrected" not in line  # it was given
     assert (tmp_path / "gains/gains.npz").exists()
-    assert not (tmp_path / "gains/gains.G").exists()
+    assert not os.path.lexists(tmp_path / "gains/gains.G")
+    assert (tmp_path / "kept.G/table.dat").exists()  # of a link, the link alone is removed
     taken_out = replace(SKY, feeds=Feeds(rotation="corrected"))
     turned = biro.solve_gains(data, taken_out, interval=60.0, backend="cpu")
     with pytest.raises(InputError, match="gains that biro applies after the feed rotation"):

@@ -70,7 +70,9 @@ class Planes:
     @property
     def rest_freq_hz(self) -> float | None:
         """Frequency of the line, Hz."""
-        return None if self.rest_freq is None else in_unit(self.rest_freq, "Hz", "rest_freq")
+        return (
+            None if self.rest_freq is None else in_unit(self.rest_freq, "Hz", "rest_freq", unit_needed=True)
+        )
 
 
 @dataclass(frozen=True)
