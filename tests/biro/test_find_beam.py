@@ -148,7 +148,7 @@ def test_a_beam_that_is_to_be_fitted_is_refused(field: biro.Observation) -> None
 
 def test_what_the_search_leaves_out_is_said(field: biro.Observation, caplog) -> None:
     SeenThrough.of(field, dataclasses.replace(INSTRUMENT, leakage=Leakage(d_x=0.01)))
-    assert "leakage is left out" in caplog.text
+    assert "ignores leakage" in caplog.text
 
 
 def test_the_command(tmp_path, measurement_set) -> None:
