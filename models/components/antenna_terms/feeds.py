@@ -126,7 +126,7 @@ def is_mixed(corr_type: tuple[str, ...]) -> bool:
 
 
 def feeds_in(corr_type: tuple[str, ...]) -> tuple[int, ...]:
-    """Which feeds of antennas correlations have: 0 of XX and RR, 1 of YY and LL, both of what is no feed's."""
+    """Which feeds of antennas correlations have: 0 of XX and RR, 1 of YY and LL, both of others."""
     letters = set("".join(corr_type))
     found = tuple(feed for feed, names in enumerate(("XR", "YL")) if letters & set(names))
     return (0, 1) if basis_of(corr_type) is None else found

@@ -139,7 +139,7 @@ class GainSolutions:
                 if not self.usable[..., feed].any():
                     raise ModelError(
                         f"gain: {self.source or 'the table'} has solutions of one feed alone, "
-                        f"{('Y or L', 'X or R')[feed]}, and the data have both; read the parallel hand of that "
+                        f"{('Y or L', 'X or R')[feed]}, and the data have both; read the hand of that "
                         f"feed (--correlations {('YY or LL', 'XX or RR')[feed]})"
                     )
                 raise ModelError(
