@@ -199,7 +199,7 @@ def test_values_for_free_parameters():
     with pytest.raises(InputError, match=r"without values: p\.I"):
         small(sky)
     gain = Gain(phase=PerSegment(Uniform(-180, 180, "deg"), per="integration"))
-    with pytest.raises(InputError, match=r"p\.I(, gain\.phase\[ant2\]\[time \d\]){7} and 113 more; fix"):
+    with pytest.raises(InputError, match=r"p\.I(, gain\.phase\[ant2\]\[time \d\]){7} and 113 more; replace"):
         small(replace(sky, gain=gain))
 
 
