@@ -249,7 +249,8 @@ def _bind(
         more = f" and {len(lacking) - _MOST_NAMES} more" if len(lacking) > _MOST_NAMES else ""
         raise InputError(
             f"the sky model has free parameters without values: {', '.join(lacking[:_MOST_NAMES])}{more}; "
-            "replace their priors by numbers, or give the run directory of a finished fit instead"
+            "replace their priors by numbers, or give the run directory of a finished fit instead "
+            "(values= in Python)"
         )
     return bound, np.array([[values[name] for name in bound.parameter_names]], dtype=np.float64)
 

@@ -44,7 +44,7 @@ def write_whole(path: Path, data: bytes | memoryview, mode: int = 0o644) -> None
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
         if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, str(path)) from error
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from error
         raise
 
 

@@ -277,7 +277,8 @@ def test_what_cannot_be_integrated_over_is_refused(tmp_path: Path, case: str) ->
 
 def test_closures_refuse_it(tmp_path: Path) -> None:
     text = f'[[source]]\nname = "a"\neast = "0 rad"\nnorth = "0 rad"\nI = {FLUX}\n{FIXED_NOISE}'
-    with pytest.raises(InputError, match=r"marginalise = true of a\.I: closures are not linear") as caught:
+    said = r"found marginalise = true of a\.I, but closures are not linear"
+    with pytest.raises(InputError, match=said) as caught:
         biro.Likelihood(observation(n_row=40), sky(text, tmp_path), gains="closures")
     assert "\n" not in str(caught.value)
 

@@ -16,9 +16,9 @@ from casacore.tables import makecoldesc, table
 
 import biro
 from biro.data_set.assembly import Treatment
-from biro.data_set.options import SetOptions
+from biro.data_set.options import ColumnOptions, SetOptions
 from biro.errors import DataError, InputError, MeasurementSetError
-from biro.measurement_set import create_ms, read_ms
+from biro.measurement_set import create_ms, read_columns, read_ms
 from biro.measurement_set.opened import TableOptions
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.observation.averaging import Averaging
@@ -290,6 +290,9 @@ def test_what_is_asked_for_must_be_there(measurement_set: Unpack, options: dict,
 def test_help_names_every_argument(measurement_set: Unpack) -> None:
     """What `Selection` and `Averaging` have is an argument, with the same default, and is explained."""
     arguments = inspect.signature(read_ms).parameters
+    of_columns = ColumnOptions.__annotations__.keys() - SetOptions.__annotations__.keys()
+    assert of_columns == {"keep_values"}
+    assert "`keep_values=True`" in (read_columns.__doc__ or "")
     for item in (*fields(Selection), *fields(Averaging), *fields(TableOptions), *fields(Treatment)):
         if item.name == "keep_values":  # of `read_columns` alone
             continue

@@ -219,7 +219,7 @@ def test_locked_by_another_process(ms: Path) -> None:
 
 def create_and_write(ms: Path) -> None:
     with MeasurementSetProcess(ms, 1.0) as child:
-        child.call("prepare", path=str(ms), column="NEW", source=None, mode="replace")
+        child.call("prepare", path=str(ms), column="NEW", source=None, mode="replace", rest=None)
 
 
 def test_interrupt_ends_the_child(ms: Path) -> None:

@@ -283,7 +283,7 @@ def test_a_writer_that_loses_its_parent_leaves_headers_alone(ms: Path) -> None:
         return {file.name: file.stat().st_mtime_ns for file in found}
 
     with MeasurementSetProcess(ms, 20.0) as child:
-        child.call("prepare", None, path=str(ms), column="NEW", source=None, mode="replace")
+        child.call("prepare", None, path=str(ms), column="NEW", source=None, mode="replace", rest=None)
         child.call("begin")
         _Rows.of(part).write(child, part.vis)
         before = headers()

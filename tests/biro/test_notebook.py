@@ -133,7 +133,7 @@ def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
     few = {'"n_chain": 4, "n_tune": 400, "n_draw": 1000': '"n_chain": 2, "n_tune": 50, "n_draw": 30'}
     shown, n_picture = executed("m87.ipynb", tmp_path, few)
     assert n_picture == 4  # closure phases, closure amplitudes, gains, ring
-    assert "103 closure phases and 86 log closure amplitudes" in shown
+    assert "closures: 103 independent closure phases and 86 log closure amplitudes" in shown
     found = re.findall(r"^(closures|gains): diameter (\S+) -\S+ \+\S+ uas, beta_1 (\S+)$", shown, flags=re.M)
     assert [label for label, *_ in found] == ["closures", "gains"]
     for _, diameter, side in found:

@@ -202,4 +202,4 @@ def test_a_run_that_has_not_converged_says_how_far_it_is() -> None:
     posterior = biro.sample(likelihood, "nuts", n_draw=20, seed=3, progress=False, n_tune=20)
     (line,) = [line for line in posterior.summary().warnings() if line.startswith("NOT CONVERGED")]
     assert line.startswith(f"NOT CONVERGED: R-hat is {posterior.diagnostics['r_hat']:.3f} (good if < 1.01)")
-    assert 'use gains="marginalise"' in line
+    assert 'To converge, integrate over the gains (gains="marginalise"), or raise n_draw and resume' in line

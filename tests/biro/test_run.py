@@ -39,7 +39,7 @@ def test_changes_are_named_all_at_once_and_some_are_allowed(tmp_path):
     with RunDirectory(tmp_path, SETTINGS):
         pass
     changed = SETTINGS | {"data": "b" * 64, "options": {"n_walker": 40, "max_steps": 99}}
-    with pytest.raises(RunError, match=r"the data \(or their selection\) changed; n_walker was 32, is 40\."):
+    with pytest.raises(RunError, match=r"the data or their selection changed; n_walker was 32, is 40\."):
         RunDirectory(tmp_path, changed, may_change=("max_steps",))
     with RunDirectory(
         tmp_path, SETTINGS | {"options": {"n_walker": 32, "max_steps": 99}}, may_change=("max_steps",)

@@ -80,7 +80,7 @@ def test_it_stays_full(found: dict[str, Any], sampler: str) -> None:
 
 def test_a_maximum_is_returned_all_the_same(found: dict[str, Any]) -> None:
     run = found["none to the end"]
-    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL[11:]}); the run continues" in run["heard"]
+    assert f"WARNING DISK/run/maximum.json cannot be written ({FULL}); the run continues" in run["heard"]
     assert run["heard"][-1].startswith(f"ERROR DISK/run/posterior.nc cannot be written ({FULL}); it is in ")
     assert run["same"]
     assert {"maximum.json", "posterior.nc"} < set(run["left"])

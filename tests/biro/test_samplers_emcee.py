@@ -163,7 +163,7 @@ def test_a_chain_that_was_too_short_goes_on_with_more_steps(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda run: run(small(label="other data")), r"the data \(or their selection\) changed\."),
+        (lambda run: run(small(label="other data")), r"the data or their selection changed\."),
         (lambda run: run(GaussianLikelihood(small().parameters, [0, 0], np.eye(2))), "the model changed"),
         (lambda run: run(small(), n_walker=40), "n_walker was 32, is 40"),
         (lambda run: run(small(), seed=6), "seed was 5, is 6"),

@@ -49,9 +49,7 @@ class Writer:
         self.parent = parent
         self.checksums: list[tuple[NDArray[np.int64], int]] = []
 
-    def prepare(
-        self, path: str, column: str, source: str | None, mode: str, rest: str | None = None
-    ) -> None:
+    def prepare(self, path: str, column: str, source: str | None, mode: str, rest: str | None = None) -> None:
         """Open for writing, and refuse what cannot be; nothing is changed yet."""
         self._take_job(path, column, source, mode, rest)
         self.parent.report("waiting for the end of others that write to it")
