@@ -141,5 +141,5 @@ def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
         assert 42 < float(diameter) < 47
         assert -0.32 < float(side) < -0.15
     # 189 closures less 14 parameters: 1.19 * 189 / 175 = 1.29 at the maximum.
-    (reduced,) = re.findall(r"chi2/dof (\S+) of 189 closures", shown)
+    (reduced,) = re.findall(r"chi2/dof (\S+) \(189 closures\)", shown)
     assert 1.0 < float(reduced) < 1.45
