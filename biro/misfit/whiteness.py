@@ -128,10 +128,12 @@ def _triples(first: Complex, second: Complex, third: Complex) -> tuple[float, fl
     """z of fringes that turn, and the thermal mean square by second differences and without such fringes."""
     whole = _power(first, second, third) / 3.0
     near = 0.5 * (_mean(first * second.conj()) + _mean(second * third.conj()))
-    bent = whole - 4.0 / 3.0 * near + _mean(first * third.conj()) / 3.0
+    ends = 0.5 * _power(first, third)
+    # Powers have the weights that they have in |r_1 - 2 r_2 + r_3|^2 / 6: no mean of few is below 0.
+    bent = ends / 3.0 + _power(second) * 2.0 / 3.0 - 4.0 / 3.0 * near + _mean(first * third.conj()) / 3.0
     phase = np.divide(second.conj(), np.abs(second), out=np.zeros_like(second), where=second != 0)
     turn = first * third * phase**2
-    return _z(turn), min(_ratio(bent, whole), _ratio(whole - max(_mean(turn), 0.0), whole))
+    return _z(turn), min(_ratio(bent, whole), _ratio(ends - max(_mean(turn), 0.0), whole))
 
 
 def _power(*values: Complex) -> float:

@@ -190,7 +190,7 @@ class Samples:
         return int(np.argmax(np.where(np.isfinite(density), density, -np.inf)))
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
-        """Samples of one parameter, (n_sample,).
+        """Samples of one parameter, (n_sample,); of weighted draws take those of `equal_weight()`.
 
         Raises
         ------
