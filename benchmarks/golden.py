@@ -80,10 +80,8 @@ def record(args: argparse.Namespace) -> int:
 
 def compare(old: Path, new: Path) -> int:
     """List what differs between two files; how many quantities do."""
-    (before, after), moved = (
-        ({(each["call"], each["quantity"]): each for each in _cases(path)} for path in (old, new)),
-        0,
-    )
+    before, after = ({(each["call"], each["quantity"]): each for each in _cases(path)} for path in (old, new))
+    moved = 0
     values = [np.load(path.with_suffix(".npz")) for path in (old, new)]
     for key in dict.fromkeys([*before, *after]):
         if key in before and key in after and before[key]["sha256"] == after[key]["sha256"]:

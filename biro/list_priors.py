@@ -69,7 +69,7 @@ def other_field(sky: SkyModel, observation: Observation) -> str:
             return ""
         place = (si_value(ra, ANGLE), si_value(dec, ANGLE))
         nearest = min(nearest, *(distance(place, part.phase_centre) for part in parts))
-    if not FAR_VIEWS * (view or FAR / FAR_VIEWS) < nearest < math.inf:
+    if not (FAR_VIEWS * view or FAR) < nearest < math.inf:
         return ""
     return (
         f"{observation.source}: no source is in the field: the nearest is {angle_text(nearest)} from the "

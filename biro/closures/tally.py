@@ -42,7 +42,7 @@ class Tally:
         Visibilities left out: below `SNR_LIMIT`, cross hands, and of too few antennas.
     n_idle_set : int
         Sets of too few antennas.
-    n_row, n_pair : int
+    n_row, n_without_gaps : int
         Rows of two different antennas, and how many their baselines would have without short gaps.
     """
 
@@ -56,14 +56,14 @@ class Tally:
     n_idle: int
     n_idle_set: int
     n_row: int
-    n_pair: int
+    n_without_gaps: int
 
     @classmethod
     def of(cls, observation: Observation, closures: Sequence[PartitionClosures]) -> Tally:
         """The numbers of all partitions together."""
         assert len(closures) == len(observation.partitions)
         sets = [each.sets for each in closures]
-        pairs = [_pairs(part) for part in observation.partitions]
+        rows = [_rows(part) for part in observation.partitions]
         return cls(
             n_phase=sum(each.n_phase for each in closures),
             n_amplitude=sum(each.n_amplitude for each in closures),
@@ -74,8 +74,8 @@ class Tally:
             n_cross=sum(each.legs.n_cross for each in sets),
             n_idle=sum(each.n_idle for each in sets),
             n_idle_set=sum(each.n_idle_set for each in sets),
-            n_row=sum(n for n, _ in pairs),
-            n_pair=sum(n for _, n in pairs),
+            n_row=sum(n for n, _ in rows),
+            n_without_gaps=sum(n for _, n in rows),
         )
 
     def refuse_none(self) -> None:
@@ -130,9 +130,9 @@ class Tally:
                 f"{self.n_small_set} combinations have no closure amplitude (fewer than four connected "
                 "antennas)"
             )
-        if self.n_row < TOGETHER * self.n_pair:
+        if self.n_row < TOGETHER * self.n_without_gaps:
             lines.append(
-                f"baselines have visibilities at only {self.n_row / self.n_pair:.0%} of the times from their "
+                f"baselines have visibilities at only {self.n_row / self.n_without_gaps:.0%} of the times from their "
                 "first to their last: the times of baselines differ, or rows are missing. Average in time "
                 "(--average-time) to get more closures"
             )
@@ -146,7 +146,7 @@ class Tally:
         )
 
 
-def _pairs(part: Partition) -> tuple[int, int]:
+def _rows(part: Partition) -> tuple[int, int]:
     """Rows of two different antennas, and how many these baselines would have without short gaps."""
     cross = part.antenna1 != part.antenna2
     pair = part.antenna1[cross].astype(np.int64) * part.n_antenna + part.antenna2[cross]

@@ -131,9 +131,9 @@ def _values(
         raise ValueError(f"{name} is no array of numbers{' or text' if with_text else ''}")
     if at.is_virtual or at.external:
         raise ValueError(f"{name} lies elsewhere")
-    largest = (
-        size if at.chunks is None else max(size, min(1200 * size, LARGEST_UNPACKED))
-    )  # zlib's best: 1032
+    largest = size
+    if with_text and at.chunks is not None:  # files of other programs may be compressed; zlib's best: 1032
+        largest = max(size, min(1200 * size, LARGEST_UNPACKED))
     if at.nbytes > largest:
         raise ValueError(f"{name} claims {at.nbytes} bytes, in a file of {size}")
     values = np.asarray(at[()] if field is None else at[field])

@@ -241,7 +241,7 @@ HDF5: dict[str, tuple[Callable[[h5py.Group], object], str]] = {
         replaced("samples", shape=(10**12, 2), dtype="f8", chunks=(1000, 2)),
         "bytes, in a file",
     ),
-    "zeros": (replaced("samples", data=np.zeros((10**6, 2)), compression="gzip"), "must have shape"),
+    "zeros": (replaced("samples", data=np.zeros((10**6, 2)), compression="gzip"), "bytes, in a file of"),
     "a link outwards": (linked("samples", h5py.ExternalLink("/etc/passwd", "/x")), "link to elsewhere"),
     "a link in a ring": (linked("samples", h5py.SoftLink("/biro/samples")), "damaged"),
     "virtual": (virtual, "lies elsewhere"),
