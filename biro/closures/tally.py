@@ -133,8 +133,8 @@ class Tally:
         if self.n_row < TOGETHER * self.n_without_gaps:
             lines.append(
                 f"baselines have visibilities at only {self.n_row / self.n_without_gaps:.0%} of the times "
-                "from their first to their last: the times of baselines differ, or rows are missing. Average in time "
-                "(--average-time) to get more closures"
+                "from their first to their last: the times of baselines differ, or rows are missing. "
+                "Average in time (--average-time) to get more closures"
             )
         return [*lines, BLIND]
 
