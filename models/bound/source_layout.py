@@ -12,6 +12,7 @@ from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
+from biro.models.components.fractions import FRACTIONS, Fraction
 from biro.models.components.light_curve import Times
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.shaped import Limits, ShapedSource
@@ -51,13 +52,11 @@ class SourceLayout:
     motions : list of MotionSlots or None
         How each source moves; `moving` (n,) has those that do.
     stokes : int (n_time, n_source, 4)
-        I, Q, U, V, of which `linear` and `circular` replace some.
+        I, Q, U, V, of which `fractions` replace some.
     curves : list of Curve
         Sources with knots in time, whose I, Q, U, V are 0 in `stokes`.
-    linear : int (n, 3)
-        A source, and the slots of its pol_fraction and pol_angle.
-    circular : int (n, 2)
-        A source, and the slot of its v_fraction.
+    fractions : list of (Fraction, int (n, 1 + n_key))
+        Those that any source has: sources, and the slots of their quantities.
     terms : int (n_source, 4, n_term)
         Terms of the spectra; their values are multiplied by `term_scale`, and `term_offset` is added to them;
         these have the same shape.
@@ -168,10 +167,11 @@ class SourceLayout:
                 continue
             for key, found in table.stokes.items():
                 self.stokes[:, i, STOKES.index(key)] = found
-        linear = [(i, *t.linear) for i, t in enumerate(tables) if t.linear is not None]
-        circular = [(i, t.circular) for i, t in enumerate(tables) if t.circular is not None]
-        self.linear: Index = np.array(linear, dtype=np.int64).reshape(-1, 3)
-        self.circular: Index = np.array(circular, dtype=np.int64).reshape(-1, 2)
+        self.fractions: list[tuple[Fraction, Index]] = []
+        for fraction in FRACTIONS:
+            rows = [(i, *t.fractions[fraction]) for i, t in enumerate(tables) if fraction in t.fractions]
+            if rows:
+                self.fractions.append((fraction, np.array(rows, dtype=np.int64)))
 
     def _spectra(self, spectra: list[SpectrumSlots]) -> None:
         slot, scale, offset = of_terms([row for spectrum in spectra for row in spectrum.terms])
@@ -235,10 +235,11 @@ class _SourceSlots:
         }
         self.times: Times | None = source.times
         self.between: str = source.between or "linear"
-        self.linear: tuple[int, int] | None = None
-        if source.pol_fraction is not None:
-            self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)
-        self.circular = self._one(source, "v_fraction", slots) if source.v_fraction is not None else None
+        self.fractions = {
+            fraction: tuple(self._one(source, key, slots) for key in fraction.keys)
+            for fraction in FRACTIONS
+            if getattr(source, fraction.keys[0]) is not None
+        }
         self.spectrum = SpectrumSlots(source, ref_freq, slots)
         if isinstance(source, ShapedSource | GaussianSource):
             self.local = source.frame == LOCAL
