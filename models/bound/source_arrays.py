@@ -160,6 +160,7 @@ class SpectralTerms:
         self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
     ) -> None:
         self._terms = Gathered(values, layout.terms)
+        self._plus = Gathered(values, layout.term_plus) if (layout.term_plus != ZERO).any() else None
         scale, offset = layout.term_scale, layout.term_offset
         if doppler is not None:
             by = np.ones(scale.shape)
@@ -174,16 +175,24 @@ class SpectralTerms:
             terms *= self._scale
         if self._offset is not None:
             terms += self._offset
+        if self._plus is not None:
+            terms += self._plus(values)
         return terms
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """As the terms themselves."""
+        """Changes of the terms with those of the values."""
         terms = self._terms(changes)
-        return terms if self._scale is None else terms * self._scale
+        if self._scale is not None:
+            terms *= self._scale
+        if self._plus is not None:
+            terms += self._plus(changes)
+        return terms
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the spectral terms in the form in which the model has them."""
         self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
+        if self._plus is not None:
+            self._plus.pull_back(values, slopes, into)
 
 
 class FaradayRotation:

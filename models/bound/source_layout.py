@@ -58,8 +58,8 @@ class SourceLayout:
     fractions : list of (Fraction, int (n, 1 + n_key))
         Those that any source has: sources, and the slots of their quantities.
     terms : int (n_source, 4, n_term)
-        Terms of the spectra; their values are multiplied by `term_scale`, and `term_offset` is added to them;
-        these have the same shape.
+        Terms of the spectra; their values are multiplied by `term_scale`, `term_offset` and the values of
+        the slots `term_plus` are added to them; these have the same shape.
     spectral_form : int32 (n_source,) or None
         As `Sources.spectral_form`.
     faraday : int (n_source, 4)
@@ -174,9 +174,9 @@ class SourceLayout:
                 self.fractions.append((fraction, np.array(rows, dtype=np.int64)))
 
     def _spectra(self, spectra: list[SpectrumSlots]) -> None:
-        slot, scale, offset = of_terms([row for spectrum in spectra for row in spectrum.terms])
-        shape = len(spectra), len(STOKES), slot.shape[1]
-        self.terms, self.term_scale, self.term_offset = (x.reshape(shape) for x in (slot, scale, offset))
+        table = of_terms([row for spectrum in spectra for row in spectrum.terms])
+        shape = len(spectra), len(STOKES), table.slot.shape[1]
+        self.terms, self.term_scale, self.term_offset, self.term_plus = (x.reshape(shape) for x in table)
         self.ref_freq = np.array([spectrum.ref_freq for spectrum in spectra], dtype=np.float64)
         form = np.array([spectrum.form for spectrum in spectra], dtype=np.int32)
         self.log_spectrum = form != form_codes.POLYNOMIAL
@@ -186,9 +186,8 @@ class SourceLayout:
         self.frames = [spectrum.frame for spectrum in spectra]
         self.bands = {i: spectrum.band for i, spectrum in enumerate(spectra) if spectrum.band is not None}
         self.turned = np.array([spectrum.faraday is not None for spectrum in spectra], dtype=bool)
-        self.faraday, _, self.faraday_offset = of_terms(
-            [spectrum.faraday or [Term()] * 4 for spectrum in spectra]
-        )
+        faraday = of_terms([spectrum.faraday or [Term()] * 4 for spectrum in spectra])
+        self.faraday, self.faraday_offset = faraday.slot, faraday.offset
 
 
 def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_SourceSlots]:

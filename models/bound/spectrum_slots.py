@@ -21,11 +21,12 @@ _ANY_FREQ = 1e9
 
 
 class Term(NamedTuple):
-    """A number of the kernels: offset + scale times the value of a slot."""
+    """A number of the kernels: offset + scale times the value of a slot + that of another one."""
 
     slot: int = ZERO
     scale: float = 1.0
     offset: float = 0.0
+    plus: int = ZERO
 
 
 class Bounds(NamedTuple):
@@ -181,11 +182,22 @@ class SpectrumSlots:
         return [rm, Term(offset=wave2), width, scatter]
 
 
-def tables(rows: list[list[Term]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots (int), factors and offsets (float64) of lists of terms, filled up with zeros: (n, n_term)."""
+class TermTable(NamedTuple):
+    """`Term`s as arrays (n, n_term): int64 slots, float64 factors and offsets."""
+
+    slot: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray
+    plus: np.ndarray
+
+
+def tables(rows: list[list[Term]]) -> TermTable:
+    """The arrays of lists of terms, filled up with zeros."""
     n_term = max(map(len, rows), default=0)
     padded = [[*row, *[Term()] * (n_term - len(row))] for row in rows]
     shape = len(rows), n_term
-    columns = (np.array([[term[i] for term in row] for row in padded]).reshape(shape) for i in range(3))
-    slot, scale, offset = columns
-    return slot.astype(np.int64), scale.astype(np.float64), offset.astype(np.float64)
+    columns = (np.array([[term[i] for term in row] for row in padded]).reshape(shape) for i in range(4))
+    slot, scale, offset, plus = columns
+    return TermTable(
+        slot.astype(np.int64), scale.astype(np.float64), offset.astype(np.float64), plus.astype(np.int64)
+    )
