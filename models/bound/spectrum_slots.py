@@ -74,6 +74,8 @@ class SpectrumSlots:
         self._ref_freq = ref_freq
         self.ref_freq = ref_freq or _ANY_FREQ
         self.form, self.terms = self._polynomial()
+        if source.v_index is not None:
+            self._add_v_index()
         for key in ("free_free", "self_absorption", "line", "table"):
             if getattr(source, key) is not None:
                 own = getattr(self, f"_{key}")()
@@ -121,6 +123,13 @@ class SpectrumSlots:
             return form, [terms(given)] * len(STOKES)
         of = {stokes: terms(series, f".{stokes}") for stokes, series in given.items()}
         return form, [of.get(stokes, of["I"]) for stokes in STOKES]
+
+    def _add_v_index(self) -> None:
+        """Add v_index to the spectral index of V: V/I = v (nu/nu0)^v_index."""
+        self.given_ref_freq("v_index")
+        *others, (first, *rest) = [*self.terms[:3], self.terms[3] or [Term()]]
+        slot = self._one("v_index").slot
+        self.terms = [*others, [first._replace(plus=slot), *rest]]
 
     def _free_free(self) -> list[Term]:
         self.form = form_codes.FREE_FREE

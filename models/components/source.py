@@ -57,6 +57,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "pol_fraction": NUMBER,
     "pol_angle": ANGLE,
     "v_fraction": NUMBER,
+    "v_index": NUMBER,
     "free_free": FREQUENCY,
     "self_absorption": FREQUENCY,
     "thick_index": NUMBER,
@@ -158,6 +159,7 @@ class Source:
     pol_fraction: QuantityLike = None
     pol_angle: QuantityLike = None
     v_fraction: QuantityLike = None
+    v_index: QuantityLike = None
     spectral_index: Entry = None
     log10_spectrum: Entry = None
     polynomial: Entry = None
@@ -237,6 +239,10 @@ class Source:
         if len(forms) > 1:
             raise ModelError(f"one form of spectrum at a time, found {' and '.join(forms)}")
         check_combination({key: getattr(self, key) for key in (*FORMS, *SHAPES, "thick_index")})
+        if self.v_index is not None:
+            self._check_v_index(
+                next((key for key in ("polynomial", *SHAPES[1:]) if getattr(self, key)), None)
+            )
         if self.ref_freq is not None:
             if not isinstance(self.ref_freq, Fixed):
                 raise ModelError(
@@ -246,6 +252,17 @@ class Source:
                 raise ModelError(
                     f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
                 )
+
+    def _check_v_index(self, other: str | None) -> None:
+        if all(getattr(self, key, None) is None for key in ("V", "v_fraction", "beta_v_re")):
+            raise ModelError("v_index: is the spectral index of V/I, but the source has no V or v_fraction")
+        if other is not None:
+            raise ModelError(
+                f"v_index: is only for a flat spectrum, spectral_index or log10_spectrum, found {other}"
+            )
+        spectrum = self.spectrum()
+        if spectrum is not None and isinstance(spectrum[1], dict) and "V" in spectrum[1]:
+            raise ModelError(f"the spectrum of V is given twice: by {spectrum[0]} and by v_index")
 
     def _check_rotation(self) -> None:
         given = [key for key in (*ROTATION_KEYS, "rm_reference") if getattr(self, key) is not None]
@@ -311,6 +328,8 @@ class PointSource(Source):
         Q = p I cos(2 chi), U = p I sin(2 chi), instead of Q and U; 0 <= p <= 1 whatever its prior.
     v_fraction : number
         V = v I, instead of V; -1 <= v <= 1.
+    v_index : number, default 0
+        Spectral index of V/I: V/I changes as (nu/nu0)^v_index.
     spectral_index, log10_spectrum, polynomial : number, list, or {"I": ..., "Q": ...}
         One of the three forms of physics: section 4; flat by default.
     free_free, self_absorption : frequency
