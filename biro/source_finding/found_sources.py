@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, plain, unit_for
-from biro.models import Uniform
+from biro.models import Order, Uniform
 from biro.models.bound.positions.bearing import bearing
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
 from biro.source_finding.fitting.component import Component, Kind, n_param
@@ -157,8 +157,8 @@ class FoundSources(Tabular):
         """Header and rows as text: fluxes in one unit, and places and sizes in one."""
         flux = unit_for((source.flux for source in self.sources), FLUXES)
         angle = unit_for((x for s in self.sources for x in (s.east, s.north, s.emaj)), ANGLES)
-        place = [f"east, {angle.name}", "north", "+-", "major", "minor", "PA, deg"]
-        head = ["source", "type", flux.name, "+-", *place]
+        east, north, major, minor = (f"{of}, {angle.name}" for of in ("east", "north", "major", "minor"))
+        head = ["source", "type", f"I, {flux.name}", "+-", east, north, "+-", major, minor, "PA, deg"]
         with_index = any(source.spectral_index_err for source in self.sources)
         rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
         return [head + ["spectral index", "+-"] * with_index + ["fitted"], *rows]
@@ -182,6 +182,11 @@ class FoundSources(Tabular):
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
         lines.append(f"fitted: free parameters, of all sources together{fixed}")
+        if orders := [" > ".join(each.order) for each in self.sky.constraints if isinstance(each, Order)]:
+            lines.append(
+                f"order of close sources in the model, without which a fit could exchange them: "
+                f"{', '.join(orders)}"
+            )
         return [*lines, *self.smearing, *self.misfit]
 
     def _gain_line(self) -> str:
