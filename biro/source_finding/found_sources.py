@@ -105,6 +105,14 @@ class FoundSources(Tabular):
         What is wrong with weights or model.
     gain_evidence : float
         2 ln of the likelihood ratio for gains with errors against gains without.
+    n_outlier : int
+        Visibilities, of a row and channel each, that search and fit leave out because no source explains
+        them.
+    outliers : str
+        What they are, and what to do before a fit; "" where there are none.
+    flag_command : str
+        The command that flags them; "" where there are none, where they are many, or where the data are no
+        single data set that can be flagged. The noise of `sky` has outliers (Student's t) then.
     stopped : str
         Why the search ended before its time; "" where it did not.
     fault : Exception or None
@@ -125,6 +133,9 @@ class FoundSources(Tabular):
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
     gain_evidence: float = 0.0
+    n_outlier: int = 0
+    outliers: str = ""
+    flag_command: str = ""
     stopped: str = ""
     fault: Exception | None = None
 
@@ -187,7 +198,7 @@ class FoundSources(Tabular):
                 f"order of close sources in the model, without which a fit could exchange them: "
                 f"{', '.join(orders)}"
             )
-        return [*lines, *self.smearing, *self.misfit]
+        return [*lines, *self.smearing, *filter(None, [self.outliers]), *self.misfit]
 
     def _gain_line(self) -> str:
         """How large errors of gains are, where, and what they explain."""
@@ -226,6 +237,8 @@ class FoundSources(Tabular):
             "antennas": {name: list(errors) for name, errors in self.antennas.items()},
             "thermal_noise": self.thermal,
             "misfit": list(self.misfit),
+            "n_outlier": self.n_outlier,
+            "flag_command": self.flag_command,
             "stopped": self.stopped,
             "smearing": list(self.smearing),
             "rms": self.residual.rms,
