@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.misfit.causes.outliers import MEDIAN_POWER, bound, outlier_texts
+from biro.misfit.causes.outliers import MEDIAN_POWER, MOST_SHARE, bound, outlier_texts
 from biro.misfit.causes.samples import Samples
 from biro.misfit.flag_command import command_of, lines_of
 from biro.misfit.flag_target import FlagTarget
@@ -21,8 +21,8 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Masks = tuple[Mask, ...]
 """Rows and channels of each partition, bool (n_row, n_chan)."""
-MOST_SHARE = 0.01
-"""A larger part of the visibilities is no single ones."""
+LEAST_BASELINES = 3
+"""Baselines of an antenna at a time of which a median is taken: of fewer, one outlier would move it."""
 
 
 def outliers_of(
@@ -51,11 +51,8 @@ def outliers_of(
     slot = np.unique(time, return_inverse=True)[1].ravel()
     level = np.full(power.shape, np.median(power))
     if local:
-        # Each antenna has the visibilities in which it is the first, and those in which it is the second.
-        n_antenna = int(max(first.max(initial=0), second.max(initial=0))) + 1
-        ends = np.concatenate([slot * n_antenna + first, slot * n_antenna + second])
-        of_antennas = _medians(ends, np.tile(power, 2)).reshape(2, -1).max(axis=0)
-        level = np.maximum.reduce([level, _medians(baseline, power), of_antennas])
+        of_antennas = _of_antennas(power, slot, first, second)
+        level = np.maximum.reduce([level, _medians(baseline, power)[0], of_antennas])
     bad = power > bound(level / MEDIAN_POWER, power.size)
     if not 0 < np.count_nonzero(bad) <= MOST_SHARE * power.size:
         bad[:] = False
@@ -95,7 +92,9 @@ def described(
         target=FlagTarget.of(observation),
         utc_offset=observation.utc_offset,
     )
-    bad = np.array([left_out[i][r, c] for i, r, c in zip(part, row, chan, strict=True)], bool)
+    bad = np.zeros(part.shape, bool)
+    for i, mask in enumerate(left_out):
+        bad[part == i] = mask[row[part == i], chan[part == i]]
     verdict, remedy = outlier_texts(samples, bad, level)
     return f"OUTLIERS: left out of the fit above{NEXT}{verdict} {remedy.rstrip('.')}", command_of(
         samples, lines_of(samples, bad)
@@ -133,10 +132,25 @@ def count(masks: Masks) -> int:
     return sum(int(np.count_nonzero(mask)) for mask in masks)
 
 
-def _medians(group: NDArray[np.int64], values: Array) -> Array:
-    """The median of the values of the group that each of them is in."""
+def _of_antennas(
+    power: Array, slot: NDArray[np.int64], first: NDArray[np.int64], second: NDArray[np.int64]
+) -> Array:
+    """The median of what the baselines of an antenna have at a time, of the antenna where this is more."""
+    n_antenna = int(max(first.max(initial=0), second.max(initial=0))) + 1
+    row = (slot * n_antenna + first) * n_antenna + second
+    one, place = np.unique(row, return_index=True)[1], np.unique(row, return_inverse=True)[1].ravel()
+    of_row = _medians(row, power)[0][one]
+    # Each antenna has the baselines in which it is the first, and those in which it is the second.
+    ends = np.concatenate([slot[one] * n_antenna + end[one] for end in (first, second)])
+    level, n_baseline = _medians(ends, np.tile(of_row, 2))
+    level = np.where(n_baseline >= LEAST_BASELINES, level, 0.0)
+    return np.asarray(level.reshape(2, -1).max(axis=0)[place])
+
+
+def _medians(group: NDArray[np.int64], values: Array) -> tuple[Array, NDArray[np.int64]]:
+    """The median of the values of the group that each of them is in, and how many these are."""
     ordered = values[np.lexsort((values, group))]
     _, index, n = np.unique(group, return_inverse=True, return_counts=True)
-    first = np.cumsum(n) - n
+    first, index = np.cumsum(n) - n, index.ravel()
     middle = 0.5 * (ordered[first + (n - 1) // 2] + ordered[first + n // 2])
-    return np.asarray(middle[index.ravel()])
+    return middle[index], n[index]
