@@ -17,13 +17,19 @@ COPY = "flagged.uvfits"
 
 
 def flag_command(samples: Samples, lines: Sequence[str]) -> str:
-    """The command that flags what these lines select, as " with `biro flag ...`"; "" without a data set."""
+    """`command_of` as " with `biro flag ...`"."""
+    command = command_of(samples, lines)
+    return f" with `{command}`" if command else ""
+
+
+def command_of(samples: Samples, lines: Sequence[str]) -> str:
+    """The command that flags what these lines select; "" without a data set, or of too many lines."""
     if samples.target is None or not lines or len(lines) > MOST_LINES:
         return ""
     selects = " ".join(f"--select {shlex.quote(line)}" for line in lines)
     is_uvfits = any(part.weight_origin == "UVFITS" for part in samples.parts)
     copy = f" -o {COPY}" if is_uvfits else ""
-    return f" with `biro flag {shlex.quote(samples.target.source)} {selects}{copy}`"
+    return f"biro flag {shlex.quote(samples.target.source)} {selects}{copy}"
 
 
 def line_of(samples: Samples, at: int, *keys: str) -> str:

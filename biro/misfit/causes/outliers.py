@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.formatting import FLUXES, first_few, percent, unit_for
 from biro.misfit.causes.evidence import Candidate, linear
@@ -18,13 +20,16 @@ MOST_SHARE = 0.2
 MEDIAN_POWER = 2.0 * np.log(2.0)
 """Median of |r|^2 for real and imaginary parts of variance 1 (chi2 with two degrees of freedom)."""
 MOST_LISTED = 3
+Level = TypeVar("Level", float, NDArray[np.float64])
+
+
+def bound(level: Level, n: int) -> Level:
+    """2 s^2 (ln n + 14), which |r|^2 exceeds with a chance of 1e-6 in all of n; `level` is s^2."""
+    return 2.0 * (float(np.log(n)) + 14.0) * level
 
 
 def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
-    """Visibilities farther off than any of so many would be by chance.
-
-    |r|^2 / s^2 > 2 (ln n + 14) has a chance of 1e-6 in all of n; s comes from the median of |r|^2.
-    """
+    """Visibilities farther off than any of so many would be by chance; s^2 is from the median of |r|^2."""
     n = samples.n
     if n < 8:
         return
@@ -32,7 +37,7 @@ def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
     level = float(np.median(power)) / MEDIAN_POWER
     if not level > 0.0:
         return
-    bad = power > 2.0 * level * (np.log(n) + 14.0)
+    bad = power > bound(level, n)
     k = int(np.count_nonzero(bad))
     if not 0 < k <= MOST_SHARE * n:
         return
@@ -48,11 +53,12 @@ def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
         2 * k,
         log_p,
         partial(samples.only, ~bad),
-        partial(_texts, samples, bad, level),
+        partial(outlier_texts, samples, bad, level),
     )
 
 
-def _texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
+def outlier_texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
+    """What outliers are, the largest first, and what to do; `level` is the variance of the residuals."""
     order: Index = np.flatnonzero(bad)
     order = order[np.argsort(-np.abs(samples.residual[order]))]
     unit = unit_for(np.abs(samples.residual[order[:MOST_LISTED]]) / samples.root[order[:MOST_LISTED]], FLUXES)
