@@ -73,6 +73,11 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
     return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
 
 
+def number_of(n: int, what: str, several: str = "") -> str:
+    """A number of things in words, as in "1 time" and "2 times"; `several` is an irregular plural."""
+    return f"{n} {what if n == 1 else several or what + 's'}"
+
+
 def plain(value: float, figures: int = 2, sign: str = "") -> str:
     """A number with so many significant figures, without an exponent from 1e-5 to 1e6; sign "+" shows it."""
     size = abs(value)

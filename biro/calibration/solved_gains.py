@@ -42,6 +42,8 @@ class SolvedGains(Printed):
         The antenna that phases are relative to, wherever it has data enough.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each partition, the rotation of the feeds between which the gains act (`biro.misfit.feed_frame`).
+    taken_out : tuple of complex128 (n_time, n_antenna, 2, 2) or None
+        Of each partition, the rotation that `corrected` takes out besides the gains; empty for none.
     fits : bool
         Whether nothing shows that the sky with these gains does not fit (`biro.calibration.solution_fit`).
     remarks : tuple of str
@@ -54,6 +56,7 @@ class SolvedGains(Printed):
     settings: dict[str, JsonValue]
     reference: str
     turns: tuple[Complex | None, ...]
+    taken_out: tuple[Complex | None, ...] = ()
     fits: bool = True
     remarks: tuple[str, ...] = ()
 
@@ -97,16 +100,25 @@ class SolvedGains(Printed):
     def corrected(self) -> Iterator[Complex]:
         """Data with the gains taken out, D / (g_p g_q^*), complex128 (n_row, n_chan, n_corr) by partition.
 
-        Visibilities without a usable gain are left as they are; `n_uncorrected` says how many.
+        If biro found that raw data of linear feeds contain their rotation, it is taken out as well:
+        P^H (D / (g_p g_q^*)) P, as the sky without [feeds] expects. Visibilities without a usable gain are
+        left as they are; `n_uncorrected` says how many.
         """
         for i, part in enumerate(self.observation.partitions):
             factor, usable = self._factor(i)
-            turn = self.turns[i]
-            if turn is None:
-                yield np.where(usable, part.vis / factor, part.vis)
+            before, after = self._frames(i)
+            vis = part.vis if before is None else to_feeds(part, before, part.vis)
+            vis = vis / factor
+            if after is None:
+                yield np.where(usable, vis, part.vis)
                 continue
-            whole = to_feeds(part, turn, to_feeds(part, turn, part.vis) / factor, back=True)
+            whole = to_feeds(part, after, vis, back=True)
             yield np.where(usable.all(axis=-1, keepdims=True), whole, part.vis)
+
+    def _frames(self, i: int) -> tuple[Complex | None, Complex | None]:
+        """Rotation of the data of a partition into the frame in which gains act, and that back out of it."""
+        turn = self.turns[i]
+        return turn, turn if turn is not None or not self.taken_out else self.taken_out[i]
 
     def amplitudes(self) -> Iterator[NDArray[np.float64]]:
         """|g_p g_q^*|, float64 (n_row, n_chan, n_corr) by partition; 0 where there is no usable gain."""

@@ -11,6 +11,7 @@ from emcee.backends import Backend
 from numpy.typing import NDArray
 
 from biro.errors import RunError
+from biro.formatting import number_of
 from biro.maximum.maximum import STARTS, maximise
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
@@ -238,7 +239,7 @@ class EnsembleRun:
         self._save(backend, now=bool(stop))
         if stop:
             stop.raise_interrupted(
-                f"{backend.iteration} step(s) saved. The same command continues from there"
+                f"{number_of(backend.iteration, 'step')} saved. The same command continues from there"
             )
 
     def _save(self, backend: Backend, *, now: bool) -> None:

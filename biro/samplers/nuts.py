@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
+from biro.formatting import number_of
 from biro.maximum.maximum import STARTS, maximise
 from biro.maximum.modes import Mode, modes_to_explore, shares
 from biro.posterior.posterior import Posterior
@@ -268,7 +269,11 @@ class NutsRun:
                 raise failed
             so_far = draws.so_far()
             n, tuned = so_far.z.shape[1], so_far.n_tuned
-            what = f"{n} draw(s) of each chain" if n else f"{tuned} step(s) of tuning of each chain"
+            what = (
+                f"{number_of(n, 'draw')} of each chain"
+                if n
+                else f"{number_of(tuned, 'step')} of tuning of each chain"
+            )
             stop.raise_interrupted(f"{what} saved. The same command continues from there")
         return trace
 

@@ -134,18 +134,14 @@ def test_equal_weight_has_the_right_mean_and_repeats():
     assert np.array_equal(equal.samples, again.samples)
     assert equal.log_weight is None
     # Systematic resampling: the mean is that of the weights to about one sample in n.
-    assert equal["a/flux"].mean() == pytest.approx(
-        weighted.weight @ weighted.samples[:, 0], abs=1e-3
-    )
+    assert equal["a/flux"].mean() == pytest.approx(weighted.weight @ weighted.samples[:, 0], abs=1e-3)
 
 
 def test_draws_of_a_parameter_have_the_mean_and_width_of_the_posterior():
     """Draws spread evenly over 0 to 10 with the weights of a normal 4 +- 1, as nested sampling has them."""
     n = 20_000
     x = (np.arange(n) + 0.5) * 10.0 / n
-    weighted = posterior(
-        n=n, samples=np.stack([x, 2.0 * x + 1.0], axis=1), log_weight=-0.5 * (x - 4.0) ** 2
-    )
+    weighted = posterior(n=n, samples=np.stack([x, 2.0 * x + 1.0], axis=1), log_weight=-0.5 * (x - 4.0) ** 2)
     values = weighted["a/flux"]
     # (sum w)^2 / sum w^2 draws of a normal of width s among n spread over 10: n 2 sqrt(pi) s / 10.
     assert len(values) == pytest.approx(n * 2.0 * np.sqrt(np.pi) / 10.0, rel=1e-3)
