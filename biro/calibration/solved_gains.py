@@ -15,7 +15,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.formatting import Printed
 from biro.gain_files import write_gains
-from biro.misfit.feed_frame import to_feeds
+from biro.misfit.feed_frame import to_feeds, turned_weight
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
@@ -125,6 +125,21 @@ class SolvedGains(Printed):
         for i in range(len(self.observation.partitions)):
             factor, usable = self._factor(i)
             yield np.where(usable, np.abs(factor), 0.0)
+
+    def weight_factors(self) -> Iterator[NDArray[np.float64]]:
+        """Weights of corrected data over those of the data, float64 (n_row, n_chan, n_corr) by partition.
+
+        They are |g_p g_q|^2: the noise of D / (g_p g_q^*) is that of D over |g_p g_q|, as in CASA's applycal
+        with calwt=True. Where the data are turned besides, variances are propagated through the rotation, for
+        equal weights of the four correlations. The factor is 1 where there is no usable gain.
+        """
+        for i, part in enumerate(self.observation.partitions):
+            (factor, usable), (_, after) = self._factor(i), self._frames(i)
+            scale = np.where(usable, np.abs(factor) ** 2, 1.0)
+            if after is not None:
+                turned = turned_weight(part, after, scale, back=True)
+                scale = np.where(usable.all(axis=-1, keepdims=True), turned, 1.0)
+            yield scale
 
     @property
     def n_uncorrected(self) -> int:

@@ -102,7 +102,10 @@ def solve(
     ] = 2,
     snr_limit: Annotated[float, typer.Option(help="Flag gains with a lower signal-to-noise ratio.")] = 3.0,
     corrected: Annotated[
-        bool, typer.Option("--corrected", help="Write corrected visibilities into CORRECTED_DATA.")
+        bool,
+        typer.Option(
+            "--corrected", help="Write corrected visibilities into CORRECTED_DATA, and their weights."
+        ),
     ] = False,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
@@ -257,6 +260,7 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
     """
     from biro.errors import BiroError, OutputError
     from biro.measurement_set import write_column
+    from biro.measurement_set.column import write_corrected_weights
 
     try:
         report = write_column(
@@ -281,4 +285,12 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
             if left
             else ""
         )
+    )
+    safe = f"the gains are in {written}, and CORRECTED_DATA is written"
+    with after_result(safe, "its weights are those of DATA"):
+        write_corrected_weights(obs, solved.observation, solved.weight_factors(), time_limit=limit)
+    say(
+        "CORRECTED_WEIGHT_SPECTRUM: the weights of the data times |g_p g_q|^2, because calibration divides "
+        "the noise by |g_p g_q|. biro reads these weights with CORRECTED_DATA. The weights of DATA are "
+        "unchanged"
     )
