@@ -164,8 +164,8 @@ def write_corrected_weights(
 ) -> None:
     """Write CORRECTED_WEIGHT_SPECTRUM: the weights of the data times factors.
 
-    These are the weights of CORRECTED_DATA as it is now: fits of it read them, until somebody else changes it.
-    Those of the data stay as they are. Rows that are not in the observation have the weights of the data.
+    These are the weights of CORRECTED_DATA as it is now. Fits of it read them, until another program changes
+    it. The weights of the data stay as they are. Rows that are not in the observation have these.
 
     Parameters
     ----------
