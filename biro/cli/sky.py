@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from biro.cli.guard import guard, refuse_existing, say
+from biro.cli.guard import guard, refuse_existing, refuse_folder_of_runs, say
 
 if TYPE_CHECKING:
     from biro.cli.options import Frame
@@ -76,6 +76,7 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
 
     if not path.is_dir() or is_component_list(path):
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
+    refuse_folder_of_runs(path)
     if not (path / "posterior.nc").is_file():
         raise InputError(
             f"{path}: a folder, but neither a finished run directory (no posterior.nc) nor a CASA "

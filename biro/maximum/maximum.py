@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.formatting import Tabular, digits_after_point, first_few
+from biro.formatting import Tabular, digits_after_point, first_few, takes_likelihood
 from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
@@ -370,6 +370,7 @@ class Maximum(Tabular):
         return f"mode {number}: {height}, at {', '.join(cells)}"
 
 
+@takes_likelihood
 def maximise(
     likelihood: DifferentiableLikelihood,
     *,
