@@ -7,7 +7,7 @@ import html
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -173,7 +173,7 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
     draw = report.pdf if format_ is Format.pdf else report.png
     drawn: dict[str, bytes] = {}
     try:
-        for caption, figure in pictures:
+        for caption, figure in _each_drawn(pictures):
             path = run / f"{_name(caption)}.{format_.value}"
             drawn[caption] = draw(figure)
             with _room_for(run):
@@ -185,6 +185,19 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
             f"{run}` draws all"
         ) from None
     return drawn
+
+
+def _each_drawn(pictures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, Figure]]:
+    """The pictures, with a line of progress while one of them is drawn."""
+    from biro.progress import doing
+
+    remaining = iter(pictures)
+    while True:
+        with doing("drawing pictures"):
+            found = next(remaining, None)
+        if found is None:
+            return
+        yield found
 
 
 def _room_for(run: Path) -> AbstractContextManager[None]:

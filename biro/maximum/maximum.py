@@ -31,7 +31,7 @@ from biro.maximum.tempering.particles import Particles
 from biro.misfit.diagnosis import diagnose
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
-from biro.progress import bar, showing
+from biro.progress import SEARCH, bar, end_of, showing
 from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood, Watch, doubts_of_maximum
 
@@ -414,7 +414,7 @@ def maximise(
     """
     with (
         showing(progress),
-        bar("looking for the maximum", "batches", show=watch is None) as shown,
+        bar(SEARCH, "batches", show=watch is None) as shown,
     ):
 
         def count(best: float) -> None:
@@ -453,6 +453,7 @@ def _maximise(
             explored = explore(target, ascent, climbs, len(first.theta), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
+    end_of(SEARCH)
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(

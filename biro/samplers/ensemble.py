@@ -15,7 +15,7 @@ from biro.formatting import number_of
 from biro.maximum.maximum import STARTS, maximise
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
-from biro.progress import bar
+from biro.progress import SEARCH, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
@@ -175,7 +175,7 @@ class EnsembleRun:
 
     def _start(self, stop: StopFlag, *, progress: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Walkers about the maximum, and that; nothing is kept of a search that is stopped."""
-        with bar("looking for the maximum", "calls", show=progress) as shown:
+        with bar(SEARCH, "calls", show=progress) as shown:
 
             def watch(best: float) -> None:
                 shown.set_postfix_str(f"best so far {best:.2f}", refresh=False)

@@ -20,7 +20,7 @@ from biro.maximum.modes import Mode, modes_to_explore, shares
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.posterior.table import LEAST_BFMI
-from biro.progress import Bar, bar
+from biro.progress import SEARCH, Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
 from biro.samplers.chains import (
@@ -150,7 +150,7 @@ class NutsRun:
         return density, done.z[:, :n_draw]
 
     def _find_modes(self, stop: StopFlag, *, progress: bool) -> list[Mode]:
-        with bar("looking for the maximum", "batches", show=progress) as shown:
+        with bar(SEARCH, "batches", show=progress) as shown:
 
             def watch(best: float) -> None:
                 shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)

@@ -13,8 +13,7 @@ from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
 from biro.measurement_set.child.flag_writer import FlagWriter
-from biro.measurement_set.child.gain_writer import GainWriter
-from biro.measurement_set.child.gains import GainReader
+from biro.measurement_set.child.gains import GainReader, GainWriter
 from biro.measurement_set.child.read import Reader
 from biro.measurement_set.child.weight_writer import WeightWriter
 from biro.measurement_set.child.write import Writer
