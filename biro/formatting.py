@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import html
+import inspect
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from biro.errors import InputError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MOST_LISTED = 8
 """Items of a list that a message names."""
 ARCSEC = np.pi / 180 / 3600
@@ -41,6 +46,27 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             near = difflib.get_close_matches(name, allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
+
+
+def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse whatever is no likelihood, in one line, as the argument `likelihood` of a function.
+
+    Something is a likelihood if it has a method log_likelihood or predict.
+    """
+    place = list(inspect.signature(function).parameters).index("likelihood")
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        given = options.get("likelihood", args[place] if len(args) > place else None)
+        is_one = any(callable(getattr(given, name, None)) for name in ("log_likelihood", "predict"))
+        if not is_one and given is not None:
+            raise InputError(
+                f"{function.__name__} takes a Likelihood, got {type(given).__name__}. Make one: "
+                'biro.Likelihood(observation, biro.read_model("sky.toml"))'
+            )
+        return function(*args, **options)
+
+    return checked
 
 
 def with_new_names(
@@ -71,6 +97,11 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
     if len(every) <= MOST_LISTED:
         return joint.join(every)
     return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
+
+
+def number_of(n: int, what: str, several: str = "") -> str:
+    """A number of things in words, as in "1 time" and "2 times"; `several` is an irregular plural."""
+    return f"{n} {what if n == 1 else several or what + 's'}"
 
 
 def plain(value: float, figures: int = 2, sign: str = "") -> str:

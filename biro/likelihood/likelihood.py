@@ -41,6 +41,7 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
+from biro.progress import show_compilation
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
 from biro.smearing import Mode, lines_of
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 log = logging.getLogger(__name__)
+show_compilation()
 _BIAS = 0.3
 """Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
 _HINT = "; marginalised parameters belong to `full`"
