@@ -23,7 +23,7 @@ def test_the_recipe_and_the_project_ask_for_the_same() -> None:
 
 
 def test_the_version_is_stated_once() -> None:
-    """In `biro/_version.py`, which the build, the recipe and the site read; and in the changelog, with a date."""
+    """In `biro/_version.py`, which the build, the recipe and the site read; the changelog dates it."""
     recipe = (ROOT / "docs" / "conda" / "meta.yaml").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert "version" in project["project"]["dynamic"]
