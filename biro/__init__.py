@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from biro.interference import flag as flag
     from biro.interference import flag_selected as flag_selected
     from biro.likelihood.likelihood import Likelihood as Likelihood
+    from biro.likelihood.options import EngineOptions as EngineOptions
     from biro.many_fits.fit_each import fit_each as fit_each
     from biro.maximum.maximum import maximise as maximise
     from biro.measurement_set import read_columns as read_columns

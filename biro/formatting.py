@@ -5,9 +5,8 @@ from __future__ import annotations
 import difflib
 import html
 import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,28 +40,6 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             near = difflib.get_close_matches(name, allowed, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
-
-
-def with_new_names(
-    options: Mapping[str, object], renamed: Mapping[str, str], caller: str
-) -> dict[str, object]:
-    """Keyword arguments by their present names; an earlier name gives a `DeprecationWarning`.
-
-    Raises
-    ------
-    InputError
-        An argument is given by both names.
-    """
-    given = dict(options)
-    for old, new in renamed.items():
-        if old in given:
-            if new in given:
-                raise InputError(f"{caller}: {old} is the earlier name of {new}; give {new} alone")
-            warnings.warn(
-                f"{caller}: {old} is called {new} now; write {new}=", DeprecationWarning, stacklevel=4
-            )
-            given[new] = given.pop(old)
-    return given
 
 
 def first_few(texts: Iterable[str], joint: str = ", ") -> str:
