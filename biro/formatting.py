@@ -7,9 +7,8 @@ import functools
 import html
 import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
@@ -67,28 +66,6 @@ def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **options)
 
     return checked
-
-
-def with_new_names(
-    options: Mapping[str, object], renamed: Mapping[str, str], caller: str
-) -> dict[str, object]:
-    """Keyword arguments by their present names; an earlier name gives a `DeprecationWarning`.
-
-    Raises
-    ------
-    InputError
-        An argument is given by both names.
-    """
-    given = dict(options)
-    for old, new in renamed.items():
-        if old in given:
-            if new in given:
-                raise InputError(f"{caller}: {old} is the earlier name of {new}; give {new} alone")
-            warnings.warn(
-                f"{caller}: {old} is called {new} now; write {new}=", DeprecationWarning, stacklevel=4
-            )
-            given[new] = given.pop(old)
-    return given
 
 
 def first_few(texts: Iterable[str], joint: str = ", ") -> str:

@@ -132,7 +132,7 @@ def likelihood_of(
     if likelihood.description().get("images") != recorded.get("images"):
         raise InputError(f"{run}: the images named in its model.toml have changed; restore them")
     # Of the run; pictures are of all data.
-    likelihood.average_lines = list(map(str, recorded.get("average", [])))
+    likelihood.choices.average.extend(map(str, recorded.get("average", [])))
     return likelihood
 
 

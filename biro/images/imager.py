@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model
+from biro.deprecation import with_new_names
 from biro.errors import InputError
-from biro.formatting import check_names, with_new_names
+from biro.formatting import check_names
 from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
 from biro.images.pieces import Gridding, Here, Piece, Pieces, Weighted, What, pieces_of

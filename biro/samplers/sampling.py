@@ -319,7 +319,7 @@ def _run_sampler(target: Target, options: Options, context: RunContext) -> Poste
             from biro.samplers.normal_approximation import run_normal_approximation
 
             return run_normal_approximation(target, options, context)
-    raise TypeError(f"no sampler has {type(options).__name__}")
+    raise InputError(f"no sampler has {type(options).__name__}")
 
 
 @contextmanager

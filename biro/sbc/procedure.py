@@ -115,9 +115,9 @@ def run(
             "the data of this likelihood are in files, but SBC fits replicates in memory; read the data "
             "without cache="
         )
-    if likelihood.average_lines:
+    if likelihood.choices.average:
         raise InputError('SBC fits all data, so it cannot test average="cells"; remove it')
-    if comm is not None and likelihood.devices is not None:
+    if comm is not None and likelihood.options.devices is not None:
         raise InputError("each MPI process uses its own GPU; remove devices=")
     if likelihood.ranks is not None:
         raise InputError(

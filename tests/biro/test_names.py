@@ -40,6 +40,8 @@ def arguments(function: object) -> set[str]:
             found |= set(resolved("biro.images.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.flag,):
             found |= set(READING)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function is biro.Likelihood:
+            found |= set(biro.EngineOptions.__dataclass_fields__)
         else:
             found.add(name)
     return found
@@ -150,7 +152,7 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wanted = biro.image(observation, size=32, cell="10 arcsec")
-    with pytest.warns(DeprecationWarning, match="n_pixel is called size now"):
+    with pytest.warns(DeprecationWarning, match=r"image\(n_pixel=\) is called image\(size=\) now"):
         found = biro.image(observation, n_pixel=32, cell="10 arcsec")
     np.testing.assert_array_equal(found.dirty, wanted.dirty)
     with pytest.raises(InputError, match="give size alone"):

@@ -226,12 +226,12 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
     (part,) = obs.partitions
     weight = part.weight * ((part.antenna1 != 0) | (part.antenna2 != 1))[:, None, None]
     parted = replace(obs, partitions=(replace(part, weight=weight),))
-    (line,) = biro.Likelihood(parted, sky(FLUX + ANTENNAS, tmp_path)).gains_lines
+    (line,) = biro.Likelihood(parted, sky(FLUX + ANTENNAS, tmp_path)).choices.gains
     assert "baselines link [A], [B] with [C] only" in line
     assert "Fix the factor of one antenna" in line
-    assert biro.Likelihood(obs, sky(FLUX + ANTENNAS, tmp_path)).gains_lines == []
+    assert biro.Likelihood(obs, sky(FLUX + ANTENNAS, tmp_path)).choices.gains == []
     fixed = ANTENNAS + "[noise.antenna.A]\nfactor = 1\n"
-    assert biro.Likelihood(parted, sky(FLUX + fixed, tmp_path)).gains_lines == []
+    assert biro.Likelihood(parted, sky(FLUX + fixed, tmp_path)).choices.gains == []
 
 
 @pytest.mark.parametrize(
