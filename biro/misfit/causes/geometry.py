@@ -102,7 +102,7 @@ def _candidate(
 ) -> Candidate:
     own = view.own
     drop, whole = _drop(own, places, change)
-    solved = Solved([], [], np.zeros(len(own.tangents)), drop)
+    solved = Solved([], [], np.zeros(len(own.mixture)), drop)
     n_term = len(places.sources) + 1
     return candidate(samples, view, "wrong uvw", solved, n_term, n_place, whole, texts)
 
