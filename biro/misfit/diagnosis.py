@@ -220,6 +220,7 @@ def _measured(fit: PartitionFit, data: ResidualData) -> PartitionFit:
         scatter=found.scatter,
         step=found.step,
         thermal=found.thermal,
+        is_bound=found.is_bound,
         coherent=found.coherent,
         by_channel=found.by_channel,
     )

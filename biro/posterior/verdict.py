@@ -80,7 +80,7 @@ def _numbers(worst: PartitionFit, n_partition: int) -> str:
     """chi2/dof of the only partition, or of the worst, and residuals in units of thermal noise."""
     parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g} with the stated weights"]
     if worst.thermal > 0.0 and not worst.has_tails:
-        parts.append(f"residual rms {1.0 / worst.thermal:.3g} times the thermal noise")
+        parts.append(f"residual rms {worst.over_thermal}")
     text = ", ".join(parts) or "noise of Student's t"
     return text if n_partition == 1 else f"worst of {n_partition} partitions, {worst.label}: {text}"
 
