@@ -253,6 +253,7 @@ class Maximum(Tabular):
                     "noise_factor": float(factor),
                     "dof": _finite(fit.n_dof),
                     "residual_over_thermal": _finite(1.0 / fit.thermal),
+                    "is_lower_limit": fit.is_bound,
                 }
                 for (label, chi2, n_vis, reduced, factor), fit in zip(parts, self.fits, strict=True)
             ],

@@ -49,8 +49,11 @@ def line_of(samples: Samples, at: int, *keys: str) -> str:
     return ", ".join(texts)
 
 
-def lines_of(samples: Samples, bad: Mask) -> list[str]:
-    """Selections of bad samples: by what they have in common where that is little else, or one by one."""
+def lines_of(samples: Samples, bad: Mask) -> tuple[list[str], int]:
+    """Selections of bad samples, and how many samples they select.
+
+    They are selected by what they have in common where that is little else, or one by one.
+    """
     every = {
         "baseline": samples.baseline,
         "time": samples.slot,
@@ -62,5 +65,10 @@ def lines_of(samples: Samples, bad: Mask) -> list[str]:
     if common and len(at) > 1:
         alike = np.logical_and.reduce([every[key] == every[key][at[0]] for key in common])
         if np.count_nonzero(alike) <= MOST_MORE * len(at):
-            return [line_of(samples, int(at[0]), *common)]
-    return [line_of(samples, int(each), *every) for each in at[: MOST_LINES + 1]]
+            return [line_of(samples, int(at[0]), *common)], int(np.count_nonzero(alike))
+    return [line_of(samples, int(each), *every) for each in at[: MOST_LINES + 1]], len(at)
+
+
+def names_correlations(samples: Samples) -> bool:
+    """Whether a selection names one correlation: of Stokes parameters that were formed it has all."""
+    return all(part.corr_id is None or len(part.corr_id) for part in samples.parts)

@@ -280,8 +280,10 @@ def test_the_real_noise_of_correlations(measurement_set: Callable[[str], Path], 
     # The rms of the residuals at the maximum, to the digits of these figures.
     np.testing.assert_allclose(found, (0.2003, 0.1117, 0.1196, 0.2029), rtol=2e-3)
     assert likelihood.remarks([2.918, *found]) == []
+    # Phases of the gains change from time to time, and raise XX and YY alone: no noise is unequal.
+    # Differences of neighbouring channels are 0.055 Jy in all four (`test_noise_of_real_sets`).
     one = biro.Likelihood(wsrt, sky(text, tmp_path))
-    assert 'with [noise] per = "hands"' in one.remarks([2.918, 0.164])[-1]
+    assert not any("UNEQUAL" in line for line in one.remarks([2.918, 0.164]))
 
 
 @pytest.mark.parametrize("stokes", [None, "I"])

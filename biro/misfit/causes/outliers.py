@@ -13,7 +13,7 @@ from biro.formatting import FLUXES, first_few, percent, unit_for
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.offsets import log_choices
 from biro.misfit.causes.samples import Index, Mask, Samples
-from biro.misfit.flag_command import flag_command, lines_of
+from biro.misfit.flag_command import flag_command, lines_of, names_correlations
 
 MOST_SHARE = 0.2
 """Largest part of the visibilities; what so many have in common is no outlier."""
@@ -70,15 +70,35 @@ def outlier_texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
             f"{ends} at {when} UTC, {channel}, {corr} ({size / np.sqrt(level):.0f} sigma, "
             f"{unit.text(float(size / samples.root[at]))} {unit.name})"
         )
-    command = flag_command(samples, lines_of(samples, bad))
+    command = _command(samples, bad)
     if len(order) == 1:
         return (
             f"One visibility is an outlier: {listed[0]}.",
-            f'Flag it{command}, or fit noise with outliers ([noise] distribution = "student-t").',
+            f"Flag this visibility{command}, or fit noise with outliers ([noise] distribution = "
+            '"student-t").',
         )
+    n_part = len(np.unique(samples.part[order]))
+    where = f" in {n_part} of {len(samples.parts)} partitions" if len(samples.parts) > 1 else ""
     return (
-        f"{len(order)} visibilities ({percent(len(order) / samples.n)}) are outliers: "
+        f"{len(order)} visibilities ({percent(len(order) / samples.n)}){where} are outliers: "
         f"{first_few(listed, '; ')}{'; and others' if len(order) > MOST_LISTED else ''}.",
         f"Flag them{command or ' (`biro flag`)'}, or fit noise with outliers ([noise] distribution = "
         '"student-t").',
     )
+
+
+def _command(samples: Samples, bad: Mask) -> str:
+    """The command that flags outliers, and what else it flags; "" where there is none."""
+    lines, n_selected = lines_of(samples, bad)
+    command = flag_command(samples, lines)
+    if not command:
+        return ""
+    n = int(np.count_nonzero(bad))
+    also = []
+    if n_selected > n:
+        # Of large data some samples alone are known.
+        least = "at least " if samples.worst.any() else ""
+        also.append(f"{least}{n_selected - n} that {'are' if n_selected - n > 1 else 'is'} no outlier")
+    if not names_correlations(samples):
+        also.append("all correlations that Stokes parameters were formed from")
+    return f"{command} (it also flags {' and '.join(also)})" if also else command
