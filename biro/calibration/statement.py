@@ -9,7 +9,7 @@ import numpy as np
 
 from biro.calibration.window import WindowSolution
 from biro.files.json_value import JsonValue
-from biro.formatting import first_few
+from biro.formatting import count_text, first_few
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.observation.observation import Observation
 from biro.observation.selection import to_utc
@@ -112,10 +112,10 @@ def in_words(solved: Solved) -> str:
     settings = solved.settings
     n_interval, total = solved.segments.middle.size, counts(solved)
     lines = [
-        f"gains: {settings['mode']}, feeds {settings['feeds']}, {n_interval} solution "
-        f"interval{'s' * (n_interval != 1)} ({settings['interval']}), "
-        f"{sum(w.gain.shape[1] for w in solved.windows)} block(s) of channels in {len(solved.windows)} "
-        "spectral window(s); "
+        f"gains: {settings['mode']}, feeds {settings['feeds']}, "
+        f"{count_text(n_interval, 'solution interval')} ({settings['interval']}), "
+        f"{count_text(sum(w.gain.shape[1] for w in solved.windows), 'block')} of channels in "
+        f"{count_text(len(solved.windows), 'spectral window')}; "
         f"{'parallel and cross hands' if settings['cross_hands'] else 'parallel hands only'}; "
         f"reference {solved.reference}",
         f"chi2: {before:.6g} before, {after:.6g} after, {n_vis} visibilities in solutions"

@@ -76,8 +76,8 @@ def fit(
             help=(
                 "emcee: ensemble MCMC. dynesty: nested sampling, which gives the evidence; dynesty-dynamic: "
                 "with a varying number of live points. nuts: MCMC with gradients, for many parameters. none: "
-                "no sampling; biro maximises the posterior in seconds and takes uncertainties and evidence "
-                "from the Laplace approximation."
+                "no sampling; biro maximises the posterior, and takes uncertainties and evidence from "
+                "importance-weighted draws around the maximum."
             ),
             show_default="emcee; dynesty with --compare",
         ),

@@ -546,7 +546,7 @@ class Likelihood(Residuals, Closing):
             "smearing": self.smearing,
             "smearing_reason": self.smearing_lines,
             "form": self.forms,
-            "reason": [rime.reason for rime in self._engines.rimes],
+            "reason": list(dict.fromkeys(rime.reason for rime in self._engines.rimes)),
             "n_vis": self.n_vis.tolist(),
             "parameters": list(self.parameter_names),
         }

@@ -78,7 +78,7 @@ def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> tuple[str, st
 
 def _numbers(worst: PartitionFit, n_partition: int) -> str:
     """chi2/dof of the only partition, or of the worst, and residuals in units of thermal noise."""
-    parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g} with the stated weights"]
+    parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g}"]
     if worst.thermal > 0.0 and not worst.has_tails:
         parts.append(f"residual rms {worst.over_thermal}")
     text = ", ".join(parts) or "noise of Student's t"

@@ -173,13 +173,14 @@ def _circles(search: Search, number: int, shown: Bar) -> str:
 def _tell(search: Search, shown: Bar) -> None:
     """One line about what there is now, and how well it fits."""
     text = _kinds_text(search.components)
-    shown.set_postfix_str(f"{text}: chi2/2N {search.reduced_chi2:.4g}", refresh=False)
+    chi2 = f"chi2/2N {search.reduced_chi2:.4g}{' of averaged data' * search.is_of_averages}"
+    shown.set_postfix_str(f"{text}: {chi2}", refresh=False)
     shown.update()
     shown.clear()
     peak = search.residual.peak.value
     unit = unit_for([peak], FLUXES)
     height = f"{unit.text(peak)} {unit.name}/beam"
-    log.log(NOTICE, "%s: chi2/2N %.4g, highest residual %s", text, search.reduced_chi2, height)
+    log.log(NOTICE, "%s: %s, highest residual %s", text, chi2, height)
 
 
 def _kinds_text(components: Sequence[Component]) -> str:
