@@ -108,7 +108,7 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
 def _reason(lines: list[str]) -> str:
     """Why error bars of a bad fit are wrong, where one word on it is enough."""
     if _beginning(lines, (MISFIT,)):
-        return ": what the model lacks biases the parameters"
+        return ": what the model lacks may bias the parameters"
     return ": outliers bias the parameters" if _beginning(lines, (OUTLIERS,)) else ""
 
 
