@@ -48,10 +48,10 @@ TOO_SMALL = "ERRORS ARE TOO SMALL"
 
 
 HOLDS = (
-    "ERRORS ARE NOT INFLATED: the misfit is too small to widen them by 10 %. What the model lacks may still "
-    "bias parameters"
+    "ERRORS ARE NOT INFLATED: the residuals would widen them by less than 10 %. What the model lacks may bias "
+    "parameters by more"
 )
-"""What is said of the errors where a misfit is certain, and small."""
+"""What is said of the errors where a misfit is certain, and hardly changes them."""
 
 
 def lines_of(

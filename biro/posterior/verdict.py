@@ -89,6 +89,8 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
     limits = [row.name for row in table.rows if row.at_end]
     if level == "bad":
         text = f"Do not trust the error bars{_reason(lines)}."
+    elif _beginning(lines, (MISFIT,)):
+        text = "The error bars hold for this model only: what it lacks may bias the parameters by more."
     elif level == "doubt":
         text = "Use the error bars with the warnings below in mind."
     else:
