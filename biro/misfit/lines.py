@@ -48,8 +48,8 @@ TOO_SMALL = "ERRORS ARE TOO SMALL"
 
 
 HOLDS = (
-    "ERRORS ARE NOT INFLATED: the residuals would widen them by less than 10 %. What the model lacks may bias "
-    "parameters by more"
+    "ERRORS ARE NOT INFLATED: the residuals would widen them by less than 10 %. What the model lacks may "
+    "bias parameters by more"
 )
 """What is said of the errors where a misfit is certain, and hardly changes them."""
 

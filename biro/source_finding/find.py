@@ -17,7 +17,7 @@ from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.misfit.diagnosis import Diagnosis, diagnose
-from biro.misfit.lines import TOO_SMALL
+from biro.misfit.lines import HOLDS, TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
@@ -135,7 +135,7 @@ def find_sources(
         return found
     misfit = _diagnosed(observation, found.sky, found.start, found.noise_factor)
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
-    lines = tuple(line for line in misfit.warnings if not line.startswith(TOO_SMALL))
+    lines = tuple(line for line in misfit.warnings if not line.startswith((TOO_SMALL, HOLDS)))
     return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
 
 
