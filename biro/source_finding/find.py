@@ -17,7 +17,7 @@ from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.misfit.diagnosis import Diagnosis, diagnose
-from biro.misfit.lines import TOO_SMALL
+from biro.misfit.lines import HOLDS, TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
@@ -144,7 +144,7 @@ def find_sources(
         found = replace(_result(search, beam, reason), thermal=thermal)
         misfit = _diagnosed(search.used, found)
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
-    lines = tuple(line for line in misfit.warnings if not line.startswith(TOO_SMALL))
+    lines = tuple(line for line in misfit.warnings if not line.startswith((TOO_SMALL, HOLDS)))
     return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
 
 
@@ -190,13 +190,14 @@ def _circles(search: Search, number: int, shown: Bar) -> str:
 def _tell(search: Search, shown: Bar) -> None:
     """One line about what there is now, and how well it fits."""
     text = _kinds_text(search.components)
-    shown.set_postfix_str(f"{text}: chi2/2N {search.reduced_chi2:.4g}", refresh=False)
+    chi2 = f"chi2/2N {search.reduced_chi2:.4g}{' of averaged data' * search.is_of_averages}"
+    shown.set_postfix_str(f"{text}: {chi2}", refresh=False)
     shown.update()
     shown.clear()
     peak = search.residual.peak.value
     unit = unit_for([peak], FLUXES)
     height = f"{unit.text(peak)} {unit.name}/beam"
-    log.log(NOTICE, "%s: chi2/2N %.4g, highest residual %s", text, search.reduced_chi2, height)
+    log.log(NOTICE, "%s: %s, highest residual %s", text, chi2, height)
 
 
 def _kinds_text(components: Sequence[Component]) -> str:

@@ -116,6 +116,11 @@ class Search:
         return self._fit.components
 
     @property
+    def is_of_averages(self) -> bool:
+        """Whether components are fitted to averages of the data now."""
+        return self.data is not self._all
+
+    @property
     def has_any(self) -> bool:
         """Whether a model with components was found."""
         return any(fit.components for fit in (*self._ends, self._fit))
