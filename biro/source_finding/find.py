@@ -63,7 +63,8 @@ def find_sources(
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
     residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
-    and with ellipses last, unless the first leaves thermal noise alone.
+    and with ellipses last, unless the first leaves thermal noise alone. At the end of each, outliers are left
+    out (`biro.source_finding.outliers.outliers_of`), and the search goes on without them.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
     error, once a source was found.
