@@ -238,7 +238,8 @@ def test_a_mode_that_a_constraint_cuts_counts() -> None:
     likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
     found = sample(likelihood, "none", seed=2, progress=False)
     part = special.ndtr(-0.5) / (special.ndtr(-0.5) + 0.5)
-    share = found.weight[found["x"] > 0.0].sum()
+    x, weight = found.weighted_draws("x")
+    share = weight[x > 0.0].sum()
     assert abs(share - part) < 4.0 * np.sqrt(part * (1.0 - part) / found.effective[0])
 
 
