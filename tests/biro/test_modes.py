@@ -340,7 +340,8 @@ def test_sidelobes_have_the_parts_that_a_grid_has(sidelobes, sampler: str) -> No
     assert np.sum(parts > 0.04) == 5
     options = {"none": {}, "nuts": {"n_draw": 400, "n_tune": 200}, "dynesty": {"n_live": 200}, "emcee": FEW}
     found = sample(likelihood, sampler, seed=1, progress=False, **options[sampler])
-    got = np.bincount(lobe_of(found["a.east"]), found.weight, 5)
+    east, weight = found.weighted_draws("a.east")
+    got = np.bincount(lobe_of(east), weight, 5)
     # Four sigma of a part, with as many independent samples as are stated.
     error = np.sqrt(parts * (1.0 - parts) / found.effective.min())
     assert (np.abs(got - parts) < 4.0 * error).all(), (got, parts, error)
