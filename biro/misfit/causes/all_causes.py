@@ -18,7 +18,7 @@ from biro.misfit.causes.correlation import (
     in_time,
 )
 from biro.misfit.causes.evidence import Candidate
-from biro.misfit.causes.gains import gain_candidates
+from biro.misfit.causes.gains.candidates import gain_candidates
 from biro.misfit.causes.geometry import geometry_candidates
 from biro.misfit.causes.offsets import offset_candidates
 from biro.misfit.causes.outliers import outlier_candidates
