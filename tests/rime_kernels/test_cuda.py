@@ -1,6 +1,6 @@
 """Every variant of the CUDA kernels against explicit sums, on a device or in Numba's simulator.
 
-Without either, five tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
+Without either, two tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
 """
 
 import importlib.metadata
@@ -18,6 +18,8 @@ import pytest
 from rime_kernels import BackendError, InputError, Rime, Rows, Sources, device, stokes_to_corr
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
 LINEAR = ["XX", "XY", "YX", "YY"]
 # Half of the variants, in which any two of form, polarisation and beam meet: the simulator runs these.
 HALF = [
@@ -28,14 +30,13 @@ VARIANTS = [
     pytest.param(*each, marks=() if each in HALF else pytest.mark.on_device)
     for each in itertools.product(["factored", "row"], [True, False], ["none", "shared", "pointing"])
 ]
-# Files that one process runs where CUDA is simulated: a minute or so each.
+# Files that one process runs where CUDA is simulated.
 TOGETHER = [
-    ("cuda", "student_chi2", "templates"),
-    ("gradient_cuda", "cuda_any", "kept_cuda"),
-    ("jones_gradient_cuda", "jones_cuda", "matrix_units"),
-    ("memory", "cuda_extremes", "cuda_recordings"),
-    ("idg_cuda", "wprojection_cuda", "flagging_cuda", "smearing_cuda"),
-]
+    ("cuda", "student_chi2", "templates", "gradient_cuda", "cuda_any", "kept_cuda", "jones_gradient_cuda",
+     "jones_cuda", "matrix_units"),
+    ("memory", "cuda_extremes", "cuda_recordings", "idg_cuda", "wprojection_cuda", "flagging_cuda",
+     "smearing_cuda", "tuning"),
+]  # fmt: skip
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
 
@@ -196,13 +197,35 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
     np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=1e-12)
 
 
+@pytest.mark.cuda
+@pytest.mark.simulator
+@pytest.mark.parametrize("meets", [True, False])
+def test_the_simulator_shows_that_a_meeting_is_missing(meets) -> None:
+    """Each thread reads what its neighbour writes: not all have written before, in any order."""
+
+    @cuda.jit
+    def kernel(out: Any) -> None:
+        thread, shown = cuda.threadIdx.x, cuda.shared.array(32, np.float64)
+        shown[thread] = -1.0
+        cuda.syncthreads()
+        shown[thread] = thread
+        if meets:
+            cuda.syncthreads()
+        out[thread] = shown[(thread + 1) % 32]
+
+    out = device.empty((32,), np.float64)
+    kernel[1, 32](out)
+    assert np.array_equal(out.copy_to_host(), np.roll(np.arange(32.0), -1)) == meets
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-@pytest.mark.parametrize("names", TOGETHER, ids="-".join)
+@pytest.mark.parametrize("names", TOGETHER, ids=["rime", "memory, images, flags"])
 def test_the_kernels_in_the_simulator(names) -> None:
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in names]
     # Memory of a device does not grow where there is none, and single precision has the same steps as double.
-    chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not does_not_grow and not single"]
+    named = "not does_not_grow and (not single or tuning)"
+    chosen = ["-m", "cuda and not thorough and not on_device", "-k", named]
     command = [sys.executable, "-m", "pytest", *files, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(

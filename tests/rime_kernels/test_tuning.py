@@ -5,8 +5,6 @@ import json
 import logging
 import math
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -592,15 +590,3 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
     with forced(kind.kernel, guess(kind)):
         assert 0.0 < trial.milliseconds(kind, CLOCK) < math.inf
     trial.make_problem.cache_clear()
-
-
-@pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-def test_the_kernels_in_the_simulator() -> None:
-    chosen = ["-m", "cuda and not thorough"]
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=600
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "skipped" not in done.stdout.splitlines()[-1]
