@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, Rows, Sources, device, stokes_to_corr
+from rime_kernels import BackendError, InputError, Rows, Sources, device, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR, chi2_of, data_for, with_data
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Half of the variants, in which any two of form, polarisation and beam meet: the simulator runs these.
 HALF = [
     ("factored", True, "none"), ("factored", False, "shared"), ("factored", True, "pointing"),
@@ -41,40 +41,16 @@ TOGETHER = [
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
 
 
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
-
-
 def small(problem: Any) -> Rows:
     """Few threads: the simulator takes milliseconds for each."""
     return problem(n_antenna=3, n_time=2, n_chan=2)
-
-
-def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
-    given = data_for(rows)
-    return (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
-
-
-@pytest.fixture
-def _by_tiles(cuda_backend, monkeypatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
 
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_by_tiles")
+@pytest.mark.usefixtures("cuda_backend", "tiles_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize(("form", "polarised", "beam"), VARIANTS)
 def test_every_variant(problem, sky, beam_of, reference, error_of, precision, form, polarised, beam) -> None:
@@ -90,7 +66,7 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, precision, fo
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_by_tiles")
+@pytest.mark.usefixtures("cuda_backend", "tiles_always")
 @pytest.mark.parametrize(
     ("kind", "pointing"),
     [

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device
+from rime_kernels import Gradient, InputError, Rime, Rows, Sources
+from tests.rime_kernels.problems import LINEAR, rows_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Changes over three of which visibilities are polynomials of sixth degree, to 1e-8: phases are of 1e4
 # wavelengths; those of widths and beams are parts of them, not to lead over the bend of cos3.
 SIZES = {
@@ -20,19 +20,6 @@ SIZES = {
 ADJOINT = {"double": 1e-12, "single": 1e-5}
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
-
-
-def rows_for(problem: Any, **changes: Any) -> Rows:
-    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
-    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
-    made: Rows = problem(**{**sizes, **changes})
-    return made
 
 
 def random(shape: tuple[int, ...], seed: int) -> np.ndarray:

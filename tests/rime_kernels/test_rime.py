@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rime, Rows, Sources, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # The reference differs by the order of its operations: phases of 1e4 turns carry 1e-12.
 DOUBLE = 1e-11
 # float32 terms of float64 phases.
