@@ -123,7 +123,7 @@ def common(
         logging.getLogger(name).setLevel(logging.INFO)
 
 
-def _problem_of_words(words: list[str]) -> str | None:
+def problem_of_words(words: list[str]) -> str | None:
     """One line about a word that is empty, which no option takes, or a working directory that is gone."""
     for before, word in zip(["biro", *words], words, strict=False):
         if not word.strip() or (word.startswith("--") and word.endswith("=")):
@@ -140,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
     """Run the command `biro`; --debug, --verbose and -v may stand anywhere before `--`."""
     streams = Streams()
     words = list(sys.argv[1:] if argv is None else argv)
-    problem = problem_of_variables(os.environ) or _problem_of_words(words)
+    problem = problem_of_variables(os.environ) or problem_of_words(words)
     if problem is not None:
         say(f"biro: {problem}")
         sys.exit(2)

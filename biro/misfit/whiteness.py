@@ -76,13 +76,13 @@ def whiteness(data: ResidualData) -> Whiteness:
     least: dict[str, float] = {}
     for name, values in _neighbours(data, clipped, counts):
         if len(values[0]) >= MIN_DIFFERENCES:
-            certainty, share = _pairs(*values) if len(values) == 2 else _triples(*values)
+            certainty, share = _pairs(*values) if len(values) == 2 else triples(*values)
             z[name] = max(z[name], certainty)
             least[name] = min(least.get(name, 1.0), share)
     mean = np.sum(clipped, axis=(1, 2), keepdims=True)
     for _, values in _neighbours(data, mean, np.asarray(counts.any(axis=(1, 2), keepdims=True))):
         if BY_TIME in least and len(values[0]) >= MIN_DIFFERENCES:
-            z[BY_TIME] = max(z[BY_TIME], (_pairs if len(values) == 2 else _triples)(*values)[0])
+            z[BY_TIME] = max(z[BY_TIME], (_pairs if len(values) == 2 else triples)(*values)[0])
     by = next((name for name in z if name in least), "")
     if not by:
         return Whiteness(scatter, step, math.nan, 0.0, z[BY_CHANNEL], by)
@@ -124,7 +124,7 @@ def _pairs(first: Complex, second: Complex) -> tuple[float, float]:
     return _z(first * second.conj()), _ratio(whole - _mean(first * second.conj()), whole)
 
 
-def _triples(first: Complex, second: Complex, third: Complex) -> tuple[float, float]:
+def triples(first: Complex, second: Complex, third: Complex) -> tuple[float, float]:
     """z of fringes that turn, and the thermal mean square by second differences and without such fringes."""
     whole = _power(first, second, third) / 3.0
     near = 0.5 * (_mean(first * second.conj()) + _mean(second * third.conj()))

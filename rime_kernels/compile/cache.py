@@ -81,15 +81,15 @@ def _load(read: Callable[[str], tuple[str, bytes]], name: str) -> MachineCode:
         source, packed = read(name)
     except FileNotFoundError:
         return None
-    return pickle.loads(zlib.decompress(packed)) if source == _SOURCE else None
+    return pickle.loads(zlib.decompress(packed)) if source == SOURCE else None
 
 
 def _save(
     write: Callable[[str, object], None], dump: Callable[[MachineCode], bytes], name: str, code: MachineCode
 ) -> None:
     """Write machine code, unless this process runs a source text that has been replaced since."""
-    if source_digest() == _SOURCE:
-        write(name, (_SOURCE, zlib.compress(dump(code), _LEVEL)))
+    if source_digest() == SOURCE:
+        write(name, (SOURCE, zlib.compress(dump(code), _LEVEL)))
 
 
 def _load_safely(
@@ -115,11 +115,11 @@ def _save_safely(function: Compiled, save: Callable[..., None], *arguments: obje
         save(*arguments)
     except Exception as error:  # such as a full disk
         log.info("machine code of %r cannot be cached on disk: %s", function, error)
-        _warn_once(str(error))
+        warn_once(str(error))
 
 
 @functools.cache
-def _warn_once(reason: str) -> None:
+def warn_once(reason: str) -> None:
     log.warning("machine code cannot be kept on disk, the next start will compile again: %s", reason)
 
 
@@ -136,4 +136,4 @@ def source_digest(pattern: str = "**/*.py") -> str:
 
 
 # The digest of the text that this process runs, taken as it starts.
-_SOURCE = source_digest()
+SOURCE = source_digest()

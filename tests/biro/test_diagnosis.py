@@ -11,7 +11,7 @@ import biro
 from biro.misfit.correlated_errors import error_factor
 from biro.misfit.prior_conflict import prior_conflicts
 from biro.misfit.residual_data import ResidualData
-from biro.misfit.whiteness import _triples, whiteness
+from biro.misfit.whiteness import triples, whiteness
 from biro.models.files.toml import from_toml
 from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import LogNormal, Normal, Uniform
@@ -280,5 +280,5 @@ def test_thermal_noise_of_few_triples_is_not_below_that_of_the_data() -> None:
         1j * (rng.uniform(0, 6, 400) + rng.uniform(-0.1, 0.1, 400) * np.arange(3)[:, None])
     )
     noise = (rng.normal(size=(3, 400)) + 1j * rng.normal(size=(3, 400))) / np.sqrt(2)
-    _, share = _triples(*(turned + noise))
+    _, share = triples(*(turned + noise))
     assert share * np.mean(np.abs(turned + noise) ** 2) > 1.0

@@ -127,7 +127,7 @@ def test_a_turning_beam_with_leakage(tmp_path):
 
 @pytest.mark.slow
 def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
-    """With fewer starts and draws: the published diameter is 42 +- 3 uas, and the ring is brighter in the south."""
+    """With few starts and draws: the published diameter is 42 +- 3 uas, the ring is brighter in the south."""
     pytest.importorskip("nutpie", reason="nutpie is not installed")
     monkeypatch.setenv("BIRO_TEST_DATA", str(data_dir))
     few = {

@@ -273,7 +273,7 @@ def test_information_about_fluxes_is_that_of_the_linear_problem(problem, sky, re
     expected = ((columns.conj() * weight_for(rows).ravel()) @ columns.T).real
     found = rime.information(sources, change)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
-    monkeypatch.setattr("rime_kernels.derivatives._COLUMN_BYTES", 16 * n * rows.n_chan * rows.n_corr * 3)
+    monkeypatch.setattr("rime_kernels.derivatives.COLUMN_BYTES", 16 * n * rows.n_chan * rows.n_corr * 3)
     # Three rows at a time: the same sums in another order.
     np.testing.assert_allclose(rime.information(sources, change), found, rtol=0, atol=1e-13 * found.max())
 

@@ -401,7 +401,7 @@ def test_a_batch_in_parts_is_the_batch(backend, problem, sky, beam_of, monkeypat
     for made in (None, beam_of(rows, "airy", n_batch=5)):
         sources, rime = sky(rows, n_batch=5, beam=made), with_data(rows, backend, memory_limit="1 GB")
         whole = rime.chi2_and_gradient(sources)
-        monkeypatch.setattr("rime_kernels.derivatives._ADJOINT_BYTES", 2 * 32 * rows.n_chan * 4 * rows.n_time)
+        monkeypatch.setattr("rime_kernels.derivatives.ADJOINT_BYTES", 2 * 32 * rows.n_chan * 4 * rows.n_time)
         chi2, gradient = rime.chi2_and_gradient(sources)
         monkeypatch.undo()
         np.testing.assert_array_equal(chi2, whole[0])

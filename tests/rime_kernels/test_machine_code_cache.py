@@ -198,7 +198,7 @@ def test_a_full_disk_costs_time_only(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
-    machine_code._warn_once.cache_clear()
+    machine_code.warn_once.cache_clear()
     assert [make_loop(k)(7) for k in (5, 6)] == [35, 42]
     # A test that ran before in this process may have set the loggers to INFO.
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -229,7 +229,7 @@ def test_numba_has_the_private_parts_that_the_cache_replaces() -> None:
 
 def test_another_text_is_compiled_in_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_loop(8)(1)
-    monkeypatch.setattr(machine_code, "_SOURCE", "another")
+    monkeypatch.setattr(machine_code, "SOURCE", "another")
     monkeypatch.setattr(machine_code, "source_digest", lambda: "another")
     changed, again = make_loop(8), make_loop(8)
     assert (changed(7), hits(changed)) == (56, 0)

@@ -162,7 +162,7 @@ def test_blocks_as_devices_have_them(
     if not polarised:
         sources.stokes[..., 1:] = 0.0
     given = matrix_units.GatherShape(min(n_parameter, n_stokes), 32, 128 if single else 0)
-    monkeypatch.setitem(matrix_units._GATHER_SHAPES, (single, n_stokes), given)
+    monkeypatch.setitem(matrix_units.GATHER_SHAPES, (single, n_stokes), given)
     with forced_units(shape):
         rime = in_units(rows, precision=precision)
         found = gradient_in_units(rime, sources)

@@ -11,7 +11,7 @@ import pytest
 from rime_kernels import BackendError, InputError, Rime, Rows, Sources, check, device, stokes_to_corr
 from rime_kernels.arrays import mapped
 from rime_kernels.device import packages
-from rime_kernels.device.kernels import _WithSharedMemory
+from rime_kernels.device.kernels import WithSharedMemory
 from tests.rime_kernels.problems import LINEAR, data_for, with_data
 
 FORMS = ["factored", "row"]
@@ -338,7 +338,7 @@ def test_every_device_is_told_of_a_kernels_shared_memory(monkeypatch) -> None:
         driver = SimpleNamespace(cuKernelSetAttribute=lambda *given: told.append(given))
 
     monkeypatch.setattr(packages, "numba_driver", lambda: Driver)
-    kernel = _WithSharedMemory(None, 65536)
+    kernel = WithSharedMemory(None, 65536)
     for number in (0, 1, 0, 1):
         function = SimpleNamespace(handle=7, device=SimpleNamespace(id=number))
         library = SimpleNamespace(get_cufunc=lambda function=function: function)

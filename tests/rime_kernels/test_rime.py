@@ -149,7 +149,7 @@ def test_a_batch_larger_than_the_budget(problem, sky, monkeypatch) -> None:
     rows = problem()
     sources, kernel = sky(rows, n_batch=7), rime(rows, **data(rows))
     expected = kernel.chi2(sources)
-    monkeypatch.setattr(engine, "_MEMORY_BUDGET", 1)
+    monkeypatch.setattr(engine, "MEMORY_BUDGET", 1)
     np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 

@@ -396,15 +396,15 @@ def test_a_device_is_that_of_the_thread_within_and_no_longer(monkeypatch) -> Non
 
     def work() -> list[str]:
         with device.at(1):
-            recording._attach_thread()
+            recording.attach_thread()
             assert current[-1] == "number 1"
         with pytest.raises(ValueError, match="lost"), device.at(2):
             raise ValueError("lost")
         assert current == ["the first"]
-        recording._attach_thread()
+        recording.attach_thread()
         with device.at(1):
             pass
-        recording._attach_thread()
+        recording.attach_thread()
         return attached
 
     with ThreadPoolExecutor(1) as thread:  # which has never seen a device

@@ -311,7 +311,7 @@ def test_blocks_of_rows_and_of_the_batch_change_nothing(problem, sky, monkeypatc
     t = np.array([3.0, 7.0, 2.0])
     given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "smearing": smearing_of(rows)}
     whole = Rime(rows, **given)
-    monkeypatch.setattr(smeared, "_BLOCK_BYTES", 16 * rows.n_chan * rows.n_corr * 5)
+    monkeypatch.setattr(smeared, "BLOCK_BYTES", 16 * rows.n_chan * rows.n_corr * 5)
     parts = Rime(rows, **given)
     assert "in 3 blocks" in whole.plan(sources)
     assert "in 6 blocks" in parts.plan(sources)

@@ -267,7 +267,7 @@ def test_a_terms_are_refused() -> None:
 
 def test_an_engine_that_is_a_little_faster_is_not_taken_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where estimates are good to a quarter."""
-    monkeypatch.setattr(gridder_choice, "_GAIN", {"cpu": 1e6})
+    monkeypatch.setattr(gridder_choice, "GAIN", {"cpu": 1e6})
     grid = wide(64, 0.5)
     gridder = make_gridder(make_rows(grid, 10.0, n_row=500, n_chan=8), grid, backend="cpu")
     assert gridder.engine == "idg"
