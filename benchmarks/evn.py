@@ -149,7 +149,7 @@ def main() -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="data sets of each truth (1 if quick)")
     args = parse(parser)
-    case, about = Case(3, 1, 1, ("fixed", "both")) if args.quick else Case(48, 2, 4), machine("cpu")
+    case, about = Case(6, 1, 1, ("fixed", "both")) if args.quick else Case(48, 2, 4), machine("cpu")
     lines: list[Line] = []
     found = {"quick": args.quick, "machine": about, **asdict(case), "cases": lines}
     kinds = tuple(KINDS)[:1] if args.quick else tuple(KINDS)
