@@ -117,7 +117,7 @@ def fit_each(
     folder = Path(run_dir)
     if read_record(folder) is not None:
         raise RunError(f"{folder} is the run directory of a single fit; give another one")
-    problems = {problem.name: problem for problem in _problems(_named(data), sky, folder)}
+    problems = {problem.name: problem for problem in _problems(named(data), sky, folder)}
     task = FitTask(sampler, seed, reading, likelihood, options)
     with stop_on_signal() as stop:
         if executor is None:
@@ -130,7 +130,7 @@ def fit_each(
     return fits
 
 
-def _named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mapping[str, Data]:
+def named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mapping[str, Data]:
     """Data sets by name."""
     if isinstance(data, Mapping):
         return data

@@ -173,7 +173,7 @@ def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path, monkeypatch: pytes
 
     for n_draw in (512, 0):
         if not n_draw:
-            monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+            monkeypatch.setattr(exploration, "tempered", lambda *given: None)
         best = biro.maximise(likelihood, seed=1)
         assert not best.warnings()
         interval = best.intervals["s.I"]
@@ -214,7 +214,7 @@ def test_degrees_of_freedom_with_a_long_tail_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gaussian noise fitted with Student's t, without a tempered run, against sums over a grid."""
-    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    monkeypatch.setattr(exploration, "tempered", lambda *given: None)
     noise = '\n[noise]\nfactor = 1\ndistribution = "student-t"\n'
     pulls = []
     for seed in range(4):
@@ -275,7 +275,7 @@ def test_starts_cover_the_prior() -> None:
 
 def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without tempering and more rounds, a mode that a single climb has found could have been missed."""
-    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    monkeypatch.setattr(exploration, "tempered", lambda *given: None)
     monkeypatch.setattr(exploration, "_ROUNDS", 0)
     likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
     found = biro.maximise(likelihood, seed=1, starts=1)

@@ -174,7 +174,7 @@ def test_weights_without_bound_are_said_to_be_worth_nothing(monkeypatch: pytest.
     exact = np.log((8.0 * np.pi) ** 1.5 + np.exp(4.0) * (2.0 * np.pi * 1e-4) ** 1.5) - 3.0 * np.log(40.0)
     assert found.log_evidence_err < 0.1
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
-    monkeypatch.setattr("biro.maximum.tempering.exploration._tempered", lambda *given: None)
+    monkeypatch.setattr("biro.maximum.tempering.exploration.tempered", lambda *given: None)
     monkeypatch.setattr("biro.maximum.proposal.OF_PRIOR", 0.0)
     found = sample(likelihood, "none", seed=1, progress=False)
     assert found.diagnostics["pareto_k"] > 0.7

@@ -233,7 +233,7 @@ def test_what_is_no_posterior_is_refused(tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr("biro.posterior.file._write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("biro.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         posterior(seed=2).save(tmp_path / "p.nc")
     assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1
