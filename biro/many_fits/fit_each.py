@@ -15,6 +15,7 @@ from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
 from biro.formatting import check_names
 from biro.likelihood.likelihood import Likelihood
+from biro.likelihood.options import EngineKeywords
 from biro.many_fits.one_fit import Data, Fit, FitTask, Problem
 from biro.many_fits.results import FitResults
 from biro.models import SkyModel
@@ -109,7 +110,8 @@ def fit_each(
     reading, likelihood = reading or {}, likelihood or {}
     check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
     arguments = inspect.signature(Likelihood).parameters.values()
-    shared = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "comm"]
+    named = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "options"]
+    shared = [*named, *(each for each in EngineKeywords.__annotations__ if each != "comm")]
     check_names(likelihood, shared, "Likelihood of fit_each")
     refuse_both(workers, executor)
     if seed is not None:
