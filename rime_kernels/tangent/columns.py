@@ -13,7 +13,7 @@ Derivatives are analytic, not finite differences. All is float64, whatever the p
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +37,7 @@ from rime_kernels.smearing.average import Average
 from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
+T = TypeVar("T", bound=np.generic)
 _TWO_PI = 2.0 * np.pi
 _NEEDED = ("lm", "stokes", "spectral_terms", "shape")
 _ARRAYS = tuple(field.name for field in fields(Gradient) if field.name in AXES)
@@ -236,7 +237,10 @@ class Columns:
         phase_uvw = uvw
         if fixed.antenna_uvw is not None:
             phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
-        samples = Samples(phase_uvw, uvw, first, second, time, all_rows.chan_freq)
+        samples = Samples(
+            _to_read(phase_uvw), _to_read(uvw), _to_read(first), _to_read(second), _to_read(time),
+            _to_read(all_rows.chan_freq),
+        )  # fmt: skip
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
@@ -273,6 +277,13 @@ class Columns:
                     continue
                 angle = np.outer(uvw @ of_phase[i], turn)
                 out[i] += (scale + 1j * sources.template_scale[0, t] * angle)[..., None] * seen
+
+
+def _to_read(values: NDArray[T]) -> NDArray[T]:
+    """The array as one that cannot be written to: rows may be such, and loops are compiled anew for these."""
+    seen = np.ascontiguousarray(values).view()
+    seen.flags.writeable = False
+    return seen
 
 
 def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
@@ -318,7 +329,7 @@ def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Arr
     q, u = factor[:, 1], factor[:, 2]
     cross = np.stack([-u * rotation.imag, q * rotation.imag], axis=1)
     kept = [factor[:, 0], q * rotation.real, u * rotation.real, factor[:, 3]]
-    return np.stack(kept, axis=1), np.ascontiguousarray(cross)
+    return np.ascontiguousarray(np.stack(kept, axis=1)), np.ascontiguousarray(cross)
 
 
 def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Changes:
