@@ -148,7 +148,8 @@ def _checked(record: JsonValue) -> dict[str, JsonValue]:
         _check_types("column", {"low": None, "high": None, **column}, _COLUMN_TYPES)
     _check_types("provenance", record["provenance"], _PROVENANCE_TYPES)
     for fit in record.get("fits", []):  # files of earlier versions have none
-        _check_types("fit", fit, _FIT_TYPES)
+        # Files of earlier versions do not know limits of the thermal noise.
+        _check_types("fit", {"is_bound": False, **fit}, _FIT_TYPES)
     if not all(isinstance(remark, str) for remark in record["remarks"]):
         raise TypeError("a remark is not text")
     for value in record["diagnostics"].values():
