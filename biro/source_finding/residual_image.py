@@ -126,9 +126,15 @@ def _joined(parts: Sequence[Partition]) -> Partition:
     """Partitions of the same rows as one, of the channels of all: one image in place of several."""
     if len(parts) == 1:
         return parts[0]
-    names = {"vis": 1, "weight": 1, "chan_freq": 0, "chan_width": 0}
-    arrays: dict[str, Any] = {
-        name: np.concatenate([getattr(part, name) for part in parts], axis=axis)
-        for name, axis in names.items()
-    }
-    return replace(parts[0], chan_id=None, **arrays)
+
+    def together(name: str, axis: int) -> NDArray[Any]:
+        return np.concatenate([getattr(part, name) for part in parts], axis=axis)
+
+    return replace(
+        parts[0],
+        vis=together("vis", 1),
+        weight=together("weight", 1),
+        chan_freq=together("chan_freq", 0),
+        chan_width=together("chan_width", 0),
+        chan_id=None,
+    )
