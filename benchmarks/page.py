@@ -99,7 +99,7 @@ def _cases(run: Line) -> str:
 
 
 def _units(cases: Sequence[Line]) -> str:
-    """Cases that matrix units sum, beside the same without them."""
+    """Cases that tensor cores sum, beside the same without them."""
     found = [line for line in cases if "without_units_ms" in line]
     if not found:
         return ""
@@ -113,7 +113,7 @@ def _units(cases: Sequence[Line]) -> str:
         ]
         for line in found
     ]
-    words = "Matrix units sum the points of these cases; the same run without them:"
+    words = "Tensor cores sum the points of these cases; the same run without them:"
     return f"{words}\n\n" + markdown_table(["case", "precision", "ms", "ms without", "ratio"], rows)
 
 

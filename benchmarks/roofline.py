@@ -6,7 +6,7 @@
 Calls of `Rime` and of both gridders run under Nsight Compute (`ncu`, which comes with CUDA's toolkit): it
 counts the operations of each kernel, and the bytes that go to the device's memory and to shared memory.
 A multiply-add is two operations, an instruction for a sine, cosine, exponential, root or a change of type
-one; a product of matrix units has those of all its multiply-adds. Roofs are measured in the same run, but
+one; a product of tensor cores has those of all its multiply-adds. Roofs are measured in the same run, but
 that of shared memory, which follows from the clock. On a CPU, or without `ncu`, nothing is measured; the
 quick form reads and draws an example.
 """
@@ -51,7 +51,7 @@ PARTS = ("chi2", "chi2_and_gradient", *GRIDDED)
 THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _HALF_UNITS = 2.0 * 16 * 8 * 16
 # What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
-# 128 bytes. Products of matrix units: m16n8k16 (half precision), m16n8k8 (double),
+# 128 bytes. Products of tensor cores: m16n8k16 (half precision), m16n8k8 (double),
 # as the machine code of the kernels has them. A multiply-add of half precision by which a register is set
 # (HFMA2.MMA) counts as such a product, too: see `_without_moves`.
 OPERATIONS: tuple[tuple[str, str, float], ...] = (
@@ -69,9 +69,9 @@ BYTES: tuple[tuple[str, str, float], ...] = (
     ("l1tex__data_pipe_lsu_wavefronts_mem_shared.sum", "shared", 128.0),
 )
 UNITS = {"units, half": 6.3e14, "units, double": 6.6e13}
-"""Operations a second of matrix units from registers (`mma.sync`, H200), as no library uses them alone."""
+"""Operations a second of tensor cores from registers (`mma.sync`, H200), as no library uses them alone."""
 KINDS = {"single": "-", "double": "--", "units, half": "-.", "units, double": ":"}
-"""Operations with a roof of their own, and how it is drawn; "units" are the matrix units."""
+"""Operations with a roof of their own, and how it is drawn; "units" are the tensor cores."""
 N_SPECIAL = 16
 """Sines, exponentials, roots and changes of type that a multiprocessor does in a cycle."""
 SECONDS = ("gpu__time_duration.sum", 1e-9)
@@ -211,7 +211,7 @@ def kernels_of(text: str, names: list[str]) -> list[Line]:
 
 
 def _without_moves(operations: dict[str, float]) -> None:
-    """Take out products of matrix units where there are hardly more than instructions that may be moves.
+    """Take out products of tensor cores where there are hardly more than instructions that may be moves.
 
     Kernels with products have 2.5 times as many or more: for them the count is that of their loops exactly.
     """

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from rime_kernels.engine.sharded import End, HeldData, Ranks
+from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks
 
 T = TypeVar("T")
 Vis = NDArray[np.complexfloating]
@@ -69,12 +69,12 @@ class Held(HeldData, Protocol):
         """
         ...
 
-    def kept(self, run: Callable[[End], None]) -> Held:
+    def kept(self, run: Callable[[OnShardDone], None]) -> Held:
         """What a computation finds for each shard, held in the same way as visibilities without weights.
 
         Parameters
         ----------
-        run : function of an `End`
+        run : function of an `OnShardDone`
             Computes, and has that called with complex (1, n_row of the shard, n_chan, n_corr).
         """
         ...

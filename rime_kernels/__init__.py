@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from rime_kernels.gridder_choice import make_gridder as make_gridder
     from rime_kernels.gridding.grid import ImageGrid as ImageGrid
     from rime_kernels.jones_beam import JonesBeam as JonesBeam
+    from rime_kernels.many import chi2_and_gradient_many as chi2_and_gradient_many
+    from rime_kernels.many import chi2_many as chi2_many
     from rime_kernels.physics.brightness import stokes_to_corr as stokes_to_corr
     from rime_kernels.physics.registered import register_profile as register_profile
     from rime_kernels.prediction import Antennas as Antennas
@@ -40,8 +42,6 @@ if TYPE_CHECKING:
     from rime_kernels.prediction import predict as predict
     from rime_kernels.rime import Rime as Rime
     from rime_kernels.smearing.smearing import Smearing as Smearing
-    from rime_kernels.together import chi2_and_gradient_together as chi2_and_gradient_together
-    from rime_kernels.together import chi2_together as chi2_together
     from rime_kernels.tuning import tune as tune
 
 __all__, __getattr__, __dir__ = attach(__name__)

@@ -20,13 +20,13 @@ def scaled_dof_of(sources: Sources, scaled_dof: ArrayLike | None) -> NDArray[np.
     return np.where((t > 0.0) & (t < np.inf), t, np.nan)
 
 
-def refuse_impossible(sources: Sources) -> None:
-    """Refuse values that no sky has (`Sources.impossible`)."""
-    impossible = np.flatnonzero(sources.impossible())
-    if impossible.size:
+def validate_sources(sources: Sources) -> None:
+    """Refuse values that no sky has (`Sources.invalid`)."""
+    invalid = np.flatnonzero(sources.invalid())
+    if invalid.size:
         largest = float(np.sum(sources.lm**2, axis=-1).max())
         raise InputError(
-            f"batch entry {impossible[0]} has impossible values: l^2 + m^2 must be at most 1 (largest: "
+            f"batch entry {invalid[0]} has impossible values: l^2 + m^2 must be at most 1 (largest: "
             f"{largest:g}), FWHM axes and the scale of the beam at least 0"
         )
 

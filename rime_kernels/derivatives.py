@@ -19,8 +19,8 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
-from rime_kernels.engine.local_shards import Call
-from rime_kernels.engine.one_call import once
+from rime_kernels.engine.call_memo import memoised_within_call
+from rime_kernels.engine.local_shards import ShardCall
 from rime_kernels.engine.sharded import ShardedEngine
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient, geometry_of, gradient_of
@@ -79,16 +79,16 @@ class Derivatives:
         """The same for a batch that is small enough to be worked out at once."""
         with self._lock:
             adjoint = self._engine.start_adjoint(sources, t)()
-        chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
+        chi2 = np.where(sources.invalid(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
         frame = self._fixed.frame
-        geometry = once("geometry", (sources,), lambda: geometry_of(sources, frame), frame)
+        geometry = memoised_within_call("geometry", (sources,), lambda: geometry_of(sources, frame), frame)
         gradient = gradient_of(adjoint, sources, frame, self._fixed.template_lm, geometry)
         if t is not None:
             # d/dt of sum t ln(1 + y), y = w |D - V|^2 / t, is sum ln(1 + y) - sum y / (1 + y).
             gradient = replace(gradient, scaled_dof=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])
         is_nan = np.isnan(chi2)
         if is_nan.any():
-            gradient.spoil(is_nan)
+            gradient.set_nan(is_nan)
         return chi2, gradient
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
@@ -121,7 +121,7 @@ class Derivatives:
         gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
         return gradient.times(0.5 / scale)
 
-    def of_kept(self, sources: Sources, adjoint: Adjoint) -> Gradient:
+    def of_resident(self, sources: Sources, adjoint: Adjoint) -> Gradient:
         """Re(J^H W r) for what `KeptVisibilities.adjoint` has in the place of V - D."""
         return gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm).times(0.5)
 
@@ -168,18 +168,18 @@ class ShardedDerivatives(Derivatives):
 
     def information_product(self, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v) for one change v."""
-        return self._total(Call("product", sources, change=change))
+        return self._total(ShardCall("product", sources, change=change))
 
     def adjoint(self, sources: Sources, residual: NDArray[np.complex128]) -> Gradient:
         """Re(J^H W r) of a residual (n_batch, n_row, n_chan, n_corr)."""
-        return self._total(Call("product", sources), self._shards.of_shards(residual, 1))
+        return self._total(ShardCall("product", sources), self._shards.of_shards(residual, 1))
 
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None
     ) -> NDArray[np.float64]:
         """Re(J^H W J), float64 (n_change, n_change)."""
         own = None if weight is None else self._shards.of_shards(weight)
-        return np.asarray(sum(self._by_shard(Call("information", sources, change=change), own)))
+        return np.asarray(sum(self._by_shard(ShardCall("information", sources, change=change), own)))
 
     def grouped_information(
         self,
@@ -192,7 +192,7 @@ class ShardedDerivatives(Derivatives):
         """The same by groups of rows."""
         of_rows, n_group = self._shards.of_shards(groups), int(groups.max(initial=-1)) + 1
         weights = [None] * len(of_rows) if weight is None else self._shards.of_shards(weight)
-        call = Call("grouped", sources, change=change, n_inner=n_inner)
+        call = ShardCall("grouped", sources, change=change, n_inner=n_inner)
         parts = self._by_shard(call, list(zip(of_rows, weights, strict=True)))
         n_outer = len(change.lm) - n_inner
         total = GroupedInformation(
@@ -207,9 +207,9 @@ class ShardedDerivatives(Derivatives):
             total.corner[...] += part.corner
         return total
 
-    def _total(self, call: Call, given: Sequence[Any] | None = None) -> Gradient:
+    def _total(self, call: ShardCall, given: Sequence[Any] | None = None) -> Gradient:
         return reduce(Gradient.plus, self._by_shard(call, given))
 
-    def _by_shard(self, call: Call, given: Sequence[Any] | None = None) -> list[Any]:
+    def _by_shard(self, call: ShardCall, given: Sequence[Any] | None = None) -> list[Any]:
         with self._lock:
             return self._shards.by_shard(call, given)

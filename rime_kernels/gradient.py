@@ -91,7 +91,7 @@ class Gradient:
         }
         return Gradient(**changed)
 
-    def spoil(self, entries: NDArray[np.bool_]) -> None:
+    def set_nan(self, entries: NDArray[np.bool_]) -> None:
         """Make all derivatives of some entries of the batch NaN."""
         for values in vars(self).values():
             if values is not None:

@@ -64,7 +64,7 @@ class Variant:
     given : bool
         A GPU's kernels find V - D in place of the data, for derivatives: `Output.GIVEN`.
     stokes : tuple of int, or None
-        The two of four Stokes parameters (0 for I) that matrix units sum, where the observed correlations
+        The two of four Stokes parameters (0 for I) that tensor cores sum, where the observed correlations
         have no others in them; None for all.
     """
 

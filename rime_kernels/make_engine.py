@@ -17,7 +17,7 @@ from rime_kernels.derivatives import Derivatives
 from rime_kernels.engine import Engine
 from rime_kernels.engine.local_shards import Shard
 from rime_kernels.engine.sharded import DataOf, HeldData, ShardedEngine, Team
-from rime_kernels.engine.smeared import Blocks, Settings, SmearedEngine
+from rime_kernels.engine.smeared import Settings, SmearedBlocks, SmearedEngine
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, with_data
 from rime_kernels.smearing.average import Average
@@ -82,18 +82,18 @@ def _engine_class(backend: str, average: Average | None) -> Callable[..., Engine
     if backend == "cpu":
         from rime_kernels.cpu import engine
 
-        return engine.Engine
-    from rime_kernels.cuda.as_rows import kept
+        return engine.CpuEngine
+    from rime_kernels.cuda.as_rows import resident
 
-    return kept.KeepingEngine
+    return resident.ResidentModelEngine
 
 
-def _blocks_class(backend: str) -> Callable[..., Blocks]:
+def _blocks_class(backend: str) -> Callable[..., SmearedBlocks]:
     """What makes the blocks of a `SmearedEngine`."""
     if backend == "cpu":
         from rime_kernels.cpu import smeared
 
-        return smeared.Blocks
+        return smeared.CpuSmearedBlocks
     from rime_kernels.cuda.as_rows import smeared as smeared_cuda
 
-    return smeared_cuda.Blocks
+    return smeared_cuda.CudaSmearedBlocks

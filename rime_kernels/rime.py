@@ -15,20 +15,20 @@ from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
-from rime_kernels.engine.sharded import End, HeldData, Ranks, ShardedEngine, Shares, Team
+from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks, ShardedEngine, ShardShares, Team
 from rime_kernels.engine.smeared import Settings
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
-from rime_kernels.kept import KeptModel
 from rime_kernels.make_engine import make_engine
+from rime_kernels.many import chi2_and_gradient_many, chi2_many
 from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.resident_model import ResidentModel
 from rime_kernels.smearing.average import average_of
 from rime_kernels.smearing.smearing import Smearing
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation
-from rime_kernels.together import chi2_and_gradient_together, chi2_together
 
 
 class Rime:
@@ -80,7 +80,8 @@ class Rime:
     ranks : Ranks, optional
         Other processes that share the rows with this one, in the same shards; `devices` are those of each.
     held : HeldData, optional
-        In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `Shares`, there
+        In place of `vis` and `weight`: each of the `ranks` holds those of its shards. With `ShardShares`,
+        there
         are no data.
     folder : str, optional
         Data as they are computed with lie in files of this folder, which are mapped into memory, and gone
@@ -127,7 +128,7 @@ class Rime:
         check.one_of("precision", precision, ("single", "double"))
         check.one_of("gaussian_frame", gaussian_frame, ("tangent", "uv"))
         self.rows, self.precision = rows, precision
-        is_held = held is not None and not isinstance(held, Shares)
+        is_held = held is not None and not isinstance(held, ShardShares)
         self._has_vis, self._has_weight = (each is not None or is_held for each in (vis, weight))
         templates, self._template_lm = checked_inputs.templates_of(rows, template, template_lm)
         self._n_template, self._frame = len(templates), gaussian_frame
@@ -182,7 +183,7 @@ class Rime:
         Raises
         ------
         InputError
-            Impossible values (`Sources.impossible`), or time or antenna axes other than those of the rows.
+            Impossible values (`Sources.invalid`), or time or antenna axes other than those of the rows.
         """
         return self._run(sources, Output.VIS)
 
@@ -193,20 +194,20 @@ class Rime:
 
         Where other processes compute for rows, they send no others.
         """
-        self._refuse_impossible(sources)
+        self._validate(sources)
         with CALL_LOCK:
             if isinstance(self._engine, ShardedEngine):
                 return self._engine.run_some(sources, rows, channels)
             return self._engine.run(sources, Output.VIS)[:, :, channels][:, rows]
 
-    def predict_apart(self, sources: Sources, keep: End) -> None:
+    def predict_sharded(self, sources: Sources, on_shard_done: OnShardDone) -> None:
         """`predict` where each process, and each device, keeps the visibilities of its shards.
 
         Parameters
         ----------
         sources : Sources
             A batch of one.
-        keep : function of int and complex (1, n_row of the shard, n_chan, n_corr)
+        on_shard_done : function of int and complex (1, n_row of the shard, n_chan, n_corr)
             Is called for each shard in the process that has computed it, with its number among the shards of
             that process. It can be sent to other processes, where there are some.
 
@@ -215,11 +216,11 @@ class Rime:
         InputError
             As `predict`; or no devices or ranks were given.
         """
-        self._refuse_impossible(sources)
+        self._validate(sources)
         if not isinstance(self._engine, ShardedEngine):
-            raise InputError("predict_apart needs devices or ranks that share the rows")
+            raise InputError("predict_sharded needs devices or ranks that share the rows")
         with CALL_LOCK:
-            self._engine.run_apart(sources, keep)
+            self._engine.run_sharded(sources, on_shard_done)
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""
@@ -252,7 +253,7 @@ class Rime:
         Returns
         -------
         float64 (n_batch,)
-            NaN for entries with a NaN or with impossible values (`Sources.impossible`, or a `scaled_dof`
+            NaN for entries with a NaN or with impossible values (`Sources.invalid`, or a `scaled_dof`
             that is not finite and above 0); they do not change other entries.
 
         Raises
@@ -260,7 +261,7 @@ class Rime:
         InputError
             No data or weights were given, or time or antenna axes are not those of the rows.
         """
-        return chi2_together([self], [sources], [scaled_dof])[0]
+        return chi2_many([self], [sources], [scaled_dof])[0]
 
     def chi2_and_gradient(
         self, sources: Sources, scaled_dof: ArrayLike | None = None
@@ -283,7 +284,7 @@ class Rime:
         InputError
             As `chi2`.
         """
-        return chi2_and_gradient_together([self], [sources], [scaled_dof])[0]
+        return chi2_and_gradient_many([self], [sources], [scaled_dof])[0]
 
     def tangent(self, sources: Sources, change: Gradient) -> NDArray[np.complex128]:
         """J v: the exact first-order change of the visibilities with a change v of the sources.
@@ -308,7 +309,7 @@ class Rime:
         InputError
             As `predict`; or changes with other shapes than the sources have.
         """
-        self._refuse_impossible(sources)
+        self._validate(sources)
         return self._derivatives.tangent(sources, change)
 
     def adjoint(self, sources: Sources, residual: ArrayLike) -> Gradient:
@@ -333,7 +334,7 @@ class Rime:
             As `predict`; no weights were given, or r has another shape.
         """
         self._need("adjoint", weight=True)
-        self._refuse_impossible(sources)
+        self._validate(sources)
         if not sources.n_batch:
             raise InputError("adjoint needs at least one list of sources, got an empty batch")
         checked = checked_inputs.residual_of(self.rows, sources, residual)
@@ -342,10 +343,10 @@ class Rime:
     def information_product(self, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H W J v), the product of `information` with one change v; as `information` otherwise."""
         self._need("information_product", weight=True)
-        self._refuse_impossible(sources)
+        self._validate(sources)
         return self._derivatives.information_product(sources, change)
 
-    def keep(self, sources: Sources, cells: RowCells) -> KeptModel | None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
         """Model visibilities that stay on a GPU beside the data, for gains that are fitted to them.
 
         Parameters
@@ -357,7 +358,7 @@ class Rime:
 
         Returns
         -------
-        KeptModel, or None
+        ResidentModel, or None
             None on the CPU, and where visibilities cannot stay on the device: of templates, of models that
             are smeared, or where it has too little memory.
 
@@ -366,11 +367,11 @@ class Rime:
         InputError
             As `predict`; no data or weights were given.
         """
-        self._need("keep", weight=True)
-        self._refuse_impossible(sources)
+        self._need("cache_model", weight=True)
+        self._validate(sources)
         with CALL_LOCK:
-            kept = self._engine.keep(sources, cells)
-        return None if kept is None else KeptModel(sources, kept, self._derivatives)
+            resident = self._engine.cache_model(sources, cells)
+        return None if resident is None else ResidentModel(sources, resident, self._derivatives)
 
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None = None
@@ -402,7 +403,7 @@ class Rime:
         shape = (self.rows.n_row, self.rows.n_chan, self.rows.n_corr)
         if weight is not None and weight.shape != shape:
             raise InputError(f"weight must have shape {shape}, got {weight.shape}")
-        self._refuse_impossible(sources)
+        self._validate(sources)
         return self._derivatives.information(sources, change, weight)
 
     def grouped_information(
@@ -433,7 +434,7 @@ class Rime:
         GroupedInformation
         """
         self._need("information", weight=True)
-        self._refuse_impossible(sources)
+        self._validate(sources)
         return self._derivatives.grouped_information(sources, change, groups, n_inner, weight)
 
     def plan(self, sources: Sources) -> str:
@@ -452,13 +453,13 @@ class Rime:
         check_axes(self.rows, self._n_template, sources)
 
     def _run(self, sources: Sources, output: Output) -> Visibilities:
-        self._refuse_impossible(sources)
+        self._validate(sources)
         with CALL_LOCK:
             return self._engine.run(sources, output)
 
-    def _refuse_impossible(self, sources: Sources) -> None:
+    def _validate(self, sources: Sources) -> None:
         self._check(sources)
-        checked_inputs.refuse_impossible(sources)
+        checked_inputs.validate_sources(sources)
 
     def _start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None

@@ -128,7 +128,7 @@ def shared_voltage(
     return _voltage(code, x), _voltage_slope(code, x)
 
 
-class OfBrightness(NamedTuple):
+class BrightnessAdjoint(NamedTuple):
     """Derivatives by way of the brightness, as `Adjoint` has them; float64."""
 
     stokes: NDArray[np.float64]  # (n_batch, n_time or 1, n_source, n_stokes): with respect to S0
@@ -139,7 +139,7 @@ class OfBrightness(NamedTuple):
 
 def pull_brightness(
     gradient: NDArray[np.float64], sources: Sources, chan_freq: NDArray[np.float64]
-) -> OfBrightness:
+) -> BrightnessAdjoint:
     """The derivatives by way of B = S0 E^2 spectrum of what has this one with respect to B.
 
     Where Q and U are turned, by way of what is turned first.
@@ -170,7 +170,7 @@ def pull_brightness(
             of_others = (of_factor * power)[:, :, others, :, None]
             terms[:, others] = np.sum(np.where(of_others == 0.0, 0.0, of_others * by_term), axis=1)
         of_x = 2.0 * voltage * slope * np.where(of_factor == 0.0, 0.0, of_factor * factor).sum(axis=-1)
-        return OfBrightness(stokes, terms, np.einsum("bcs,c->bs", of_x, chan_freq), faraday)
+        return BrightnessAdjoint(stokes, terms, np.einsum("bcs,c->bs", of_x, chan_freq), faraday)
 
 
 def _turned_back(gradient: NDArray[np.float64], factor: NDArray[np.complex128]) -> NDArray[np.float64]:

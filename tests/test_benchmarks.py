@@ -177,7 +177,7 @@ def test_counters_of_kernels_belong_to_the_call_before_which_there_is_a_mark(ben
     )
 
 
-def test_products_of_matrix_units_that_are_moves_do_not_count(benchmarks: Benchmarks) -> None:
+def test_products_of_tensor_cores_that_are_moves_do_not_count(benchmarks: Benchmarks) -> None:
     """Where ncu counts as many products as multiply-adds of half precision, these were the moves."""
     roofline = benchmarks("roofline")
     hmma, hfma = "sm__inst_executed_pipe_tensor_op_hmma.sum", roofline.THREADS.format("hfma")

@@ -74,9 +74,9 @@ def whole_call(case: Case, precision: Precision, backend: Backend, repeat: int) 
 @contextmanager
 def _clock_of_chi2() -> Iterator[list[float]]:
     """Note the seconds of every `Rime.chi2` meanwhile."""
-    inner, found = engines.chi2_together, list[float]()
+    inner, found = engines.chi2_many, list[float]()
 
-    def chi2_together(
+    def chi2_many(
         rimes: Sequence[Rime], sources: Iterable[Sources], *rest: Value
     ) -> list[NDArray[np.float64]]:
         ready = list(sources)
@@ -86,11 +86,11 @@ def _clock_of_chi2() -> Iterator[list[float]]:
         finally:
             found.append(time.perf_counter() - start)
 
-    engines.chi2_together = chi2_together  # type: ignore[assignment]  # passes everything on
+    engines.chi2_many = chi2_many  # type: ignore[assignment]  # passes everything on
     try:
         yield found
     finally:
-        engines.chi2_together = inner
+        engines.chi2_many = inner
 
 
 def sampled(case: Case, precision: Precision, backend: Backend, n_walker: int = N_WALKER) -> Line:

@@ -13,7 +13,7 @@ from gridding.cpu import Stages
 from rime_kernels import device, make_gridder
 from rime_kernels.gridding.gridder import Gridder
 from rime_kernels.wprojection import WProjection
-from rime_kernels.wprojection.cuda.parts import Shape, shape_for
+from rime_kernels.wprojection.cuda.parts import WProjectionShape, shape_for
 
 
 @dataclass(frozen=True)
@@ -99,27 +99,27 @@ def _kernel_lines(problem: Problem, case: Case, size: int, gridder: Gridder) -> 
         yield _with_rates(line, _seconds_on_device(problem, case, gridder))
     else:
         engine: OnDevice = gridder._engine  # type: ignore[attr-defined]
-        by_units = gridder._layout.by_units  # type: ignore[attr-defined]
-        for name, *form in _forms(by_units, size, case.rows.n_corr, problem.quick):
-            engine.shape, engine.by_units, engine.by_vis = form
+        by_tensor_cores = gridder._layout.by_tensor_cores  # type: ignore[attr-defined]
+        for name, *form in _forms(by_tensor_cores, size, case.rows.n_corr, problem.quick):
+            engine.shape, engine.by_tensor_cores, engine.by_vis = form
             yield _with_rates(line | {"m": name}, _seconds_on_device(problem, case, gridder))
 
 
 def _forms(
-    by_units: bool, support: int, n_plane: int, quick: bool
-) -> Iterator[tuple[str, Shape | None, bool, bool]]:
-    """Yield what is taken, then matrix units, shapes of threads with cells, and threads of one cell.
+    by_tensor_cores: bool, support: int, n_plane: int, quick: bool
+) -> Iterator[tuple[str, WProjectionShape | None, bool, bool]]:
+    """Yield what is taken, then tensor cores, shapes of threads with cells, and threads of one cell.
 
-    With the name a form has: its shape, whether matrix units are taken, and threads that have visibilities.
+    With the name a form has: its shape, whether tensor cores are taken, and threads that have visibilities.
     The last form where a block has room for it.
     """
-    yield "as taken", None, by_units, True
-    if by_units:
-        yield "matrix units", None, True, False
+    yield "as taken", None, by_tensor_cores, True
+    if by_tensor_cores:
+        yield "tensor cores", None, True, False
     taken = [shape_for(support, n_plane, single=True, degrids=degrids) for degrids in (True, False)]
     yield ", ".join(dict.fromkeys(f"{shape.m_x} x {shape.m_y}" for shape in taken)), None, False, False
     if not quick and support**2 <= 1024:
-        yield "1 x 1", Shape(1, 1, taken[0].n_stage), False, False
+        yield "1 x 1", WProjectionShape(1, 1, taken[0].n_stage), False, False
 
 
 def _seconds_on_device(problem: Problem, case: Case, gridder: Gridder) -> dict[str, float]:

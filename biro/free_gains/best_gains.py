@@ -26,11 +26,11 @@ from rime_kernels import Gradient, Rime, Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import DeviceMemoryError
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Anchor, Groups, Sums, Work
+from rime_kernels.gains.arrays import Anchor, GainGroups, GainSums, GainWork
 from rime_kernels.gains.cuda.tables import fits
 from rime_kernels.gains.maximum import COLD, ROOM, WARM, climb_all, make_anchors, near
 from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
-from rime_kernels.kept import KeptModel
+from rime_kernels.resident_model import ResidentModel
 
 if TYPE_CHECKING:
     from rime_kernels.gains.cuda.solver import Found, GroupSolver
@@ -77,7 +77,7 @@ class FreeGains:
         self._square: float | None = None
         self._may_solve = fits(self.layout.cells, self.layout.groups)
         self._priors = gains.priors.known
-        self.work = Work.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
+        self.work = GainWork.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
         n_cell = self.layout.cells.first.size - 1
         self._anchor = Anchor.of(self.layout.n, n_cell, self.layout.n_group)
 
@@ -125,9 +125,9 @@ class FreeGains:
         solver = self._solver_of(models) if priors is known else None
         if solver is not None:
             (model,) = models
-            assert isinstance(model, KeptModel), "what a solver is for"
+            assert isinstance(model, ResidentModel), "what a solver is for"
             with CALL_LOCK:
-                there = solver.best(self.layout.groups, model.sums_there(float(factor[0]) ** -2))
+                there = solver.best(self.layout.groups, model.sums_on_device(float(factor[0]) ** -2))
             if there is not None:
                 return DeviceGains(self, model, factor, solver, there)
         self.begin(self)
@@ -171,7 +171,7 @@ class FreeGains:
 
     def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
         """That of the device where the models are; None where they are not, or it has none for them."""
-        if not (self._may_solve and len(models) == 1 and isinstance(models[0], KeptModel)):
+        if not (self._may_solve and len(models) == 1 and isinstance(models[0], ResidentModel)):
             return None
         if self._solver is None:
             # Imported here, since it brings CUDA.
@@ -184,7 +184,7 @@ class FreeGains:
                 self._may_solve = False
         return self._solver
 
-    def square_of_data(self, model: KeptModel) -> float:
+    def square_of_data(self, model: ResidentModel) -> float:
         """sum w |D|^2 of the only partition."""
         if self._square is None:
             self._square = model.chi2(np.zeros(self.layout.cells.first.size - 1, np.complex128))
@@ -248,7 +248,7 @@ class BestGains:
     ) -> None:
         self.free, self.models, self.factor, self.x, self.priors = free, models, factor, x, priors
         is_known = priors is free.gains.priors.known
-        self.groups: Groups = free.layout.groups if is_known else free.layout.with_priors(priors)
+        self.groups: GainGroups = free.layout.groups if is_known else free.layout.with_priors(priors)
         self.converged = True
 
     def climb(self, *, warm: bool) -> None:
@@ -303,10 +303,10 @@ class BestGains:
         return True
 
     @cached_property
-    def sums(self) -> Sums:
+    def sums(self) -> GainSums:
         """Of all cells, by noise factors."""
         sums = [model.sums(factor**-2) for _, model, factor in self._each()]
-        return Sums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
+        return GainSums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
 
     @cached_property
     def gain(self) -> Complex:
@@ -496,7 +496,7 @@ class DeviceGains(BestGains):
     Parameters
     ----------
     free : FreeGains
-    model : KeptModel
+    model : ResidentModel
     factor : float64 (1,)
     solver : GroupSolver
     found : Found
@@ -504,7 +504,7 @@ class DeviceGains(BestGains):
     """
 
     def __init__(
-        self, free: FreeGains, model: KeptModel, factor: Array, solver: GroupSolver, found: Found
+        self, free: FreeGains, model: ResidentModel, factor: Array, solver: GroupSolver, found: Found
     ) -> None:
         super().__init__(free, [model], factor, found.x, free.gains.priors.known)
         self._model, self._solver, self._found, self._turn = model, solver, found, solver.turn
@@ -549,7 +549,7 @@ class DeviceGains(BestGains):
         if isinstance(slopes[0], np.ndarray):
             return super().pulled(slopes)
         assert self._is_last, "derivatives on the device are used before the next search"
-        return [self._model.pulled_there(float(self.factor[0]) ** -2, self._solver.gain, slopes)]
+        return [self._model.pulled_on_device(float(self.factor[0]) ** -2, self._solver.gain, slopes)]
 
     def by_factor(self, slopes: Slopes) -> Array:
         """See `BestGains`."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.free_gains.best_gains import BestGains
-from rime_kernels.gains.arrays import Sums
+from rime_kernels.gains.arrays import GainSums
 
 Array = NDArray[np.float64]
 
@@ -20,7 +20,7 @@ def expected(best: BestGains) -> BestGains:
     """The same gains, for data that are what the model says."""
     found = BestGains(best.free, best.models, best.factor, best.x, best.priors)
     power, gain = best.sums.power, found.gain
-    found.sums = Sums(power, gain.real * power, gain.imag * power)
+    found.sums = GainSums(power, gain.real * power, gain.imag * power)
     return found
 
 

@@ -19,7 +19,7 @@ from biro.models.bound.antenna_terms.log_gains import LogGains, PartitionGains
 from biro.models.bound.antenna_terms.normal_priors import NONE, NormalPriors
 from biro.observation.partition import Partition
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.gains.arrays import Cells, Groups, Sums
+from rime_kernels.gains.arrays import GainCells, GainGroups, GainSums
 from rime_kernels.gains.laplace import undetermined
 
 Array = NDArray[np.float64]
@@ -81,15 +81,15 @@ class GainLayout:
         Phases, in the order of groups.
     """
 
-    cells: Cells
-    groups: Groups
+    cells: GainCells
+    groups: GainGroups
     partitions: list[PartitionCells]
     place: Index
     pinned: Index
     link_order: Index
     is_angle: NDArray[np.bool_]
 
-    def with_priors(self, priors: NormalPriors) -> Groups:
+    def with_priors(self, priors: NormalPriors) -> GainGroups:
         """The groups with the normal priors that `FittedPriors` has at some theta."""
         weight, own = self.groups.weight.copy(), priors.weight > 0.0
         weight[self.place[own]] = priors.weight[own]
@@ -165,7 +165,7 @@ def gain_layout(partitions: Sequence[Partition], gains: LogGains) -> GainLayout:
     by_cell = np.argsort(cell, kind="stable")
     cell, moved = cell[by_cell], place[coordinate[by_cell]]
     starts = np.searchsorted(cell, np.arange(n_cell + 1))
-    cells = Cells(starts, moved.astype(np.int32), factor[by_cell], is_phase[by_cell].astype(bool))
+    cells = GainCells(starts, moved.astype(np.int32), factor[by_cell], is_phase[by_cell].astype(bool))
     link_order = np.argsort(order.group[place[gains.links.later]], kind="stable")
     groups = _groups(cells, cell, gains, place, order, link_order)
     groups, pinned = _pinned(cells, groups, gains, place)
@@ -238,8 +238,8 @@ def _order(cell: Index, coordinate: Index, time: Array, gains: LogGains, n_cell:
 
 
 def _groups(
-    cells: Cells, cell: Index, gains: LogGains, place: Index, order: _Order, link_order: Index
-) -> Groups:
+    cells: GainCells, cell: Index, gains: LogGains, place: Index, order: _Order, link_order: Index
+) -> GainGroups:
     """The groups of ordered coordinates; `cell` is that of each entry."""
     n, n_group = len(gains.names), int(order.group[-1]) + 1
     begin = np.arange(n)
@@ -254,7 +254,7 @@ def _groups(
     sorted_cells = np.argsort(of_cell, kind="stable")
     priors = gains.priors.known
     marginal = priors.weight[order.coordinates]
-    return Groups(
+    return GainGroups(
         first=np.searchsorted(order.group, np.arange(n_group + 1)),
         cell_first=np.searchsorted(of_cell[sorted_cells], np.arange(n_group + 1)),
         cell=used[sorted_cells].astype(np.int32),
@@ -282,7 +282,7 @@ def _circles(gains: LogGains, place: Index) -> Index:
     return found
 
 
-def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tuple[Groups, Index]:
+def _pinned(cells: GainCells, groups: GainGroups, gains: LogGains, place: Index) -> tuple[GainGroups, Index]:
     """The groups with a prior for phases that nothing determines, and which of them these are.
 
     What data leave open does not depend on their values: all visibilities are 1 here, and priors that are not
@@ -298,7 +298,7 @@ def _pinned(cells: Cells, groups: Groups, gains: LogGains, place: Index) -> tupl
     undetermined(
         cells,
         trial,
-        Sums(ones, ones, 0.0 * ones),
+        GainSums(ones, ones, 0.0 * ones),
         np.zeros(n),
         work,
         np.empty(int(groups.row[-1]) + n),

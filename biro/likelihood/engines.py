@@ -23,7 +23,7 @@ from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_disk, check_memory
 from biro.smearing import Choice, choose, modes_of
-from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together, device
+from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
 from rime_kernels.geometry import Precision
@@ -153,7 +153,7 @@ class PartitionEngines:
             t of each partition; see `NoiseLaw.scaled_dofs`.
         """
         # Sources of the next partition are made while the device works on the one before.
-        columns = chi2_together(self.rimes, self.sources(batch), scaled_dofs)
+        columns = chi2_many(self.rimes, self.sources(batch), scaled_dofs)
         chi2 = np.empty((len(batch), len(columns)))
         for i, column in enumerate(columns):
             np.add(column, self.left_out[i], out=chi2[:, i])
@@ -194,7 +194,7 @@ class PartitionEngines:
     ) -> tuple[Array, list[Gradient]]:
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
         sources = list(batch.sources())
-        both = chi2_and_gradient_together(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
+        both = chi2_and_gradient_many(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
         gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
         return np.stack([chi2 for chi2, _ in both], axis=1) + self.left_out, gradients
 

@@ -110,8 +110,10 @@ def fit_each(
     reading, likelihood = reading or {}, likelihood or {}
     check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
     arguments = inspect.signature(Likelihood).parameters.values()
-    named = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "options"]
-    shared = [*named, *(each for each in EngineKeywords.__annotations__ if each != "comm")]
+    by_keyword = [
+        each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "options"
+    ]
+    shared = [*by_keyword, *(each for each in EngineKeywords.__annotations__ if each != "comm")]
     check_names(likelihood, shared, "Likelihood of fit_each")
     refuse_both(workers, executor)
     if seed is not None:

@@ -19,7 +19,7 @@ from rime_kernels import device
 from rime_kernels.arrays.mapped import in_folder
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import workers_of
-from rime_kernels.engine.sharded import End
+from rime_kernels.engine.sharded import OnShardDone
 
 T = TypeVar("T")
 Shards = dict[int, tuple[Any, ...]]
@@ -151,7 +151,7 @@ class HeldByRanks:
         self.ranks.do(_made_together, made._number, self.folder, function, arguments, given=given)
         return made
 
-    def kept(self, run: Callable[[End], None]) -> HeldByRanks:
+    def kept(self, run: Callable[[OnShardDone], None]) -> HeldByRanks:
         """What a computation finds for each shard; see `biro.held.Held`."""
         made = self._alike()
         run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares], self.folder))

@@ -15,8 +15,8 @@ from biro.errors import BackendError, BiroError
 from rime_kernels.arrays import Sources
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.engine.local_shards import Call
-from rime_kernels.engine.sharded import End
+from rime_kernels.engine.local_shards import ShardCall
+from rime_kernels.engine.sharded import OnShardDone
 from rime_kernels.jones_beam import JonesBeam
 
 _CONSTANT = ("coefficient", "grid", "antenna_class", "angle", "feed_angle")
@@ -57,10 +57,10 @@ class Work(NamedTuple):
     """
 
     engine: int
-    call: Call
+    call: ShardCall
     constant: tuple[NDArray[Any], ...] | None
     has_given: bool
-    end: End | None = None
+    end: OnShardDone | None = None
 
 
 class Do(NamedTuple):

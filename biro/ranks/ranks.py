@@ -20,8 +20,8 @@ from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, workers_of
-from rime_kernels.engine.local_shards import Call, Recipe
-from rime_kernels.engine.sharded import End, Team
+from rime_kernels.engine.local_shards import EngineRecipe, ShardCall
+from rime_kernels.engine.sharded import OnShardDone, Team
 
 if TYPE_CHECKING:
     from biro.ranks.link import Link
@@ -255,7 +255,7 @@ class _FarShards:
         self._constant: tuple[NDArray[Any], ...] = ()
         weakref.finalize(self, ranks.drop, engine).atexit = False
 
-    def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
+    def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
         """Send a shard to the rank that has the device."""
         rank, number = self._places[device]
         wait = self._ranks.ask(Add(self._engine, rank, number, n_engine), [rank])
@@ -264,7 +264,7 @@ class _FarShards:
         self._n_shard[rank] += 1
 
     def start(
-        self, call: Call, given: Sequence[Any] | None = None, end: End | None = None
+        self, call: ShardCall, given: Sequence[Any] | None = None, end: OnShardDone | None = None
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards of other ranks; the function returned waits for the results."""
         ranks = [rank for rank, n in enumerate(self._n_shard) if n]

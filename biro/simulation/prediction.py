@@ -33,7 +33,7 @@ from biro.smearing import Choice, Mode, Rings, choose, lines_of, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
-from rime_kernels.engine.sharded import DataOf, Shares
+from rime_kernels.engine.sharded import DataOf, ShardShares
 from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
@@ -283,7 +283,7 @@ def _predict_sky(
             part.rows,
             ranks=None if held is None else held.ranks,
             folder=None if held is None else held.folder,
-            held=None if held is None else Shares(held.shares),
+            held=None if held is None else ShardShares(held.shares),
             template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
@@ -298,7 +298,7 @@ def _predict_sky(
         if held is None:
             yield rime.predict(shifted)[0]
             continue
-        kept = held.kept(functools.partial(rime.predict_apart, shifted))
+        kept = held.kept(functools.partial(rime.predict_sharded, shifted))
         yield Elsewhere(part.vis.shape, np.dtype(PRECISIONS[sums.precision]), kept)
 
 

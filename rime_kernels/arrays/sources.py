@@ -45,7 +45,7 @@ class Sources:
     """A batch of source lists: points first, then Gaussians, then profiles, which have any other shape.
 
     Shapes and types are checked here, values are not: one bad entry of a batch must not stop the others.
-    `impossible` says which entries have values out of range; `Rime.chi2` gives NaN for them, the calls
+    `invalid` says which entries have values out of range; `Rime.chi2` gives NaN for them, the calls
     that return visibilities raise an error.
 
     Attributes
@@ -198,7 +198,7 @@ class Sources:
         """Whether any of Q, U, V is other than 0, or may be for other parameters of the same model."""
         return bool(np.any(self.stokes[..., 1:]))
 
-    def impossible(self) -> NDArray[np.bool_]:
+    def invalid(self) -> NDArray[np.bool_]:
         """Entries of the batch with values out of range.
 
         Returns

@@ -16,7 +16,7 @@ from rime_kernels.cpu.lanes import Nodes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import pull_profile
 from rime_kernels.cpu.simd import ahead, constant, convert, dot, load, repeat, size, spread, store
-from rime_kernels.cpu.sums import Sky, fill_terms, product
+from rime_kernels.cpu.sums import CpuSky, fill_terms, product
 from rime_kernels.cpu.vector_math import cos_sin_turns, exp
 from rime_kernels.physics import beam, phase
 
@@ -42,7 +42,7 @@ class Entries(NamedTuple):
     scale: Vector  # float64 vector: nu/c of the block
 
 
-class Sums(NamedTuple):
+class GradientSums(NamedTuple):
     """Sums of a task over its entries, lane by lane; pointers to float64."""
 
     brightness: Pointer  # (n_source, n_stokes, n)
@@ -56,7 +56,7 @@ class GradientWorkspace(NamedTuple):
 
     backward: Backward
     residual: Pointer  # that of `backward`; of several nodes another array, for those times a node's weight
-    sums: Sums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
+    sums: GradientSums  # brightness: (n_place, ...), a place for each slot where brightness belongs to a time
     n_each_freq: int  # numbers of `sums.brightness` to a node of frequency; those of the others follow
     stokes_per_time: bool
     terms: Pointer  # (PIECE, n_antenna, 2, n)
@@ -83,106 +83,116 @@ class Gains(NamedTuple):
 
 @inner_function
 def fill_coordinates(
-    uvw: Pointer, n_lane: int, n_entry: int, metres: Pointer, coordinates: Pointer, n_flat: int, like: Vector
+    uvw: Pointer,
+    n_lane: int,
+    n_entry: int,
+    metres: Pointer,
+    coordinates: Pointer,
+    n_flat: int,
+    lanes_like: Vector,
 ) -> None:
     """Coordinates of a chunk one after the other: metres (3, n_flat), and in working precision."""
     for k in range(3):
         for e in range(n_entry):
             for i in range(n_lane):
                 metres[k * n_flat + e * n_lane + i] = uvw[(3 * e + k) * n_lane + i]
-        for at in range(k * n_flat, (k + 1) * n_flat, size(like)):
-            store(coordinates, at, convert(load(metres, at, like), like))
+        for offset in range(k * n_flat, (k + 1) * n_flat, size(lanes_like)):
+            store(coordinates, offset, convert(load(metres, offset, lanes_like), lanes_like))
 
 
 @vector_function
-def _along(metres: Pointer, n_flat: int, at: int, axis: Pointer, like: Vector) -> Vector:
+def _along(metres: Pointer, n_flat: int, offset: int, axis: Pointer, lanes_like: Vector) -> Vector:
     """Coordinates in metres times a vector of three numbers, float64."""
-    u, v, w = load(metres, at, like), load(metres, at + n_flat, like), load(metres, at + 2 * n_flat, like)
+    u, v, w = (
+        load(metres, offset, lanes_like),
+        load(metres, offset + n_flat, lanes_like),
+        load(metres, offset + 2 * n_flat, lanes_like),
+    )
     return u * spread(axis[0], u) + v * spread(axis[1], u) + w * spread(axis[2], u)
 
 
 @inner_function
-def fill_turns(entries: Entries, direction: Pointer, out: Pointer, like: Vector) -> None:
+def fill_turns(entries: Entries, direction: Pointer, out: Pointer, lanes_like: Vector) -> None:
     """Turns of a source at a frequency where nu/c = 1, float64 (n_flat,)."""
-    for at in range(0, entries.n_flat, size(like)):
-        store(out, at, _along(entries.metres, entries.n_flat, at, direction, like))
+    for offset in range(0, entries.n_flat, size(lanes_like)):
+        store(out, offset, _along(entries.metres, entries.n_flat, offset, direction, lanes_like))
 
 
 @inner_function
-def fill_shape(entries: Entries, projection: Pointer, out: Pointer, like: Vector) -> None:
+def fill_shape(entries: Entries, projection: Pointer, out: Pointer, lanes_like: Vector) -> None:
     """Fill the coordinates that the envelope of a Gaussian depends on, (7, n_flat) in working precision.
 
     With a, b = c times the coordinates along and across: -(a^2 + b^2), then a u, a v, a w, b u, b v, b w.
     """
     n_flat = entries.n_flat
-    for at in range(0, n_flat, size(like)):
-        a = _along(entries.metres, n_flat, at, projection, like)
-        b = _along(entries.metres, n_flat, at, ahead(projection, 3), like)
+    for offset in range(0, n_flat, size(lanes_like)):
+        a = _along(entries.metres, n_flat, offset, projection, lanes_like)
+        b = _along(entries.metres, n_flat, offset, ahead(projection, 3), lanes_like)
         c = constant(_C, a)
         a, b = c * a, c * b
-        store(out, at, convert(-(a * a + b * b), like))
-        a, b = convert(a, like), convert(b, like)
+        store(out, offset, convert(-(a * a + b * b), lanes_like))
+        a, b = convert(a, lanes_like), convert(b, lanes_like)
         for k in range(3):
-            x = load(entries.coordinates, k * n_flat + at, like)
-            store(out, (1 + k) * n_flat + at, a * x)
-            store(out, (4 + k) * n_flat + at, b * x)
+            x = load(entries.coordinates, k * n_flat + offset, lanes_like)
+            store(out, (1 + k) * n_flat + offset, a * x)
+            store(out, (4 + k) * n_flat + offset, b * x)
 
 
 @inner_function
-def _fill_products(entries: Entries, terms: Pointer, out: Pointer, like: Vector) -> None:
+def _fill_products(entries: Entries, terms: Pointer, out: Pointer, lanes_like: Vector) -> None:
     """K_pq of a source from its antenna terms (n_antenna, 2, n), (n_entry, 2, n)."""
-    n = size(like)
+    n = size(lanes_like)
     for e in range(entries.n_entry):
         p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
-        re, im = product(ahead(terms, 2 * n * p), ahead(terms, 2 * n * q), _0, like)
+        re, im = product(ahead(terms, 2 * n * p), ahead(terms, 2 * n * q), _0, lanes_like)
         store(out, 2 * n * e, re)
         store(out, 2 * n * e + n, im)
 
 
 @inner_function
-def fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, like: Vector) -> None:
+def fill_phases(entries: Entries, turns: Pointer, out: Pointer, lane: Vector, lanes_like: Vector) -> None:
     """K_pq of a source from its turns (n_flat,), (n_entry, 2, n)."""
-    n = size(like)
+    n = size(lanes_like)
     for e in range(entries.n_entry):
-        there = repeat(load(turns, e * size(lane), lane), like)
-        re, im = cos_sin_turns(there * entries.scale, like)
+        there = repeat(load(turns, e * size(lane), lane), lanes_like)
+        re, im = cos_sin_turns(there * entries.scale, lanes_like)
         store(out, 2 * n * e, re)
         store(out, 2 * n * e + n, im)
 
 
 @inner_function
-def put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, like: Vector) -> None:
+def put_envelope(entries: Entries, shape: Pointer, terms: Pointer, lane: Vector, lanes_like: Vector) -> None:
     """Multiply terms (n_entry, 2, n) by the envelope of a Gaussian, from `fill_shape`."""
-    n = size(like)
-    scale = convert(entries.scale, like)
+    n = size(lanes_like)
+    scale = convert(entries.scale, lanes_like)
     square = scale * scale
     for e in range(entries.n_entry):
-        envelope = exp(repeat(load(shape, e * size(lane), lane), like) * square)
-        store(terms, 2 * n * e, envelope * load(terms, 2 * n * e, like))
-        store(terms, 2 * n * e + n, envelope * load(terms, 2 * n * e + n, like))
+        envelope = exp(repeat(load(shape, e * size(lane), lane), lanes_like) * square)
+        store(terms, 2 * n * e, envelope * load(terms, 2 * n * e, lanes_like))
+        store(terms, 2 * n * e + n, envelope * load(terms, 2 * n * e + n, lanes_like))
 
 
 @vector_function
-def add_vector(sums: Pointer, at: int, vector: Vector, wide: Vector) -> None:
+def add_vector(sums: Pointer, offset: int, vector: Vector, wide: Vector) -> None:
     """Add a vector to float64 numbers."""
-    store(sums, at, load(sums, at, vector) + convert(vector, wide))
+    store(sums, offset, load(sums, offset, vector) + convert(vector, wide))
 
 
 @vector_function
-def _through_gains(gains: Gains, p: int, q: int, re: Vector, like: Vector) -> Vector:
+def _through_gains(gains: Gains, p: int, q: int, re: Vector, lanes_like: Vector) -> Vector:
     """E_p E_q of a source; adds Re(z)/(E_p E_q) times the other voltage to the sums for E_p and E_q."""
-    n = size(like)
+    n = size(lanes_like)
     at_p, at_q = n * gains.n_source * p, n * gains.n_source * q
-    e_p, e_q = load(gains.voltage, at_p, like), load(gains.voltage, at_q, like)
-    store(gains.gradient, at_p, load(gains.gradient, at_p, like) + e_q * re)
-    store(gains.gradient, at_q, load(gains.gradient, at_q, like) + e_p * re)
+    e_p, e_q = load(gains.voltage, at_p, lanes_like), load(gains.voltage, at_q, lanes_like)
+    store(gains.gradient, at_p, load(gains.gradient, at_p, lanes_like) + e_q * re)
+    store(gains.gradient, at_q, load(gains.gradient, at_q, lanes_like) + e_p * re)
     return e_p * e_q
 
 
 @vector_function
-def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, like: Vector) -> Vector:
+def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, lanes_like: Vector) -> Vector:
     """Number k of entry e of (..., n_flat), in all lanes."""
-    return repeat(load(values, k * n_flat + e * size(lane), lane), like)
+    return repeat(load(values, k * n_flat + e * size(lane), lane), lanes_like)
 
 
 @vector_function
@@ -200,24 +210,24 @@ def add_columns(
 @inner_function
 def _add_source(
     entries: Entries, products: Pointer, gains: Gains | None, shape: Record, bright: Pointer,
-    of_brightness: Pointer, of_direction: Pointer, of_projection: Pointer, lane: Vector, like: Vector,
+    of_brightness: Pointer, of_direction: Pointer, of_projection: Pointer, lane: Vector, lanes_like: Vector,
     stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of a source, from K_pq times its envelope, (n_entry, 2, n).
 
     `gains` is None without antennas' voltages, `shape` (`fill_shape`) for points.
     """
-    n, n_all, n_flat, zero = size(like), size(stokes), entries.n_flat, constant(0.0, like)
+    n, n_all, n_flat, zero = size(lanes_like), size(stokes), entries.n_flat, constant(0.0, lanes_like)
     b, of_b = load(bright, 0, stokes), constant(0.0, stokes)
     of_lmn, of_along, of_across = (zero, zero, zero), (zero, zero, zero), (zero, zero, zero)
     for e in range(entries.n_entry):
-        k_re, k_im = load(products, 2 * n * e, like), load(products, 2 * n * e + n, like)
+        k_re, k_im = load(products, 2 * n * e, lanes_like), load(products, 2 * n * e + n, lanes_like)
         r_re = load(entries.residual, 2 * n_all * e, stokes)
         r_im = load(entries.residual, 2 * n_all * e + n_all, stokes)
-        s_re, s_im = dot(b, r_re, like), dot(b, r_im, like)
+        s_re, s_im = dot(b, r_re, lanes_like), dot(b, r_im, lanes_like)
         if gains is not None:
             p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
-            power = _through_gains(gains, p, q, k_re * s_re + k_im * s_im, like)
+            power = _through_gains(gains, p, q, k_re * s_re + k_im * s_im, lanes_like)
             k_re, k_im = power * k_re, power * k_im
         of_b = of_b + repeat(k_re, stokes) * r_re + repeat(k_im, stokes) * r_im
         z_im = k_re * s_im - k_im * s_re
@@ -236,11 +246,11 @@ def _add_source(
 
 @inner_function
 def _pull_source(
-    work: GradientWorkspace, entries: Entries, sky: Sky, profiles: Record, gains: Gains | None, s: int,
-    of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    work: GradientWorkspace, entries: Entries, sky: CpuSky, profiles: Record, gains: Gains | None, s: int,
+    of_brightness: Pointer, lane: Vector, lanes_like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of source s; `gains` as for `_add_source`."""
-    n, n_all, g = size(like), size(stokes), s - sky.n_point
+    n, n_all, g = size(lanes_like), size(stokes), s - sky.n_point
     bright, of_brightness = ahead(sky.bright, n_all * s), ahead(of_brightness, n_all * s)
     of_direction = ahead(work.sums.direction, 3 * n * s)
     is_profile = False
@@ -250,41 +260,44 @@ def _pull_source(
             j = s - profiles.first
             pull_profile(
                 profiles, entries, work.products, gains, j, bright, ahead(work.sums.projection, 6 * n * g),
-                ahead(work.sums.profile, 8 * j), lane, like, stokes, wide,
+                ahead(work.sums.profile, 8 * j), lane, lanes_like, stokes, wide,
             )  # fmt: skip
     if g < 0 or is_profile:
         _add_source(
             entries, work.products, gains, None, bright, of_brightness, of_direction, work.sums.projection,
-            lane, like, stokes, wide,
+            lane, lanes_like, stokes, wide,
         )  # fmt: skip
     else:
-        fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
-        put_envelope(entries, work.shape, work.products, lane, like)
+        fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, lanes_like)
+        put_envelope(entries, work.shape, work.products, lane, lanes_like)
         _add_source(
             entries, work.products, gains, work.shape, bright, of_brightness, of_direction,
-            ahead(work.sums.projection, 6 * n * g), lane, like, stokes, wide,
+            ahead(work.sums.projection, 6 * n * g), lane, lanes_like, stokes, wide,
         )  # fmt: skip
 
 
 @inner_function
 def _pull_chunk(
-    factored: bool, work: GradientWorkspace, entries: Entries, sky: Sky, profiles: Record, n_antenna: int,
-    first: int, stop: int, of_brightness: Pointer, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, entries: Entries, sky: CpuSky, profiles: Record, n_antenna: int,
+    first: int, stop: int, of_brightness: Pointer, lane: Vector, lanes_like: Vector, stokes: Vector,
+    wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of sources first .. stop - 1, whose antenna terms are made."""
-    n = size(like)
+    n = size(lanes_like)
     for s in range(first, stop):
         if factored:
             terms = ahead(work.terms, 2 * n * n_antenna * (s - first))
-            _fill_products(entries, terms, work.products, like)
+            _fill_products(entries, terms, work.products, lanes_like)
         else:
-            fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
-            fill_phases(entries, work.turns, work.products, lane, like)
+            fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, lanes_like)
+            fill_phases(entries, work.turns, work.products, lane, lanes_like)
         if sky.has_voltages:
             gains = Gains(ahead(sky.voltages, n * s), ahead(work.gains, n * s), sky.n_source)
-            _pull_source(work, entries, sky, profiles, gains, s, of_brightness, lane, like, stokes, wide)
+            _pull_source(
+                work, entries, sky, profiles, gains, s, of_brightness, lane, lanes_like, stokes, wide
+            )
         else:
-            _pull_source(work, entries, sky, profiles, None, s, of_brightness, lane, like, stokes, wide)
+            _pull_source(work, entries, sky, profiles, None, s, of_brightness, lane, lanes_like, stokes, wide)
 
 
 @inner_function
@@ -304,7 +317,7 @@ def begin(work: GradientWorkspace, entry: int) -> None:
 
 @inner_function
 def at_node(
-    work: GradientWorkspace, nodes: Nodes, node: int, n_entry: int, sky: Sky, stokes: Vector,
+    work: GradientWorkspace, nodes: Nodes, node: int, n_entry: int, sky: CpuSky, stokes: Vector,
     wide: Vector,
 ) -> GradientWorkspace:  # fmt: skip
     """The workspace with n_entry residuals times the weight of a node, and the sums of its frequency."""
@@ -314,7 +327,7 @@ def at_node(
     for k in range(2 * n_entry if nodes.weight.size > 1 else 0):
         store(work.residual, n_all * k, weight * load(work.backward.residual, n_all * k, stokes))
     freq = node % nodes.scale.shape[0]
-    sums = Sums(
+    sums = GradientSums(
         ahead(work.sums.brightness, freq * work.n_each_freq),
         ahead(work.sums.direction, freq * 3 * n * sky.n_source),
         ahead(work.sums.projection, freq * 6 * n * (sky.n_source - sky.n_point)),
@@ -329,17 +342,18 @@ def at_node(
 
 @inner_function
 def pull_slot(
-    factored: bool, work: GradientWorkspace, rows: Record, sky: Sky, profiles: Record, slot: int, place: int,
-    entry: int, stop: int, scale: Vector, lane: Vector, like: Vector, stokes: Vector, wide: Vector,
+    factored: bool, work: GradientWorkspace, rows: Record, sky: CpuSky, profiles: Record, slot: int,
+    place: int,
+    entry: int, stop: int, scale: Vector, lane: Vector, lanes_like: Vector, stokes: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work`.
 
     For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
     """
-    n, n_all, n_lane = size(like), size(stokes), size(lane)
+    n, n_all, n_lane = size(lanes_like), size(stokes), size(lane)
     n_place = sky.n_source * n_all * (place if work.stokes_per_time else 0)
     of_brightness = ahead(work.sums.brightness, n_place)
-    bare = Sky(
+    bare = CpuSky(
         sky.n_source, sky.n_point, sky.first_varied, sky.stop_varied, sky.direction, sky.projection,
         sky.bright, False, sky.voltages,
     )  # fmt: skip
@@ -349,13 +363,19 @@ def pull_slot(
         for s in range(first, last if factored else first):
             fill_terms(
                 bare, s, s + 1, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale,
-                ahead(work.terms, 2 * n * rows.n_antenna * (s - first)), like,
+                ahead(work.terms, 2 * n * rows.n_antenna * (s - first)), lanes_like,
             )  # fmt: skip
         for e in range(entry, stop, CHUNK):
             n_entry = min(CHUNK, stop - e)
             n_flat = -(-n_entry * n_lane // n) * n
             fill_coordinates(
-                ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
+                ahead(rows.uvw, 3 * n_lane * e),
+                n_lane,
+                n_entry,
+                work.metres,
+                work.coordinates,
+                n_flat,
+                lanes_like,
             )
             entries = Entries(
                 n_entry, ahead(rows.antenna, 2 * e) if rows.has_same else work.pair,
@@ -364,7 +384,7 @@ def pull_slot(
             )  # fmt: skip
             _pull_chunk(
                 factored, work, entries, sky, profiles, rows.n_antenna, first, last, of_brightness, lane,
-                like, stokes, wide,
+                lanes_like, stokes, wide,
             )  # fmt: skip
 
 
@@ -379,9 +399,9 @@ def pull_voltages(
     for a in range(antenna.shape[0]):
         for s in range(n_source):
             for i in range(n_lane):
-                at, j = (a * n_source + s) * n_lane + i, min(i, n_slot_lane - 1)
-                gain = 2.0 * work.gains[at]
-                work.gains[at] = 0.0
+                offset, j = (a * n_source + s) * n_lane + i, min(i, n_slot_lane - 1)
+                gain = 2.0 * work.gains[offset]
+                work.gains[offset] = 0.0
                 if gain == 0.0:
                     continue
                 which, nu = antenna[a, min(i, antenna.shape[1] - 1)], scale[i] * _C

@@ -26,7 +26,7 @@ from rime_kernels.cpu.simd import ahead, constant, convert, load, pointer, size,
 from rime_kernels.physics.feeds import feeds_of
 
 
-class Terms(NamedTuple):
+class LaneTerms(NamedTuple):
     """The matrices of one call, and what the lanes see of them; a loop without any gets None."""
 
     jones: NDArray[np.complex128]  # as in `AntennaTerms`
@@ -38,7 +38,7 @@ class Terms(NamedTuple):
     factor: NDArray[np.floating]
     place: NDArray[np.int64]  # (n_corr,): which element of the matrix each correlation is
 
-    def batch(self, start: int, stop: int) -> Terms:
+    def batch(self, start: int, stop: int) -> LaneTerms:
         """The entries start .. stop - 1 of the batch."""
         return self if len(self.jones) == 1 else self._replace(jones=self.jones[start:stop])
 
@@ -46,11 +46,11 @@ class Terms(NamedTuple):
 def terms_of(
     terms: AntennaTerms, matrix: NDArray[np.complex128], place: tuple[int, ...], lanes: Lanes,
     real: type[np.floating],
-) -> Terms:  # fmt: skip
+) -> LaneTerms:  # fmt: skip
     """What the loops read; `matrix` (4, .) makes X of their sums, `place` is that of `feeds_of`."""
     slot_block = terms.time_block[lanes.slot_time].astype(np.int64)
     is_new = np.any(np.diff(slot_block, axis=0) != 0, axis=1)
-    return Terms(
+    return LaneTerms(
         copied(terms.jones, np.complex128),
         terms.diagonal,
         np.ascontiguousarray(slot_block),
@@ -67,7 +67,7 @@ def back_map(matrix: NDArray[np.complexfloating], n_stokes: int, real: type[np.f
 
 
 class View(NamedTuple):
-    """What a task sees of `Terms`; pointers, `n` the number of lanes."""
+    """What a task sees of `LaneTerms`; pointers, `n` the number of lanes."""
 
     n_term: int  # X of the sums, as in Correlations
     part: Pointer
@@ -86,7 +86,7 @@ class View(NamedTuple):
 
 
 @inner_function
-def n_antennas(terms: Terms | None) -> int:
+def n_antennas(terms: LaneTerms | None) -> int:
     """Antennas that have matrices."""
     if terms is None:
         return 0
@@ -94,7 +94,7 @@ def n_antennas(terms: Terms | None) -> int:
 
 
 @inner_function
-def space_for(terms: Terms | None, n: int, n_antenna: int) -> int:
+def space_for(terms: LaneTerms | None, n: int, n_antenna: int) -> int:
     """Numbers of workspace that `view_of` needs."""
     if terms is None:
         return 0
@@ -102,7 +102,7 @@ def space_for(terms: Terms | None, n: int, n_antenna: int) -> int:
 
 
 @inner_function
-def view_of(terms: Terms | None, lanes: Lanes, n_antenna: int, space: Array, n: int) -> Record:
+def view_of(terms: LaneTerms | None, lanes: Lanes, n_antenna: int, space: Array, n: int) -> Record:
     """What a task sees; None without terms. `space` is of `space_for` numbers."""
     if terms is None:
         return None
@@ -116,7 +116,7 @@ def view_of(terms: Terms | None, lanes: Lanes, n_antenna: int, space: Array, n: 
 
 
 @inner_function
-def look_up(terms: Terms | None, view: Record, b: int, slot: int, block: int, run: int, n: int) -> int:
+def look_up(terms: LaneTerms | None, view: Record, b: int, slot: int, block: int, run: int, n: int) -> int:
     """Fill the matrices that the lanes of a slot see, unless the run of the slot before is the same.
 
     Gives the run of this slot, for the next call.
@@ -138,138 +138,143 @@ def look_up(terms: Terms | None, view: Record, b: int, slot: int, block: int, ru
 
 
 @inner_function
-def begin_run(work: Record | None, jones: Terms | None, run: int, first_slot: int) -> None:
+def begin_run(work: Record | None, jones: LaneTerms | None, run: int, first_slot: int) -> None:
     """Note which run of the slots of a task is at hand: its antennas' matrices have sums of their own."""
     if work is not None and jones is not None:
         work.backward.run[0] = run - jones.run[first_slot]
 
 
 @inner_function
-def _matrix(view: View, entry: int, end: int, like: Vector) -> Pointer:
+def _matrix(view: View, entry: int, end: int, lanes_like: Vector) -> Pointer:
     """A of the first or second antenna of an entry."""
-    n, at = size(like), (2 * entry + end) * view.n_lane
+    n, offset = size(lanes_like), (2 * entry + end) * view.n_lane
     if view.n_lane == 1:
-        return ahead(view.jones, 8 * n * view.antenna[at])
+        return ahead(view.jones, 8 * n * view.antenna[offset])
     for i in range(n):
-        of_antenna = 8 * view.antenna[at + i]
+        of_antenna = 8 * view.antenna[offset + i]
         for k in range(8):
             view.pair[(8 * end + k) * n + i] = view.jones[(of_antenna + k) * n + i]
     return ahead(view.pair, 8 * n * end)
 
 
 @vector_function
-def _element(matrix: Pointer, i: int, j: int, adjoint: bool, like: Vector) -> Vector:
+def _element(matrix: Pointer, i: int, j: int, adjoint: bool, lanes_like: Vector) -> Vector:
     """Element i, j of a matrix, or of its adjoint."""
-    n = size(like)
+    n = size(lanes_like)
     if adjoint:
-        return load(matrix, n * (2 * j + i), like), -load(matrix, n * (4 + 2 * j + i), like)
-    return load(matrix, n * (2 * i + j), like), load(matrix, n * (4 + 2 * i + j), like)
+        return load(matrix, n * (2 * j + i), lanes_like), -load(matrix, n * (4 + 2 * j + i), lanes_like)
+    return load(matrix, n * (2 * i + j), lanes_like), load(matrix, n * (4 + 2 * i + j), lanes_like)
 
 
 @inner_function
 def _multiply(
-    left: Pointer, left_adjoint: bool, right: Pointer, right_adjoint: bool, out: Pointer, like: Vector
+    left: Pointer, left_adjoint: bool, right: Pointer, right_adjoint: bool, out: Pointer, lanes_like: Vector
 ) -> None:
     """The product of two matrices, or of their adjoints; `out` is neither."""
-    n = size(like)
+    n = size(lanes_like)
     for i in range(2):
         for j in range(2):
-            re, im = constant(0.0, like), constant(0.0, like)
+            re, im = constant(0.0, lanes_like), constant(0.0, lanes_like)
             for k in range(2):
-                a_re, a_im = _element(left, i, k, left_adjoint, like)
-                b_re, b_im = _element(right, k, j, right_adjoint, like)
+                a_re, a_im = _element(left, i, k, left_adjoint, lanes_like)
+                b_re, b_im = _element(right, k, j, right_adjoint, lanes_like)
                 re, im = re + (a_re * b_re - a_im * b_im), im + (a_re * b_im + a_im * b_re)
             store(out, n * (2 * i + j), re)
             store(out, n * (4 + 2 * i + j), im)
 
 
 @inner_function
-def _scale(p: Pointer, q: Pointer, matrix: Pointer, out: Pointer, like: Vector) -> None:
+def _scale(p: Pointer, q: Pointer, matrix: Pointer, out: Pointer, lanes_like: Vector) -> None:
     """A_p X A_q^H of diagonal matrices."""
-    n = size(like)
+    n = size(lanes_like)
     for i in range(2):
-        p_re, p_im = _element(p, i, i, False, like)
+        p_re, p_im = _element(p, i, i, False, lanes_like)
         for j in range(2):
-            q_re, q_im = _element(q, j, j, True, like)
+            q_re, q_im = _element(q, j, j, True, lanes_like)
             re, im = p_re * q_re - p_im * q_im, p_re * q_im + p_im * q_re
-            x, y = _element(matrix, i, j, False, like)
+            x, y = _element(matrix, i, j, False, lanes_like)
             store(out, n * (2 * i + j), re * x - im * y)
             store(out, n * (4 + 2 * i + j), re * y + im * x)
 
 
 @inner_function
-def _fill_full(view: View, ending: Record, sums: Pointer, data: Pointer, like: Vector) -> None:
-    """X from the sums over sources and the templates; `data` and `ending` as in `outputs`."""
-    n = size(like)
+def _fill_full(view: View, epilogue: Record, sums: Pointer, data: Pointer, lanes_like: Vector) -> None:
+    """X from the sums over sources and the templates; `data` and `epilogue` as in `outputs`."""
+    n = size(lanes_like)
     for i in range(8):
-        store(view.full, n * (4 * (i % 2) + i // 2), part_of(view, i, sums, like))
-    for k in range(ending.n_corr if ending.n_template > 0 else 0):
-        at, here = n * view.place[k], ahead(data, k * (3 + 2 * ending.n_template) * n)
-        x, y = load(view.full, at, like), load(view.full, at + 4 * n, like)
-        for t in range(ending.n_template):
-            re, im = load(here, n * (3 + 2 * t), like), load(here, n * (4 + 2 * t), like)
-            cos, sin = load(ending.factor_of, 2 * n * t, like), load(ending.factor_of, 2 * n * t + n, like)
+        store(view.full, n * (4 * (i % 2) + i // 2), part_of(view, i, sums, lanes_like))
+    for k in range(epilogue.n_corr if epilogue.n_template > 0 else 0):
+        offset, here = n * view.place[k], ahead(data, k * (3 + 2 * epilogue.n_template) * n)
+        x, y = load(view.full, offset, lanes_like), load(view.full, offset + 4 * n, lanes_like)
+        for t in range(epilogue.n_template):
+            re, im = load(here, n * (3 + 2 * t), lanes_like), load(here, n * (4 + 2 * t), lanes_like)
+            cos, sin = (
+                load(epilogue.factor_of, 2 * n * t, lanes_like),
+                load(epilogue.factor_of, 2 * n * t + n, lanes_like),
+            )
             x, y = x + (cos * re - sin * im), y + (cos * im + sin * re)
-        store(view.full, at, x)
-        store(view.full, at + 4 * n, y)
+        store(view.full, offset, x)
+        store(view.full, offset + 4 * n, y)
 
 
 @inner_function
-def see(view: View, ending: Record, entry: int, sums: Pointer, data: Pointer, like: Vector) -> Pointer:
+def see(
+    view: View, epilogue: Record, entry: int, sums: Pointer, data: Pointer, lanes_like: Vector
+) -> Pointer:
     """V of an entry from its sums over sources: eight vectors, of which correlations are to be selected."""
-    _fill_full(view, ending, sums, data, like)
-    p, q = _matrix(view, entry, 0, like), _matrix(view, entry, 1, like)
+    _fill_full(view, epilogue, sums, data, lanes_like)
+    p, q = _matrix(view, entry, 0, lanes_like), _matrix(view, entry, 1, lanes_like)
     if view.diagonal:
-        _scale(p, q, view.full, view.seen, like)
+        _scale(p, q, view.full, view.seen, lanes_like)
     else:
-        _multiply(p, False, view.full, False, view.half, like)
-        _multiply(view.half, False, q, True, view.seen, like)
+        _multiply(p, False, view.full, False, view.half, lanes_like)
+        _multiply(view.half, False, q, True, view.seen, lanes_like)
     return view.seen
 
 
 @inner_function
 def _add_matrix(view: View, backward: Record, entry: int, end: int, matrix: Pointer, wide: Vector) -> None:
     """Add a matrix to the sums of an antenna of an entry."""
-    n, at = size(wide), (2 * entry + end) * view.n_lane
+    n, offset = size(wide), (2 * entry + end) * view.n_lane
     first = backward.run[0] * view.n_antenna
     if view.n_lane == 1:
-        into = 8 * n * (first + view.antenna[at])
+        into = 8 * n * (first + view.antenna[offset])
         for k in range(8):
             added = convert(load(matrix, n * k, wide), wide)
             store(backward.jones, into + n * k, load(backward.jones, into + n * k, wide) + added)
     else:
         for i in range(n):
-            into = 8 * n * (first + view.antenna[at + i]) + i
+            into = 8 * n * (first + view.antenna[offset + i]) + i
             for k in range(8):
                 backward.jones[into + n * k] += matrix[n * k + i]
 
 
 @inner_function
-def pull(view: View, ending: Record, backward: Record, entry: int, like: Vector) -> Pointer:
+def pull(view: View, epilogue: Record, backward: Record, entry: int, lanes_like: Vector) -> Pointer:
     """From weighted residuals of an entry to those of X, eight vectors; and the sums for the matrices.
 
     In `backward.weighted`, too, the residuals of V give way to those of X: templates are part of it.
     """
-    n, n_corr, weighted = size(like), ending.n_corr, backward.weighted
-    p, q = _matrix(view, entry, 0, like), _matrix(view, entry, 1, like)
+    n, n_corr, weighted = size(lanes_like), epilogue.n_corr, backward.weighted
+    p, q = _matrix(view, entry, 0, lanes_like), _matrix(view, entry, 1, lanes_like)
     for k in range(8):
-        store(view.seen, n * k, constant(0.0, like))
+        store(view.seen, n * k, constant(0.0, lanes_like))
     for k in range(n_corr):
-        at = n * view.place[k]
-        store(view.seen, at, load(weighted, n * k, like))
-        store(view.seen, at + 4 * n, load(weighted, n * (n_corr + k), like))
-    _multiply(view.seen, False, q, False, view.rest, like)
-    _multiply(view.rest, False, view.full, True, view.half, like)
-    _add_matrix(view, backward, entry, 0, view.half, ending.scale)
-    _multiply(p, False, view.full, False, view.half, like)
-    _multiply(view.seen, True, view.half, False, view.rest, like)
-    _add_matrix(view, backward, entry, 1, view.rest, ending.scale)
-    _multiply(p, True, view.seen, False, view.half, like)
-    _multiply(view.half, False, q, False, view.rest, like)
+        offset = n * view.place[k]
+        store(view.seen, offset, load(weighted, n * k, lanes_like))
+        store(view.seen, offset + 4 * n, load(weighted, n * (n_corr + k), lanes_like))
+    _multiply(view.seen, False, q, False, view.rest, lanes_like)
+    _multiply(view.rest, False, view.full, True, view.half, lanes_like)
+    _add_matrix(view, backward, entry, 0, view.half, epilogue.scale)
+    _multiply(p, False, view.full, False, view.half, lanes_like)
+    _multiply(view.seen, True, view.half, False, view.rest, lanes_like)
+    _add_matrix(view, backward, entry, 1, view.rest, epilogue.scale)
+    _multiply(p, True, view.seen, False, view.half, lanes_like)
+    _multiply(view.half, False, q, False, view.rest, lanes_like)
     for k in range(n_corr):
-        at = n * view.place[k]
-        store(weighted, n * k, load(view.rest, at, like))
-        store(weighted, n * (n_corr + k), load(view.rest, at + 4 * n, like))
+        offset = n * view.place[k]
+        store(weighted, n * k, load(view.rest, offset, lanes_like))
+        store(weighted, n * (n_corr + k), load(view.rest, offset + 4 * n, lanes_like))
     return view.rest
 
 
@@ -380,7 +385,7 @@ def add_local_products(
 # ---- from the sums of tasks to blocks of times and channels
 
 
-def places(terms: Terms | None, tasks: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
+def places(terms: LaneTerms | None, tasks: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
     """Where the runs of slots of each task begin among all sums, int64 (n_task,), and how many there are."""
     if terms is None:
         return np.zeros(len(tasks), np.int64), 0
@@ -389,7 +394,7 @@ def places(terms: Terms | None, tasks: NDArray[np.int64]) -> tuple[NDArray[np.in
 
 
 def by_block(
-    sums: NDArray[np.float64], terms: Terms, tasks: NDArray[np.int64], lanes: Lanes, has_templates: bool
+    sums: NDArray[np.float64], terms: LaneTerms, tasks: NDArray[np.int64], lanes: Lanes, has_templates: bool
 ) -> NDArray[np.complex128]:
     """The derivatives with respect to `AntennaTerms.jones`, (n_batch, ...).
 

@@ -80,7 +80,7 @@ def _fill_spectra(
     variables: Pointer,
     voltages: Pointer,
     out: Array,
-    like: Vector,
+    lanes_like: Vector,
     wide: Vector,
 ) -> None:
     """Spectral factors (n_source, n_row, n) of one entry of the batch and block of channels.
@@ -102,7 +102,7 @@ def _fill_spectra(
         if inputs.spectral_form[s] > POWER_LAW:
             for k in range(n_stokes):
                 _fill_form(inputs, s, terms[s, k], scale, variables, voltages)
-                store(pointer(out), (s * n_row + k) * n, convert(load(voltages, 0, wide) * power, like))
+                store(pointer(out), (s * n_row + k) * n, convert(load(voltages, 0, wide) * power, lanes_like))
         for k in range(n_stokes if inputs.spectral_form[s] <= POWER_LAW else 0):
             polynomial = constant(0.0, wide)
             for j in range(n_term - 1, -1, -1):
@@ -110,7 +110,7 @@ def _fill_spectra(
             factor = (
                 exp(x * polynomial) if is_log else one + x * polynomial
             )  # as `brightness.spectral_factor`
-            store(pointer(out), (s * n_row + k) * n, convert(factor * power, like))
+            store(pointer(out), (s * n_row + k) * n, convert(factor * power, lanes_like))
         if n_row > 4:
             _turn(inputs.faraday[b, s], scale, out[s])
 
@@ -124,14 +124,14 @@ def _fill_batch(
     step: int,
     scale: Array,
     out: Array,
-    like: Vector,
+    lanes_like: Vector,
     wide: Vector,
 ) -> None:
     """Spectral factors of one block of channels and the entries first, first + step, ... of the batch.
 
     They share the logarithms of frequencies.
     """
-    n_batch, n_source, n = out.shape[0], out.shape[2], size(like)
+    n_batch, n_source, n = out.shape[0], out.shape[2], size(lanes_like)
     if first >= n_batch:
         return
     variables, voltages = workspace(n_source * n, np.float64), workspace(n, np.float64)
@@ -145,7 +145,7 @@ def _fill_batch(
             pointer(variables),
             pointer(voltages),
             out[b, block],
-            like,
+            lanes_like,
             wide,
         )
 
@@ -179,28 +179,28 @@ def make_spectra(single: bool) -> Callable[..., None]:
 
 
 @inner_function
-def fill_brightness(stokes: Array, times: Array, spectra: Array, out: Pointer, like: Vector) -> None:
+def fill_brightness(stokes: Array, times: Array, spectra: Array, out: Pointer, lanes_like: Vector) -> None:
     """B (n_source, n_stokes, n) of one slot and block of channels."""
     n_source, n_row, n = spectra.shape
     n_stokes, n_time = min(n_row, 4), stokes.shape[0]
     for s in range(n_source):
         for k in range(n_stokes):
-            at = (s * n_stokes + k) * n
+            offset = (s * n_stokes + k) * n
             if times.size == 1 or n_time == 1:
                 s0 = stokes[min(times[0], n_time - 1), s, k]
-                value = constant(s0, like)
+                value = constant(s0, lanes_like)
                 if s0 != 0.0:  # as `brightness.brightness`
-                    value = value * load(pointer(spectra), (s * n_row + k) * n, like)
-                store(out, at, value)
+                    value = value * load(pointer(spectra), (s * n_row + k) * n, lanes_like)
+                store(out, offset, value)
             else:
                 for i in range(n):
-                    out[at + i] = _brightness(stokes[times[i], s, k], spectra[s, k, i])
+                    out[offset + i] = _brightness(stokes[times[i], s, k], spectra[s, k, i])
         if n_row > 4:
-            at = (s * n_stokes + 1) * n
+            offset = (s * n_stokes + 1) * n
             for i in range(n):
                 time = min(times[min(i, times.size - 1)], n_time - 1)
-                out[at + i] += _brightness(stokes[time, s, 2], spectra[s, 4, i])
-                out[at + n + i] += _brightness(stokes[time, s, 1], spectra[s, 5, i])
+                out[offset + i] += _brightness(stokes[time, s, 2], spectra[s, 4, i])
+                out[offset + n + i] += _brightness(stokes[time, s, 1], spectra[s, 5, i])
 
 
 @inner_function

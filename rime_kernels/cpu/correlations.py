@@ -36,12 +36,14 @@ def correlations(matrix: NDArray[np.complexfloating], real: type[np.floating]) -
 
 
 @vector_function
-def part_of(map: Record, i: int, sums: Pointer, like: Vector) -> Vector:
+def part_of(map: Record, i: int, sums: Pointer, lanes_like: Vector) -> Vector:
     """Real (i even) or imaginary part of element i // 2 of a map times the sums.
 
     `map` has the arrays of `Correlations` as pointers `part` and `factor`, and their `n_term`.
     """
-    value = constant(0.0, like)
+    value = constant(0.0, lanes_like)
     for j in range(map.n_term * i, map.n_term * (i + 1)):
-        value = value + spread(map.factor[j], like) * load(sums, size(like) * map.part[j], like)
+        value = value + spread(map.factor[j], lanes_like) * load(
+            sums, size(lanes_like) * map.part[j], lanes_like
+        )
     return value

@@ -13,19 +13,19 @@ from numpy.typing import NDArray
 from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
-from rime_kernels.cpu.antennas import Terms, back_map, places, terms_of
+from rime_kernels.cpu.antennas import LaneTerms, back_map, places, terms_of
 from rime_kernels.cpu.brightness import NO_BEAM, make_spectra
 from rime_kernels.cpu.correlations import Correlations, correlations
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import adjoint_of, make_gradients, make_parts, n_places
 from rime_kernels.cpu.jones.forward import make_visibilities as make_jones_visibilities
 from rime_kernels.cpu.jones.gradient import make_gradients as make_jones_gradients
-from rime_kernels.cpu.jones.spline import BeamLanes, Beams, beams_of
+from rime_kernels.cpu.jones.spline import BeamLanes, CpuBeams, beams_of
 from rime_kernels.cpu.lanes import Lanes, Nodes, aligned, make_lanes, one_node, with_data
 from rime_kernels.cpu.profiles import functions_of
 from rime_kernels.cpu.simd import n_lanes
 from rime_kernels.engine import Visibilities
-from rime_kernels.engine.one_call import once
+from rime_kernels.engine.call_memo import memoised_within_call
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Output, Variant, beam_codes, inputs, registered_profiles
 from rime_kernels.jones_beam import JonesBeam
@@ -44,7 +44,7 @@ _TERM_SHARE = 12
 _SUMS = (Output.CHI2, Output.LOG)
 
 
-class Engine:
+class CpuEngine:
     """See `rime_kernels.engine.Engine`."""
 
     def __init__(
@@ -78,14 +78,14 @@ class Engine:
         """Rows and data as vectors."""
         return self._lanes
 
-    def at(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> Engine:
+    def at_node(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> CpuEngine:
         """The same engine at other coordinates and frequencies; it shares the data."""
         other = copy.copy(self)
         other._lanes, other._nodes, other._chan_freqs = lanes, one_node(lanes), [chan_freq]
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
 
-    def smeared(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> Engine:
+    def smeared(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> CpuEngine:
         """The same engine, whose V is the mean over nodes; not for what is computed `by_node`."""
         other = copy.copy(self)
         other._nodes, other._chan_freqs = nodes, chan_freqs
@@ -114,7 +114,7 @@ class Engine:
             self._run_part(part, beams, shared_beam, variant, terms, output, tasks, into)
         return result
 
-    def _jones(self, sources: Sources, variant: Variant) -> Terms | None:
+    def _jones(self, sources: Sources, variant: Variant) -> LaneTerms | None:
         """The matrices of the antennas, and how X follows from the sums; None without any."""
         if sources.antenna_terms is None:
             return None
@@ -124,7 +124,7 @@ class Engine:
         matrix = of_sums[:, : variant.n_stokes]
         return terms_of(sources.antenna_terms, matrix, place, self._lanes, variant.real)
 
-    def _maps(self, jones: Terms | None, variant: Variant) -> tuple[Correlations, Correlations]:
+    def _maps(self, jones: LaneTerms | None, variant: Variant) -> tuple[Correlations, Correlations]:
         """The maps from sums (or V) to correlations, and from weighted residuals to Stokes parameters."""
         if jones is None:
             return self._correlations[variant.n_stokes], self._transposed[variant.n_stokes]
@@ -137,7 +137,7 @@ class Engine:
         real = np.float32 if self._single else np.float64
         return correlations(select, real), correlations(select.T, real)
 
-    def _to_feeds(self, jones: Terms | None) -> Correlations:
+    def _to_feeds(self, jones: LaneTerms | None) -> Correlations:
         """The map from weighted residuals, or those of X, to products of feeds."""
         if jones is None:
             return self._of_feeds[1]
@@ -148,7 +148,7 @@ class Engine:
     ) -> tuple[int, Inputs, Variant]:
         """The code of the beam that all antennas share, the parameters and the variant of a call."""
         shared_beam, beam = beam_codes(sources)
-        parameters = once(
+        parameters = memoised_within_call(
             "inputs",
             (sources, scaled_dof),
             lambda: inputs(sources, self._frame, self._template_lm, scaled_dof),
@@ -213,7 +213,7 @@ class Engine:
             )
         return joined(parts)
 
-    def keep(self, sources: Sources, cells: RowCells) -> None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> None:
         """There is no device where visibilities could stay."""
 
     def plan(self, sources: Sources) -> str:
@@ -258,7 +258,8 @@ class Engine:
         return np.empty((n_batch, *self._shape), np.float64 if output is Output.WEIGHTED else variant.complex)
 
     def _run_part(
-        self, inputs: Inputs, beams: Beams | None, shared_beam: int, variant: Variant, jones: Terms | None,
+        self, inputs: Inputs, beams: CpuBeams | None, shared_beam: int, variant: Variant,
+        jones: LaneTerms | None,
         output: Output,
         tasks: NDArray[np.int64], result: Visibilities,
     ) -> None:  # fmt: skip
@@ -297,10 +298,10 @@ class Engine:
             return spectra
 
         given = shared_beam, variant, self._scale.shape, self._scale.tobytes()
-        return once("spectra", (inputs,), make, given)
+        return memoised_within_call("spectra", (inputs,), make, given)
 
     def _adjoint_of_part(
-        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: Terms | None,
+        self, inputs: Inputs, sources: Sources, shared_beam: int, variant: Variant, jones: LaneTerms | None,
         output: Output, tasks: NDArray[np.int64], lanes: Lanes,
     ) -> Adjoint:  # fmt: skip
         spectra = self._spectra(inputs, shared_beam, variant)

@@ -25,15 +25,15 @@ from rime_kernels.cpu.adjoint import (
     pull_slot,
     pull_voltages,
 )
-from rime_kernels.cpu.antennas import Terms, View, begin_run, look_up, n_antennas, space_for, view_of
+from rime_kernels.cpu.antennas import LaneTerms, View, begin_run, look_up, n_antennas, space_for, view_of
 from rime_kernels.cpu.brightness import NO_BEAM, fill_brightness, fill_voltages, workspace
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.lanes import Lanes, Nodes
-from rime_kernels.cpu.outputs import Backward, Ending, expect, fill_factors, finish, needs_sums
+from rime_kernels.cpu.outputs import Backward, Epilogue, expect, fill_factors, finish, needs_sums
 from rime_kernels.cpu.profiles import ProfileFunctions, n_before_profiles, profiles_of
 from rime_kernels.cpu.simd import ahead, constant, load, n_lanes, pointer, size, store, zeros
 from rime_kernels.cpu.sums import (
-    Sky,
+    CpuSky,
     fill_terms,
     sum_gaussians,
     sum_points,
@@ -55,7 +55,7 @@ _MOST_TOGETHER = 4
 # ---- tasks: a block of channels, and some slots or some entries of one slot
 
 
-class _Rows(NamedTuple):
+class _EntryPointers(NamedTuple):
     """The entries of `Lanes` as pointers."""
 
     n_antenna: int
@@ -69,8 +69,9 @@ class _Rows(NamedTuple):
 
 @vector_function
 def _sum_profiles(
-    rows: _Rows, sky: Sky, profiles: Record, entry: int, first: int, stop: int, p: Pointer, q: Pointer,
-    sums: Pointer, more: bool, scale: Vector, like: Vector, stokes: Vector,
+    rows: _EntryPointers, sky: CpuSky, profiles: Record, entry: int, first: int, stop: int, p: Pointer,
+    q: Pointer,
+    sums: Pointer, more: bool, scale: Vector, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add sources first .. stop - 1, which are profiles, to the sums of an entry."""
     if profiles is None:
@@ -79,23 +80,23 @@ def _sum_profiles(
         u, v, w = wavelengths(rows.uvw, entry, rows.n_row_lane, scale)
         sum_profiles(
             profiles, first - profiles.first, stop - profiles.first, u, v, w, p, q,
-            ahead(sky.bright, size(stokes) * first), sums, more, like, stokes,
+            ahead(sky.bright, size(stokes) * first), sums, more, lanes_like, stokes,
         )  # fmt: skip
 
 
 @vector_function
-def _most_sources(like: Vector, stokes: Vector) -> int:
+def _most_sources(lanes_like: Vector, stokes: Vector) -> int:
     """Sources whose antenna terms are there at a time."""
-    return _PIECE_OF_ONE if size(stokes) == size(like) else _PIECE
+    return _PIECE_OF_ONE if size(stokes) == size(lanes_like) else _PIECE
 
 
 @inner_function
-def _last_together(rows: _Rows, entry: int, stop: int, like: Vector, stokes: Vector) -> int:
+def _last_together(rows: _EntryPointers, entry: int, stop: int, lanes_like: Vector, stokes: Vector) -> int:
     """The last of the entries that are summed together from this one on, below `stop`: one, two or four.
 
     Four where Stokes I is alone and they have the same first antenna.
     """
-    is_alone, last = size(stokes) == size(like), entry + _MOST_TOGETHER - 1
+    is_alone, last = size(stokes) == size(lanes_like), entry + _MOST_TOGETHER - 1
     if is_alone and last < stop:
         p = rows.antenna[2 * entry]
         if (
@@ -109,14 +110,14 @@ def _last_together(rows: _Rows, entry: int, stop: int, like: Vector, stokes: Vec
 
 @inner_function
 def _sum_factored(
-    rows: _Rows, sky: Sky, profiles: Record, entry: int, last: int, first: int, n_source: int,
-    terms: Pointer, sums: Pointer, begun: bool, scale: Vector, like: Vector, stokes: Vector,
+    rows: _EntryPointers, sky: CpuSky, profiles: Record, entry: int, last: int, first: int, n_source: int,
+    terms: Pointer, sums: Pointer, begun: bool, scale: Vector, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Add n_source sources from `first` on to the sums of the entries entry .. last.
 
     Sums begin anew with the first source, unless they have `begun`.
     """
-    n, n_sums, length = size(like), 2 * size(stokes), 2 * size(like) * n_source
+    n, n_sums, length = size(lanes_like), 2 * size(stokes), 2 * size(lanes_like) * n_source
     bright, more = ahead(sky.bright, size(stokes) * first), begun or first > 0
     n_point = min(max(sky.n_point - first, 0), n_source)
     if n_point > 0:
@@ -128,10 +129,10 @@ def _sum_factored(
         if last == entry + _MOST_TOGETHER - 1:
             q3 = ahead(terms, length * rows.antenna[2 * entry + 5])
             q4 = ahead(terms, length * rows.antenna[2 * last + 1])
-            sum_points_of_one(n_point, p, q, q2, q3, q4, bright, sums, more, like)
+            sum_points_of_one(n_point, p, q, q2, q3, q4, bright, sums, more, lanes_like)
         else:
             p2 = ahead(terms, length * rows.antenna[2 * last])
-            sum_points(n_point, p, q, p2, q2, bright, sums, ahead(sums, n_sums), more, like, stokes)
+            sum_points(n_point, p, q, p2, q2, bright, sums, ahead(sums, n_sums), more, lanes_like, stokes)
     n_before = n_before_profiles(profiles, first, n_source)
     if n_point == n_source:
         return
@@ -143,20 +144,21 @@ def _sum_factored(
             u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
             sum_gaussians(
                 g, g + n_before - n_point, sky.projection, u, v, w, ahead(p, shift), ahead(q, shift),
-                ahead(bright, size(stokes) * n_point), here, more or n_point > 0, like, stokes,
+                ahead(bright, size(stokes) * n_point), here, more or n_point > 0, lanes_like, stokes,
             )  # fmt: skip
         shift = 2 * n * n_before
         _sum_profiles(
             rows, sky, profiles, e, first + n_before, first + n_source, ahead(p, shift), ahead(q, shift),
-            here, begun or first + n_before > 0, scale, like, stokes,
+            here, begun or first + n_before > 0, scale, lanes_like, stokes,
         )  # fmt: skip
 
 
 @inner_function
 def _factored_slot(
-    rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
+    rows: _EntryPointers, sky: CpuSky, profiles: Record, epilogue: Epilogue, backward: Backward | None,
+    view: View | None,
     slot: int, entry: int, stop: int, terms: Pointer, sums: Pointer, apart: bool, begun: bool, ends: bool,
-    scale: Vector, like: Vector, stokes: Vector, total: Vector,
+    scale: Vector, lanes_like: Vector, stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot from its antenna terms, for a piece of the sources at a time.
 
@@ -164,77 +166,93 @@ def _factored_slot(
     begin anew; an entry is finished with the last piece where its sum `ends`.
     """
     n_sums = 2 * size(stokes)
-    n_piece = -(-sky.n_source // _most_sources(like, stokes))
+    n_piece = -(-sky.n_source // _most_sources(lanes_like, stokes))
     step = -(-sky.n_source // n_piece)
     antenna_uvw = ahead(rows.antenna_uvw, slot * rows.n_antenna * 3 * rows.n_slot_lane)
     for first in range(0, sky.n_source, step):
         n_source = min(step, sky.n_source - first)
-        has_sums, is_last = needs_sums(ending, view), ends and first + n_source == sky.n_source
+        has_sums, is_last = needs_sums(epilogue, view), ends and first + n_source == sky.n_source
         if has_sums:
             fill_terms(
                 sky, first, first + n_source, antenna_uvw, rows.n_antenna, rows.n_slot_lane, scale, terms,
-                like,
+                lanes_like,
             )  # fmt: skip
         e = entry
         while e < stop:
-            last = _last_together(rows, e, stop, like, stokes)
+            last = _last_together(rows, e, stop, lanes_like, stokes)
             here = sums if n_piece == 1 and not apart else ahead(sums, n_sums * (e - entry))
             if is_last:
-                expect(ending, last + 1, min(last + last - e + 2, stop), like)
+                expect(epilogue, last + 1, min(last + last - e + 2, stop), lanes_like)
             if has_sums:
                 _sum_factored(
-                    rows, sky, profiles, e, last, first, n_source, terms, here, begun, scale, like, stokes
+                    rows,
+                    sky,
+                    profiles,
+                    e,
+                    last,
+                    first,
+                    n_source,
+                    terms,
+                    here,
+                    begun,
+                    scale,
+                    lanes_like,
+                    stokes,
                 )
             if is_last:
                 for k in range(last - e + 1):  # a loop, so that the compiler has one copy of it
-                    total = total + finish(ending, backward, view, e + k, ahead(here, n_sums * k), like)
+                    total = total + finish(
+                        epilogue, backward, view, e + k, ahead(here, n_sums * k), lanes_like
+                    )
             e = last + 1
     return total
 
 
 @inner_function
 def _row_slot(
-    rows: _Rows, sky: Sky, profiles: Record, ending: Ending, backward: Backward | None, view: View | None,
-    entry: int, stop: int, sums: Pointer, apart: bool, begun: bool, ends: bool, scale: Vector, like: Vector,
+    rows: _EntryPointers, sky: CpuSky, profiles: Record, epilogue: Epilogue, backward: Backward | None,
+    view: View | None,
+    entry: int, stop: int, sums: Pointer, apart: bool, begun: bool, ends: bool, scale: Vector,
+    lanes_like: Vector,
     stokes: Vector, total: Vector,
 ) -> Vector:  # fmt: skip
     """Entries entry .. stop - 1 of a slot, each from its own coordinates; otherwise as `_factored_slot`."""
     for e in range(entry, stop):
         here = ahead(sums, 2 * size(stokes) * (e - entry)) if apart else sums
         if ends:
-            expect(ending, e, e + 1, like)
+            expect(epilogue, e, e + 1, lanes_like)
         u, v, w = wavelengths(rows.uvw, e, rows.n_row_lane, scale)
         p, q = (rows.antenna[2 * e], rows.antenna[2 * e + 1]) if rows.has_same else (0, 1)
-        if needs_sums(ending, view):
-            sum_rows(sky, profiles, u, v, w, p, q, here, begun, like, stokes)
+        if needs_sums(epilogue, view):
+            sum_rows(sky, profiles, u, v, w, p, q, here, begun, lanes_like, stokes)
         if ends:
-            total = total + finish(ending, backward, view, e, here, like)
+            total = total + finish(epilogue, backward, view, e, here, lanes_like)
     return total
 
 
 @inner_function
-def _rows_at(nodes: Nodes, time: int, lanes: Lanes) -> _Rows:
+def _rows_at(nodes: Nodes, time: int, lanes: Lanes) -> _EntryPointers:
     """The coordinates of entries at a node of time."""
-    return _Rows(
+    return _EntryPointers(
         lanes.antenna_uvw.shape[1], pointer(nodes.antenna_uvw[time]), lanes.antenna_uvw.shape[3],
         pointer(nodes.uvw[time]), lanes.uvw.shape[2], pointer(lanes.antenna), lanes.antenna.shape[2] == 1,
     )  # fmt: skip
 
 
 @inner_function
-def _weigh(weight: float, sky: Sky, stokes: Vector) -> None:
+def _weigh(weight: float, sky: CpuSky, stokes: Vector) -> None:
     """Multiply the brightness by the weight of a node."""
     for s in range(sky.n_source):
-        at = size(stokes) * s
-        store(sky.bright, at, constant(weight, stokes) * load(sky.bright, at, stokes))
+        offset = size(stokes) * s
+        store(sky.bright, offset, constant(weight, stokes) * load(sky.bright, offset, stokes))
 
 
 @inner_function
 def run_task(
     factored: bool, shifted: bool, beam_code: int, output: int, task: Array, b: int, lanes: Lanes,
-    nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+    nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: LaneTerms | None,
     vis_out: Array, real_out: Array, work: GradientWorkspace | None, functions: ProfileFunctions | None,
-    real: NumbaType, lane: Vector, like: Vector, stokes: Vector, total: Vector,
+    real: NumbaType, lane: Vector, lanes_like: Vector, stokes: Vector, total: Vector,
 ) -> float:  # fmt: skip
     """Compute one task for one entry of the batch; gives its chi2, or 0 where `output` is another.
 
@@ -242,7 +260,7 @@ def run_task(
     `work` and `lane` are None, or the workspace and the lanes of the gradient of chi2 (`adjoint.py`);
     `functions` are those of profiles; None where there are no profiles.
     """
-    n, n_all, most = size(like), size(stokes), _most_sources(like, stokes)
+    n, n_all, most = size(lanes_like), size(stokes), _most_sources(lanes_like, stokes)
     block, first_slot, stop_slot, first_entry, stop_entry = task[0], task[1], task[2], task[3], task[4]
     direction, projection, pointing = inputs.direction[b], inputs.projection[b], inputs.pointing[b]
     n_source, n_antenna, has_beam = direction.shape[0], pointing.shape[1], beam_code != NO_BEAM
@@ -261,7 +279,7 @@ def run_task(
     n_dish = n_antennas(jones)
     space = workspace(space_for(jones, n, n_dish), real)
     view, run = view_of(jones, lanes, n_dish, space, n), np.int64(-1)
-    sky = Sky(
+    sky = CpuSky(
         n_source, n_source - projection.shape[0], inputs.first_varied, inputs.stop_varied,
         pointer(direction), pointer(projection), pointer(bright), has_beam, pointer(voltages),
     )  # fmt: skip
@@ -269,7 +287,7 @@ def run_task(
     factors = workspace(2 * n * n_template, real)
     scale, antennas = load(pointer(lanes.scale[block]), 0, total), np.arange(n_antenna).reshape(-1, 1)
     n_data = lanes.row.shape[0] * n_corr * lanes.data.shape[3] * n if lanes.data.size > 1 else 0
-    ending = Ending(
+    epilogue = Epilogue(
         output, n_corr, n_all // n, correlations.part.shape[1], pointer(correlations.part),
         pointer(correlations.factor), n_template, n_template if jones is None else 0,
         pointer(inputs.template[b]), shifted, pointer(factors),
@@ -278,7 +296,9 @@ def run_task(
         pointer(lanes.chan[block]), max(vis_out.shape[2], real_out.shape[2]), pointer(vis_out[b]),
         pointer(real_out[b]), pointer(scratch),
     )  # fmt: skip
-    fill_factors(ending, np.int64(0), like)  # the type of other entries, or Numba would compile it twice
+    fill_factors(
+        epilogue, np.int64(0), lanes_like
+    )  # the type of other entries, or Numba would compile it twice
     has_brightness, backward = False, backward_of(work)
     for slot in range(first_slot, stop_slot):
         entry = max(first_entry, lanes.slot_entry[slot])
@@ -297,7 +317,7 @@ def run_task(
             profiles = profiles_of(functions, inputs, b, scale)
             if not has_brightness:
                 spectrum = spectra[b, n_block * (node % n_freq) + block]
-                fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), like)
+                fill_brightness(inputs.stokes[b], times, spectrum, pointer(bright), lanes_like)
                 if is_sum and apart:
                     _weigh(nodes.weight[node], sky, stokes)
                 # Otherwise it belongs to this slot, or to this node, alone.
@@ -318,18 +338,18 @@ def run_task(
                 here = ahead(pointer(sums), 2 * n_all * (e - entry) if apart else 0)
                 if is_sum and factored:
                     total = _factored_slot(
-                        rows, sky, profiles, ending, backward, view, slot, e, end, pointer(terms), here,
-                        apart, node > 0, node == n_node - 1, scale, like, stokes, total,
+                        rows, sky, profiles, epilogue, backward, view, slot, e, end, pointer(terms), here,
+                        apart, node > 0, node == n_node - 1, scale, lanes_like, stokes, total,
                     )  # fmt: skip
                 elif is_sum:
                     total = _row_slot(
-                        rows, sky, profiles, ending, backward, view, e, end, here, apart, node > 0,
-                        node == n_node - 1, scale, like, stokes, total,
+                        rows, sky, profiles, epilogue, backward, view, e, end, here, apart, node > 0,
+                        node == n_node - 1, scale, lanes_like, stokes, total,
                     )  # fmt: skip
                 if work is not None and (not apart or not is_sum):
                     place = slot - first_slot
                     pull_slot(
-                        factored, of_node, rows, sky, profiles, slot, place, e, end, scale, lane, like,
+                        factored, of_node, rows, sky, profiles, slot, place, e, end, scale, lane, lanes_like,
                         stokes, total,
                     )  # fmt: skip
                     if has_beam:
@@ -366,7 +386,7 @@ def make_visibilities(single: bool, n_stokes: int) -> Callable[..., None]:
     @loop
     def visibilities(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
-        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: Terms | None,
+        nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations, jones: LaneTerms | None,
         vis_out: Array, real_out: Array, partial: Array, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = partial.shape

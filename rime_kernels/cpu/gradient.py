@@ -14,8 +14,8 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Vector
-from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientWorkspace, Sums
-from rime_kernels.cpu.antennas import Terms, by_block, places
+from rime_kernels.cpu.adjoint import CHUNK, PIECE, GradientSums, GradientWorkspace
+from rime_kernels.cpu.antennas import LaneTerms, by_block, places
 from rime_kernels.cpu.brightness import NO_BEAM, workspace
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.forward import run_task
@@ -25,7 +25,7 @@ from rime_kernels.cpu.profiles import ProfileFunctions
 from rime_kernels.cpu.simd import n_lanes, pointer, size, zeros
 from rime_kernels.inputs import Inputs
 from rime_kernels.physics import phase
-from rime_kernels.source_spectra import OfBrightness, pull_brightness
+from rime_kernels.source_spectra import BrightnessAdjoint, pull_brightness
 
 
 class Parts(NamedTuple):
@@ -56,7 +56,7 @@ def n_places(tasks: NDArray[np.int64], n_time: int) -> int:
 
 
 def make_parts(
-    tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, jones: Terms | None, n_stokes: int,
+    tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, jones: LaneTerms | None, n_stokes: int,
     n_freq: int = 1,
 ) -> Parts:  # fmt: skip
     """Zeros for the sums of these tasks."""
@@ -95,22 +95,27 @@ def most_entries(task: Array, slot_entry: Array) -> int:
 @inner_function
 def add_lanes(sums: Pointer, factor: Pointer, n_out: int, n: int, out: Pointer) -> None:
     """Add up lanes (n_out, n), each times its factor (n,)."""
-    for at in range(n_out):
+    for offset in range(n_out):
         for i in range(n):
-            out[at] += sums[at * n + i] * factor[i]
+            out[offset] += sums[offset * n + i] * factor[i]
 
 
 @inner_function
 def _gradient_task(
     factored: bool, shifted: bool, beam_code: int, output: int, i: int, b: int,
     tasks: Array, lanes: Lanes, nodes: Nodes, inputs: Inputs, spectra: Array,
-    correlations: Correlations, transposed: Correlations, jones: Terms | None, vis_out: Array,
+    correlations: Correlations, transposed: Correlations, jones: LaneTerms | None, vis_out: Array,
     real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType, lane: Vector,
-    like: Vector, stokes: Vector, total: Vector,
+    lanes_like: Vector, stokes: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
     n_freq, n_place = parts.brightness.shape[1:3]
-    n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
+    n, n_source, n_template, task = (
+        size(lanes_like),
+        parts.direction.shape[2],
+        parts.template.shape[2],
+        tasks[i],
+    )
     n_projection = 6 * parts.projection.shape[2]
     n_antenna, n_chunk = lanes.antenna_uvw.shape[1], CHUNK * n
     n_residual = 2 * size(stokes) * most_entries(task, lanes.slot_entry)
@@ -134,7 +139,7 @@ def _gradient_task(
     )  # fmt: skip
     work = GradientWorkspace(
         backward, pointer(of_node),
-        Sums(
+        GradientSums(
             pointer(of_brightness), pointer(of_direction), pointer(of_projection),
             pointer(parts.profile[b, i]),
         ),
@@ -145,7 +150,7 @@ def _gradient_task(
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
         factored, shifted, beam_code, output, task, b, lanes, nodes, inputs, spectra, correlations, jones,
-        vis_out, real_out, work, functions, real, lane, like, stokes, total,
+        vis_out, real_out, work, functions, real, lane, lanes_like, stokes, total,
     )  # fmt: skip
     one = np.ones(n)
     for freq in range(n_freq):
@@ -180,7 +185,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
     def gradients(
         factored: bool, shifted: bool, beam_code: int, output: int, tasks: Array, lanes: Lanes,
         nodes: Nodes, inputs: Inputs, spectra: Array, correlations: Correlations,
-        transposed: Correlations, jones: Terms | None, vis_out: Array, real_out: Array, parts: Parts,
+        transposed: Correlations, jones: LaneTerms | None, vis_out: Array, real_out: Array, parts: Parts,
         functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape
@@ -200,7 +205,7 @@ def make_gradients(single: bool, n_stokes: int, n_lane: int) -> Callable[..., No
 
 def adjoint_of(
     parts: Parts, tasks: NDArray[np.int64], lanes: Lanes, inputs: Inputs, sources: Sources,
-    chan_freqs: Sequence[NDArray[np.float64]], jones: Terms | None,
+    chan_freqs: Sequence[NDArray[np.float64]], jones: LaneTerms | None,
 ) -> Adjoint:  # fmt: skip
     """The sums of all tasks, in the order of the tasks, with their constants.
 
@@ -212,7 +217,7 @@ def adjoint_of(
     for k, chan_freq in enumerate(chan_freqs):
         bright = 2.0 * _brightness(parts, k, tasks, lanes, inputs.stokes.shape[1], chan_freq.size)
         by_freq.append(pull_brightness(bright[:, :, :, : sources.n_source], sources, chan_freq))
-    of_bright = OfBrightness(*(sum(values) for values in zip(*by_freq, strict=True)))
+    of_bright = BrightnessAdjoint(*(sum(values) for values in zip(*by_freq, strict=True)))
     of_jones = None
     if jones is not None:
         of_jones = by_block(parts.jones, jones, tasks, lanes, sources.template_scale is not None)

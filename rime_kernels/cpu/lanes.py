@@ -202,14 +202,14 @@ def _parts(
     for start in range(0, row.shape[0], step):
         rows, chans = row[start : start + step], chan[:, None]
         exists = ((rows >= 0) & (chans >= 0))[..., None]
-        at = np.maximum(rows, 0), np.maximum(chans, 0)
+        places = np.maximum(rows, 0), np.maximum(chans, 0)
 
         def laid_out(
             values: NDArray[np.generic],
             exists: NDArray[np.bool_] = exists,
-            at: tuple[NDArray[np.int64], NDArray[np.int64]] = at,
+            places: tuple[NDArray[np.int64], NDArray[np.int64]] = places,
         ) -> NDArray[np.generic]:
-            return np.moveaxis(np.where(exists, values[at], 0), -1, -2)
+            return np.moveaxis(np.where(exists, values[places], 0), -1, -2)
 
         yield out[:, start : start + step], laid_out
 

@@ -16,7 +16,7 @@ from rime_kernels.inputs import Output
 _VIS, _RESIDUAL, _WEIGHTED, _CHI2, _LOG, _GIVEN = (int(kind) for kind in Output)
 
 
-class Ending(NamedTuple):
+class Epilogue(NamedTuple):
     """What a task needs to turn sums over sources into its output; `n` is the number of lanes."""
 
     output: int
@@ -60,68 +60,74 @@ class Backward(NamedTuple):
 
 
 @vector_function
-def _shift_phase(ending: Ending, t: int, u: Vector, v: Vector, w: Vector, like: Vector) -> Vector:
+def _shift_phase(epilogue: Epilogue, t: int, u: Vector, v: Vector, w: Vector, lanes_like: Vector) -> Vector:
     """cos and sin of the phase by which template t is moved, at coordinates in wavelengths."""
     turns = (
-        u * spread(ending.template[4 * t + 1], u)
-        + v * spread(ending.template[4 * t + 2], u)
-        + w * spread(ending.template[4 * t + 3], u)
+        u * spread(epilogue.template[4 * t + 1], u)
+        + v * spread(epilogue.template[4 * t + 2], u)
+        + w * spread(epilogue.template[4 * t + 3], u)
     )
-    return cos_sin_turns(turns, like)
+    return cos_sin_turns(turns, lanes_like)
 
 
 @inner_function
-def fill_factors(ending: Ending, entry: int, like: Vector) -> None:
+def fill_factors(epilogue: Epilogue, entry: int, lanes_like: Vector) -> None:
     """Factors of the templates for the lanes of an entry: scale, and phase where they are moved."""
-    n = size(like)
-    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
-    for t in range(ending.n_template):
-        factor = constant(ending.template[4 * t], like)
-        if ending.is_shifted:
-            cos, sin = _shift_phase(ending, t, u, v, w, like)
-            store(ending.factor_of, 2 * n * t, factor * cos)
-            store(ending.factor_of, 2 * n * t + n, factor * sin)
+    n = size(lanes_like)
+    u, v, w = wavelengths(epilogue.uvw, entry, epilogue.n_uvw_lane, epilogue.scale)
+    for t in range(epilogue.n_template):
+        factor = constant(epilogue.template[4 * t], lanes_like)
+        if epilogue.is_shifted:
+            cos, sin = _shift_phase(epilogue, t, u, v, w, lanes_like)
+            store(epilogue.factor_of, 2 * n * t, factor * cos)
+            store(epilogue.factor_of, 2 * n * t + n, factor * sin)
         else:
-            store(ending.factor_of, 2 * n * t, factor)
-            store(ending.factor_of, 2 * n * t + n, constant(0.0, like))
+            store(epilogue.factor_of, 2 * n * t, factor)
+            store(epilogue.factor_of, 2 * n * t + n, constant(0.0, lanes_like))
 
 
 @vector_function
-def _with_templates(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
+def _with_templates(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_like: Vector) -> Vector:
     """`part_of` with the templates added; `data` points to the data of this correlation."""
-    value, n = part_of(ending, i, sums, like), size(like)
-    for t in range(ending.n_added):
-        re, im = load(data, n * (3 + 2 * t), like), load(data, n * (4 + 2 * t), like)
-        cos, sin = load(ending.factor_of, 2 * n * t, like), load(ending.factor_of, 2 * n * t + n, like)
+    value, n = part_of(epilogue, i, sums, lanes_like), size(lanes_like)
+    for t in range(epilogue.n_added):
+        re, im = load(data, n * (3 + 2 * t), lanes_like), load(data, n * (4 + 2 * t), lanes_like)
+        cos, sin = (
+            load(epilogue.factor_of, 2 * n * t, lanes_like),
+            load(epilogue.factor_of, 2 * n * t + n, lanes_like),
+        )
         value = value + (cos * im + sin * re if i % 2 else cos * re - sin * im)
     return value
 
 
 @vector_function
-def _n_each(ending: Ending, like: Vector) -> int:
+def _n_each(epilogue: Epilogue, lanes_like: Vector) -> int:
     """Numbers of `data` to a correlation of an entry."""
-    return (3 + 2 * ending.n_template) * size(like)
+    return (3 + 2 * epilogue.n_template) * size(lanes_like)
 
 
 @vector_function
-def _difference(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
+def _difference(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_like: Vector) -> Vector:
     """Real (i even) or imaginary part of V - D of correlation i // 2, in float64.
 
     Where a model is far from the data, and weights are high, roundings of the difference and of its square
     are all that float32 does to chi2: 1e-7 of each sample's part.
     """
-    value, datum = _with_templates(ending, i, sums, data, like), load(data, size(like) * (i % 2), like)
-    return convert(value, ending.scale) - convert(datum, ending.scale)
+    value, datum = (
+        _with_templates(epilogue, i, sums, data, lanes_like),
+        load(data, size(lanes_like) * (i % 2), lanes_like),
+    )
+    return convert(value, epilogue.scale) - convert(datum, epilogue.scale)
 
 
 @vector_function
-def _given(ending: Ending, i: int, sums: Pointer, data: Pointer, like: Vector) -> Vector:
+def _given(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_like: Vector) -> Vector:
     """As `_difference`, where it is given in place of the data."""
-    return convert(load(data, size(like) * (i % 2), like), ending.scale)
+    return convert(load(data, size(lanes_like) * (i % 2), lanes_like), epilogue.scale)
 
 
 @vector_function
-def _add_square(ending: Ending, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+def _add_square(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> Vector:
     """Add a weighted square; gives the new sum, and the factor of this sample's weight in the gradient."""
     return so_far + square, constant(1.0, square)
 
@@ -132,17 +138,17 @@ def _square_total(so_far: Vector) -> Vector:
 
 
 @vector_function
-def _add_log(ending: Ending, backward: Backward, so_far: Vector, square: Vector) -> Vector:
+def _add_log(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> Vector:
     """As `_add_square` for Student's t: p with 1 + p = (1 + y1) (1 + y2) ..., y = square / scaled_dof.
 
     Exact for any y, since all terms are positive. Adds y/(1 + y) to a sum of `backward`.
     """
     one = constant(1.0, square)
-    y = square * constant(ending.template[4 * ending.n_template], square)
+    y = square * constant(epilogue.template[4 * epilogue.n_template], square)
     weight = one / (one + y)
     if backward is not None:
-        at = 4 * size(y) * ending.n_template
-        store(backward.template, at, load(backward.template, at, y) + y * weight)
+        offset = 4 * size(y) * epilogue.n_template
+        store(backward.template, offset, load(backward.template, offset, y) + y * weight)
     return so_far + (y + so_far * y), weight
 
 
@@ -154,15 +160,15 @@ def _log_total(so_far: Vector) -> Vector:
 
 def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
     @inner_function
-    def chi2(ending: Ending, sums: Pointer, data: Pointer, like: Vector) -> Vector:
+    def chi2(epilogue: Epilogue, sums: Pointer, data: Pointer, lanes_like: Vector) -> Vector:
         """The weighted squares of an entry in float64, lane by lane, summed over correlations."""
-        total = constant(0.0, ending.scale)
-        for k in range(ending.n_corr):
-            here = ahead(data, k * _n_each(ending, like))
-            re = _difference(ending, 2 * k, sums, here, like)
-            im = _difference(ending, 2 * k + 1, sums, here, like)
-            weight = convert(load(here, 2 * size(like), like), ending.scale)
-            total, _ = add(ending, None, total, weight * (re * re + im * im))
+        total = constant(0.0, epilogue.scale)
+        for k in range(epilogue.n_corr):
+            here = ahead(data, k * _n_each(epilogue, lanes_like))
+            re = _difference(epilogue, 2 * k, sums, here, lanes_like)
+            im = _difference(epilogue, 2 * k + 1, sums, here, lanes_like)
+            weight = convert(load(here, 2 * size(lanes_like), lanes_like), epilogue.scale)
+            total, _ = add(epilogue, None, total, weight * (re * re + im * im))
         return total_of(total)
 
     return chi2
@@ -171,26 +177,31 @@ def _make_chi2(add: Compiled, total_of: Compiled) -> Compiled:
 def _make_pull(add: Compiled, total_of: Compiled, difference: Compiled = _difference) -> Compiled:
     @inner_function
     def pull_entry(
-        ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, data: Pointer,
-        like: Vector,
+        epilogue: Epilogue, backward: Backward, view: View | None, entry: int, sums: Pointer, data: Pointer,
+        lanes_like: Vector,
     ) -> Vector:  # fmt: skip
         """Store R = conj(M)^T w (V - D) of an entry; gives what its lanes add to chi2."""
-        total, n, n_corr, n_stokes = constant(0.0, ending.scale), size(like), ending.n_corr, ending.n_stokes
+        total, n, n_corr, n_stokes = (
+            constant(0.0, epilogue.scale),
+            size(lanes_like),
+            epilogue.n_corr,
+            epilogue.n_stokes,
+        )
         for k in range(n_corr):
-            here = ahead(data, k * _n_each(ending, like))
-            weight = convert(load(here, 2 * n, like), ending.scale)
-            re = difference(ending, 2 * k, sums, here, like)
-            im = difference(ending, 2 * k + 1, sums, here, like)
-            total, factor = add(ending, backward, total, weight * (re * re + im * im))
+            here = ahead(data, k * _n_each(epilogue, lanes_like))
+            weight = convert(load(here, 2 * n, lanes_like), epilogue.scale)
+            re = difference(epilogue, 2 * k, sums, here, lanes_like)
+            im = difference(epilogue, 2 * k + 1, sums, here, lanes_like)
+            total, factor = add(epilogue, backward, total, weight * (re * re + im * im))
             weight = weight * factor
-            store(backward.weighted, n * k, convert(weight * re, like))
-            store(backward.weighted, n * (n_corr + k), convert(weight * im, like))
+            store(backward.weighted, n * k, convert(weight * re, lanes_like))
+            store(backward.weighted, n * (n_corr + k), convert(weight * im, lanes_like))
         weighted = backward.weighted
         if view is not None:
-            weighted = pull(view, ending, backward, entry, like)
+            weighted = pull(view, epilogue, backward, entry, lanes_like)
         residual = ahead(backward.residual, 2 * n * n_stokes * (entry - backward.first[0]))
         for i in range(2 * n_stokes):
-            store(residual, n * (n_stokes * (i % 2) + i // 2), part_of(backward, i, weighted, like))
+            store(residual, n * (n_stokes * (i % 2) + i // 2), part_of(backward, i, weighted, lanes_like))
         return total_of(total)
 
     return pull_entry
@@ -202,94 +213,99 @@ _given_pull = _make_pull(_add_square, _square_total, _given)
 
 
 @inner_function
-def _pull_templates(ending: Ending, backward: Backward, entry: int, data: Pointer, like: Vector) -> None:
+def _pull_templates(
+    epilogue: Epilogue, backward: Backward, entry: int, data: Pointer, lanes_like: Vector
+) -> None:
     """Add to the sums of the templates z = sum conj(phase T) w (V - D): Re(z), and scale Im(z) u, v, w."""
-    n, n_corr = size(like), ending.n_corr
-    u, v, w = wavelengths(ending.uvw, entry, ending.n_uvw_lane, ending.scale)
-    for t in range(ending.n_template):
-        z_re, z_im = constant(0.0, like), constant(0.0, like)
+    n, n_corr = size(lanes_like), epilogue.n_corr
+    u, v, w = wavelengths(epilogue.uvw, entry, epilogue.n_uvw_lane, epilogue.scale)
+    for t in range(epilogue.n_template):
+        z_re, z_im = constant(0.0, lanes_like), constant(0.0, lanes_like)
         for k in range(n_corr):
-            here = ahead(data, k * _n_each(ending, like))
-            re, im = load(here, n * (3 + 2 * t), like), load(here, n * (4 + 2 * t), like)
-            r_re, r_im = load(backward.weighted, n * k, like), load(backward.weighted, n * (n_corr + k), like)
+            here = ahead(data, k * _n_each(epilogue, lanes_like))
+            re, im = load(here, n * (3 + 2 * t), lanes_like), load(here, n * (4 + 2 * t), lanes_like)
+            r_re, r_im = (
+                load(backward.weighted, n * k, lanes_like),
+                load(backward.weighted, n * (n_corr + k), lanes_like),
+            )
             z_re, z_im = z_re + re * r_re + im * r_im, z_im + re * r_im - im * r_re
-        cos, sin = _shift_phase(ending, t, u, v, w, like)
+        cos, sin = _shift_phase(epilogue, t, u, v, w, lanes_like)
         z_re, z_im = convert(cos * z_re + sin * z_im, u), convert(cos * z_im - sin * z_re, u)
-        z_im = z_im * spread(ending.template[4 * t], u)
-        at = 4 * n * t
-        store(backward.template, at, load(backward.template, at, u) + z_re)
-        store(backward.template, at + n, load(backward.template, at + n, u) + z_im * u)
-        store(backward.template, at + 2 * n, load(backward.template, at + 2 * n, u) + z_im * v)
-        store(backward.template, at + 3 * n, load(backward.template, at + 3 * n, u) + z_im * w)
+        z_im = z_im * spread(epilogue.template[4 * t], u)
+        offset = 4 * n * t
+        store(backward.template, offset, load(backward.template, offset, u) + z_re)
+        store(backward.template, offset + n, load(backward.template, offset + n, u) + z_im * u)
+        store(backward.template, offset + 2 * n, load(backward.template, offset + 2 * n, u) + z_im * v)
+        store(backward.template, offset + 3 * n, load(backward.template, offset + 3 * n, u) + z_im * w)
 
 
 @inner_function
-def _write(ending: Ending, entry: int, sums: Pointer, data: Pointer, like: Vector) -> None:
+def _write(epilogue: Epilogue, entry: int, sums: Pointer, data: Pointer, lanes_like: Vector) -> None:
     """Write V, V - D or w |V - D|^2 of the lanes to their rows and channels."""
-    n = size(like)
-    for k in range(ending.n_corr):
-        here = ahead(data, k * _n_each(ending, like))
-        re = _with_templates(ending, 2 * k, sums, here, like)
-        im = _with_templates(ending, 2 * k + 1, sums, here, like)
-        if ending.output != _VIS:
-            re, im = re - load(here, 0, like), im - load(here, n, like)
-        if ending.output == _WEIGHTED:
-            re = load(here, 2 * n, like) * (re * re + im * im)
-        store(ending.scratch, 0, re)
-        store(ending.scratch, n, im)
+    n = size(lanes_like)
+    for k in range(epilogue.n_corr):
+        here = ahead(data, k * _n_each(epilogue, lanes_like))
+        re = _with_templates(epilogue, 2 * k, sums, here, lanes_like)
+        im = _with_templates(epilogue, 2 * k + 1, sums, here, lanes_like)
+        if epilogue.output != _VIS:
+            re, im = re - load(here, 0, lanes_like), im - load(here, n, lanes_like)
+        if epilogue.output == _WEIGHTED:
+            re = load(here, 2 * n, lanes_like) * (re * re + im * im)
+        store(epilogue.scratch, 0, re)
+        store(epilogue.scratch, n, im)
         for i in range(n):
-            row = ending.row[entry * ending.n_row_lane + min(i, ending.n_row_lane - 1)]
-            chan = ending.chan[i]
+            row = epilogue.row[entry * epilogue.n_row_lane + min(i, epilogue.n_row_lane - 1)]
+            chan = epilogue.chan[i]
             if row >= 0 and chan >= 0:
-                place = (row * ending.n_chan + chan) * ending.n_corr + k
-                if ending.output == _WEIGHTED:
-                    ending.real_out[place] = ending.scratch[i]
+                place = (row * epilogue.n_chan + chan) * epilogue.n_corr + k
+                if epilogue.output == _WEIGHTED:
+                    epilogue.real_out[place] = epilogue.scratch[i]
                 else:
-                    ending.vis_out[2 * place] = ending.scratch[i]
-                    ending.vis_out[2 * place + 1] = ending.scratch[n + i]
+                    epilogue.vis_out[2 * place] = epilogue.scratch[i]
+                    epilogue.vis_out[2 * place + 1] = epilogue.scratch[n + i]
 
 
 @vector_function
-def expect(ending: Ending, entry: int, stop: int, like: Vector) -> None:
+def expect(epilogue: Epilogue, entry: int, stop: int, lanes_like: Vector) -> None:
     """Prefetch the data of entries entry .. stop - 1 while their sums are computed."""
-    n_data = ending.n_corr * _n_each(ending, like)
-    if ending.output != _VIS:
-        fetch(ending.data, entry * n_data, stop * n_data)
+    n_data = epilogue.n_corr * _n_each(epilogue, lanes_like)
+    if epilogue.output != _VIS:
+        fetch(epilogue.data, entry * n_data, stop * n_data)
 
 
 @vector_function
-def needs_sums(ending: Ending, view: View | None) -> bool:
+def needs_sums(epilogue: Epilogue, view: View | None) -> bool:
     """Whether the output depends on the sums over sources."""
-    return view is not None or ending.output != _GIVEN
+    return view is not None or epilogue.output != _GIVEN
 
 
 @vector_function
 def finish(
-    ending: Ending, backward: Backward, view: View | None, entry: int, sums: Pointer, like: Vector
+    epilogue: Epilogue, backward: Backward, view: View | None, entry: int, sums: Pointer, lanes_like: Vector
 ) -> Vector:
     """Compute the output of an entry from its sums, or store its residuals; the chi2 of its lanes, or 0.
 
     `view` is None without Jones matrices of the antennas.
     """
-    data = ahead(ending.data, entry * ending.n_corr * _n_each(ending, like))
-    done = constant(0.0, ending.scale)
-    if ending.is_shifted:
-        fill_factors(ending, entry, like)
+    data = ahead(epilogue.data, entry * epilogue.n_corr * _n_each(epilogue, lanes_like))
+    done = constant(0.0, epilogue.scale)
+    if epilogue.is_shifted:
+        fill_factors(epilogue, entry, lanes_like)
     if view is not None:
-        sums = see(view, ending, entry, sums, data, like)
+        sums = see(view, epilogue, entry, sums, data, lanes_like)
     if backward is not None:
-        if ending.output == _LOG:
-            done = _log_pull(ending, backward, view, entry, sums, data, like)
-        elif ending.output == _GIVEN:
-            done = _given_pull(ending, backward, view, entry, sums, data, like)
+        if epilogue.output == _LOG:
+            done = _log_pull(epilogue, backward, view, entry, sums, data, lanes_like)
+        elif epilogue.output == _GIVEN:
+            done = _given_pull(epilogue, backward, view, entry, sums, data, lanes_like)
         else:
-            done = _pull(ending, backward, view, entry, sums, data, like)
-        if ending.n_template > 0:
-            _pull_templates(ending, backward, entry, data, like)
-    elif ending.output == _CHI2:
-        done = _chi2(ending, sums, data, like)
-    elif ending.output == _LOG:
-        done = _log_chi2(ending, sums, data, like)
+            done = _pull(epilogue, backward, view, entry, sums, data, lanes_like)
+        if epilogue.n_template > 0:
+            _pull_templates(epilogue, backward, entry, data, lanes_like)
+    elif epilogue.output == _CHI2:
+        done = _chi2(epilogue, sums, data, lanes_like)
+    elif epilogue.output == _LOG:
+        done = _log_chi2(epilogue, sums, data, lanes_like)
     else:
-        _write(ending, entry, sums, data, like)
+        _write(epilogue, entry, sums, data, lanes_like)
     return done

@@ -166,10 +166,15 @@ def n_before_profiles(profiles: Record, first: int, n_source: int) -> int:
 
 
 @vector_function
-def _coordinate(u: Vector, v: Vector, w: Vector, projection: Pointer, at: int) -> Vector:
+def _coordinate(u: Vector, v: Vector, w: Vector, projection: Pointer, offset: int) -> Vector:
     """maj a or min b at coordinates in wavelengths."""
     along = _turns(
-        u, v, w, spread(projection[at], u), spread(projection[at + 1], u), spread(projection[at + 2], u)
+        u,
+        v,
+        w,
+        spread(projection[offset], u),
+        spread(projection[offset + 1], u),
+        spread(projection[offset + 2], u),
     )
     return along * constant(_AXIS_SCALE, u)
 
@@ -191,11 +196,11 @@ def profile_envelope(profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector
 
 @vector_function
 def enveloped(
-    profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector, re: Vector, im: Vector, like: Vector
+    profiles: Profiles, j: int, u: Vector, v: Vector, w: Vector, re: Vector, im: Vector, lanes_like: Vector
 ) -> Vector:
     """A product of antennas' terms times the envelope of profile j."""
     e_re, e_im = profile_envelope(profiles, j, u, v, w)
-    e_re, e_im = convert(e_re, like), convert(e_im, like)
+    e_re, e_im = convert(e_re, lanes_like), convert(e_im, lanes_like)
     return e_re * re - e_im * im, e_re * im + e_im * re
 
 
@@ -258,33 +263,33 @@ def add_axes(entries: Record, axes: Vector, of_projection: Pointer) -> None:
 @inner_function
 def pull_profile(
     profiles: Profiles, entries: Record, products: Pointer, gains: Record, j: int, bright: Pointer,
-    of_projection: Pointer, of_profile: Pointer, lane_like: Vector, like: Vector, stokes: Vector,
+    of_projection: Pointer, of_profile: Pointer, lane_like: Vector, lanes_like: Vector, stokes: Vector,
     wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries to the sums of profile j for its axes and parameters; puts its envelope in.
 
     From K_pq, (n_entry, 2, n), which becomes K_pq times the envelope. `gains` as for `adjoint._add_source`.
     """
-    n, n_all, b, axes = size(like), size(stokes), load(bright, 0, stokes), zero_axes(wide)
+    n, n_all, b, axes = size(lanes_like), size(stokes), load(bright, 0, stokes), zero_axes(wide)
     for e in range(entries.n_entry):
-        k_re, k_im = load(products, 2 * n * e, like), load(products, 2 * n * e + n, like)
-        s_re = dot(b, load(entries.residual, 2 * n_all * e, stokes), like)
-        s_im = dot(b, load(entries.residual, 2 * n_all * e + n_all, stokes), like)
+        k_re, k_im = load(products, 2 * n * e, lanes_like), load(products, 2 * n * e + n, lanes_like)
+        s_re = dot(b, load(entries.residual, 2 * n_all * e, stokes), lanes_like)
+        s_im = dot(b, load(entries.residual, 2 * n_all * e + n_all, stokes), lanes_like)
         y_re, y_im = k_re * s_re + k_im * s_im, k_re * s_im - k_im * s_re
         if gains is not None:
             at_p = n * gains.n_source * entries.antenna[2 * e]
             at_q = n * gains.n_source * entries.antenna[2 * e + 1]
-            power = load(gains.voltage, at_p, like) * load(gains.voltage, at_q, like)
+            power = load(gains.voltage, at_p, lanes_like) * load(gains.voltage, at_q, lanes_like)
             y_re, y_im = power * y_re, power * y_im
         e_re, e_im, axes = pull_entry(
             profiles, entries, e, j, convert(y_re, wide), convert(y_im, wide), axes, of_profile, lane_like
         )
-        e_re, e_im = convert(e_re, like), convert(e_im, like)
+        e_re, e_im = convert(e_re, lanes_like), convert(e_im, lanes_like)
         store(products, 2 * n * e, e_re * k_re - e_im * k_im)
         store(products, 2 * n * e + n, e_re * k_im + e_im * k_re)
     add_axes(entries, axes, of_projection)
 
 
 @vector_function
-def _add(sums: Pointer, at: int, vector: Vector) -> None:
-    store(sums, at, load(sums, at, vector) + vector)
+def _add(sums: Pointer, offset: int, vector: Vector) -> None:
+    store(sums, offset, load(sums, offset, vector) + vector)

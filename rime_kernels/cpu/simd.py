@@ -3,7 +3,8 @@
 Numba vectorises a loop only where it can prove that it may, and small changes of the loop prevent it. Loops
 over these vectors are vectorised explicitly. A vector has any number of lanes: LLVM divides it into registers
 of the host, so that one source text serves every host and both precisions. `+`, `-`, `*` and `/` work lane by
-lane; functions that make a vector take another vector, `like`, whose type and number of lanes the result has.
+lane; functions that make a vector take another vector, `lanes_like`,
+whose type and number of lanes the result has.
 """
 
 from __future__ import annotations
@@ -176,16 +177,16 @@ def _vector_at(builder: IrBuilder, args: IrValues, kind: Vector) -> IrValue:
 
 
 @intrinsic
-def load(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, like: NumbaType) -> IrValue:
+def load(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, lanes_like: NumbaType) -> IrValue:
     """Elements index, index + 1, ..."""
-    kind = Vector(pointer.dtype, like.n)
+    kind = Vector(pointer.dtype, lanes_like.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         value = builder.load(_vector_at(builder, args, kind))
         value.align = kind.bits // 8
         return value
 
-    return kind(pointer, types.intp, like), generate
+    return kind(pointer, types.intp, lanes_like), generate
 
 
 @intrinsic
@@ -200,20 +201,20 @@ def store(typingctx: TypingContext, pointer: NumbaType, index: NumbaType, vector
 
 
 @intrinsic
-def spread(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
+def spread(typingctx: TypingContext, value: NumbaType, lanes_like: NumbaType) -> IrValue:
     """A number in every lane, in the number's own type."""
-    kind = Vector(types.unliteral(value), like.n)
-    return kind(kind.dtype, like), lambda context, builder, sig, args: _spread(builder, args[0], kind)
+    kind = Vector(types.unliteral(value), lanes_like.n)
+    return kind(kind.dtype, lanes_like), lambda context, builder, sig, args: _spread(builder, args[0], kind)
 
 
 @intrinsic
-def constant(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
-    """A float64 number in every lane, in the type of `like`."""
+def constant(typingctx: TypingContext, value: NumbaType, lanes_like: NumbaType) -> IrValue:
+    """A float64 number in every lane, in the type of `lanes_like`."""
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
-        return _spread(builder, context.cast(builder, args[0], types.float64, like.dtype), like)
+        return _spread(builder, context.cast(builder, args[0], types.float64, lanes_like.dtype), lanes_like)
 
-    return like(types.float64, like), generate
+    return lanes_like(types.float64, lanes_like), generate
 
 
 @intrinsic
@@ -235,21 +236,21 @@ def with_lane(typingctx: TypingContext, vector: NumbaType, index: NumbaType, val
 
 
 @intrinsic
-def repeat(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrValue:
-    """All lanes, again and again until there are as many as in `like`; in registers this is no work."""
-    kind = Vector(vector.dtype, like.n)
+def repeat(typingctx: TypingContext, vector: NumbaType, lanes_like: NumbaType) -> IrValue:
+    """All lanes, again and again until there are as many as in `lanes_like`; in registers this is no work."""
+    kind = Vector(vector.dtype, lanes_like.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         order = ir.Constant(ir.VectorType(_INDEX, kind.n), [i % vector.n for i in range(kind.n)])
         return builder.shuffle_vector(args[0], ir.Constant(vector.llvm, ir.Undefined), order)
 
-    return kind(vector, like), generate
+    return kind(vector, lanes_like), generate
 
 
 @intrinsic
-def dot(typingctx: TypingContext, a: NumbaType, b: NumbaType, like: NumbaType) -> IrValue:
-    """The sum over k of parts k of a times parts k of b, parts of as many lanes as `like`."""
-    kind = Vector(a.dtype, like.n)
+def dot(typingctx: TypingContext, a: NumbaType, b: NumbaType, lanes_like: NumbaType) -> IrValue:
+    """The sum over k of parts k of a times parts k of b, parts of as many lanes as `lanes_like`."""
+    kind = Vector(a.dtype, lanes_like.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         def part(vector: IrValue, k: int) -> IrValue:
@@ -261,7 +262,7 @@ def dot(typingctx: TypingContext, a: NumbaType, b: NumbaType, like: NumbaType) -
             total = _call(builder, "fmuladd", kind, [part(args[0], k), part(args[1], k), total])
         return total
 
-    return kind(a, a, like), generate
+    return kind(a, a, lanes_like), generate
 
 
 @intrinsic
@@ -277,9 +278,9 @@ def nearest(typingctx: TypingContext, a: NumbaType) -> IrValue:
 
 
 @intrinsic
-def convert(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrValue:
-    """The vector in the type of `like`."""
-    kind = Vector(like.dtype, vector.n)
+def convert(typingctx: TypingContext, vector: NumbaType, lanes_like: NumbaType) -> IrValue:
+    """The vector in the type of `lanes_like`."""
+    kind = Vector(lanes_like.dtype, vector.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         if kind.bits == vector.bits:
@@ -287,7 +288,7 @@ def convert(typingctx: TypingContext, vector: NumbaType, like: NumbaType) -> IrV
         cast: Compiled = builder.fptrunc if kind.bits < vector.bits else builder.fpext
         return cast(args[0], kind.llvm)
 
-    return kind(vector, like), generate
+    return kind(vector, lanes_like), generate
 
 
 @intrinsic

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, plus
 from rime_kernels.arrays import Sources
-from rime_kernels.cpu.engine import Engine
+from rime_kernels.cpu.engine import CpuEngine
 from rime_kernels.cpu.lanes import Lanes, Nodes, copied
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.smeared import Settings, finished, squares
@@ -24,7 +24,7 @@ from rime_kernels.smearing.average import Average, Node
 BLOCK_BYTES = 64 << 20
 
 
-class Blocks:
+class CpuSmearedBlocks:
     """See `rime_kernels.engine.smeared.Blocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
@@ -32,9 +32,9 @@ class Blocks:
 
     def block(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings
-    ) -> SmearedRows:  # fmt: skip
+    ) -> CpuSmearedRows:  # fmt: skip
         """The block of rows whose constants and table these are."""
-        return SmearedRows(average, fixed, table, settings)
+        return CpuSmearedRows(average, fixed, table, settings)
 
 
 def _bytes(settings: Settings) -> int:
@@ -42,7 +42,7 @@ def _bytes(settings: Settings) -> int:
     return BLOCK_BYTES if limit is None else min(BLOCK_BYTES, limit)
 
 
-class SmearedRows:
+class CpuSmearedRows:
     """See `rime_kernels.engine.smeared.Block`."""
 
     def __init__(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> None:
@@ -50,22 +50,22 @@ class SmearedRows:
         self._fixed, self._complex = fixed, np.complex64 if settings.single else np.complex128
         n_each = fixed.uvw.shape[0] * fixed.chan_freq.size * fixed.matrix.shape[0]
         self.max_batch = max(1, _bytes(settings) // (16 * n_each))
-        self._engine = Engine(fixed, table, **settings._asdict())
+        self._engine = CpuEngine(fixed, table, **settings._asdict())
         # Coordinates are few beside the data, which all nodes share.
         freqs = [average.chan_freq(fixed.chan_freq, freq) for freq in average.freqs]
         nodes = _nodes_of(average, self._engine.lanes, freqs, settings.factored)
         self._smeared = self._engine.smeared(nodes, freqs)
-        self._nodes: list[tuple[float, Engine]] = []
+        self._nodes: list[tuple[float, CpuEngine]] = []
         for k, weight in enumerate(nodes.weight):
             time, freq = divmod(k, len(freqs))
             lanes = self._engine.lanes._replace(
                 antenna_uvw=nodes.antenna_uvw[time], uvw=nodes.uvw[time], scale=nodes.scale[freq]
             )
-            self._nodes.append((float(weight), self._engine.at(lanes, freqs[freq])))
+            self._nodes.append((float(weight), self._engine.at_node(lanes, freqs[freq])))
 
     def mean(self, sources: Sources) -> Visibilities:
         """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
-        if not Engine.by_node(sources):
+        if not CpuEngine.by_node(sources):
             return self._smeared.run(sources, Output.VIS)
         mean: Visibilities | None = None
         for weight, engine in self._nodes:
@@ -80,7 +80,7 @@ class SmearedRows:
 
     def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """chi2, or the sum of logarithms, float64 (n_batch,)."""
-        if not Engine.by_node(sources):
+        if not CpuEngine.by_node(sources):
             return self._smeared.start_chi2(sources, scaled_dof)()
         return self._chi2(self.mean(sources) - self._fixed.vis, scaled_dof)[0]
 
@@ -93,7 +93,7 @@ class SmearedRows:
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
             return self._engine.start_adjoint(sources, scaled_dof)()
-        if not Engine.by_node(sources):
+        if not CpuEngine.by_node(sources):
             return self._smeared.start_adjoint(sources, scaled_dof, vis)()
         residual = (self.mean(sources) - (self._fixed.vis if vis is None else vis)).astype(self._complex)
         chi2, y = self._chi2(residual, scaled_dof)
@@ -111,7 +111,7 @@ class SmearedRows:
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""
-        return (self._engine if Engine.by_node(sources) else self._smeared).plan(sources)
+        return (self._engine if CpuEngine.by_node(sources) else self._smeared).plan(sources)
 
     def _chi2(
         self, residual: Visibilities, t: NDArray[np.float64] | None

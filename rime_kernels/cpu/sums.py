@@ -16,7 +16,7 @@ _turns, _exponent = phase.turns, envelope.exponent
 _C = phase.SPEED_OF_LIGHT
 
 
-class Sky(NamedTuple):
+class CpuSky(NamedTuple):
     """What a task sums over; pointers to contiguous arrays, `n` the number of lanes."""
 
     n_source: int
@@ -34,31 +34,39 @@ class Sky(NamedTuple):
 def wavelengths(metres: Pointer, index: int, n_lane: int, scale: Vector) -> Vector:
     """Vectors u, v, w: coordinates `index` of (..., 3, 1 or n lanes) in metres, times nu/c."""
     if n_lane == 1:
-        at = 3 * index
-        u, v, w = spread(metres[at], scale), spread(metres[at + 1], scale), spread(metres[at + 2], scale)
+        offset = 3 * index
+        u, v, w = (
+            spread(metres[offset], scale),
+            spread(metres[offset + 1], scale),
+            spread(metres[offset + 2], scale),
+        )
     else:
-        at = 3 * n_lane * index
-        u, v = load(metres, at, scale), load(metres, at + n_lane, scale)
-        w = load(metres, at + 2 * n_lane, scale)
+        offset = 3 * n_lane * index
+        u, v = load(metres, offset, scale), load(metres, offset + n_lane, scale)
+        w = load(metres, offset + 2 * n_lane, scale)
     return u * scale, v * scale, w * scale
 
 
 @vector_function
-def turns_along(u: Vector, v: Vector, w: Vector, array: Pointer, at: int) -> Vector:
+def turns_along(u: Vector, v: Vector, w: Vector, array: Pointer, offset: int) -> Vector:
     """(u, v, w) times three elements of an array."""
-    return _turns(u, v, w, spread(array[at], u), spread(array[at + 1], u), spread(array[at + 2], u))
+    return _turns(
+        u, v, w, spread(array[offset], u), spread(array[offset + 1], u), spread(array[offset + 2], u)
+    )
 
 
 @vector_function
-def gaussian_envelope(u: Vector, v: Vector, w: Vector, projection: Pointer, g: int, like: Vector) -> Vector:
+def gaussian_envelope(
+    u: Vector, v: Vector, w: Vector, projection: Pointer, g: int, lanes_like: Vector
+) -> Vector:
     """The envelope of Gaussian g at coordinates in wavelengths."""
     along, across = turns_along(u, v, w, projection, 6 * g), turns_along(u, v, w, projection, 6 * g + 3)
-    return exp(convert(_exponent(along, across, constant(_C, u)), like))
+    return exp(convert(_exponent(along, across, constant(_C, u)), lanes_like))
 
 
 @inner_function
 def fill_terms(
-    sky: Sky,
+    sky: CpuSky,
     first: int,
     stop: int,
     antenna_uvw: Pointer,
@@ -66,31 +74,31 @@ def fill_terms(
     n_lane: int,
     scale: Vector,
     out: Pointer,
-    like: Vector,
+    lanes_like: Vector,
 ) -> None:
     """E K of sources first .. stop - 1, (n_antenna, source, 2, n)."""
-    n, at = size(like), 0
+    n, offset = size(lanes_like), 0
     for a in range(n_antenna):
         u, v, w = wavelengths(antenna_uvw, a, n_lane, scale)
         for s in range(first, stop):
-            cos, sin = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
+            cos, sin = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
             if sky.has_voltages:
-                e = load(sky.voltages, (a * sky.n_source + s) * n, like)
+                e = load(sky.voltages, (a * sky.n_source + s) * n, lanes_like)
                 cos, sin = e * cos, e * sin
-            store(out, at, cos)
-            store(out, at + n, sin)
-            at += 2 * n
+            store(out, offset, cos)
+            store(out, offset + n, sin)
+            offset += 2 * n
 
 
 @vector_function
-def product(p: Pointer, q: Pointer, at: int, like: Vector) -> Vector:
+def product(p: Pointer, q: Pointer, offset: int, lanes_like: Vector) -> Vector:
     """Antenna p times the conjugate of antenna q."""
-    p_re, p_im = load(p, at, like), load(p, at + size(like), like)
-    q_re, q_im = load(q, at, like), load(q, at + size(like), like)
+    p_re, p_im = load(p, offset, lanes_like), load(p, offset + size(lanes_like), lanes_like)
+    q_re, q_im = load(q, offset, lanes_like), load(q, offset + size(lanes_like), lanes_like)
     return p_re * q_re + p_im * q_im, p_im * q_re - p_re * q_im
 
 
-# `stokes` is a vector of all Stokes parameters, each of as many lanes as `like`; `sums` takes two of
+# `stokes` is a vector of all Stokes parameters, each of as many lanes as `lanes_like`; `sums` takes two of
 # them, real and imaginary parts. A sum begins anew unless `more`.
 
 
@@ -105,17 +113,17 @@ def _begin(sums: Pointer, more: bool, stokes: Vector) -> Vector:
 @inner_function
 def sum_points(
     n_source: int, p: Pointer, q: Pointer, p2: Pointer, q2: Pointer, bright: Pointer, sums: Pointer,
-    sums2: Pointer, more: bool, like: Vector, stokes: Vector,
+    sums2: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum points for two pairs of antennas: each brightness is loaded once for both."""
-    n, n_all = size(like), size(stokes)
+    n, n_all = size(lanes_like), size(stokes)
     re, im = _begin(sums, more, stokes)
     re2, im2 = _begin(sums2, more, stokes)
     for s in range(n_source):
         b = load(bright, n_all * s, stokes)
-        k_re, k_im = product(p, q, 2 * n * s, like)
+        k_re, k_im = product(p, q, 2 * n * s, lanes_like)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
-        k_re, k_im = product(p2, q2, 2 * n * s, like)
+        k_re, k_im = product(p2, q2, 2 * n * s, lanes_like)
         re2, im2 = re2 + b * repeat(k_re, stokes), im2 + b * repeat(k_im, stokes)
     store(sums, 0, re)
     store(sums, n_all, im)
@@ -126,26 +134,26 @@ def sum_points(
 @inner_function
 def sum_points_of_one(
     n_source: int, p: Pointer, q: Pointer, q2: Pointer, q3: Pointer, q4: Pointer, bright: Pointer,
-    sums: Pointer, more: bool, like: Vector,
+    sums: Pointer, more: bool, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Sum points with Stokes I alone for four pairs of one antenna p, whose sums follow each other.
 
     Brightness goes into the terms of p: 18 operations and 11 loads where two calls of `sum_points` take 24
     and 18.
     """
-    n = size(like)
+    n = size(lanes_like)
     sums2, sums3, sums4 = ahead(sums, 2 * n), ahead(sums, 4 * n), ahead(sums, 6 * n)
-    re, im = _begin(sums, more, like)
-    re2, im2 = _begin(sums2, more, like)
-    re3, im3 = _begin(sums3, more, like)
-    re4, im4 = _begin(sums4, more, like)
+    re, im = _begin(sums, more, lanes_like)
+    re2, im2 = _begin(sums2, more, lanes_like)
+    re3, im3 = _begin(sums3, more, lanes_like)
+    re4, im4 = _begin(sums4, more, lanes_like)
     for s in range(n_source):
-        at, b = 2 * n * s, load(bright, n * s, like)
-        p_re, p_im = b * load(p, at, like), b * load(p, at + n, like)
-        re, im = _plus_product(re, im, p_re, p_im, q, at, like)
-        re2, im2 = _plus_product(re2, im2, p_re, p_im, q2, at, like)
-        re3, im3 = _plus_product(re3, im3, p_re, p_im, q3, at, like)
-        re4, im4 = _plus_product(re4, im4, p_re, p_im, q4, at, like)
+        offset, b = 2 * n * s, load(bright, n * s, lanes_like)
+        p_re, p_im = b * load(p, offset, lanes_like), b * load(p, offset + n, lanes_like)
+        re, im = _plus_product(re, im, p_re, p_im, q, offset, lanes_like)
+        re2, im2 = _plus_product(re2, im2, p_re, p_im, q2, offset, lanes_like)
+        re3, im3 = _plus_product(re3, im3, p_re, p_im, q3, offset, lanes_like)
+        re4, im4 = _plus_product(re4, im4, p_re, p_im, q4, offset, lanes_like)
     store(sums, 0, re)
     store(sums, n, im)
     store(sums2, 0, re2)
@@ -158,24 +166,24 @@ def sum_points_of_one(
 
 @vector_function
 def _plus_product(
-    re: Vector, im: Vector, p_re: Vector, p_im: Vector, q: Pointer, at: int, like: Vector
+    re: Vector, im: Vector, p_re: Vector, p_im: Vector, q: Pointer, offset: int, lanes_like: Vector
 ) -> Vector:
     """A sum, plus p times the conjugate of antenna q."""
-    q_re, q_im = load(q, at, like), load(q, at + size(like), like)
+    q_re, q_im = load(q, offset, lanes_like), load(q, offset + size(lanes_like), lanes_like)
     return re + p_re * q_re + p_im * q_im, im + p_im * q_re - p_re * q_im
 
 
 @inner_function
 def sum_gaussians(
     first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    bright: Pointer, sums: Pointer, more: bool, like: Vector, stokes: Vector,
+    bright: Pointer, sums: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum Gaussians first .. stop - 1 for one pair of antennas at coordinates in wavelengths."""
-    n, n_all = size(like), size(stokes)
+    n, n_all = size(lanes_like), size(stokes)
     re, im = _begin(sums, more, stokes)
     for g in range(first, stop):
-        k_re, k_im = product(p, q, 2 * n * (g - first), like)
-        e = gaussian_envelope(u, v, w, projection, g, like)
+        k_re, k_im = product(p, q, 2 * n * (g - first), lanes_like)
+        e = gaussian_envelope(u, v, w, projection, g, lanes_like)
         b = load(bright, n_all * (g - first), stokes)
         re, im = re + b * repeat(e * k_re, stokes), im + b * repeat(e * k_im, stokes)
     store(sums, 0, re)
@@ -185,14 +193,14 @@ def sum_gaussians(
 @inner_function
 def sum_profiles(
     profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    bright: Pointer, sums: Pointer, more: bool, like: Vector, stokes: Vector,
+    bright: Pointer, sums: Pointer, more: bool, lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum profiles first .. stop - 1 as `sum_gaussians` sums Gaussians."""
-    n, n_all = size(like), size(stokes)
+    n, n_all = size(lanes_like), size(stokes)
     re, im = _begin(sums, more, stokes)
     for j in range(first, stop):
-        k_re, k_im = product(p, q, 2 * n * (j - first), like)
-        k_re, k_im = enveloped(profiles, j, u, v, w, k_re, k_im, like)
+        k_re, k_im = product(p, q, 2 * n * (j - first), lanes_like)
+        k_re, k_im = enveloped(profiles, j, u, v, w, k_re, k_im, lanes_like)
         b = load(bright, n_all * (j - first), stokes)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)
     store(sums, 0, re)
@@ -201,26 +209,26 @@ def sum_profiles(
 
 @inner_function
 def sum_rows(
-    sky: Sky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, more: bool,
-    like: Vector, stokes: Vector,
+    sky: CpuSky, profiles: Record, u: Vector, v: Vector, w: Vector, p: int, q: int, sums: Pointer, more: bool,
+    lanes_like: Vector, stokes: Vector,
 ) -> None:  # fmt: skip
     """Sum all sources at coordinates in wavelengths; p and q are antennas of the voltages."""
-    n, n_all = size(like), size(stokes)
+    n, n_all = size(lanes_like), size(stokes)
     re, im = _begin(sums, more, stokes)
     for s in range(sky.n_source):
-        k_re, k_im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
+        k_re, k_im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
         if sky.has_voltages:
-            e_p = load(sky.voltages, (p * sky.n_source + s) * n, like)
-            e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, like)
+            e_p = load(sky.voltages, (p * sky.n_source + s) * n, lanes_like)
+            e = e_p * load(sky.voltages, (q * sky.n_source + s) * n, lanes_like)
             k_re, k_im = e * k_re, e * k_im
         if s >= sky.n_point:
             is_profile = False
             if profiles is not None:
                 is_profile = s >= profiles.first
                 if is_profile:
-                    k_re, k_im = enveloped(profiles, s - profiles.first, u, v, w, k_re, k_im, like)
+                    k_re, k_im = enveloped(profiles, s - profiles.first, u, v, w, k_re, k_im, lanes_like)
             if not is_profile:
-                e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, like)
+                e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, lanes_like)
                 k_re, k_im = e * k_re, e * k_im
         b = load(sky.bright, n_all * s, stokes)
         re, im = re + b * repeat(k_re, stokes), im + b * repeat(k_im, stokes)

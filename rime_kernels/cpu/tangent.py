@@ -24,7 +24,7 @@ _cos_sin, _AXIS_SCALE = phase.make_cos_sin(False), envelope.AXIS_SCALE
 _SAMPLES = 128
 
 
-class Samples(NamedTuple):
+class TangentSamples(NamedTuple):
     """The rows and channels of all samples."""
 
     phase_uvw: NDArray[np.float64]  # float64 (n_row, 3), m: as the phases have them
@@ -35,7 +35,7 @@ class Samples(NamedTuple):
     chan_freq: NDArray[np.float64]  # float64 (n_chan,)
 
 
-class Sky(NamedTuple):
+class TangentSky(NamedTuple):
     """The sources, float64."""
 
     direction: NDArray[np.float64]  # (n_source, 3): l, m, n - 1
@@ -67,7 +67,7 @@ class Changes(NamedTuple):
     profile: NDArray[np.float64]  # (n_pair, 8)
 
 
-class _Block(NamedTuple):
+class _TangentBlock(NamedTuple):
     """Some rows by all channels: n samples, one after the other."""
 
     row: NDArray[np.int64]  # int64 (n,)
@@ -121,7 +121,7 @@ def _along(coordinates: Array, axis: Array, factor: float, out: Array) -> None:
 
 
 @vector_function
-def _fill_phase(block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
+def _fill_phase(block: _TangentBlock, sky: TangentSky, s: int, terms: _SourceTerms) -> None:
     """K_pq of source s."""
     re, im = terms.re[s], terms.im[s]
     _along(block.phase, sky.direction[s], 1.0, im)
@@ -130,7 +130,7 @@ def _fill_phase(block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
 
 
 @vector_function
-def _apply_envelope(block: _Block, sky: Sky, s: int, g: int, terms: _SourceTerms) -> None:
+def _apply_envelope(block: _TangentBlock, sky: TangentSky, s: int, g: int, terms: _SourceTerms) -> None:
     """Multiply K_pq of Gaussian g by its envelope."""
     for axis in range(2):
         _along(block.wavelengths, sky.projection[g, axis], _C, terms.shape[g, axis])
@@ -143,7 +143,7 @@ def _apply_envelope(block: _Block, sky: Sky, s: int, g: int, terms: _SourceTerms
 
 @inner_function
 def _apply_profile(
-    functions: ProfileFunctions, block: _Block, sky: Sky, s: int, j: int, terms: _SourceTerms
+    functions: ProfileFunctions, block: _TangentBlock, sky: TangentSky, s: int, j: int, terms: _SourceTerms
 ) -> None:
     """Multiply K_pq of profile j by its envelope, and keep both."""
     g, kind = sky.projection.shape[0] - sky.profile_kind.size + j, int(sky.profile_kind[j])
@@ -162,7 +162,9 @@ def _apply_profile(
 
 
 @vector_function
-def _fill_brightness(samples: Samples, block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
+def _fill_brightness(
+    samples: TangentSamples, block: _TangentBlock, sky: TangentSky, s: int, terms: _SourceTerms
+) -> None:
     """B of source s."""
     n_time, _, n_stokes = sky.stokes.shape
     for k in range(n_stokes):
@@ -174,7 +176,9 @@ def _fill_brightness(samples: Samples, block: _Block, sky: Sky, s: int, terms: _
 
 
 @vector_function
-def _fill_gain(code: int, samples: Samples, block: _Block, sky: Sky, s: int, terms: _SourceTerms) -> None:
+def _fill_gain(
+    code: int, samples: TangentSamples, block: _TangentBlock, sky: TangentSky, s: int, terms: _SourceTerms
+) -> None:
     """E_p E_q of source s, and what makes its changes."""
     for i in range(block.nu.size):
         row, nu = block.row[i], block.nu[i]
@@ -200,9 +204,9 @@ def _fill_gain(code: int, samples: Samples, block: _Block, sky: Sky, s: int, ter
 def _fill_terms(
     code: int,
     functions: ProfileFunctions | None,
-    samples: Samples,
-    block: _Block,
-    sky: Sky,
+    samples: TangentSamples,
+    block: _TangentBlock,
+    sky: TangentSky,
     terms: _SourceTerms,
 ) -> None:
     """Fill `_SourceTerms`."""
@@ -224,7 +228,7 @@ def _fill_terms(
 
 @vector_function
 def _fill_pointing_changes(
-    samples: Samples, block: _Block, changes: Changes, i_change: int, workspace: _Workspace
+    samples: TangentSamples, block: _TangentBlock, changes: Changes, i_change: int, workspace: _Workspace
 ) -> bool:
     """The changes of pointing errors of the antennas of each sample; whether there are any."""
     n_time, n_antenna = changes.pointing.shape[1:3]
@@ -267,9 +271,9 @@ def _add_gain(
 
 @vector_function
 def _add_bright(
-    samples: Samples,
-    block: _Block,
-    sky: Sky,
+    samples: TangentSamples,
+    block: _TangentBlock,
+    sky: TangentSky,
     changes: Changes,
     pair: int,
     s: int,
@@ -308,7 +312,7 @@ def _add_phase_and_gain(n_stokes: int, s: int, terms: _SourceTerms, workspace: _
 
 @inner_function
 def _add_profile(
-    block: _Block, sky: Sky, changes: Changes, pair: int, j: int, s: int, terms: _SourceTerms,
+    block: _TangentBlock, sky: TangentSky, changes: Changes, pair: int, j: int, s: int, terms: _SourceTerms,
     workspace: _Workspace,
 ) -> None:  # fmt: skip
     """Add what changes of the axes and parameters of profile j do to the sums."""
@@ -339,7 +343,8 @@ def _add_profile(
 
 @vector_function
 def _add_pair(
-    code: int, functions: ProfileFunctions | None, samples: Samples, block: _Block, sky: Sky,
+    code: int, functions: ProfileFunctions | None, samples: TangentSamples, block: _TangentBlock,
+    sky: TangentSky,
     changes: Changes, i_change: int, pair: int, moves: bool, terms: _SourceTerms, workspace: _Workspace,
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the sums; what does not change is passed over."""
@@ -392,9 +397,9 @@ def _write(matrix: Array, sums: Array, out: Array) -> None:
 def _push(
     code: int,
     functions: ProfileFunctions | None,
-    samples: Samples,
-    block: _Block,
-    sky: Sky,
+    samples: TangentSamples,
+    block: _TangentBlock,
+    sky: TangentSky,
     changes: Changes,
     matrix: Array,
     terms: _SourceTerms,
@@ -417,7 +422,7 @@ def _push(
 
 @loop
 def fill_columns(
-    code: int, samples: Samples, sky: Sky, changes: Changes, matrix: Array, out: Array,
+    code: int, samples: TangentSamples, sky: TangentSky, changes: Changes, matrix: Array, out: Array,
     functions: ProfileFunctions | None,
 ) -> None:  # fmt: skip
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).
@@ -447,7 +452,7 @@ def fill_columns(
         workspace = _Workspace(
             np.empty(n), np.empty(n), np.empty(n), np.zeros((2, 2, n)), np.empty((2, n_stokes, n))
         )
-        block = _Block(row, chan, nu, wavelengths, turning)
+        block = _TangentBlock(row, chan, nu, wavelengths, turning)
         _push(
             code,
             functions,

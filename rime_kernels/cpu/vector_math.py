@@ -65,14 +65,14 @@ _least, _most = polynomial((-126.0,), (-1022.0,)), polynomial((127.0,), (1023.0,
 
 
 @vector_function
-def cos_sin_turns(turns: Vector, like: Vector) -> Vector:
-    """cos and sin of 2 pi turns, for any number of turns (float64), in the type of `like`.
+def cos_sin_turns(turns: Vector, lanes_like: Vector) -> Vector:
+    """cos and sin of 2 pi turns, for any number of turns (float64), in the type of `lanes_like`.
 
     Whole turns come off in float64. The rest f, |f| <= 1/2, is cast, and through
     sin(pi f), cos(pi f): sin(2 pi f) = 2 sin cos, cos(2 pi f) = 1 - 2 sin^2. Absolute error: below
     6e-7 in float32, 1e-15 in float64. NaN stays NaN.
     """
-    f = convert(turns - nearest(turns), like)
+    f = convert(turns - nearest(turns), lanes_like)
     z = f * f
     sine = f * _sin_over_f(z)
     twice = sine + sine
@@ -128,9 +128,9 @@ def cos_sin(angle: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np
 
 @serial_loop
 def _fill_cos_sin(turns: NDArray[np.float64], cos: NDArray[np.float64], sin: NDArray[np.float64]) -> None:
-    like = zeros(np.float64, _STEP)
+    lanes_like = zeros(np.float64, _STEP)
     of_turns, of_cos, of_sin = pointer(turns), pointer(cos), pointer(sin)
     for i in range(0, turns.size, _STEP):
-        one, other = cos_sin_turns(load(of_turns, i, like), like)
+        one, other = cos_sin_turns(load(of_turns, i, lanes_like), lanes_like)
         store(of_cos, i, one)
         store(of_sin, i, other)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
-from rime_kernels.cuda.jones_gather import JonesGather
+from rime_kernels.cuda.jones_adjoint import JonesAdjoint
 from rime_kernels.cuda.kernels import moments as parts
 from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.moments import moments_of
@@ -21,7 +21,7 @@ from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileS
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Layout, Runs, Share, Slab, Tiles
 from rime_kernels.cuda.shapes.families import MAX_SHARED
 from rime_kernels.cuda.shapes.model import kernel_bytes
-from rime_kernels.cuda.unit_gather import RestTable, UnitGather, rest_table
+from rime_kernels.cuda.tensor_core_adjoint import ResidualTable, TensorCoreAdjoint, residual_table
 from rime_kernels.inputs import Parameters
 
 # Threads of a block, which share out the tiles of a split, the registers of each in single precision, and the
@@ -34,7 +34,7 @@ _TERM = 0.2
 
 
 @dataclass(frozen=True)
-class Cut:
+class TileShare:
     """How the tiles of an item are shared out: blocks, and threads of a block.
 
     Each of `n_part` blocks takes as many tiles of `n_item` items, a thread for each. Those of an item are
@@ -47,7 +47,7 @@ class Cut:
     n_lane: int
 
     @classmethod
-    def of(cls, n_tile: int, n_slot: int) -> Cut:
+    def of(cls, n_tile: int, n_slot: int) -> TileShare:
         """The one that leaves the fewest threads idle."""
         most, cuts = _most_threads(), []
         fewest = -(-n_tile // most)
@@ -67,8 +67,8 @@ class Cut:
         return self.n_part * (self.n_thread / self.n_item + _TERM * n_slot)
 
 
-class TileGather:
-    """The kernel over tiles with its adjoint; or the adjoint alone, by a `RestTable`.
+class TileAdjoint:
+    """The kernel over tiles with its adjoint; or the adjoint alone, by a `ResidualTable`.
 
     Attributes
     ----------
@@ -92,14 +92,14 @@ class TileGather:
     run = 1
 
     def __init__(
-        self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int, rest: RestTable | None = None
+        self, tiles: Tiles, has_gaussian: bool, n_pointing_time: int, rest: ResidualTable | None = None
     ) -> None:
         self._tiles, n_slot = tiles, tiles.tiles.n_slot
-        self._cut = Cut.of(tiles.tiles.n_tile, n_slot)
+        self._cut = TileShare.of(tiles.tiles.n_tile, n_slot)
         self._key, self._rest = _kernel(tiles, has_gaussian, self._cut), Tiles.no_rest()
         if rest is not None:
             self._key = dataclasses.replace(self._key, n_template=0, rest_of=rest.of)
-            self._rest = device.upload(rest.at), rest.step
+            self._rest = device.upload(rest.place), rest.step
         self.moments = moments_of(tiles.variant, has_gaussian)
         n_copy = tiles.tiles.n_split * self._cut.n_part
         self.n_copies: tuple[int, ...] = (n_copy,)
@@ -175,8 +175,8 @@ class TileGather:
         return found.reshape(-1, self._n_pointing_time, n_antenna, 2)
 
 
-class RowGather:
-    """The kernel over rows with its adjoint; attributes as those of `TileGather`.
+class RowAdjoint:
+    """The kernel over rows with its adjoint; attributes as those of `TileAdjoint`.
 
     A unit is a block of rows; where brightness changes in time, its rows of one time.
     """
@@ -255,12 +255,12 @@ class RowGather:
         return fetched
 
 
-class MixedGather(UnitGather):
-    """The kernels for points and Gaussians: points gather by matrix units, Gaussians in tiles of threads."""
+class MixedAdjoint(TensorCoreAdjoint):
+    """The kernels for points and Gaussians: points gather by tensor cores, Gaussians in tiles of threads."""
 
     def __init__(self, tiles: Tiles, threads: Tiles) -> None:
         super().__init__(tiles, True)
-        self._gaussians = TileGather(threads, True, 1, rest_table(tiles, threads))
+        self._gaussians = TileAdjoint(threads, True, 1, residual_table(tiles, threads))
         self.n_copies = *self.n_copies, *self._gaussians.n_copies
         self.max_batch = min(self.max_batch, self._gaussians.max_batch)
 
@@ -279,35 +279,37 @@ class MixedGather(UnitGather):
         rest = self._leave_rest(workspace, slab, arrays, stream)
         if inputs.first_varied < n_point:
             points = inputs._replace(stop_varied=min(inputs.stop_varied, n_point))
-            self._gather_points(slab, arrays._replace(inputs=points), rest, records[0], stream)
+            self._accumulate_point_gradients(slab, arrays._replace(inputs=points), rest, records[0], stream)
         if inputs.stop_varied > n_point:
             others = arrays._replace(inputs=inputs._replace(first_varied=max(inputs.first_varied, n_point)))
             self._gaussians.launch(workspace, slab, others, records[1:], rest, stream, main)
 
 
-Gather = TileGather | RowGather | JonesGather | UnitGather
+AdjointLauncher = TileAdjoint | RowAdjoint | JonesAdjoint | TensorCoreAdjoint
 
 
-def gather_of(layout: Layout, has_gaussian: bool, given: Parameters, threads: Tiles | None) -> Gather:
+def adjoint_launcher(
+    layout: Layout, has_gaussian: bool, given: Parameters, threads: Tiles | None
+) -> AdjointLauncher:
     """How the adjoint goes for a layout; of the parameters of a call sizes alone matter.
 
-    `threads` are the tiles that Gaussians take where matrix units have the points.
+    `threads` are the tiles that Gaussians take where tensor cores have the points.
     """
     per_time, n_pointing_time = given.stokes.shape[1] > 1, given.pointing.shape[1]
-    if isinstance(layout, Tiles) and layout.shape.units:
-        return UnitGather(layout, False) if threads is None else MixedGather(layout, threads)
+    if isinstance(layout, Tiles) and layout.shape.operand_units:
+        return TensorCoreAdjoint(layout, False) if threads is None else MixedAdjoint(layout, threads)
     if isinstance(layout, Tiles):
-        return TileGather(layout, has_gaussian, n_pointing_time)
+        return TileAdjoint(layout, has_gaussian, n_pointing_time)
     if layout.variant.jones_beam:
-        return JonesGather(layout, has_gaussian, given)
-    return RowGather(layout, has_gaussian, per_time, n_pointing_time)
+        return JonesAdjoint(layout, has_gaussian, given)
+    return RowAdjoint(layout, has_gaussian, per_time, n_pointing_time)
 
 
 def _most_threads() -> int:
     return 16 if device.simulated() else _THREADS
 
 
-def _kernel(tiles: Tiles, has_gaussian: bool, cut: Cut) -> TileKernel:
+def _kernel(tiles: Tiles, has_gaussian: bool, cut: TileShare) -> TileKernel:
     """The kernel with as many items and sources at a time as there is shared memory for."""
     registers, chunk = _REGISTERS if tiles.variant.single and not device.simulated() else 0, _CHUNK
     while True:
@@ -328,10 +330,10 @@ def _shared_bytes(key: TileKernel) -> int:
     """Bytes of the shared arrays of the kernel."""
     real, shape = np.dtype(key.variant.real).itemsize, key.shape
     moments = moments_of(key.variant, key.has_gaussian)
-    gathered = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_size
+    accumulated = shape.chunk * (shape.n_thread // key.n_lane) * moments.most_size
     by_antenna = 2 * shape.side * shape.n_thread * real + 16 * shape.n_slot if moments.has_beam else 0
     forward = kernel_bytes(key.variant.single, key.variant.n_stokes, key.has_gaussian, shape)
-    return forward + real * gathered + by_antenna + 64
+    return forward + real * accumulated + by_antenna + 64
 
 
 def _members(

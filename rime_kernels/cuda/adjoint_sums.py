@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.compile.types import DeviceArray, Stream
-from rime_kernels.cuda.adjoint_launch import Gather
+from rime_kernels.cuda.adjoint_launch import AdjointLauncher
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.antenna_sums import AntennaSums
 from rime_kernels.cuda.kernels import brightness, scalars
@@ -46,37 +46,38 @@ class AdjointSums:
     """
 
     def __init__(
-        self, gather: Gather, variant: Variant, shared_beam: int, spectrum: brightness.Spectrum,
+        self, launcher: AdjointLauncher, variant: Variant, shared_beam: int,
+        spectrum: brightness.SpectrumKernel,
         given: Parameters, n_template: int, n_profile: int = 0, antennas: AntennaSums | None = None,
     ) -> None:  # fmt: skip
         self._spectrum, self._n_profile, self._antennas = spectrum, n_profile, antennas
-        self._gather, self._variant, self._shared_beam = gather, variant, shared_beam
+        self._launcher, self._variant, self._shared_beam = launcher, variant, shared_beam
         self._n_template, self._n_term = n_template, given.spectral_terms.shape[3]
         self._n_source, self._n_gaussian = given.lm.shape[1], given.shape.shape[1]
         self._n_time, self._n_antenna = given.stokes.shape[1], given.pointing.shape[2]
         self._n_kind = n_kinds(n_template, variant.log, True)
         self._parts: dict[int, list[tuple[slice, tuple[int, ...]]]] = {}
-        n_total = gather.n_column * self._n_source * gather.moments.n_value
-        self._groups = grouped(gather.unit_time, self._n_time, n_total)
+        n_total = launcher.n_column * self._n_source * launcher.moments.n_value
+        self._groups = grouped(launcher.unit_time, self._n_time, n_total)
 
     def record_bytes(self, slab: Slab) -> int:
         """Records of one entry of the batch."""
-        first, stop = self._gather.units(slab)
-        itemsize, gather = np.dtype(self._variant.real).itemsize, self._gather
-        each = sum(gather.n_copies) * self._n_source * gather.moments.n_value * itemsize
+        first, stop = self._launcher.units(slab)
+        itemsize, launcher = np.dtype(self._variant.real).itemsize, self._launcher
+        each = sum(launcher.n_copies) * self._n_source * launcher.moments.n_value * itemsize
         of_pairs = 0 if self._antennas is None else self._antennas.record_bytes(slab)
-        return int((stop - first) * gather.n_column * each) + int(gather.more_bytes(slab)) + of_pairs
+        return int((stop - first) * launcher.n_column * each) + int(launcher.more_bytes(slab)) + of_pairs
 
     def total_bytes(self) -> int:
         """Totals of one entry of the batch."""
-        gather = self._gather
-        per_group = gather.n_column * self._n_source * gather.moments.n_value
-        n_total = self._groups.n_group * per_group + self._n_kind * gather.n_sum
+        launcher = self._launcher
+        per_group = launcher.n_column * self._n_source * launcher.moments.n_value
+        n_total = self._groups.n_group * per_group + self._n_kind * launcher.n_sum
         return 16 * n_total + (0 if self._antennas is None else 2 * self._antennas.total_bytes())
 
     @property
     def max_batch(self) -> int:
-        return int(self._gather.max_batch)
+        return int(self._launcher.max_batch)
 
     def launch(
         self, workspace: device.Workspace, piece: Slab, arrays: Arrays, stream: Stream = 0,
@@ -86,22 +87,22 @@ class AdjointSums:
 
         `adds` is the stream that waits for all others, or the only one of pieces; `main` makes totals.
         """
-        gather, n_batch = self._gather, arrays.inputs.direction.shape[0]
-        first, stop = gather.units(piece)
-        n_value, totals = gather.moments.n_value, self._totals(workspace, n_batch)
-        n_item = n_batch * (stop - first) * gather.n_column * self._n_source * n_value
+        launcher, n_batch = self._launcher, arrays.inputs.direction.shape[0]
+        first, stop = launcher.units(piece)
+        n_value, totals = launcher.moments.n_value, self._totals(workspace, n_batch)
+        n_item = n_batch * (stop - first) * launcher.n_column * self._n_source * n_value
         records = [
             workspace.array(f"records {k}", (n_copy * n_item,), self._variant.real)
-            for k, n_copy in enumerate(gather.n_copies)
+            for k, n_copy in enumerate(launcher.n_copies)
         ]
         size = (1, 1) if self._antennas is None else (n_batch, self._antennas.record_size(piece))
         by_pair = workspace.array("by pair", size, self._variant.real)
-        gather.launch(workspace, piece, arrays, records, by_pair, stream, adds)
+        launcher.launch(workspace, piece, arrays, records, by_pair, stream, adds)
         # Of all sources, or of points and of Gaussians.
         points = (self._n_source - self._n_gaussian) * n_value
         items = [slice(0, points), slice(points, None)] if len(records) > 1 else [None]
         with device.forked(adds, [main]):
-            for n_copy, values, of in zip(gather.n_copies, records, items, strict=True):
+            for n_copy, values, of in zip(launcher.n_copies, records, items, strict=True):
                 collect(self._groups, first, stop, n_copy, values, totals, main, of)
             if self._antennas is not None:
                 self._antennas.collect(workspace, piece, arrays, by_pair, main)
@@ -112,23 +113,23 @@ class AdjointSums:
 
     def sums(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
         """Workspace for the partial sums, float64: of chi2, and of the derivatives of `misfit.n_kinds`."""
-        shape = n_batch * self._n_kind, self._gather.n_sum
+        shape = n_batch * self._n_kind, self._launcher.n_sum
         return workspace.array("adjoint sums", shape, np.float64)
 
     def _totals(self, workspace: device.Workspace, n_batch: int) -> DeviceArray:
-        n_item = self._n_source * self._gather.moments.n_value
-        shape = n_batch, self._groups.n_group, self._gather.n_column, n_item
+        n_item = self._n_source * self._launcher.moments.n_value
+        shape = n_batch, self._groups.n_group, self._launcher.n_column, n_item
         return workspace.array("totals", shape, np.float64)
 
     def _shapes(self, n_batch: int) -> list[tuple[int, ...]]:
         """What is fetched: sums of rows; of sources; S0, spectra, shared beam; antennas; matrices."""
-        moments = self._gather.moments
+        moments = self._launcher.moments
         of_time = n_batch, self._n_time, self._n_source, self._variant.n_stokes
         shapes: list[tuple[int, ...]] = [(n_batch, self._n_kind), (n_batch, self._n_source, moments.n_value)]
         turned = (*of_time, 4) if self._spectrum.turned else (min(1, n_batch), 1, 1, 1, 1)
         shapes += [of_time, (*of_time, self._n_term), of_time, turned]
-        if self._gather.has_pointing:
-            shapes.append(self._gather.pointing_shape(n_batch, self._n_antenna))
+        if self._launcher.has_pointing:
+            shapes.append(self._launcher.pointing_shape(n_batch, self._n_antenna))
         if self._antennas is not None:
             shapes.append(self._antennas.shape(n_batch))
         return shapes
@@ -147,17 +148,17 @@ class AdjointSums:
         self, workspace: device.Workspace, given: Parameters, chan_freq: DeviceArray, main: Stream
     ) -> DeviceArray:
         """All that is fetched, float64 on the device, once all pieces have been launched."""
-        gather, variant, n_batch = self._gather, self._variant, given.lm.shape[0]
+        launcher, variant, n_batch = self._launcher, self._variant, given.lm.shape[0]
         whole, rows, of_source, *of_bright = workspace.parts("answer", self._shapes(n_batch), np.float64)
         sums, totals = self.sums(workspace, n_batch), self._totals(workspace, n_batch)
-        moments = gather.moments
+        moments = launcher.moments
         n_thread, (n_group, n_column) = device.threads_per_block(), totals.shape[1:3]
         brightness.make_batch_sums(n_thread)[sums.shape[0], n_thread, main](sums, rows.reshape(rows.size))
         shape = n_batch, n_column, self._n_source * moments.n_value
         groups = workspace.array("groups", shape, np.float64)
         add_up(totals, (n_batch, n_group), groups, main)
         add_up(groups, (n_batch, n_column), of_source, main)
-        of_channel = n_batch, self._n_time, n_column, self._n_source, gather.run, variant.n_stokes
+        of_channel = n_batch, self._n_time, n_column, self._n_source, launcher.run, variant.n_stokes
         bright = workspace.array("by channel", of_channel, np.float64)
         groups_of_time = n_group if self._n_time == 1 else 1
         add_up(
@@ -169,8 +170,8 @@ class AdjointSums:
             bright, chan_freq, given.lm, given.stokes, given.ref_freq, given.spectral_form,
             given.spectral_terms, given.faraday, given.beam_scale, *of_bright[:4],
         )  # fmt: skip
-        if gather.has_pointing:
-            gather.sum_pointing(workspace, n_batch, of_bright[4], main)
+        if launcher.has_pointing:
+            launcher.sum_pointing(workspace, n_batch, of_bright[4], main)
         if self._antennas is not None:
             self._antennas.add_up(workspace, n_batch, of_bright[-1], main)
         return whole
@@ -180,7 +181,7 @@ class AdjointSums:
         rows, of_source, stokes, terms, argument, turned, *by_antenna = (
             fetched[part].reshape(shape) for part, shape in self._fetched_parts(n_batch)
         )
-        moments, n_row = self._gather.moments, max(1, self._n_template + self._variant.log)
+        moments, n_row = self._launcher.moments, max(1, self._n_template + self._variant.log)
         projection = np.zeros((n_batch, self._n_gaussian, 2, 3))
         if moments.has_gaussian:
             kinds = slice(moments.projection, moments.projection + 6)
@@ -195,8 +196,8 @@ class AdjointSums:
         if moments.has_beam:
             of_voltage = 2.0 * of_source[..., moments.voltage : moments.voltage + 3]
             scale, voltage_lm = of_voltage[..., 2].sum(axis=1), of_voltage[..., :2]
-        if self._gather.has_pointing:
-            pointing = -2.0 * self._gather.pointing(by_antenna[0], self._n_antenna)
+        if self._launcher.has_pointing:
+            pointing = -2.0 * self._launcher.pointing(by_antenna[0], self._n_antenna)
         template = np.zeros((n_batch, 4 * n_row))
         template[:, : self._n_kind - 1] = 2.0 * rows[:, 1:]
         direction = of_source[..., moments.direction : moments.direction + 3]

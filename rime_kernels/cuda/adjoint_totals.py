@@ -15,7 +15,7 @@ from rime_kernels.cuda.kernels import moments as parts
 _TOTALS, _MAX_GROUP = 65536, 64
 
 
-class Groups(NamedTuple):
+class UnitGroups(NamedTuple):
     """Runs of units: where each begins, on the host and on the device; int32 (n_group + 1,)."""
 
     starts: NDArray[np.int32]
@@ -35,7 +35,7 @@ class Groups(NamedTuple):
         return low, high - low
 
 
-def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> Groups:
+def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> UnitGroups:
     """Units of these times, ascending, by time; or in as many groups as it takes to fill a device."""
     if n_time > 1:
         starts = np.searchsorted(time, np.arange(n_time + 1))
@@ -43,11 +43,11 @@ def grouped(time: NDArray[np.int32], n_time: int, n_total: int) -> Groups:
         n_group = max(1, min(_MAX_GROUP, time.size, _TOTALS // n_total))
         starts = np.arange(n_group + 1) * time.size // n_group
     found = starts.astype(np.int32)
-    return Groups(found, device.upload(found))
+    return UnitGroups(found, device.upload(found))
 
 
 def collect(
-    groups: Groups,
+    groups: UnitGroups,
     first: int,
     stop: int,
     n_copy: int,

@@ -14,17 +14,17 @@ from rime_kernels.adjoint import Adjoint, joined
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda import jones
-from rime_kernels.cuda.adjoint_launch import gather_of
+from rime_kernels.cuda.adjoint_launch import adjoint_launcher
 from rime_kernels.cuda.adjoint_sums import AdjointSums
 from rime_kernels.cuda.antenna_sums import AntennaSums, blocks_of
-from rime_kernels.cuda.kept_terms import KeptTerms, stays
+from rime_kernels.cuda.graphs import Capturable, CudaGraphs, OnceCalled
 from rime_kernels.cuda.kernels import brightness
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.layouts.choice import Layouts
 from rime_kernels.cuda.layouts.data import Data, DataByLayout, cut
 from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
-from rime_kernels.cuda.recordings import InOne, Once, Recordings
-from rime_kernels.cuda.staging import Call, Staging, n_times
+from rime_kernels.cuda.resident_terms import ResidentTerms, is_device_resident
+from rime_kernels.cuda.staging import CudaCall, ParameterStaging, n_times
 from rime_kernels.cuda.templates import add_templates
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import RowTable
@@ -55,7 +55,7 @@ T = TypeVar("T")
 Chi2 = Callable[[], NDArray[np.float64]]
 
 
-class Engine:
+class CudaEngine:
     """The device's side of `Rime`: keeps the data there, cuts batch and rows to the memory budget."""
 
     def __init__(
@@ -77,20 +77,20 @@ class Engine:
         self._work_budget = memory - self._data.budget
         self._layouts = Layouts(self._fixed, table)
         self._workspace = device.Workspace()
-        self._staging = Staging(self._workspace, tangent=frame == "tangent")
+        self._staging = ParameterStaging(self._workspace, tangent=frame == "tangent")
         self._adjoints: dict[Any, AdjointSums] = {}
-        self._kept = KeptTerms()
+        self._resident_terms = ResidentTerms()
         self._streams = device.streams(2)
-        self._recordings = Recordings(self._workspace)
-        self._begun: Once[Any] = Once(lambda: None)
+        self._graphs = CudaGraphs(self._workspace)
+        self._begun: OnceCalled[Any] = OnceCalled(lambda: None)
         self._beams = jones.DeviceBeams(single)
 
     def run(self, sources: Sources, output: Output) -> NDArray[Any]:
         """V, residual or weighted square, (n_batch, n_row, n_chan, n_corr); or chi2 (n_batch,)."""
         if output is Output.CHI2:
             return self.start_chi2(sources)()
-        call = self._until_it_fits(lambda: self._call(sources))
-        vis = self._until_it_fits(lambda: self._predict(call))
+        call = self._retry_with_less_memory(lambda: self._call(sources))
+        vis = self._retry_with_less_memory(lambda: self._predict(call))
         add_templates(vis, self._fixed, call.given.template, sources.antenna_terms)
         if output is Output.VIS:
             return vis
@@ -104,43 +104,46 @@ class Engine:
     def start_chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None) -> Chi2:
         """Begin to work out chi2, or the sum of logarithms, (n_batch,); the function returned waits for it.
 
-        The second call of a kind (same shapes) is recorded, later ones are played: one step instead of many.
+        The second call of a kind (same shapes) is captured as a CUDA graph,
+        which later calls launch: one step
+        instead of many.
         """
-        found = self.play("chi2", sources, scaled_dof)
+        found = self.launch_graph("chi2", sources, scaled_dof)
         if found is None:
-            self._begun = found = Once(self._new_chi2(sources, scaled_dof))
+            self._begun = found = OnceCalled(self._new_chi2(sources, scaled_dof))
         return found
 
-    def play(
+    def launch_graph(
         self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], Any] | None:
-        """Begin what has been recorded; None where it has not. See `local_shards.Recorder`.
+        """Launch the CUDA graph of such calls; None where none has been captured. See
+        `local_shards.GraphEngine`.
 
-        Nothing is uploaded but what the recording itself uploads: another thread may be recording a call.
+        Nothing is uploaded but what the graph itself uploads: another thread may be capturing a call.
         """
         self._begun.settle()  # calls share their arrays: one that nobody has waited for is waited for
         terms = sources.antenna_terms
         if not self._beams.has(jones.beam_of(sources)):
             return None
-        if terms is not None and stays(terms) and not self._kept.has(terms):
+        if terms is not None and is_device_resident(terms) and not self._resident_terms.has(terms):
             return None
         given, key = self._kind(what, sources, scaled_dof)
-        recording = self._recordings.get(key)
-        if recording is None:
+        graph = self._graphs.get(key)
+        if graph is None:
             return None
-        self._begun = found = Once(recording.play(given))
+        self._begun = found = OnceCalled(graph.launch(given))
         return found
 
     def _new_chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> Chi2:
-        """The same for calls of which there is no recording; one is made of the second."""
+        """Begin chi2 of a call that has no CUDA graph yet; the second call of a kind is captured."""
         if not sources.n_batch:
             return lambda: np.empty(0)
         _, key = self._kind("chi2", sources, scaled_dof)
-        call = self._until_it_fits(lambda: self._call(sources, scaled_dof))
-        recording = self._recorded(key, call, self._chi2_in_one)
-        if recording is not None:
-            return recording.play(call.given)
-        chi2 = self._until_it_fits(lambda: self._chi2(call))
+        call = self._retry_with_less_memory(lambda: self._call(sources, scaled_dof))
+        graph = self._graph_of(key, call, self._capturable_chi2)
+        if graph is not None:
+            return graph.launch(call.given)
+        chi2 = self._retry_with_less_memory(lambda: self._chi2(call))
         return lambda: chi2
 
     def start_adjoint(
@@ -148,33 +151,35 @@ class Engine:
     ) -> Callable[[], Adjoint]:
         """Begin to work out chi2 and its derivatives with respect to what the kernels read.
 
-        With `vis` in place of the data. Recorded and played as chi2 is, but not with other data; the function
-        returned waits.
+        With `vis` in place of the data. The call is captured as that of chi2 is, but not with other data; the
+        function returned waits.
         """
         if vis is None:
-            played = self.play("adjoint", sources, scaled_dof)
-            if played is not None:
-                return played
+            launched = self.launch_graph("adjoint", sources, scaled_dof)
+            if launched is not None:
+                return launched
             _, key = self._kind("adjoint", sources, scaled_dof)
             start = self._new_adjoint(sources, scaled_dof, key)
         else:
             self._begun.settle()
             start = self._with_data(vis, lambda: self._new_adjoint(sources, scaled_dof, None))
-        self._begun = found = Once(start)
+        self._begun = found = OnceCalled(start)
         return found
 
     def _new_adjoint(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None, key: Any
     ) -> Callable[[], Adjoint]:
-        """The same for calls of which there is no recording; one is made under `key`, or none for None."""
-        call = self._until_it_fits(lambda: self._call(sources, scaled_dof, for_adjoint=True))
+        """Begin chi2 and its derivatives without a CUDA graph; one is captured under
+        `key`, or none for None.
+        """
+        call = self._retry_with_less_memory(lambda: self._call(sources, scaled_dof, for_adjoint=True))
         if not call.n_batch:
             nothing = self._adjoint_sums(call).nothing()
             return lambda: nothing
-        recording = None if key is None else self._recorded(key, call, self._adjoint_in_one)
-        if recording is not None:
-            return recording.play(call.given)
-        found = self._until_it_fits(lambda: self._adjoint(call))
+        graph = None if key is None else self._graph_of(key, call, self._capturable_adjoint)
+        if graph is not None:
+            return graph.launch(call.given)
+        found = self._retry_with_less_memory(lambda: self._adjoint(call))
         return lambda: found
 
     def _given(
@@ -182,24 +187,24 @@ class Engine:
     ) -> tuple[Parameters, DeviceArray]:
         """The parameters of a call, and the matrices of antennas that stay on the device, or None."""
         terms = sources.antenna_terms
-        if terms is None or not stays(terms):
+        if terms is None or not is_device_resident(terms):
             return parameters(sources, self._fixed.template_lm, scaled_dof), None
         given = parameters(sources, self._fixed.template_lm, scaled_dof, with_jones=False)
-        kept, is_other = self._until_it_fits(lambda: self._kept.of(terms))
+        resident, is_other = self._retry_with_less_memory(lambda: self._resident_terms.of(terms))
         if is_other:
-            self._recordings.clear()  # of matrices that are no longer there
-        return given, kept
+            self._graphs.clear()  # of matrices that are no longer there
+        return given, resident
 
     def _kind(
         self, what: str, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> tuple[Parameters, tuple[Any, ...]]:
-        """The parameters of a call, and what calls that are recorded as one have in common.
+        """The parameters of a call, and what calls that share a CUDA graph have in common.
 
         Worked out for every call: what most models do not have is passed over soon.
         """
         beam = profiles = None
         if sources.beam is not None:
-            self._until_it_fits(lambda: self._load_beam(sources))
+            self._retry_with_less_memory(lambda: self._load_beam(sources))
             beam = *_beam_codes(sources), jones.beam_of(sources) is not None
         if sources.profile is not None:
             profiles = sources.n_profile, registered_profiles(sources)
@@ -210,14 +215,14 @@ class Engine:
             *[value.shape for value in given],
         )  # fmt: skip
 
-    def _recorded(
-        self, key: Any, call: Call, in_one: Callable[[Call], InOne | None]
-    ) -> device.Recording | None:
-        """A recording of such calls, where it is time to make one and `in_one` can do them."""
-        work = self._until_it_fits(lambda: in_one(call))
-        return self._recordings.make(key, call.given, work) if work else None
+    def _graph_of(
+        self, key: Any, call: CudaCall, capturable: Callable[[CudaCall], Capturable | None]
+    ) -> device.CudaGraph | None:
+        """The CUDA graph of such calls, where it is time to capture one and `capturable` can do them."""
+        work = self._retry_with_less_memory(lambda: capturable(call))
+        return self._graphs.make(key, call.given, work) if work else None
 
-    def _chi2_in_one(self, call: Call) -> InOne | None:
+    def _capturable_chi2(self, call: CudaCall) -> Capturable | None:
         """chi2 of a batch that is worked out together; None where it takes steps, or too many pieces."""
         data = self._data_of(call.layout)
         pieces = self._pieces(call, data)
@@ -229,10 +234,10 @@ class Engine:
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_chi2(call, Parameters(*arrays), data, pieces, self._streams, stream)
 
-        return InOne(launch, lambda chi2: chi2, not data.resident)
+        return Capturable(launch, lambda chi2: chi2, not data.resident)
 
-    def _adjoint_in_one(self, call: Call) -> InOne | None:
-        """The same of chi2 and its derivatives."""
+    def _capturable_adjoint(self, call: CudaCall) -> Capturable | None:
+        """chi2 and its derivatives of a batch that is worked out together; None where it takes steps."""
         data, sums = self._data_of(call.layout), self._adjoint_sums(call)
         pieces = self._pieces(call, data, sums.record_bytes)
         if len(pieces) > (_MOST_PIECES if data.resident else 1):
@@ -243,7 +248,7 @@ class Engine:
         def launch(arrays: list[DeviceArray], stream: Stream) -> DeviceArray:
             return self._launch_adjoint(call, Parameters(*arrays), data, pieces, self._streams[:1], stream)
 
-        return InOne(launch, lambda answer: sums.adjoint(answer, call.n_batch), not data.resident)
+        return Capturable(launch, lambda answer: sums.adjoint(answer, call.n_batch), not data.resident)
 
     def _with_data(self, vis: NDArray[Any], work: Callable[[], T]) -> T:
         """Do it with other data (n_row, n_chan, n_corr) on the device; the next call brings its own back."""
@@ -256,12 +261,12 @@ class Engine:
         finally:
             self._fixed = fixed
             self._data.clear()
-            self._recordings.clear()  # of data that are no longer there
+            self._graphs.clear()  # of data that are no longer there
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is worked out, in words."""
         call = self._call(sources)
-        data = self._until_it_fits(lambda: self._data_of(call.layout))
+        data = self._retry_with_less_memory(lambda: self._data_of(call.layout))
         pieces = self._pieces(call, data)
         step, n_piece = self._chi2_step(call, pieces), len(pieces)
         where = "on the device" if data.resident else f"streamed in {len(data.slabs)} slabs"
@@ -272,7 +277,7 @@ class Engine:
 
     def _call(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None = None, *, for_adjoint: bool = False
-    ) -> Call:
+    ) -> CudaCall:
         shared_beam, beam = _beam_codes(sources)
         shifted, is_log = sources.template_shift is not None, scaled_dof is not None
         matrices, terms = jones.beam_of(sources), sources.antenna_terms
@@ -284,36 +289,36 @@ class Engine:
             has_matrices, matrices is not None and matrices.turn is not None,
         )  # fmt: skip
         layout = self._layouts.of(variant, sources, for_adjoint=for_adjoint)
-        given, kept = self._given(sources, scaled_dof)
+        given, resident = self._given(sources, scaled_dof)
         n_shape, n_profile, spectrum = sources.n_shape, sources.n_profile, _spectrum(sources)
         beams = self._load_beam(sources)
-        return Call(
-            given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, kept, beams,
+        return CudaCall(
+            given, shared_beam, variant, layout, n_shape, spectrum, n_profile, terms, resident, beams,
             sources.varied_range,
         )  # fmt: skip
 
     def _load_beam(self, sources: Sources) -> Record:
-        """The sources' `JonesBeam` on the device, or None; recordings do not outlive another one."""
+        """The sources' `JonesBeam` on the device, or None; graphs do not outlive another one."""
         beams, is_new = self._beams.load(jones.beam_of(sources))
         if is_new:
-            self._recordings.clear()
+            self._graphs.clear()
         return beams
 
     def _data_of(self, layout: Layout) -> Data:
         """Data laid out for this kernel; those of others make room where there is none."""
         data, others_went = self._data.of(self._fixed, layout)
         if others_went:
-            self._recordings.clear()
+            self._graphs.clear()
         return data
 
-    def _until_it_fits(self, work: Callable[[], T]) -> T:
+    def _retry_with_less_memory(self, work: Callable[[], T]) -> T:
         """Do it with ever smaller budgets, for good, until the device has room."""
         while True:
             try:
                 return work()
             except device.DeviceMemoryError as error:
                 self._workspace.clear()
-                self._recordings.clear()
+                self._graphs.clear()
                 self._data.limit(self._data.budget // 2)  # laid out anew, in smaller slabs
                 self._work_budget //= 2
                 if self._work_budget < 1:
@@ -321,13 +326,13 @@ class Engine:
                 rest = (self._data.budget + self._work_budget) / 1e6
                 log.warning("%s: going on in smaller steps, with %.3g MB of it", error, rest)
 
-    def _bright_bytes(self, call: Call) -> int:
+    def _bright_bytes(self, call: CudaCall) -> int:
         """Brightness of one entry of the batch at one time."""
         itemsize = np.dtype(call.variant.real).itemsize
         return itemsize * call.variant.n_stokes * call.layout.n_chan * call.n_source
 
     def _pieces(
-        self, call: Call, data: Data, more: Callable[[Slab], int] | None = None
+        self, call: CudaCall, data: Data, more: Callable[[Slab], int] | None = None
     ) -> list[tuple[int, Slab]]:
         """Slabs of the data, cut further where brightness per time is large; with the number of the slab.
 
@@ -347,12 +352,12 @@ class Engine:
 
         return [(i, piece) for i, slab in slabs for piece in cut(call.layout, slab.unit, size, limit)]
 
-    def _chi2_step(self, call: Call, pieces: list[tuple[int, Slab]]) -> int:
+    def _chi2_step(self, call: CudaCall, pieces: list[tuple[int, Slab]]) -> int:
         """Entries of the batch that are worked out together."""
         return self._step(call, pieces, 8 * call.layout.n_sum, lambda piece: 0, call.layout.max_batch)
 
     def _step(
-        self, call: Call, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
+        self, call: CudaCall, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
         max_batch: int,
     ) -> int:  # fmt: skip
         """The same where an entry takes so many bytes for its sums, and more for each piece."""
@@ -362,7 +367,7 @@ class Engine:
         each += 2 * n_time * self._bright_bytes(call) + given
         return max(1, min(call.n_batch, self._work_budget // each, max_batch))
 
-    def _chi2(self, call: Call) -> NDArray[np.float64]:
+    def _chi2(self, call: CudaCall) -> NDArray[np.float64]:
         data = self._data_of(call.layout)
         pieces = self._pieces(call, data)
         step = self._chi2_step(call, pieces)
@@ -375,7 +380,7 @@ class Engine:
         return result
 
     def _launch_chi2(
-        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        self, call: CudaCall, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream = 0,
     ) -> DeviceArray:  # fmt: skip
         """Launch all that chi2 takes; float64 (n_batch,) on the device."""
@@ -388,7 +393,7 @@ class Engine:
         brightness.make_batch_sums(n_thread)[n_batch, n_thread, main](sums, out)
         return out
 
-    def _adjoint(self, call: Call) -> Adjoint:
+    def _adjoint(self, call: CudaCall) -> Adjoint:
         data, sums = self._data_of(call.layout), self._adjoint_sums(call)
         pieces = self._pieces(call, data, sums.record_bytes)
         step = self._adjoint_step(call, pieces)
@@ -400,13 +405,13 @@ class Engine:
             parts.append(sums.adjoint(answer.copy_to_host(), part.n_batch))
         return joined(parts)
 
-    def _adjoint_step(self, call: Call, pieces: list[tuple[int, Slab]]) -> int:
+    def _adjoint_step(self, call: CudaCall, pieces: list[tuple[int, Slab]]) -> int:
         """Entries of the batch whose derivatives are worked out together."""
         sums = self._adjoint_sums(call)
         return self._step(call, pieces, sums.total_bytes(), sums.record_bytes, sums.max_batch)
 
     def _launch_adjoint(
-        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        self, call: CudaCall, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream = 0,
     ) -> DeviceArray:  # fmt: skip
         """Launch all that chi2 and its derivatives take; flat, on the device.
@@ -422,7 +427,7 @@ class Engine:
             sums.launch(self._workspace, piece, arrays._replace(sum_out=of_kinds), stream, adds, main)
         return sums.answer(self._workspace, given, call.layout.chan_freq, main)
 
-    def _adjoint_sums(self, call: Call) -> AdjointSums:
+    def _adjoint_sums(self, call: CudaCall) -> AdjointSums:
         given = call.given
         key = (
             call.layout,
@@ -438,16 +443,16 @@ class Engine:
                 self._adjoints.clear()
             has_gaussian, n_done = call.n_gaussian > 0, call.n_source * call.n_batch
             threads = self._layouts.beside(call.layout, call.variant, n_done) if has_gaussian else None
-            gather = gather_of(call.layout, has_gaussian, given, threads)
+            launcher = adjoint_launcher(call.layout, has_gaussian, given, threads)
             n_template = len(self._fixed.template)
             antennas = None if call.terms is None else AntennaSums(self._fixed, call.terms, call.layout)
             self._adjoints[key] = AdjointSums(
-                gather, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
+                launcher, call.variant, call.shared_beam, call.spectrum, given, n_template, call.n_profile,
                 antennas,
             )  # fmt: skip
         return self._adjoints[key]
 
-    def _predict(self, call: Call) -> NDArray[Any]:
+    def _predict(self, call: CudaCall) -> NDArray[Any]:
         """V, (n_batch, n_row, n_chan, n_corr)."""
         n_chan, n_corr, order = self._fixed.chan_freq.size, len(self._fixed.matrix), self._fixed.order
         result = np.empty((call.n_batch, order.size, n_chan, n_corr), call.variant.complex)
@@ -461,7 +466,7 @@ class Engine:
         sums = self._workspace.array("no sums", (1, 1), np.float64)
         no_vis = self._workspace.array("no data", (1,), call.variant.complex)
         no_weight = self._workspace.array("no weight", (1,), call.variant.real)
-        nothing = Columns(no_vis, no_weight, no_vis, 0)
+        nothing = DataColumns(no_vis, no_weight, no_vis, 0)
         for b in range(call.n_batch):
             part = call._replace(given=call.given.batch(b, b + 1))
             given = Parameters(*self._workspace.fill("parameters", part.given))
@@ -487,6 +492,6 @@ def _beam_codes(sources: Sources) -> tuple[int, int]:
     return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)
 
 
-def _spectrum(sources: Sources) -> brightness.Spectrum:
+def _spectrum(sources: Sources) -> brightness.SpectrumKernel:
     """As `Spectrum.of`; the source of no flux that stands for none is a polynomial."""
-    return brightness.Spectrum.of(sources) if sources.n_source else brightness.Spectrum()
+    return brightness.SpectrumKernel.of(sources) if sources.n_source else brightness.SpectrumKernel()

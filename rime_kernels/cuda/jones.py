@@ -10,7 +10,7 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import Record
 from rime_kernels.cuda.kernels.arguments import typed
 from rime_kernels.cuda.kernels.jones.pairs import as_pairs
-from rime_kernels.cuda.kernels.jones.voltages import Beams
+from rime_kernels.cuda.kernels.jones.voltages import CudaBeams
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes.families import MAX_SHARED
@@ -61,13 +61,13 @@ class DeviceBeams:
         return all(getattr(beam, name) is held for name, held in zip(_CONSTANT, self._held, strict=True))
 
 
-def _on_device(beam: JonesBeam, single: bool) -> Beams:
+def _on_device(beam: JonesBeam, single: bool) -> CudaBeams:
     _, n_chan, n_y, n_x = beam.coefficient.shape[:4]
     applies = np.ones(1, np.int32) if beam.applies is None else beam.applies.astype(np.int32)
     coefficient, antenna_class = as_pairs(beam.coefficient, single), np.atleast_2d(beam.antenna_class)
     wavelength2 = np.zeros(1) if beam.wavelength2 is None else beam.wavelength2
     first_x, step_x, first_y, step_y = beam.grid.tolist()
-    return Beams(
+    return CudaBeams(
         device.upload(coefficient), device.upload(antenna_class), device.upload(beam.angle),
         device.upload(beam.feed_angles), device.upload(wavelength2), device.upload(applies), n_chan, n_y, n_x,
         first_x, step_x, first_y, step_y,

@@ -11,13 +11,13 @@ from rime_kernels import device
 from rime_kernels.arrays import AntennaTerms
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda.kernels import brightness as rime_cuda
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.layouts.data import Data
 from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab
 from rime_kernels.inputs import Inputs, Parameters, Variant
 
 
-class Call(NamedTuple):
+class CudaCall(NamedTuple):
     """What is asked for: parameters on the host, and how the rows are laid out for them."""
 
     given: Parameters
@@ -25,7 +25,7 @@ class Call(NamedTuple):
     variant: Variant
     layout: Layout
     n_gaussian: int  # Gaussians and profiles
-    spectrum: rime_cuda.Spectrum
+    spectrum: rime_cuda.SpectrumKernel
     n_profile: int = 0
     terms: AntennaTerms | None = None
     kept_jones: DeviceArray = None  # matrices that stay on the device, in the place of `Parameters.jones`
@@ -54,14 +54,14 @@ class Call(NamedTuple):
         return self.given.stokes.shape[1] > 1
 
 
-class Staging:
+class ParameterStaging:
     """Makes what the kernels read, in arrays of a workspace; Gaussians in the tangent frame or not."""
 
     def __init__(self, workspace: device.Workspace, *, tangent: bool) -> None:
         self._workspace, self._tangent = workspace, tangent
 
     def arrays(
-        self, call: Call, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
+        self, call: CudaCall, given: Parameters, data: Data, pieces: list[tuple[int, Slab]],
         streams: list[Stream], main: Stream,
     ) -> Iterator[tuple[Slab, Arrays, Stream]]:  # fmt: skip
         """What the kernels read for each piece, all but where sums go; and the stream to launch them on.
@@ -73,7 +73,7 @@ class Staging:
         bright: DeviceArray = (
             None if call.per_time else self.brightness(call, given, None, "brightness", main)
         )
-        loaded: dict[int, Columns] = {}
+        loaded: dict[int, DataColumns] = {}
         n_stream = len(streams)
         with device.forked(main, streams):
             for k, (i, piece) in enumerate(pieces):
@@ -91,7 +91,7 @@ class Staging:
                 )  # fmt: skip
                 yield piece, arrays, stream
 
-    def inputs(self, call: Call, given: Parameters, stream: Stream) -> Inputs:
+    def inputs(self, call: CudaCall, given: Parameters, stream: Stream) -> Inputs:
         """What the kernels read, on the device."""
         n_item = call.n_batch * call.n_source
         direction = self._workspace.array("direction", (call.n_batch, call.n_source, 3), np.float64)
@@ -108,7 +108,7 @@ class Staging:
         )  # fmt: skip
 
     def brightness(
-        self, call: Call, given: Parameters, piece: Slab | None, name: str, stream: Stream
+        self, call: CudaCall, given: Parameters, piece: Slab | None, name: str, stream: Stream
     ) -> DeviceArray:
         """B of the times of a piece, or of all times at once where it does not change."""
         first, n_time = (piece.time.start, n_times(piece)) if piece else (0, 1)

@@ -17,6 +17,7 @@ from rime_kernels.device.devices import (
     shared_bytes,
     threads_per_block,
 )
+from rime_kernels.device.graph import Answer, CudaGraph, Launch, capture, forked, selected, streams
 from rime_kernels.device.kernels import inline, kernel, part
 from rime_kernels.device.memory import (
     DeviceMemoryError,
@@ -28,18 +29,17 @@ from rime_kernels.device.memory import (
     upload,
 )
 from rime_kernels.device.packages import cupy, intrinsic, libdevice, simulated
-from rime_kernels.device.recording import Answer, Launch, Recording, at, forked, record, streams
 
 __all__ = [
     "MAX_GRID_Y",
     "Answer",
     "Backend",
+    "CudaGraph",
     "DeviceMemoryError",
     "Launch",
-    "Recording",
     "Workspace",
-    "at",
     "capability",
+    "capture",
     "cupy",
     "device_name",
     "empty",
@@ -55,9 +55,9 @@ __all__ = [
     "names",
     "part",
     "pinned_copy",
-    "record",
     "resolve",
     "select",
+    "selected",
     "shared_bytes",
     "simulated",
     "streams",

@@ -18,7 +18,7 @@ from rime_kernels.inputs import Output
 Visibilities = NDArray[Any]
 
 
-class KeptVisibilities(Protocol):
+class ResidentVisibilities(Protocol):
     """Model visibilities V on a device, beside data D and weights w whose cells have gains g, (n_cell,)."""
 
     def sums(self, scale: float) -> NDArray[np.float64]:
@@ -38,11 +38,11 @@ class KeptVisibilities(Protocol):
         """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D, a and b those of cells."""
         ...
 
-    def sums_there(self, scale: float) -> DeviceArray:
+    def sums_on_device(self, scale: float) -> DeviceArray:
         """`sums` that stay on the device, until others take their place."""
         ...
 
-    def adjoint_there(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
+    def adjoint_on_device(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
         """`adjoint` of arrays on the device: parts of g, (2 n_cell,); a, Re b and Im b, times `scale`."""
         ...
 
@@ -77,7 +77,7 @@ class Engine(Protocol):
         """
         ...
 
-    def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> ResidentVisibilities | None:
         """V of one list of sources, to stay on a device; None where there is none, or where it cannot."""
         ...
 

@@ -44,7 +44,7 @@ class DeviceThread:
 
     def here(self) -> AbstractContextManager[None]:
         """Within, the GPU is the current one of the thread that asks."""
-        return device.at(self._number)
+        return device.selected(self._number)
 
     def _close(self) -> None:
         """The process ends: see `device.leave_cleanup`."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.arrays import Sources
 from rime_kernels.engine import Engine
-from rime_kernels.engine.one_call import one_call
+from rime_kernels.engine.call_memo import call_memo
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output
 
@@ -52,10 +52,10 @@ class Worker(Protocol):
 
 
 @runtime_checkable
-class Recorder(Protocol):
+class GraphEngine(Protocol):
     """An engine that records calls, and can play them."""
 
-    def play(
+    def launch_graph(
         self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None, /
     ) -> Callable[[], Any] | None:
         """Begin `start_chi2` or `start_adjoint` in one step, where such a call has been recorded.
@@ -86,7 +86,7 @@ class Shard(NamedTuple):
     products: Products
 
 
-class Recipe(Protocol):
+class EngineRecipe(Protocol):
     """What a shard is made from: data that can be sent to where it is made."""
 
     def __call__(self, n_engine: int, /) -> Shard:
@@ -101,7 +101,7 @@ class Part(NamedTuple):
     channels: slice
 
 
-class Call(NamedTuple):
+class ShardCall(NamedTuple):
     """What all shards are asked for: a method of `Engine` or of `Products`, and its arguments.
 
     The argument that is of the rows of a shard is given to `begin`: a `Part` of what "run" gives, data in the
@@ -129,13 +129,13 @@ class Call(NamedTuple):
             found = self._product(shard.products, given)
         return lambda: found
 
-    def play(self, shard: Shard) -> Callable[[], Any] | None:
-        """Begin it on one shard where that has recorded such calls; the function returned waits."""
-        recorder = _recorder(shard.engine)
-        if self.what not in ("chi2", "adjoint") or recorder is None:
+    def launch_graph(self, shard: Shard) -> Callable[[], Any] | None:
+        """Begin it on one shard that has a CUDA graph of such calls; the function returned waits."""
+        engine = _graph_engine(shard.engine)
+        if self.what not in ("chi2", "adjoint") or engine is None:
             return None
         try:
-            return recorder.play(self.what, self.sources, self.scaled_dof)
+            return engine.launch_graph(self.what, self.sources, self.scaled_dof)
         except Exception as error:  # raised where the result is asked for, as others are at work
             return functools.partial(_raise, error)
 
@@ -190,7 +190,7 @@ class LocalShards:
         """Number of shards."""
         return sum(len(made) for _, made in self._devices)
 
-    def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
+    def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
         """Make one more shard on a device."""
         worker, made = self._devices[device]
         made.append(worker.submit(lambda: recipe(n_engine)).result())
@@ -200,13 +200,14 @@ class LocalShards:
 
     def start(
         self,
-        call: Call,
+        call: ShardCall,
         given: Sequence[Any] | None = None,
         end: Callable[[int, Any], Any] = lambda _, found: found,
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned waits for results.
 
-        What shards have recorded is begun by the thread that asks, for another thread would begin, and be
+        What shards have CUDA graphs of is begun by the thread that asks, for another thread would begin,
+        and be
         heard of, a tenth of a millisecond later; the rest in the threads of devices. A kind of call that is
         new is done by one device after the other: the first one compiles its kernels.
 
@@ -214,7 +215,7 @@ class LocalShards:
         ----------
         call : Call
         given : sequence, optional
-            For each shard its argument; see `Call`.
+            For each shard its argument; see `ShardCall`.
         end : function of the number of a shard and its result
             Done in the thread of the device, or that asks; what it returns is the result.
         """
@@ -224,15 +225,15 @@ class LocalShards:
                 (i, call.begin(shard, None if given is None else given[i]))
                 for i, shard in zip(numbers, made, strict=True)
             )
-            with one_call():
+            with call_memo():
                 # Visibilities are there once begun, and may be too many to wait for those of all shards.
                 ready = begun if call.what == "run" else list(begun)
                 return [(i, end(i, finish())) for i, finish in ready]
 
         kind = (*call.kind, given is None)
         is_new, futures, first = kind not in self._made, list[_Future](), 0
-        played = [] if is_new or given is not None else self._play(call)
-        done = {each.number for each in played}
+        launched = [] if is_new or given is not None else self._launch_graphs(call)
+        done = {each.number for each in launched}
         for worker, made in self._devices:
             rest = [i for i in range(len(made)) if first + i not in done]
             numbers = [first + i for i in rest]
@@ -248,7 +249,7 @@ class LocalShards:
 
         def wait() -> list[Any]:
             found: list[Any] = [None] * first
-            errors = [each.finish_into(found, end) for each in played]
+            errors = [each.finish_into(found, end) for each in launched]
             for future in _all_done(futures):
                 for number, result in future.result():
                     found[number] = result
@@ -260,7 +261,7 @@ class LocalShards:
         return wait
 
     def _submit(self, worker: Worker, work: Callable[[], T]) -> Future[T]:
-        """Do it in the thread of a device; `_play` waits until it has been done."""
+        """Do it in the thread of a device; `_launch_graphs` waits until it has been done."""
         with self._changed:
             self._n_at_work += 1
 
@@ -274,12 +275,12 @@ class LocalShards:
 
         return worker.submit(counted)
 
-    def _play(self, call: Call) -> list[_Played]:
-        """Begin what has been recorded, devices in turn so that all are at work soon.
+    def _launch_graphs(self, call: ShardCall) -> list[_Launched]:
+        """Launch the CUDA graphs of a call, devices in turn so that all are at work soon.
 
-        A device leaves the rest to its own thread from the first shard on that has not recorded such a call.
+        A device leaves the rest to its own thread from the first shard on that has no graph of such a call.
         """
-        played, first, waiting = [], 0, []
+        launched, first, waiting = [], 0, []
         for worker, made in self._devices:
             waiting.append((worker, list(enumerate(made, first))))
             first += len(made)
@@ -292,16 +293,16 @@ class LocalShards:
                         continue
                     number, shard = shards[0]
                     with worker.here():
-                        finish = call.play(shard)
+                        finish = call.launch_graph(shard)
                     if finish is not None:
-                        played.append(_Played(number, worker, finish))
+                        launched.append(_Launched(number, worker, finish))
                         still.append((worker, shards[1:]))
                 waiting = still
-        return played
+        return launched
 
 
-class _Played(NamedTuple):
-    """A recorded call that one shard has begun."""
+class _Launched(NamedTuple):
+    """A call that one shard has begun by launching its CUDA graph."""
 
     number: int
     worker: Worker
@@ -317,15 +318,17 @@ class _Played(NamedTuple):
         return None
 
 
-def _recorder(engine: Any) -> Recorder | None:
-    """The engine where it can record; each kind is looked at once, which takes as long as to begin a call."""
+def _graph_engine(engine: Any) -> GraphEngine | None:
+    """The engine if it has CUDA graphs; each class is looked at once: that takes as long
+    as to begin a call.
+    """
     kind = type(engine)
-    if kind not in _RECORDS:
-        _RECORDS[kind] = issubclass(kind, Recorder)
-    return engine if _RECORDS[kind] else None
+    if kind not in _HAS_GRAPHS:
+        _HAS_GRAPHS[kind] = issubclass(kind, GraphEngine)
+    return engine if _HAS_GRAPHS[kind] else None
 
 
-_RECORDS: dict[type, bool] = {}
+_HAS_GRAPHS: dict[type, bool] = {}
 
 
 def _raise(error: Exception) -> NoReturn:

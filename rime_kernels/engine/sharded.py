@@ -20,12 +20,12 @@ from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.device import Backend
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.device_threads import Devices
-from rime_kernels.engine.local_shards import Call, LocalShards, Part, Recipe, Worker
+from rime_kernels.engine.local_shards import EngineRecipe, LocalShards, Part, ShardCall, Worker
 from rime_kernels.engine.shards import Index, rows_of, shard_bounds, shared_out, table_of
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output
 
-End: TypeAlias = Callable[[int, Any], Any]
+OnShardDone: TypeAlias = Callable[[int, Any], Any]
 """What is done with the result of a shard where it was found, and its number among those of the process."""
 
 
@@ -46,12 +46,12 @@ class FarShards(Protocol):
         """Of each device the number of its process; this one is 0."""
         ...
 
-    def add(self, device: int, recipe: Recipe, n_engine: int) -> None:
+    def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
         """Make the engine of one more shard on a device."""
         ...
 
     def start(
-        self, call: Call, given: Sequence[Any] | None = None, end: End | None = None
+        self, call: ShardCall, given: Sequence[Any] | None = None, end: OnShardDone | None = None
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned waits for the results, in the order of shards.
 
@@ -107,7 +107,7 @@ class HeldData(Protocol):
         ...
 
 
-class Shares(NamedTuple):
+class ShardShares(NamedTuple):
     """Says which process works on which shards, where there are no data: a `HeldData`."""
 
     shares: Sequence[Sequence[int]]
@@ -119,7 +119,9 @@ class Shares(NamedTuple):
 class MakeRecipe(Protocol):
     """Makes what the shard of some rows is made from."""
 
-    def __call__(self, rows: Index, fixed: Constants, table: RowTable, data: DataOf | None, /) -> Recipe:
+    def __call__(
+        self, rows: Index, fixed: Constants, table: RowTable, data: DataOf | None, /
+    ) -> EngineRecipe:
         """`rows` are their numbers among all; `data` takes the place of those in `fixed`."""
         ...
 
@@ -135,7 +137,7 @@ class ShardedEngine:
         Of all rows.
     table : RowTable
     held : HeldData, optional
-        Where data and weights are not in `fixed`; or `Shares`.
+        Where data and weights are not in `fixed`; or `ShardShares`.
     """
 
     def __init__(
@@ -172,14 +174,16 @@ class ShardedEngine:
         def fill(number: int, found: Visibilities) -> None:
             result[:, self._rows[number]] = found
 
-        for number, found in enumerate(self._start(Call("run", sources, output), end=fill)()):
+        for number, found in enumerate(self._start(ShardCall("run", sources, output), end=fill)()):
             if found is not None:
                 fill(number, found)
         return result
 
-    def run_apart(self, sources: Sources, keep: End) -> None:
-        """V of a batch of one, of which each process keeps those of its shards; see `Rime.predict_apart`."""
-        self._start(Call("run", sources), end=keep, far_end=keep)()
+    def run_sharded(self, sources: Sources, on_shard_done: OnShardDone) -> None:
+        """V of a batch of one, of which each process keeps those of its shards; see
+        `Rime.predict_sharded`.
+        """
+        self._start(ShardCall("run", sources), end=on_shard_done, far_end=on_shard_done)()
 
     def run_some(self, sources: Sources, rows: Index, channels: slice) -> Visibilities:
         """V of some rows, which differ from each other, and some channels."""
@@ -188,7 +192,7 @@ class ShardedEngine:
         wanted = [np.flatnonzero(place[own] >= 0) for own in self._rows]
         n_chan = len(range(self._shape[1])[channels])
         result: Visibilities = np.empty((sources.n_batch, rows.size, n_chan, self._shape[2]), self._complex)
-        parts = self.by_shard(Call("run", sources), [Part(which, channels) for which in wanted])
+        parts = self.by_shard(ShardCall("run", sources), [Part(which, channels) for which in wanted])
         for own, which, part in zip(self._rows, wanted, parts, strict=True):
             if part is not None:
                 result[:, place[own[which]]] = part
@@ -198,15 +202,15 @@ class ShardedEngine:
         """An array with an axis of rows, in parts that belong to the shards."""
         return [np.take(values, rows, axis) for rows in self._rows]
 
-    def by_shard(self, call: Call, given: Sequence[Any] | None = None) -> list[Any]:
-        """The results of all shards, in their order; `given` are their own arguments (`Call`)."""
+    def by_shard(self, call: ShardCall, given: Sequence[Any] | None = None) -> list[Any]:
+        """The results of all shards, in their order; `given` are their own arguments (`ShardCall`)."""
         return self._start(call, given)()
 
     def start_chi2(
         self, sources: Sources, scaled_dof: NDArray[np.float64] | None
     ) -> Callable[[], NDArray[np.float64]]:
         """Begin to compute chi2, or the sum of logarithms, (n_batch,); the function returned waits for it."""
-        wait = self._start(Call("chi2", sources, scaled_dof=scaled_dof))
+        wait = self._start(ShardCall("chi2", sources, scaled_dof=scaled_dof))
 
         def finish() -> NDArray[np.float64]:
             total = np.zeros(sources.n_batch)
@@ -224,7 +228,7 @@ class ShardedEngine:
     ) -> Callable[[], Adjoint]:
         """Begin to compute chi2 and its derivatives; `vis` replaces the data. The function returned waits."""
         parts = None if vis is None else self.of_shards(vis.reshape(self._shape))
-        wait = self._start(Call("adjoint", sources, scaled_dof=scaled_dof), parts)
+        wait = self._start(ShardCall("adjoint", sources, scaled_dof=scaled_dof), parts)
 
         def finish() -> Adjoint:
             total: Adjoint | None = None
@@ -235,12 +239,12 @@ class ShardedEngine:
 
         return finish
 
-    def keep(self, sources: Sources, cells: RowCells) -> None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> None:
         """What gains are fitted to does not stay on several devices."""
 
     def plan(self, sources: Sources) -> str:
         """How chi2 of such sources is computed, in words."""
-        plans, lines = self._start(Call("plan", sources))(), []
+        plans, lines = self._start(ShardCall("plan", sources))(), []
         for name, numbers in zip(self._names, self._shares, strict=True):
             if numbers:
                 n_row = sum(self._rows[number].size for number in numbers)
@@ -250,10 +254,10 @@ class ShardedEngine:
 
     def _start(
         self,
-        call: Call,
+        call: ShardCall,
         given: Sequence[Any] | None = None,
-        end: End = lambda _, found: found,
-        far_end: End | None = None,
+        end: OnShardDone = lambda _, found: found,
+        far_end: OnShardDone | None = None,
     ) -> Callable[[], list[Any]]:
         """Begin a call on all shards; the function returned gives their results in the order of shards.
 

@@ -35,7 +35,7 @@ class Settings(NamedTuple):
     """Data lie in files of it, not in memory."""
 
 
-class Block(Protocol):
+class SmearedBlock(Protocol):
     """Some rows; sources are a batch of `max_batch` at most."""
 
     max_batch: int
@@ -62,12 +62,12 @@ class Block(Protocol):
         ...
 
 
-class Blocks(Protocol):
+class SmearedBlocks(Protocol):
     """What makes the blocks of a backend."""
 
     most_rows: int  # that a block may have
 
-    def block(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> Block:
+    def block(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> SmearedBlock:
         """The block of rows whose constants and table these are."""
         ...
 
@@ -76,7 +76,7 @@ class _Part(NamedTuple):
     """A block, and which of the rows it has."""
 
     rows: NDArray[np.int64]
-    block: Block
+    block: SmearedBlock
 
 
 class SmearedEngine:
@@ -85,7 +85,7 @@ class SmearedEngine:
     Parameters
     ----------
     blocks_of : function
-        Gives the `Blocks` of a backend, from the constants of all rows.
+        Gives the `SmearedBlocks` of a backend, from the constants of all rows.
     average : Average
     fixed, table, single, factored, frame, memory_limit, folder
         As for the engines of the backends.
@@ -93,7 +93,7 @@ class SmearedEngine:
 
     def __init__(
         self,
-        blocks_of: Callable[[Constants, Settings], Blocks],
+        blocks_of: Callable[[Constants, Settings], SmearedBlocks],
         average: Average,
         fixed: Constants,
         table: RowTable,
@@ -177,7 +177,7 @@ class SmearedEngine:
         assert total is not None, "rows are not empty"
         return total
 
-    def keep(self, sources: Sources, cells: RowCells) -> None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> None:
         """Means over nodes do not stay on a device."""
 
     def plan(self, sources: Sources) -> str:

@@ -30,7 +30,7 @@ class Mean(NamedTuple):
     flag: NDArray[np.bool_]
 
 
-class Sums(Protocol):
+class AverageSums(Protocol):
     """Sums over the visibilities of cells, on the CPU or a GPU.
 
     `values` are sums of weight times visibility and of weights, where flagged visibilities keep 2^-64 of
@@ -96,7 +96,7 @@ class OnlineAverage:
             if not isinstance(number, int) or number < 1:
                 raise InputError(f"{name} must be a whole number above 0, got {number!r}")
         self.shape, self.channels = shape, channels
-        self._sums: Sums
+        self._sums: AverageSums
         if device.resolve(backend)[0] == "cuda":
             from rime_kernels.flagging.cuda.averaging import DeviceSums
 

@@ -55,7 +55,7 @@ def line_percentiles(
     if not staged.size or not shares.size:
         return np.full((len(staged), shares.size), np.nan, np.float32)
     if device.resolve(backend)[0] == "cuda":
-        from rime_kernels.flagging.cuda.middles import percentiles as on_device
+        from rime_kernels.flagging.cuda.median_search import percentiles as on_device
 
         return on_device(staged, shares)
     n = np.isfinite(staged).sum(axis=1)

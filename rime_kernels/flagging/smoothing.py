@@ -20,7 +20,7 @@ LANES = 16
 """Numbers of a vector of the sums that smooth."""
 
 
-class Work(NamedTuple):
+class SmoothingWork(NamedTuple):
     """Workspace of one thread.
 
     Attributes
@@ -46,10 +46,10 @@ class Work(NamedTuple):
 
 
 @inner_function
-def workspace(n_time: int, n_chan: int) -> Work:
+def workspace(n_time: int, n_chan: int) -> SmoothingWork:
     """A workspace for waterfalls of this shape."""
     longer = max(n_time, n_chan)
-    return Work(
+    return SmoothingWork(
         np.empty((n_time, n_chan), np.float32),
         np.empty((n_time, n_chan), np.float32),
         np.empty((n_time, n_chan), np.float32),
@@ -102,14 +102,14 @@ def _sum_rows(
     """Weighted sums of rows first .. stop - 1 for four integrations from t on, and a vector of channels."""
     n_time, n_chan = waterfall.shape
     numbers, weights, sums = pointer(waterfall), pointer(padded), pointer(out)
-    like = zeros(np.float32, LANES)
-    w, x, y, z = like, like, like, like
+    lanes_like = zeros(np.float32, LANES)
+    w, x, y, z = lanes_like, lanes_like, lanes_like, lanes_like
     for row in range(first, stop):
-        k, value = row - t + half, load(numbers, row * n_chan + c, like)
-        w = fma(spread(weights[k + 3], like), value, w)
-        x = fma(spread(weights[k + 2], like), value, x)
-        y = fma(spread(weights[k + 1], like), value, y)
-        z = fma(spread(weights[k], like), value, z)
+        k, value = row - t + half, load(numbers, row * n_chan + c, lanes_like)
+        w = fma(spread(weights[k + 3], lanes_like), value, w)
+        x = fma(spread(weights[k + 2], lanes_like), value, x)
+        y = fma(spread(weights[k + 1], lanes_like), value, y)
+        z = fma(spread(weights[k], lanes_like), value, z)
     store(sums, t * n_chan + c, w)
     if t + 1 < n_time:
         store(sums, (t + 1) * n_chan + c, x)
@@ -126,17 +126,17 @@ def _smooth_channels(waterfall: Waterfall, kernel: Line, out: Waterfall) -> None
     n_padded = -(-n_chan // (4 * LANES)) * 4 * LANES
     line, smooth = np.zeros(n_padded + 2 * half, np.float32), np.empty(n_padded, np.float32)
     numbers, weights, sums = pointer(line), pointer(kernel), pointer(smooth)
-    like = zeros(np.float32, LANES)
+    lanes_like = zeros(np.float32, LANES)
     for t in range(len(waterfall)):
         line[half : half + n_chan] = waterfall[t]
         for c in range(0, n_padded, 4 * LANES):
-            w, x, y, z = like, like, like, like
+            w, x, y, z = lanes_like, lanes_like, lanes_like, lanes_like
             for k in range(2 * half + 1):
-                weight = spread(weights[k], like)
-                w = fma(weight, load(numbers, c + k, like), w)
-                x = fma(weight, load(numbers, c + k + LANES, like), x)
-                y = fma(weight, load(numbers, c + k + 2 * LANES, like), y)
-                z = fma(weight, load(numbers, c + k + 3 * LANES, like), z)
+                weight = spread(weights[k], lanes_like)
+                w = fma(weight, load(numbers, c + k, lanes_like), w)
+                x = fma(weight, load(numbers, c + k + LANES, lanes_like), x)
+                y = fma(weight, load(numbers, c + k + 2 * LANES, lanes_like), y)
+                z = fma(weight, load(numbers, c + k + 3 * LANES, lanes_like), z)
             store(sums, c, w)
             store(sums, c + LANES, x)
             store(sums, c + 2 * LANES, y)
@@ -186,13 +186,13 @@ def _reject(
 ) -> None:
     """Mask what is further from the background than `reject` times the noise of its chunk of channels."""
     for chunk in range(len(chunks) - 1):
-        first, last, n, at = chunks[chunk], chunks[chunk + 1], 0, 0
+        first, last, n, offset = chunks[chunk], chunks[chunk + 1], 0, 0
         for t in range(len(value)):
             for c in range(first, last):
-                line[at] = np.float32(math.inf) if masked[t, c] else abs(value[t, c] - background[t, c])
+                line[offset] = np.float32(math.inf) if masked[t, c] else abs(value[t, c] - background[t, c])
                 n += not masked[t, c]
-                at += 1
-        limit = reject * MAD_NORMAL * median_of_line(line[:at], n)
+                offset += 1
+        limit = reject * MAD_NORMAL * median_of_line(line[:offset], n)
         for t in range(len(value)):
             for c in range(first, last):
                 if abs(value[t, c] - background[t, c]) > limit:
@@ -227,7 +227,7 @@ def fill_background(
     chunks: NDArray[np.int64],
     reject: float,
     background: Waterfall,
-    work: Work,
+    work: SmoothingWork,
 ) -> None:
     """Fill the smooth background of a waterfall.
 

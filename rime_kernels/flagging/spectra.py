@@ -94,13 +94,13 @@ def _replace(window: Amplitude, old: Amplitude, new: Amplitude) -> None:
         Sorted; its last row is infinite.
     old, new : float32 (LANES,)
     """
-    numbers, like = pointer(window), zeros(np.float32, LANES)
-    gone, put = load(pointer(old), 0, like), load(pointer(new), 0, like)
-    before, here = spread(np.float32(-math.inf), like), load(numbers, 0, like)
-    for at in range(0, (len(window) - 1) * LANES, LANES):
-        above = load(numbers, at + LANES, like)
+    numbers, lanes_like = pointer(window), zeros(np.float32, LANES)
+    gone, put = load(pointer(old), 0, lanes_like), load(pointer(new), 0, lanes_like)
+    before, here = spread(np.float32(-math.inf), lanes_like), load(numbers, 0, lanes_like)
+    for offset in range(0, (len(window) - 1) * LANES, LANES):
+        above = load(numbers, offset + LANES, lanes_like)
         left = where_below(here, gone, above)
-        store(numbers, at, between(before, put, left))
+        store(numbers, offset, between(before, put, left))
         before, here = left, above
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rime_kernels.compile.jit import inner_function
 from rime_kernels.flagging.lines import median_of_line, rank_line, sum_threshold_two_sided
 from rime_kernels.flagging.noises import VARIANCE, noise_of_line, share_noises
-from rime_kernels.flagging.smoothing import Work, fill_background, workspace
+from rime_kernels.flagging.smoothing import SmoothingWork, fill_background, workspace
 
 Line = NDArray[np.float32]
 Waterfall = NDArray[np.float32]
@@ -99,7 +99,7 @@ def _find_in_line(
 
 
 @inner_function
-def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: SmoothingWork, code: Codes) -> None:
     """Flag channels whose median over time stands out."""
     n_time, n_chan = amplitude.shape
     spectrum, given, line = np.zeros((1, n_chan), np.float32), np.zeros((1, n_chan), np.uint8), work.line
@@ -121,7 +121,7 @@ def find_in_spectrum(amplitude: Waterfall, numbers: Numbers, work: Work, code: C
 
 @inner_function
 def find_in_integrations(
-    deviation: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: Work, code: Codes
+    deviation: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: SmoothingWork, code: Codes
 ) -> None:
     """Flag integrations whose noise over the band stands out of those that are `alike`, as they are."""
     if numbers.integration_scales[0] == 0.0:
@@ -145,7 +145,7 @@ def find_in_integrations(
 
 
 @inner_function
-def subtract_background(amplitude: Waterfall, numbers: Numbers, work: Work, code: Codes) -> None:
+def subtract_background(amplitude: Waterfall, numbers: Numbers, work: SmoothingWork, code: Codes) -> None:
     """Fill `work.deviation` with the deviations from the smooth background, 0 where samples are left out."""
     kernels, background = (numbers.in_time, numbers.in_channels), work.background
     fill_background(amplitude, code, kernels, numbers.chunks, numbers.reject, background, work)
@@ -156,7 +156,9 @@ def subtract_background(amplitude: Waterfall, numbers: Numbers, work: Work, code
 
 
 @inner_function
-def find_along_time(deviation: Waterfall, numbers: Numbers, of_all: float, work: Work, code: Codes) -> None:
+def find_along_time(
+    deviation: Waterfall, numbers: Numbers, of_all: float, work: SmoothingWork, code: Codes
+) -> None:
     """SumThreshold of each channel along time."""
     n, n_chan = deviation.shape
     high, low, held = work.high[:n], work.low[:n], work.held[:n]
@@ -185,7 +187,7 @@ def find_along_channels(
     numbers: Numbers,
     scales: NDArray[np.float64],
     noises: tuple[float, float],
-    work: Work,
+    work: SmoothingWork,
     cause: np.uint8,
     code: Codes,
 ) -> None:
@@ -233,7 +235,7 @@ def _add_mask(mask: Mask, near: Mask) -> None:
 
 
 @inner_function
-def extend(numbers: Numbers, work: Work, code: Codes) -> None:
+def extend(numbers: Numbers, work: SmoothingWork, code: Codes) -> None:
     """Flag what is next to flags, in time and then in channels."""
     n_time, n_chan = code.shape
     near = work.high[:n_chan]
@@ -252,7 +254,7 @@ def extend(numbers: Numbers, work: Work, code: Codes) -> None:
 
 
 @inner_function
-def _rank_of_line(codes: Codes, numbers: Numbers, work: Work) -> None:
+def _rank_of_line(codes: Codes, numbers: Numbers, work: SmoothingWork) -> None:
     n = len(codes)
     found, given = work.high[:n], work.low[:n]
     for i in range(n):
@@ -264,7 +266,7 @@ def _rank_of_line(codes: Codes, numbers: Numbers, work: Work) -> None:
 
 
 @inner_function
-def extend_by_rank(numbers: Numbers, work: Work, code: Codes) -> None:
+def extend_by_rank(numbers: Numbers, work: SmoothingWork, code: Codes) -> None:
     """The scale-invariant rank operator along time, and then along channels."""
     if numbers.rank_eta == 0.0:
         return
@@ -300,7 +302,7 @@ def flag_wholes(numbers: Numbers, code: Codes) -> None:
 
 @inner_function
 def flag_waterfall(
-    amplitude: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: Work, code: Codes
+    amplitude: Waterfall, alike: NDArray[np.bool_], numbers: Numbers, work: SmoothingWork, code: Codes
 ) -> None:
     """All steps, one after the other."""
     find_in_spectrum(amplitude, numbers, work, code)

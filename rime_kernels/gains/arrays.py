@@ -14,7 +14,7 @@ Flag = NDArray[np.bool_]
 Starts = NDArray[np.int8]
 
 
-class Cells(NamedTuple):
+class GainCells(NamedTuple):
     """Visibilities with one gain: of a baseline, correlation, block of times and block of channels.
 
     The product of the gains of a cell is exp(z), and z the sum of `factor` times coordinate over its entries,
@@ -36,7 +36,7 @@ class Cells(NamedTuple):
     is_phase: Flag
 
 
-class Groups(NamedTuple):
+class GainGroups(NamedTuple):
     """Coordinates that no cell and no prior connects with those of other groups.
 
     Those of a group follow one another. Row i of a symmetric matrix of a group is kept from column
@@ -79,7 +79,7 @@ class Groups(NamedTuple):
     row: Index
 
 
-class Sums(NamedTuple):
+class GainSums(NamedTuple):
     """Of each cell, float64 (n_cell,): sum w |V|^2, and real and imaginary part of sum w D conj(V)."""
 
     power: Array
@@ -97,7 +97,7 @@ class Anchor(NamedTuple):
     ----------
     x : float64 (n,)
     power, real, imag : float64 (n_cell,)
-        As `Sums`.
+        As `GainSums`.
     room : float64 (n_group,)
         By how much sums may differ (`rime_kernels.gains.maximum.near`); 0 of groups without a maximum.
     """
@@ -115,7 +115,7 @@ class Anchor(NamedTuple):
         return cls(np.zeros(n), power, real, imag, np.zeros(n_group))
 
 
-class Work(NamedTuple):
+class GainWork(NamedTuple):
     """Work space, kept from call to call for its factors: second derivatives change little between skies.
 
     Attributes
@@ -136,7 +136,7 @@ class Work(NamedTuple):
     has_factor: Flag
 
     @classmethod
-    def of(cls, n: int, n_stored: int, n_group: int) -> Work:
+    def of(cls, n: int, n_stored: int, n_group: int) -> GainWork:
         """Of so many coordinates, elements of matrices, and groups."""
         step, trial, slope, other = np.empty((4, n))
         matrix, has_factor = np.empty(n_stored), np.zeros(n_group, bool)

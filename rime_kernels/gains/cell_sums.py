@@ -9,7 +9,7 @@ from numba import prange
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import loop
-from rime_kernels.gains.arrays import Array, Cells, Index, Short, Sums
+from rime_kernels.gains.arrays import Array, GainCells, GainSums, Index, Short
 
 Complex = NDArray[np.complex128]
 Visibilities = NDArray[np.complexfloating]
@@ -47,8 +47,8 @@ def add_sums(
         offset = baseline * n_block * n_corr
         for k in range(offset, offset + n_block * n_corr):
             power[k], real[k], imag[k] = 0.0, 0.0, 0.0
-        for at in range(starts[baseline], starts[baseline + 1]):
-            r = order[at]
+        for place in range(starts[baseline], starts[baseline + 1]):
+            r = order[place]
             for f in range(model.shape[1]):
                 for c in range(n_corr):
                     w = scale * weight[r, f, c]
@@ -61,7 +61,7 @@ def add_sums(
 
 
 @loop
-def gains_of_cells(cells: Cells, x: Array, gain: Complex) -> None:
+def gains_of_cells(cells: GainCells, x: Array, gain: Complex) -> None:
     """Fill the gains of cells (n_cell,) for coordinates x (n,)."""
     for c in prange(len(gain)):
         log, phase = 0.0, 0.0
@@ -77,7 +77,7 @@ def gains_of_cells(cells: Cells, x: Array, gain: Complex) -> None:
 
 @loop
 def add_slopes(
-    gain: Complex, sums: Sums, by_power: Array, by_real: Array, by_imag: Array, total: Array
+    gain: Complex, sums: GainSums, by_power: Array, by_real: Array, by_imag: Array, total: Array
 ) -> None:
     """Fill total (n_cell,) with slopes by m, Re r and Im r (`curvature`), times these."""
     for c in prange(len(total)):
@@ -159,8 +159,8 @@ def changes_of_rows(
         offset = baseline * n_block * n_corr
         for k in range(offset, offset + n_block * n_corr):
             total[k] = 0.0
-        for at in range(starts[baseline], starts[baseline + 1]):
-            r = order[at]
+        for place in range(starts[baseline], starts[baseline + 1]):
+            r = order[place]
             for f in range(model.shape[1]):
                 for c in range(n_corr):
                     if weight[r, f, c] > 0.0:

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import summing_function
-from rime_kernels.gains.arrays import Array, Cells, Groups, Sums
+from rime_kernels.gains.arrays import Array, GainCells, GainGroups, GainSums
 
 
 @summing_function
-def turned(cells: Cells, sums: Sums, c: int, x: Array) -> tuple[float, float, float]:
+def turned(cells: GainCells, sums: GainSums, c: int, x: Array) -> tuple[float, float, float]:
     """m, Re r and Im r of a cell."""
     log, phase = 0.0, 0.0
     for e in range(cells.first[c], cells.first[c + 1]):
@@ -33,11 +33,11 @@ def turned(cells: Cells, sums: Sums, c: int, x: Array) -> tuple[float, float, fl
 
 
 @summing_function
-def objective(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array) -> float:
+def objective(cells: GainCells, groups: GainGroups, sums: GainSums, g: int, x: Array) -> float:
     """f of group g."""
     total = 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        power, real, _ = turned(cells, sums, groups.cell[at], x)
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        power, real, _ = turned(cells, sums, groups.cell[entry], x)
         total += 0.5 * power - real
     for i in range(groups.first[g], groups.first[g + 1]):
         total += 0.5 * groups.weight[i] * (x[i] - groups.middle[i]) ** 2
@@ -49,7 +49,9 @@ def objective(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array) -> flo
 
 
 @summing_function
-def objective_and_slopes(cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array) -> float:
+def objective_and_slopes(
+    cells: GainCells, groups: GainGroups, sums: GainSums, g: int, x: Array, slope: Array
+) -> float:
     """f of group g; fills its slopes."""
     total = 0.0
     for i in range(groups.first[g], groups.first[g + 1]):
@@ -62,8 +64,8 @@ def objective_and_slopes(cells: Cells, groups: Groups, sums: Sums, g: int, x: Ar
         slope[a] += groups.link_weight[k] * away
         slope[b] -= groups.link_weight[k] * groups.keep[k] * away
         total += 0.5 * groups.link_weight[k] * away * away
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         power, real, imag = turned(cells, sums, c, x)
         total += 0.5 * power - real
         for e in range(cells.first[c], cells.first[c + 1]):
@@ -74,9 +76,9 @@ def objective_and_slopes(cells: Cells, groups: Groups, sums: Sums, g: int, x: Ar
 
 @summing_function
 def assemble(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     g: int,
     x: Array,
     exact: bool,
@@ -105,8 +107,8 @@ def assemble(
         matrix[row[a] + a] += weight
         matrix[row[b] + b] += weight * keep * keep
         matrix[row[max(a, b)] + min(a, b)] -= weight * keep
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         power, real, imag = turned(cells, sums, c, x)
         both, mixed, twist = 2.0 * power - real, -imag, real
         if not exact:

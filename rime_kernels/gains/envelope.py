@@ -12,11 +12,11 @@ import math
 import numpy as np
 
 from rime_kernels.compile.jit import summing_function
-from rime_kernels.gains.arrays import Array, Groups, Work
+from rime_kernels.gains.arrays import Array, GainGroups, GainWork
 
 
 @summing_function
-def factorise(groups: Groups, first: int, end: int, matrix: Array, least: float) -> int:
+def factorise(groups: GainGroups, first: int, end: int, matrix: Array, least: float) -> int:
     """Replace A by L, with A = L L^T; give -1, or the row where A is not positive.
 
     A row is not positive where what is left of its diagonal is `least` of it, or less.
@@ -42,7 +42,7 @@ def factorise(groups: Groups, first: int, end: int, matrix: Array, least: float)
 
 
 @summing_function
-def solve(groups: Groups, first: int, end: int, factor: Array, vector: Array) -> None:
+def solve(groups: GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
     """Replace b by A^-1 b, of the factor L of A."""
     begin, row = groups.begin, groups.row
     for i in range(first, end):
@@ -55,7 +55,7 @@ def solve(groups: Groups, first: int, end: int, factor: Array, vector: Array) ->
 
 
 @summing_function
-def back_substitute(groups: Groups, first: int, end: int, factor: Array, vector: Array) -> None:
+def back_substitute(groups: GainGroups, first: int, end: int, factor: Array, vector: Array) -> None:
     """Replace b by L^-T b."""
     begin, row = groups.begin, groups.row
     for i in range(end - 1, first - 1, -1):
@@ -67,7 +67,7 @@ def back_substitute(groups: Groups, first: int, end: int, factor: Array, vector:
 
 
 @summing_function
-def log_determinant(groups: Groups, first: int, end: int, factor: Array) -> float:
+def log_determinant(groups: GainGroups, first: int, end: int, factor: Array) -> float:
     """ln det A, of the factor L of A."""
     total = 0.0
     for i in range(first, end):
@@ -76,7 +76,7 @@ def log_determinant(groups: Groups, first: int, end: int, factor: Array) -> floa
 
 
 @summing_function
-def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
+def invert(groups: GainGroups, first: int, end: int, matrix: Array, column: Array, product: Array) -> None:
     """Replace the factor L by the elements of A^-1 in its places; the last two are work space (n,)."""
     begin, row = groups.begin, groups.row
     for j in range(end - 1, first - 1, -1):
@@ -87,11 +87,11 @@ def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, p
         for i in range(j + 1, end):
             if begin[i] > j:
                 continue
-            own, end_i, at = np.uint64(row[i]), np.uint64(i), column[i]
-            total = matrix[own + end_i] * at
+            own, end_i, x_i = np.uint64(row[i]), np.uint64(i), column[i]
+            total = matrix[own + end_i] * x_i
             for k in range(np.uint64(j + 1), end_i):
                 total += matrix[own + k] * column[k]
-                product[k] += matrix[own + k] * at
+                product[k] += matrix[own + k] * x_i
             product[i] += total
         total = 1.0 / diagonal
         for i in range(j + 1, end):
@@ -103,7 +103,7 @@ def invert(groups: Groups, first: int, end: int, matrix: Array, column: Array, p
 
 
 @summing_function
-def keep_factor(work: Work, g: int, is_there: bool) -> None:
+def keep_factor(work: GainWork, g: int, is_there: bool) -> None:
     """Note whether a group has a factor.
 
     Not in the loops themselves: Numba leaves out what a parallel loop writes into arrays of a tuple.

@@ -33,7 +33,7 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import loop, summing_function
-from rime_kernels.gains.arrays import Array, Cells, Groups, Sums, Work
+from rime_kernels.gains.arrays import Array, GainCells, GainGroups, GainSums, GainWork
 from rime_kernels.gains.curvature import assemble, objective, turned
 from rime_kernels.gains.envelope import (
     back_substitute,
@@ -51,7 +51,14 @@ FLOOR = 0.05
 
 @summing_function
 def _determinant(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array, signal: Array
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
+    g: int,
+    x: Array,
+    slope: Array,
+    matrix: Array,
+    signal: Array,
 ) -> float:
     """ln det(H + P) of a group, and its factor; NaN where it is not positive."""
     first, end = groups.first[g], groups.first[g + 1]
@@ -65,7 +72,9 @@ def _determinant(
 
 
 @loop
-def determinants(cells: Cells, groups: Groups, sums: Sums, x: Array, work: Work, found: Array) -> None:
+def determinants(
+    cells: GainCells, groups: GainGroups, sums: GainSums, x: Array, work: GainWork, found: Array
+) -> None:
     """Fill ln det(H + P) of all groups (n_group,), and leave their factors."""
     for g in prange(len(groups.first) - 1):
         found[g] = _determinant(cells, groups, sums, g, x, work.slope, work.matrix, work.other)
@@ -73,7 +82,7 @@ def determinants(cells: Cells, groups: Groups, sums: Sums, x: Array, work: Work,
 
 
 @loop
-def solve_all(groups: Groups, factor: Array, vectors: Array) -> None:
+def solve_all(groups: GainGroups, factor: Array, vectors: Array) -> None:
     """Replace vectors (n_vector, n) by solutions with the factors of all groups."""
     for g in prange(len(groups.first) - 1):
         for k in range(len(vectors)):
@@ -81,7 +90,7 @@ def solve_all(groups: Groups, factor: Array, vectors: Array) -> None:
 
 
 @summing_function
-def _element(groups: Groups, i: int, j: int, inverse: Array, border: Array) -> float:
+def _element(groups: GainGroups, i: int, j: int, inverse: Array, border: Array) -> float:
     """S_ij."""
     total = inverse[groups.row[max(i, j)] + min(i, j)]
     for k in range(border.shape[1]):
@@ -91,7 +100,7 @@ def _element(groups: Groups, i: int, j: int, inverse: Array, border: Array) -> f
 
 @summing_function
 def _elements(
-    cells: Cells, groups: Groups, c: int, inverse: Array, border: Array
+    cells: GainCells, groups: GainGroups, c: int, inverse: Array, border: Array
 ) -> tuple[float, float, float]:
     """S_aa, S_ap and S_pp of a cell."""
     both, mixed, twist = 0.0, 0.0, 0.0
@@ -110,7 +119,7 @@ def _elements(
 
 @summing_function
 def _by_priors(
-    groups: Groups,
+    groups: GainGroups,
     g: int,
     x: Array,
     inverse: Array,
@@ -134,7 +143,13 @@ def _by_priors(
 
 @summing_function
 def _by_priors_moved(
-    groups: Groups, g: int, x: Array, moved: Array, by_weight: Array, by_keep: Array, by_link_weight: Array
+    groups: GainGroups,
+    g: int,
+    x: Array,
+    moved: Array,
+    by_weight: Array,
+    by_keep: Array,
+    by_link_weight: Array,
 ) -> None:
     """Add how the maximum moves with these numbers; `moved` is u."""
     for i in range(groups.first[g], groups.first[g + 1]):
@@ -150,12 +165,12 @@ def _by_priors_moved(
 
 @loop
 def sensitivities(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     x: Array,
     border: Array,
-    work: Work,
+    work: GainWork,
     found: Array,
     slope: Array,
     by_power: Array,
@@ -184,8 +199,8 @@ def sensitivities(
             if groups.circle[i] == i:  # from here on S_ii P'/2
                 by = -FLAT * (1.0 - FLOOR) * math.exp(-signal[i]) if signal[i] > 0.0 else 0.0
                 signal[i] = 0.5 * by * _element(groups, i, i, matrix, border)
-        for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-            c = groups.cell[at]
+        for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+            c = groups.cell[entry]
             power, real, imag = turned(cells, sums, c, x)
             both, mixed, twist = _elements(cells, groups, c, matrix, border)
             by_power[c], by_real[c], by_imag[c] = -0.5 - both, 1.0 + 0.5 * (both - twist), mixed
@@ -205,8 +220,8 @@ def sensitivities(
 
 @loop
 def add_moves(
-    cells: Cells,
-    groups: Groups,
+    cells: GainCells,
+    groups: GainGroups,
     x: Array,
     moved: Array,
     by_power: Array,
@@ -219,8 +234,8 @@ def add_moves(
     """Add to the derivatives of `sensitivities` how the maximum moves; `moved` (n,) is u."""
     for g in prange(len(groups.first) - 1):
         _by_priors_moved(groups, g, x, moved, by_weight, by_keep, by_link_weight)
-        for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-            c = groups.cell[at]
+        for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+            c = groups.cell[entry]
             for e in range(cells.first[c], cells.first[c + 1]):
                 by = cells.factor[e] * moved[cells.coordinate[e]]
                 if cells.is_phase[e]:
@@ -232,9 +247,9 @@ def add_moves(
 
 @loop
 def solutions(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     x: Array,
     exact: bool,
     slope: Array,
@@ -258,9 +273,9 @@ def solutions(
 
 @loop
 def draws(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     x: Array,
     slope: Array,
     matrix: Array,
@@ -279,9 +294,9 @@ def draws(
 
 @loop
 def importance(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     x: Array,
     slope: Array,
     matrix: Array,
@@ -313,7 +328,7 @@ def importance(
 
 @loop
 def undetermined(
-    cells: Cells, groups: Groups, sums: Sums, x: Array, slope: Array, matrix: Array, found: Array
+    cells: GainCells, groups: GainGroups, sums: GainSums, x: Array, slope: Array, matrix: Array, found: Array
 ) -> None:
     """Fill found (n,) with 1 for coordinates that data and priors leave open beside those before them."""
     for g in prange(len(groups.first) - 1):

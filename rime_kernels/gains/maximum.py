@@ -12,7 +12,7 @@ import numpy as np
 from numba import prange
 
 from rime_kernels.compile.jit import loop, summing_function
-from rime_kernels.gains.arrays import Anchor, Array, Cells, Groups, Starts, Sums, Work
+from rime_kernels.gains.arrays import Anchor, Array, GainCells, GainGroups, GainSums, GainWork, Starts
 from rime_kernels.gains.curvature import assemble, objective, objective_and_slopes
 from rime_kernels.gains.envelope import factorise, keep_factor, solve
 from rime_kernels.gains.start import begin_cold
@@ -44,7 +44,7 @@ LONGEST = 1.0
 
 @summing_function
 def _factored(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, slope: Array, matrix: Array
+    cells: GainCells, groups: GainGroups, sums: GainSums, g: int, x: Array, slope: Array, matrix: Array
 ) -> bool:
     """Fill slopes and a factor of second derivatives, of Gauss and Newton where the exact ones do not do."""
     first, end = groups.first[g], groups.first[g + 1]
@@ -63,11 +63,11 @@ def _factored(
 
 
 @summing_function
-def _longest(cells: Cells, groups: Groups, g: int, step: Array) -> float:
+def _longest(cells: GainCells, groups: GainGroups, g: int, step: Array) -> float:
     """The largest change of ln amplitude or phase that a cell would see."""
     longest = 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         log, phase = 0.0, 0.0
         for e in range(cells.first[c], cells.first[c + 1]):
             by = cells.factor[e] * step[cells.coordinate[e]]
@@ -81,12 +81,12 @@ def _longest(cells: Cells, groups: Groups, g: int, step: Array) -> float:
 
 @summing_function
 def _climb(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     g: int,
     x: Array,
-    work: Work,
+    work: GainWork,
     far: float,
 ) -> int:
     """Improve x in place: the number of steps; -1 where there is no step, -2 where the first gains `far`.
@@ -151,7 +151,14 @@ def _climb(
 
 @loop
 def climb_all(
-    cells: Cells, groups: Groups, sums: Sums, x: Array, start: Starts, work: Work, cold: Array, done: Array
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
+    x: Array,
+    start: Starts,
+    work: GainWork,
+    cold: Array,
+    done: Array,
 ) -> None:
     """Bring the coordinates x (n,) to the maximum, all groups at once.
 
@@ -178,16 +185,18 @@ def climb_all(
 
 
 @summing_function
-def _strength(groups: Groups, power: Array, g: int) -> float:
+def _strength(groups: GainGroups, power: Array, g: int) -> float:
     """Sum of the powers of cells."""
     total = 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        total += power[groups.cell[at]]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        total += power[groups.cell[entry]]
     return total
 
 
 @summing_function
-def _is_near(cells: Cells, groups: Groups, sums: Sums, g: int, anchor: Anchor, work: Work) -> bool:
+def _is_near(
+    cells: GainCells, groups: GainGroups, sums: GainSums, g: int, anchor: Anchor, work: GainWork
+) -> bool:
     """Whether the search of a group begins at its anchor; see `near`."""
     first, end, moved, whole = groups.first[g], groups.first[g + 1], work.step, work.trial
     before = _strength(groups, anchor.power, g)
@@ -199,8 +208,8 @@ def _is_near(cells: Cells, groups: Groups, sums: Sums, g: int, anchor: Anchor, w
     by_root, by = 1.0 / np.sqrt(ratio), 1.0 / ratio
     for i in range(first, end):
         moved[i], whole[i] = 0.0, 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         real, imag, power = anchor.real[c], anchor.imag[c], anchor.power[c]
         off = np.sqrt((sums.real[c] * by_root - real) ** 2 + (sums.imag[c] * by_root - imag) ** 2)
         off += 0.5 * abs(sums.power[c] * by - power)
@@ -215,7 +224,9 @@ def _is_near(cells: Cells, groups: Groups, sums: Sums, g: int, anchor: Anchor, w
 
 
 @loop
-def near(cells: Cells, groups: Groups, sums: Sums, anchor: Anchor, work: Work, start: Starts) -> None:
+def near(
+    cells: GainCells, groups: GainGroups, sums: GainSums, anchor: Anchor, work: GainWork, start: Starts
+) -> None:
     """Fill where the search of each group begins (n_group,): `ANCHORED`, or `COLD`.
 
     With the sums P and t of cells, those of the anchor P' and t', and q the ratio of sum P to sum P', a
@@ -231,14 +242,21 @@ def near(cells: Cells, groups: Groups, sums: Sums, anchor: Anchor, work: Work, s
 
 @summing_function
 def _make_anchor(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, cold: Array, found: bool, anchor: Anchor
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
+    g: int,
+    x: Array,
+    cold: Array,
+    found: bool,
+    anchor: Anchor,
 ) -> None:
     """Make an anchor of the maximum x of a group, if one was `found` from its start `cold`."""
     for i in range(groups.first[g], groups.first[g + 1]):
         anchor.x[i] = x[i]
     longest = 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         anchor.power[c], anchor.real[c], anchor.imag[c] = sums.power[c], sums.real[c], sums.imag[c]
         log, phase = 0.0, 0.0
         for e in range(cells.first[c], cells.first[c + 1]):
@@ -255,9 +273,9 @@ def _make_anchor(
 
 @loop
 def make_anchors(
-    cells: Cells,
-    groups: Groups,
-    sums: Sums,
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
     x: Array,
     start: Starts,
     cold: Array,

@@ -97,10 +97,10 @@ class HostModel:
 def model_of(
     rime: Rime, sources: Sources, data: Visibilities, weight: NDArray[np.floating], cells: RowCells
 ) -> CellModel:
-    """The model visibilities of a batch of one: on a GPU where they can stay there (`Rime.keep`)."""
-    kept = rime.keep(sources, cells)
-    if kept is not None:
-        return kept
+    """The model visibilities of a batch of one: on a GPU where they can stay there (`Rime.cache_model`)."""
+    resident = rime.cache_model(sources, cells)
+    if resident is not None:
+        return resident
     (vis,) = rime.predict(sources)
     return HostModel(vis, data, weight, cells, lambda slope: rime.adjoint(sources, slope[None]))
 

@@ -5,21 +5,28 @@ from __future__ import annotations
 import math
 
 from rime_kernels.compile.jit import summing_function
-from rime_kernels.gains.arrays import Array, Cells, Flag, Groups, Sums
+from rime_kernels.gains.arrays import Array, Flag, GainCells, GainGroups, GainSums
 from rime_kernels.gains.curvature import turned
 
 _PASSES, _SWEEPS = 8, 6
 
 
 @summing_function
-def _gather(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, known: Flag, real: Array, imag: Array
+def _accumulate(
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
+    g: int,
+    x: Array,
+    known: Flag,
+    real: Array,
+    imag: Array,
 ) -> None:
     """Sums of r as each phase that may be anything turns it, over cells with no other unknown phase."""
     for i in range(groups.first[g], groups.first[g + 1]):
         real[i], imag[i] = 0.0, 0.0
-    for at in range(groups.cell_first[g], groups.cell_first[g + 1]):
-        c = groups.cell[at]
+    for entry in range(groups.cell_first[g], groups.cell_first[g + 1]):
+        c = groups.cell[entry]
         n_unknown = 0
         for e in range(cells.first[c], cells.first[c + 1]):
             if not known[cells.coordinate[e]]:
@@ -36,7 +43,14 @@ def _gather(
 
 @summing_function
 def begin_cold(
-    cells: Cells, groups: Groups, sums: Sums, g: int, x: Array, known: Flag, real: Array, imag: Array
+    cells: GainCells,
+    groups: GainGroups,
+    sums: GainSums,
+    g: int,
+    x: Array,
+    known: Flag,
+    real: Array,
+    imag: Array,
 ) -> None:
     """Fill x with the means of priors and, for phases that may be anything, with what the data say.
 
@@ -47,7 +61,7 @@ def begin_cold(
     for i in range(first, end):
         x[i], known[i] = groups.middle[i], not groups.turns[i]
     for _ in range(_PASSES):
-        _gather(cells, groups, sums, g, x, known, real, imag)
+        _accumulate(cells, groups, sums, g, x, known, real, imag)
         n_found, lost = 0, -1
         for i in range(first, end):
             if not known[i]:
@@ -63,7 +77,7 @@ def begin_cold(
     for i in range(first, end):
         known[i] = True
     for _ in range(_SWEEPS):
-        _gather(cells, groups, sums, g, x, known, real, imag)
+        _accumulate(cells, groups, sums, g, x, known, real, imag)
         for i in range(first, end):
             if groups.turns[i] and (real[i] != 0.0 or imag[i] != 0.0):
                 x[i] += 0.5 * math.atan2(imag[i], real[i])

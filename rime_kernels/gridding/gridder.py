@@ -28,7 +28,7 @@ ScreensLike = ArrayLike | Callable[[NDArray[np.float64], NDArray[np.float64]], A
 _FLIP_CELLS = 2.0
 
 
-class Engine(Protocol):
+class GridderEngine(Protocol):
     """What a gridder asks of its engine, on the CPU or a GPU."""
 
     transform_seconds: float
@@ -106,7 +106,7 @@ class Gridder(ABC):
 
     @property
     @abstractmethod
-    def _engine(self) -> Engine: ...
+    def _engine(self) -> GridderEngine: ...
 
     @abstractmethod
     def _screens(self, screens: ScreensLike | None, n_stokes: int) -> Screens:

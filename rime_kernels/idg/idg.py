@@ -16,12 +16,12 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
 from rime_kernels.gridding.facets import Facet
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.gridder import Engine, Gridder, ScreensLike, layers_text
+from rime_kernels.gridding.gridder import Gridder, GridderEngine, ScreensLike, layers_text
 from rime_kernels.gridding.layout import in_precision
 from rime_kernels.gridding.plan import Plan, make_plan
 from rime_kernels.gridding.screens import Screens, make_screens
 from rime_kernels.gridding.taper import pixels
-from rime_kernels.idg.layout import COSTS, ITEMS_MEASURED, SIZES, VIS_MEASURED, Layout, cheapest_layout
+from rime_kernels.idg.layout import COSTS, ITEMS_MEASURED, SIZES, VIS_MEASURED, IdgLayout, cheapest_layout
 
 # Screens are sampled inside this l^2 + m^2, also where a padded field reaches beyond the horizon.
 _HORIZON = 0.998
@@ -116,13 +116,13 @@ class Idg(Gridder):
         return make_plan(self._rows, self._layout.limits)
 
     @cached_property
-    def _engine(self) -> Engine:
+    def _engine(self) -> GridderEngine:
         return _engine(self.backend)(
             self._rows, self._plan, self.grid_of_image, self._layout, single=self.precision == "single",
             memory_limit=self._memory_limit,
         )  # fmt: skip
 
-    def _layout_for(self, single: bool, accuracy: float, sizes: Sequence[int]) -> Layout:
+    def _layout_for(self, single: bool, accuracy: float, sizes: Sequence[int]) -> IdgLayout:
         return cheapest_layout(
             self._rows, self.grid_of_image, accuracy=accuracy, single=single, aterm_cells=self._aterm_support,
             n_corr=self.rows.n_corr, sizes=sizes, costs=COSTS[self.backend],
@@ -164,14 +164,14 @@ class Idg(Gridder):
         return make_screens(sampled, self.rows.stokes_to_corr, n_stokes, shape, kind)
 
 
-def _engine(backend: str) -> Callable[..., Engine]:
+def _engine(backend: str) -> Callable[..., GridderEngine]:
     if backend == "cpu":
         from rime_kernels.idg.cpu import engine
 
-        return engine.Engine
+        return engine.IdgCpuEngine
     from rime_kernels.idg.cuda import engine as idg_cuda
 
-    return idg_cuda.Engine
+    return idg_cuda.IdgCudaEngine
 
 
 def _size(subgrid: int) -> int:

@@ -31,7 +31,7 @@ SIZES = (16, 20, 24, 28, 32, 40, 48, 64)
 _W_CELLS = (1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 
 
-class Costs(NamedTuple):
+class IdgCosts(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked: only their ratios count.
 
     Attributes
@@ -55,19 +55,19 @@ class Costs(NamedTuple):
 
 
 COSTS = {
-    "cpu": Costs(0.09, 0.03, 0.55, 1.2, 0.05, 7.0),
-    "cuda": Costs(1e-4, 1.55e-4, 0.0, 0.011, 4e-4, 0.024),
+    "cpu": IdgCosts(0.09, 0.03, 0.55, 1.2, 0.05, 7.0),
+    "cuda": IdgCosts(1e-4, 1.55e-4, 0.0, 0.011, 4e-4, 0.024),
 }
 
 
-# Times of items over those of `Costs`, where a cell of a grid takes what it says, and ns of a visibility
+# Times of items over those of `IdgCosts`, where a cell of a grid takes what it says, and ns of a visibility
 # beside, by which a prediction of `Idg` takes longer than one of W-projection: measured by
 # `benchmarks/wprojection.py`, to compare the two. Layouts are ranked without.
 ITEMS_MEASURED = {"cpu": {"single": 2.7, "double": 4.5}, "cuda": {"single": 1.0, "double": 1.0}}
 VIS_MEASURED = {"cpu": 0.0, "cuda": 0.12}
 
 
-class Layout(NamedTuple):
+class IdgLayout(NamedTuple):
     """The sizes of grid and subgrids, the taper, and what a subgrid can hold.
 
     Attributes
@@ -92,7 +92,7 @@ class Layout(NamedTuple):
     cost: float
 
 
-class _Need(NamedTuple):
+class _IdgNeed(NamedTuple):
     """The image, the accuracy and what else a layout depends on."""
 
     grid: ImageGrid
@@ -101,7 +101,7 @@ class _Need(NamedTuple):
     aterm_cells: float
     w_range: tuple[float, float]
     n_corr: int
-    costs: Costs
+    costs: IdgCosts
     sample: NDArray[np.int64]
 
 
@@ -113,9 +113,9 @@ def cheapest_layout(
     single: bool,
     aterm_cells: float,
     n_corr: int,
-    costs: Costs,
+    costs: IdgCosts,
     sizes: Sequence[int] = SIZES,
-) -> Layout:
+) -> IdgLayout:
     """The cheapest layout whose errors stay below the accuracy.
 
     Candidates are ranked by their estimated cost, with the kernel width of one taper for each padding. For
@@ -129,7 +129,7 @@ def cheapest_layout(
     if single:
         refuse_float32(accuracy)
     sample = sample_runs(rows, SAMPLE_ROWS)
-    need = _Need(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, costs, sample)
+    need = _IdgNeed(grid, accuracy, single, aterm_cells, rows.w_range, n_corr, costs, sample)
     candidates: list[tuple[float, tuple[int, int, float]]] = []
     for padding in PADDINGS:
         n_grid = good_size(padding * grid.n_pixel)
@@ -152,18 +152,18 @@ def cheapest_layout(
     )
 
 
-def _w_options(need: _Need, n_grid: int) -> list[float]:
+def _w_options(need: _IdgNeed, n_grid: int) -> list[float]:
     """Numbers of cells for w to try: what a single W-layer needs, and fewer."""
     all_cells = cells_per_w(need.grid, n_grid) * 0.5 * (need.w_range[1] - need.w_range[0])
     return [cells for cells in _W_CELLS if cells < all_cells] + [all_cells]
 
 
-def _limits(need: _Need, n_grid: int, reach: float, w_cells: float) -> Limits:
+def _limits(need: _IdgNeed, n_grid: int, reach: float, w_cells: float) -> Limits:
     w_reach = w_cells / cells_per_w(need.grid, n_grid)
     return make_limits(need.w_range, n_grid * need.grid.cell, reach, w_reach)
 
 
-def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits) -> float:
+def _cost(rows: SortedRows, need: _IdgNeed, size: int, n_grid: int, limits: Limits) -> float:
     """Estimated time of a prediction with one plane for each correlation."""
     n_item, n_item_row = count_items(rows, limits, need.sample)
     n_vis, costs, n_plane = rows.order.size * rows.scale.size, need.costs, need.n_corr
@@ -172,7 +172,7 @@ def _cost(rows: SortedRows, need: _Need, size: int, n_grid: int, limits: Limits)
     return size**2 * (vis + items) + costs.cell * limits.n_layer * n_plane * n_grid**2
 
 
-def _exact(rows: SortedRows, need: _Need, size: int, n_grid: int, w_cells: float) -> Layout | None:
+def _exact(rows: SortedRows, need: _IdgNeed, size: int, n_grid: int, w_cells: float) -> IdgLayout | None:
     """The layout with the largest reach whose own taper holds the accuracy."""
     padding, half = n_grid / need.grid.n_pixel, half_of(need.grid.slope())
     most = math.floor(size - w_cells - need.aterm_cells)
@@ -189,4 +189,4 @@ def _exact(rows: SortedRows, need: _Need, size: int, n_grid: int, w_cells: float
     if best is None:
         return None
     limits = _limits(need, n_grid, 0.5 * low, w_cells)
-    return Layout(size, n_grid, w_cells, limits, best, _cost(rows, need, size, n_grid, limits))
+    return IdgLayout(size, n_grid, w_cells, limits, best, _cost(rows, need, size, n_grid, limits))

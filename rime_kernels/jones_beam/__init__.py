@@ -109,7 +109,7 @@ class JonesBeam:
     @classmethod
     def unchecked(
         cls,
-        like: JonesBeam,
+        template: JonesBeam,
         *,
         scale: NDArray[np.float64],
         pointing: NDArray[np.float64] | None,
@@ -117,7 +117,7 @@ class JonesBeam:
     ) -> JonesBeam:
         """The same beam with other contiguous arrays of the right shapes: see `Sources.unchecked`."""
         new = object.__new__(cls)
-        new.__dict__.update(like.__dict__, scale=scale, pointing=pointing, turn=turn)
+        new.__dict__.update(template.__dict__, scale=scale, pointing=pointing, turn=turn)
         return new
 
     @property

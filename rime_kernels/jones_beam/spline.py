@@ -11,19 +11,19 @@ from rime_kernels.compile.types import Compiled, Scalar
 
 
 @scalar
-def cell(at: float, n: int) -> Scalar:
+def cell(place: float, n: int) -> Scalar:
     """The cell of a place in steps of the grid, held within its n nodes; the place in the cell.
 
     A place that is NaN stays NaN, in the first cell. Last: 1, or 0 where the place was held.
     """
     inside = 1.0
-    if at < 0.0 or at > n - 1.0:
-        at = 0.0 if at < 0.0 else n - 1.0
+    if place < 0.0 or place > n - 1.0:
+        place = 0.0 if place < 0.0 else n - 1.0
         inside = 0.0
     cell = 0
-    if at >= 1.0:
-        cell = min(int(at), n - 2)
-    return cell, at - cell, inside
+    if place >= 1.0:
+        cell = min(int(place), n - 2)
+    return cell, place - cell, inside
 
 
 @functools.cache

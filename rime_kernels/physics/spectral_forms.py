@@ -78,14 +78,14 @@ def _line(form: int, d: float) -> Scalar:
 def _piece(form: int, nu: float, nu0: float, v0: float, nu1: float, v1: float) -> Scalar:
     """A table between two knots; its derivatives by nu0, v0, nu1, v1."""
     if form == LINEAR_TABLE:
-        width, rise, at = nu1 - nu0, v1 - v0, nu - nu0
-        share = at / width
+        width, rise, offset = nu1 - nu0, v1 - v0, nu - nu0
+        share = offset / width
         value = v0 + share * rise
         by_nu0, by_nu1 = rise * (share - 1.0) / width, -rise * share / width
         by_v0, by_v1 = 1.0 - share, share
     else:
-        width, rise, at = math.log(nu1 / nu0), math.log(v1 / v0), math.log(nu / nu0)
-        share = at / width
+        width, rise, offset = math.log(nu1 / nu0), math.log(v1 / v0), math.log(nu / nu0)
+        share = offset / width
         value = v0 * math.exp(share * rise)
         by_nu0, by_nu1 = value * rise * (share - 1.0) / (width * nu0), -value * rise * share / (width * nu1)
         by_v0, by_v1 = value * (1.0 - share) / v0, value * share / v1

@@ -36,7 +36,7 @@ class Node(NamedTuple):
     offset: float
 
 
-class Group(NamedTuple):
+class NodeGroup(NamedTuple):
     """Rows, and the nodes that they need."""
 
     has_row: NDArray[np.bool_]  # (n_row,)
@@ -63,13 +63,13 @@ class Average:
     times: tuple[Node, ...]
     freqs: tuple[Node, ...]
     slot_interval: Array | None
-    groups: tuple[Group, ...]
+    groups: tuple[NodeGroup, ...]
 
     def __str__(self) -> str:
         each = [f"{len(group.times)} times x {len(group.freqs)} frequencies" for group in self.groups]
         return f"smeared: the mean of {' or '.join(each)}"
 
-    def of(self, group: Group, rows: NDArray[np.int64]) -> Average:
+    def of(self, group: NodeGroup, rows: NDArray[np.int64]) -> Average:
         """The same of some rows of a group."""
         smearing = replace(self.smearing, interval=self.smearing.interval[rows])
         return replace(self, smearing=smearing, times=group.times, freqs=group.freqs, groups=())
@@ -102,8 +102,8 @@ class Average:
             else:
                 antennas = None
             for freq in self.freqs:
-                at = replace(rows, uvw=uvw, chan_freq=self.chan_freq(rows.chan_freq, freq))
-                yield time.weight * freq.weight, at, antennas
+                node_rows = replace(rows, uvw=uvw, chan_freq=self.chan_freq(rows.chan_freq, freq))
+                yield time.weight * freq.weight, node_rows, antennas
 
 
 def average_of(smearing: Smearing, rows: Rows, extent: float) -> Average:
@@ -194,7 +194,7 @@ def _n_nodes(what: str, half_range: Array, error: float) -> NDArray[np.int64]:
     raise too_many
 
 
-def _groups(n_time: NDArray[np.int64], n_freq: NDArray[np.int64]) -> tuple[Group, ...]:
+def _groups(n_time: NDArray[np.int64], n_freq: NDArray[np.int64]) -> tuple[NodeGroup, ...]:
     """Rows that need the most nodes, half of them, a quarter and so on; few rows go with those above them."""
     n_node = n_time * n_freq
     level = np.minimum(np.log2(n_node.max() / n_node).astype(np.int64), _N_GROUP - 1)
@@ -204,7 +204,9 @@ def _groups(n_time: NDArray[np.int64], n_freq: NDArray[np.int64]) -> tuple[Group
     found = []
     for low in np.unique(level):
         has_row = level == low
-        found.append(Group(has_row, _nodes(int(n_time[has_row].max())), _nodes(int(n_freq[has_row].max()))))
+        found.append(
+            NodeGroup(has_row, _nodes(int(n_time[has_row].max())), _nodes(int(n_freq[has_row].max())))
+        )
     return tuple(found)
 
 

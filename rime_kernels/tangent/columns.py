@@ -24,7 +24,7 @@ from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.jones.spline import beams_of
 from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
 from rime_kernels.cpu.profiles import functions_of
-from rime_kernels.cpu.tangent import Changes, Samples, Sky, fill_columns
+from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky, fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
@@ -71,12 +71,12 @@ def check_change(sources: Sources, change: Gradient) -> int:
         of_beam["turn"] = sources.beam.turn
     for name in _ARRAYS + _OF_BEAM:
         values = getattr(change, name)
-        like = of_beam.get(name) if name in _OF_BEAM else getattr(sources, name)
-        if values is None and (like is None or name not in _NEEDED):
+        values_of_sources = of_beam.get(name) if name in _OF_BEAM else getattr(sources, name)
+        if values is None and (values_of_sources is None or name not in _NEEDED):
             continue
-        if like is None:
+        if values_of_sources is None:
             raise InputError(f"change.{name} was given, but the sources have none")
-        expected = (n_change, *like.shape[1:])
+        expected = (n_change, *values_of_sources.shape[1:])
         if np.shape(values) != expected:
             raise InputError(f"change.{name} must have shape {expected}, got {np.shape(values)}")
     _check_change_of_jones(sources, change)
@@ -95,19 +95,21 @@ def _check_change_of_jones(sources: Sources, change: Gradient) -> None:
         )
 
 
-def columns_of(fixed: Fixed, sources: Sources, change: Gradient) -> Columns | SeenColumns | AveragedColumns:
+def columns_of(
+    fixed: Fixed, sources: Sources, change: Gradient
+) -> TangentColumns | SeenColumns | AveragedColumns:
     """J v of several changes about one list of sources, smeared or not, seen through antennas or not."""
     if fixed.average is not None:
         return AveragedColumns(fixed, fixed.average, sources, change)
     if sources.antenna_terms is None:
-        return Columns(fixed, sources, change)
+        return TangentColumns(fixed, sources, change)
     return SeenColumns(fixed, sources, change)
 
 
 class AveragedColumns:
-    """`Columns` of visibilities that are smeared: the mean of those at the nodes of `average`.
+    """`TangentColumns` of visibilities that are smeared: the mean of those at the nodes of `average`.
 
-    Other parameters as those of `Columns`.
+    Other parameters as those of `TangentColumns`.
     """
 
     def __init__(self, fixed: Fixed, average: Average, sources: Sources, change: Gradient) -> None:
@@ -143,9 +145,9 @@ def _some(rows: Rows, which: NDArray[np.int64]) -> Rows:
 
 
 class SeenColumns:
-    """`Columns` of sources that are seen through Jones matrices of the antennas.
+    """`TangentColumns` of sources that are seen through Jones matrices of the antennas.
 
-    Parameters as those of `Columns`.
+    Parameters as those of `TangentColumns`.
 
     Raises
     ------
@@ -157,9 +159,9 @@ class SeenColumns:
         self._terms, self.n_change = sources.antenna_terms, check_change(sources, change)
         self._rows = fixed.rows
         fixed, bare, self._place = through_feeds(fixed, sources)
-        self._change = Columns(fixed, bare, replace(change, antenna_terms=None))
+        self._change = TangentColumns(fixed, bare, replace(change, antenna_terms=None))
         # X is linear in the fluxes and in the scales of templates: it is its own change with these.
-        self._full = Columns(fixed, bare, of_fluxes(bare))
+        self._full = TangentColumns(fixed, bare, of_fluxes(bare))
         shape = (self.n_change, *sources.antenna_terms.jones.shape[1:]) if sources.antenna_terms else ()
         self._of_jones = np.zeros(shape, np.complex128)
         if change.antenna_terms is not None:
@@ -206,7 +208,7 @@ def of_fluxes(sources: Sources) -> Gradient:
     )  # fmt: skip
 
 
-class Columns:
+class TangentColumns:
     """J v of several changes v about one list of sources, row by row.
 
     Parameters
@@ -237,7 +239,7 @@ class Columns:
         phase_uvw = uvw
         if fixed.antenna_uvw is not None:
             phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
-        samples = Samples(
+        samples = TangentSamples(
             _to_read(phase_uvw), _to_read(uvw), _to_read(first), _to_read(second), _to_read(time),
             _to_read(all_rows.chan_freq),
         )  # fmt: skip
@@ -286,7 +288,7 @@ def _to_read(values: NDArray[T]) -> NDArray[T]:
     return seen
 
 
-def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
+def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> TangentSky:
     """The sources as arrays for the loop."""
     direction = phase.directions(sources.lm[0])
     projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
@@ -302,7 +304,7 @@ def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> Sky:
             pointing = np.ascontiguousarray(sources.beam.motion[0])
         elif sources.beam.pointing is not None:
             pointing = np.ascontiguousarray(sources.beam.pointing[0])
-    return Sky(
+    return TangentSky(
         np.ascontiguousarray(direction),
         np.ascontiguousarray(projection),
         np.ascontiguousarray(sources.stokes[0, ..., :n_stokes]),
@@ -323,7 +325,7 @@ def _profiles(sources: Sources) -> tuple[Array, Array]:
 
 
 def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Array, Array]:
-    """Factors (n, n_stokes, n_chan) of a brightness that is turned by (n, n_chan), and `Sky.cross`."""
+    """Factors (n, n_stokes, n_chan) of a brightness that is turned by (n, n_chan), and `TangentSky.cross`."""
     if rotation is None:
         return np.ascontiguousarray(factor), np.zeros((0, 2, 1))
     q, u = factor[:, 1], factor[:, 2]
@@ -332,7 +334,7 @@ def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Arr
     return np.ascontiguousarray(np.stack(kept, axis=1)), np.ascontiguousarray(cross)
 
 
-def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: Sky) -> Changes:
+def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: TangentSky) -> Changes:
     """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
@@ -393,7 +395,7 @@ def _of_factor(
     """Changes of spectrum times E^2 of the beam that antennas share, (n_pair, n_stokes, n_chan).
 
     0 where there is no flux, whatever the spectrum. Where Q and U are turned, the changes of what is left of
-    them, and those of `Sky.cross`.
+    them, and those of `TangentSky.cross`.
     """
     freq = fixed.rows.chan_freq
     spectra = spectra_of(sources, freq, n_stokes)

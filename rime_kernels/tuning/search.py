@@ -19,12 +19,12 @@ from typing import TypeAlias
 
 from rime_kernels import check, device
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.cuda.kernels.tiles.units import are_there
+from rime_kernels.cuda.kernels.tiles.tensor_cores import available
 from rime_kernels.cuda.shapes import choice, records
 from rime_kernels.cuda.shapes.candidates import all_kinds, guess, neighbours
 from rime_kernels.cuda.shapes.families import KernelKind, Shape
-from rime_kernels.cuda.shapes.matrix_units import forced_units
 from rime_kernels.cuda.shapes.records import Tuned
+from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
 from rime_kernels.errors import BackendError
 from rime_kernels.geometry import Precision
 from rime_kernels.tuning import trial
@@ -76,8 +76,8 @@ def tune(precision: Precision | None = None, *, quick: bool = False, each: Each 
     backend, reason = device.resolve("auto")
     if backend != "cuda":
         raise BackendError(f"there is nothing to tune: {reason}")
-    # In single precision matrix units do W-projection where the device has them.
-    kinds = [kind for kind in all_kinds(precision) if not (kind.support and kind.single and are_there())]
+    # In single precision tensor cores do W-projection where the device has them.
+    kinds = [kind for kind in all_kinds(precision) if not (kind.support and kind.single and available())]
     fastest = list[Tuned]()
     with tempfile.NamedTemporaryFile(prefix="biro-") as clock:
         patience, max_step = (_QUICK_SECONDS, 1) if quick else (math.inf, _MAX_STEP)
@@ -133,7 +133,7 @@ def _walk(kind: KernelKind, patience: float, max_step: int, clock: str) -> Tuned
 def _trial(kind: KernelKind, shape: Shape, clock: str) -> float:
     """Milliseconds of the synthetic problem in this shape; infinite where it does not run."""
     try:
-        with choice.forced(kind.kernel, shape), forced_units(None):  # which have shapes of their own
+        with choice.forced(kind.kernel, shape), forced_tensor_cores(None):  # which have shapes of their own
             ms = trial.milliseconds(kind, clock)
     except Exception as error:  # the compiler and the driver raise exceptions of their own
         log.debug("%s: %s is dropped (%s)", kind, shape, error)

@@ -24,7 +24,7 @@ from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.rime import Rime
-from rime_kernels.wprojection.cuda.engine import Engine
+from rime_kernels.wprojection.cuda.engine import WProjectionCudaEngine
 from rime_kernels.wprojection.wprojection import WProjection
 
 # Calls before the clock runs, after the one that compiles: the first is recorded.
@@ -174,7 +174,7 @@ def _gridding(kind: KernelKind) -> Callable[[], object]:
         memory_limit=_MEMORY,
     )
     engine, screens = gridder._engine, gridder._screens(None, stokes)
-    assert isinstance(engine, Engine)
+    assert isinstance(engine, WProjectionCudaEngine)
     engine.by_vis = False
     image = engine.send(np.ones((stokes, _PIXELS, _PIXELS)))
     vis = engine.predict_on_device(image, screens)
@@ -204,9 +204,9 @@ def _tracks(n_plane: int) -> Rows:
     to_west = np.cos(hour) * x - np.sin(hour) * y
     dec = np.deg2rad(-35.0)
     u, v = np.sin(hour) * x + np.cos(hour) * y, np.cos(dec) * z - np.sin(dec) * to_west
-    at = np.stack([u, v, np.sin(dec) * z + np.cos(dec) * to_west], axis=-1)
+    position = np.stack([u, v, np.sin(dec) * z + np.cos(dec) * to_west], axis=-1)
     first, second = np.triu_indices(n_antenna, 1)
-    uvw = (at[:, second] - at[:, first]).reshape(-1, 3)
+    uvw = (position[:, second] - position[:, first]).reshape(-1, 3)
     p, q = (np.tile(side, n_time).astype(np.int32) for side in (first, second))
     time_index = np.repeat(np.arange(n_time, dtype=np.int32), first.size)
     matrix = stokes_to_corr({1: ["I"], 2: ["XX", "YY"], 4: ["XX", "XY", "YX", "YY"]}[n_plane])

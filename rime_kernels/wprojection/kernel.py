@@ -91,7 +91,7 @@ def kernels(
     return np.asarray((there[:, None, :] * wave) @ back)
 
 
-class Tables(NamedTuple):
+class KernelTables(NamedTuple):
     """Polynomials for the kernels of both axes.
 
     Attributes
@@ -116,7 +116,7 @@ class Tables(NamedTuple):
 
 def make_tables(
     taper: NDArray[np.float64], split: Split, padding: float, w_half: float, wanted: float
-) -> Tables:
+) -> KernelTables:
     """Polynomials of as few terms as keep the error below what is wanted."""
     n_plane, n_w = _planes(2.0 * math.pi * w_half * split.largest, 0.5 * wanted)
     axes = split.x, split.y
@@ -125,7 +125,7 @@ def make_tables(
         error = max(_error(taper, c, padding, w_half, each) for c, each in zip(axes, terms, strict=True))
         if error <= wanted:
             break
-    return Tables(terms, w_half, error)
+    return KernelTables(terms, w_half, error)
 
 
 def _planes(phase: float, wanted: float) -> tuple[int, int]:

@@ -25,7 +25,7 @@ from rime_kernels.gridding.layout import (
 )
 from rime_kernels.gridding.plan import Limits, SortedRows, count_items, sample_runs
 from rime_kernels.gridding.taper import Taper
-from rime_kernels.wprojection.kernel import Split, Tables, make_tables, split_curvature
+from rime_kernels.wprojection.kernel import KernelTables, Split, make_tables, split_curvature
 
 LEAST_SUPPORT, MOST_SUPPORT = 3, 64
 # Odd: a visibility's nearest cell is then in the middle.
@@ -42,16 +42,16 @@ _REST_SHARE, _TABLE_SHARE = 0.5, 0.1
 _MOST_GAIN = {True: 10.0, False: 1000.0}
 
 
-# The most cells of all planes of a block for matrix units: more do not fit the registers of a multiprocessor.
-_MOST_UNIT_CELLS = 16384
+# The most cells of all planes of a block for tensor cores: more do not fit the registers of a multiprocessor.
+_MOST_TENSOR_CORE_CELLS = 16384
 # The most rows of an item for these: its block costs as much as a hundred or two of its visibilities.
-_UNIT_ROWS = 512
-# Terms of a step of a product of matrix units.
+_TENSOR_CORE_ROWS = 512
+# Terms of a step of a product of tensor cores.
 _STEP = 16
 
 
-class UnitCosts(NamedTuple):
-    """Times of kernels by matrix units, ns.
+class TensorCoreCosts(NamedTuple):
+    """Times of kernels by tensor cores, ns.
 
     Measured by `benchmarks/wprojection.py` with kernels of 7 to 63 cells and one, two and four planes (H100):
     those are within 9 % of what these say, but for 63 cells, which take up to a quarter more.
@@ -74,7 +74,7 @@ class UnitCosts(NamedTuple):
     block: float
 
 
-class Costs(NamedTuple):
+class WProjectionCosts(NamedTuple):
     """Times of one thread, ns, by which layouts are ranked, and compared with those of `Idg`.
 
     Only ratios count, also to those of `Idg`: a cell of a grid has the same time there. Those of the CPU were
@@ -99,7 +99,7 @@ class Costs(NamedTuple):
         Lanes of the vectors that hold a row of a kernel: the least of these that do. Empty where there are no
         vectors.
     units : UnitCosts or None
-        None where there are no matrix units.
+        None where there are no tensor cores.
     """
 
     vis: float
@@ -109,19 +109,19 @@ class Costs(NamedTuple):
     cell: float
     double: float
     lanes: tuple[int, ...]
-    units: UnitCosts | None = None
+    tensor_cores: TensorCoreCosts | None = None
 
 
 # Lanes of vectors on the CPU: few, since a kernel is compiled for each.
 LANES = (16, 32, 64)
-_UNITS = UnitCosts(0.1, 1.5e-3, 7e-5, 4e-3)
+_TENSOR_CORES = TensorCoreCosts(0.1, 1.5e-3, 7e-5, 4e-3)
 COSTS = {
-    "cpu": Costs(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
-    "cuda": Costs(0.2, 3.5e-4, 5e-4, 2e-3, 0.024, 2.0, (), _UNITS),
+    "cpu": WProjectionCosts(49.0, 0.05, 0.13, 4.5, 7.0, 2.2, LANES),
+    "cuda": WProjectionCosts(0.2, 3.5e-4, 5e-4, 2e-3, 0.024, 2.0, (), _TENSOR_CORES),
 }
 
 
-class Layout(NamedTuple):
+class WProjectionLayout(NamedTuple):
     """The sizes of grid and kernels, and what an item's block can hold.
 
     Attributes
@@ -139,7 +139,7 @@ class Layout(NamedTuple):
     cost : float
         Estimated time of a prediction, by which layouts are ranked, and compared with those of `Idg`.
     by_units : bool
-        Whether matrix units are estimated to be faster.
+        Whether tensor cores are estimated to be faster.
     """
 
     support: int
@@ -148,19 +148,21 @@ class Layout(NamedTuple):
     limits: Limits
     taper: Taper
     split: Split
-    tables: Tables
+    tables: KernelTables
     cost: float
-    by_units: bool
+    by_tensor_cores: bool
 
     @property
-    def unit_block(self) -> int:
-        """Cells of an item's block along an axis, for matrix units."""
-        return unit_block(self.support, round(self.limits.reach))
+    def tensor_core_block(self) -> int:
+        """Cells of an item's block along an axis, for tensor cores."""
+        return tensor_core_block(self.support, round(self.limits.reach))
 
-    def unit_time(self, n_plane: int, n_vis: float) -> float:
-        """Estimated time of a visibility by matrix units, ns, where items have so many."""
+    def tensor_core_time(self, n_plane: int, n_vis: float) -> float:
+        """Estimated time of a visibility by tensor cores, ns, where items have so many."""
         _, _, n_w, n_d, *_ = self.tables.terms.shape
-        return _unit_time(_UNITS, self.support, self.unit_block, n_plane, n_w * n_d, n_vis)
+        return _tensor_core_time(
+            _TENSOR_CORES, self.support, self.tensor_core_block, n_plane, n_w * n_d, n_vis
+        )
 
     @property
     def block(self) -> int:
@@ -173,17 +175,17 @@ def _block(support: int, reach: int) -> int:
     return -(-(support + 2 * reach) // 4) * 4
 
 
-def unit_block(support: int, reach: int) -> int:
+def tensor_core_block(support: int, reach: int) -> int:
     """A multiple of the rows of a product."""
     return -(-(support + 2 * reach) // 16) * 16
 
 
-def fits_units(block: int, n_plane: int, n_grid: int) -> bool:
+def fits_tensor_cores(block: int, n_plane: int, n_grid: int) -> bool:
     """Whether the registers of a multiprocessor have room for a block, and no cell is twice in it."""
-    return n_plane * block**2 <= _MOST_UNIT_CELLS and block <= n_grid
+    return n_plane * block**2 <= _MOST_TENSOR_CORE_CELLS and block <= n_grid
 
 
-class _Need(NamedTuple):
+class _WProjectionNeed(NamedTuple):
     """The image, the accuracy and what else a layout depends on."""
 
     grid: ImageGrid
@@ -191,7 +193,7 @@ class _Need(NamedTuple):
     single: bool
     w_range: tuple[float, float]
     n_corr: int
-    costs: Costs
+    costs: WProjectionCosts
     sample: NDArray[np.int64]
 
 
@@ -211,9 +213,9 @@ def cheapest_layout(
     accuracy: float,
     single: bool,
     n_corr: int,
-    costs: Costs,
+    costs: WProjectionCosts,
     supports: Sequence[int] = SUPPORTS,
-) -> Layout:
+) -> WProjectionLayout:
     """The cheapest layout whose errors stay below the accuracy.
 
     Raises
@@ -223,7 +225,9 @@ def cheapest_layout(
     """
     if single:
         refuse_float32(accuracy)
-    need = _Need(grid, accuracy, single, rows.w_range, n_corr, costs, sample_runs(rows, SAMPLE_ROWS))
+    need = _WProjectionNeed(
+        grid, accuracy, single, rows.w_range, n_corr, costs, sample_runs(rows, SAMPLE_ROWS)
+    )
     candidates: list[tuple[float, _Choice]] = []
     for padding in PADDINGS:
         n_grid, width = good_size(padding * grid.n_pixel), kernel_width(padding, accuracy, single)
@@ -251,7 +255,7 @@ def farthest(grid: ImageGrid, accuracy: float) -> float:
     return _REST_SHARE * accuracy / (2.0 * math.pi * rest + 1e-300)
 
 
-def _w_reaches(need: _Need, n_grid: int) -> list[float]:
+def _w_reaches(need: _WProjectionNeed, n_grid: int) -> list[float]:
     """Distances of w from the layer to try: the largest that a separable kernel allows, and shorter ones."""
     low, high = need.w_range
     most = min(0.5 * (high - low), farthest(need.grid, need.accuracy))
@@ -259,18 +263,18 @@ def _w_reaches(need: _Need, n_grid: int) -> list[float]:
     return [most] + [cells / per_w for cells in _W_CELLS if cells < per_w * most]
 
 
-def _limits(need: _Need, choice: _Choice) -> Limits:
+def _limits(need: _WProjectionNeed, choice: _Choice) -> Limits:
     field = choice.n_grid * need.grid.cell
     return make_limits(need.w_range, field, float(choice.reach), choice.w_reach)
 
 
-def _estimate(rows: SortedRows, need: _Need, choice: _Choice) -> float:
+def _estimate(rows: SortedRows, need: _WProjectionNeed, choice: _Choice) -> float:
     """Estimated time of a prediction, with about as many terms as the accuracy takes."""
     return _cost(rows, need, choice, 2.0 * (4.0 - math.log10(need.accuracy)))[0]
 
 
-def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tuple[float, bool]:
-    """Estimated time of a prediction with one plane for each correlation, and whether by matrix units."""
+def _cost(rows: SortedRows, need: _WProjectionNeed, choice: _Choice, n_term: float) -> tuple[float, bool]:
+    """Estimated time of a prediction with one plane for each correlation, and whether by tensor cores."""
     limits, costs, n_plane = _limits(need, choice), need.costs, need.n_corr
     n_item, _ = count_items(rows, limits, need.sample)
     n_vis, size = rows.order.size * rows.scale.size, choice.support
@@ -279,36 +283,42 @@ def _cost(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> tupl
     vis = costs.vis + 2.0 * n_term * n_lane * costs.term
     items = n_vis * (vis + size * n_lane * n_plane * costs.update) + n_item * n_plane * block**2 * costs.block
     items *= 1.0 if need.single else costs.double
-    by_units = _cost_of_units(rows, need, choice, n_term)
+    by_tensor_cores = _cost_of_tensor_cores(rows, need, choice, n_term)
     cells = costs.cell * limits.n_layer * n_plane * choice.n_grid**2
-    return min(items, by_units) + cells, by_units < items
+    return min(items, by_tensor_cores) + cells, by_tensor_cores < items
 
 
-def _cost_of_units(rows: SortedRows, need: _Need, choice: _Choice, n_term: float) -> float:
-    """That of visibilities by matrix units, infinite where they are not there."""
-    costs, n_plane, block = need.costs.units, need.n_corr, unit_block(choice.support, choice.reach)
-    if costs is None or not need.single or not fits_units(block, n_plane, choice.n_grid):
+def _cost_of_tensor_cores(rows: SortedRows, need: _WProjectionNeed, choice: _Choice, n_term: float) -> float:
+    """That of visibilities by tensor cores, infinite where they are not there."""
+    costs, n_plane, block = (
+        need.costs.tensor_cores,
+        need.n_corr,
+        tensor_core_block(choice.support, choice.reach),
+    )
+    if costs is None or not need.single or not fits_tensor_cores(block, n_plane, choice.n_grid):
         return math.inf
-    n_item, _ = count_items(rows, _unit_limits(need, choice), need.sample)
+    n_item, _ = count_items(rows, _tensor_core_limits(need, choice), need.sample)
     n_vis = rows.order.size * rows.scale.size
-    return n_vis * _unit_time(costs, choice.support, block, n_plane, n_term, n_vis / n_item)
+    return n_vis * _tensor_core_time(costs, choice.support, block, n_plane, n_term, n_vis / n_item)
 
 
-def _unit_time(
-    costs: UnitCosts, support: int, block: int, n_plane: int, n_term: float, n_vis: float
+def _tensor_core_time(
+    costs: TensorCoreCosts, support: int, block: int, n_plane: int, n_term: float, n_vis: float
 ) -> float:
-    """Estimated time of a visibility by matrix units, ns, where items have so many."""
+    """Estimated time of a visibility by tensor cores, ns, where items have so many."""
     vis = costs.vis + 2.0 * math.ceil(n_term / _STEP) * support * costs.step
     return vis + n_plane * block**2 * (costs.update + costs.block / n_vis)
 
 
-def _unit_limits(need: _Need, choice: _Choice) -> Limits:
-    """Those of items for matrix units: their visibilities lie as far apart as the block has room for."""
-    reach = (unit_block(choice.support, choice.reach) - choice.support) // 2
-    return _limits(need, choice._replace(reach=reach))._replace(max_rows=_UNIT_ROWS)
+def _tensor_core_limits(need: _WProjectionNeed, choice: _Choice) -> Limits:
+    """Those of items for tensor cores: their visibilities lie as far apart as the block has room for."""
+    reach = (tensor_core_block(choice.support, choice.reach) - choice.support) // 2
+    return _limits(need, choice._replace(reach=reach))._replace(max_rows=_TENSOR_CORE_ROWS)
 
 
-def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[int]) -> Layout | None:
+def _exact(
+    rows: SortedRows, need: _WProjectionNeed, choice: _Choice, supports: Sequence[int]
+) -> WProjectionLayout | None:
     """The layout with the least support whose own taper holds the accuracy."""
     n_grid, w_reach, grid = choice.n_grid, choice.w_reach, need.grid
     padding, w_cells = n_grid / grid.n_pixel, cells_per_w(grid, n_grid) * w_reach
@@ -328,6 +338,6 @@ def _exact(rows: SortedRows, need: _Need, choice: _Choice, supports: Sequence[in
     tables = make_tables(taper.values, split, padding, w_half, _TABLE_SHARE * need.accuracy)
     n_term = tables.terms.shape[2] * tables.terms.shape[3]
     choice = choice._replace(support=support)
-    cost, by_units = _cost(rows, need, choice, float(n_term))
-    limits = _unit_limits(need, choice) if by_units else limits
-    return Layout(support, n_grid, w_cells, limits, taper, split, tables, cost, by_units)
+    cost, by_tensor_cores = _cost(rows, need, choice, float(n_term))
+    limits = _tensor_core_limits(need, choice) if by_tensor_cores else limits
+    return WProjectionLayout(support, n_grid, w_cells, limits, taper, split, tables, cost, by_tensor_cores)

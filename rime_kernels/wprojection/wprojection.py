@@ -14,7 +14,7 @@ from rime_kernels.errors import InputError
 from rime_kernels.geometry import Precision
 from rime_kernels.gridding.facets import Facet
 from rime_kernels.gridding.grid import ImageGrid
-from rime_kernels.gridding.gridder import Engine, Gridder, ScreensLike, layers_text
+from rime_kernels.gridding.gridder import Gridder, GridderEngine, ScreensLike, layers_text
 from rime_kernels.gridding.layout import in_precision
 from rime_kernels.gridding.plan import Plan, make_plan
 from rime_kernels.gridding.screens import Screens, make_screens
@@ -23,8 +23,8 @@ from rime_kernels.wprojection.layout import (
     LEAST_SUPPORT,
     MOST_SUPPORT,
     SUPPORTS,
-    Costs,
-    Layout,
+    WProjectionCosts,
+    WProjectionLayout,
     cheapest_layout,
     farthest,
 )
@@ -106,13 +106,13 @@ class WProjection(Gridder):
         return make_plan(self._rows, self._layout.limits)
 
     @cached_property
-    def _engine(self) -> Engine:
+    def _engine(self) -> GridderEngine:
         return _engine(self.backend)(
             self._rows, self._plan, self.grid_of_image, self._layout, single=self.precision == "single",
             memory_limit=self._memory_limit,
         )  # fmt: skip
 
-    def _layout_for(self, single: bool, accuracy: float, supports: Sequence[int]) -> Layout:
+    def _layout_for(self, single: bool, accuracy: float, supports: Sequence[int]) -> WProjectionLayout:
         return cheapest_layout(
             self._rows, self.grid_of_image, accuracy=accuracy, single=single, n_corr=self.rows.n_corr,
             costs=_costs(self.backend), supports=supports,
@@ -124,12 +124,12 @@ class WProjection(Gridder):
         limits, n_vis = layout.limits, self.rows.n_row * self.rows.n_chan
         layers = layers_text(plan.layer_w.size, limits.n_layer, limits.w_step)
         _, n_plane, n_w, n_d, *_ = tables.terms.shape
-        units = ", by matrix units" if layout.by_units else ""
+        summed = ", by tensor cores" if layout.by_tensor_cores else ""
         return (
             f"{self.reason}; W-projection in {self.precision} precision; kernels of {layout.support} x "
             f"{layout.support} cells, of which {layout.w_cells:.3g} are for w (misfit "
             f"{layout.taper.misfit:.1e}), from polynomials of {n_w} x {n_d} terms in {n_plane} planes of w "
-            f"(error {tables.error:.1e}){units}; grid of {layout.n_grid} x {layout.n_grid}, padded by "
+            f"(error {tables.error:.1e}){summed}; grid of {layout.n_grid} x {layout.n_grid}, padded by "
             f"{layout.n_grid / self.grid_of_image.n_pixel:.3g}; {layers}; {plan.n_item} items of "
             f"{n_vis / plan.n_item:.3g} visibilities; none left out"
         )
@@ -151,24 +151,24 @@ class WProjection(Gridder):
         return make_screens(None, self.rows.stokes_to_corr, n_stokes, (1, self.rows.n_antenna, 1), kind)
 
 
-def _costs(backend: str) -> Costs:
-    """Those of the backend; without matrix units where the device has none."""
+def _costs(backend: str) -> WProjectionCosts:
+    """Those of the backend; without tensor cores where the device has none."""
     costs = COSTS[backend]
-    if costs.units:
-        from rime_kernels.cuda.kernels.tiles import units
+    if costs.tensor_cores:
+        from rime_kernels.cuda.kernels.tiles import tensor_cores
 
-        return costs if units.are_there() else costs._replace(units=None)
+        return costs if tensor_cores.available() else costs._replace(tensor_cores=None)
     return costs
 
 
-def _engine(backend: str) -> Callable[..., Engine]:
+def _engine(backend: str) -> Callable[..., GridderEngine]:
     if backend == "cpu":
         from rime_kernels.wprojection.cpu import engine
 
-        return engine.Engine
+        return engine.WProjectionCpuEngine
     from rime_kernels.wprojection.cuda import engine as cuda_engine
 
-    return cuda_engine.Engine
+    return cuda_engine.WProjectionCudaEngine
 
 
 def _support(support: int) -> int:

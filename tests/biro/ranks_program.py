@@ -16,7 +16,7 @@ import numpy as np
 
 import biro
 from biro.models.files.toml import from_toml
-from rime_kernels.engine.local_shards import Call
+from rime_kernels.engine.local_shards import ShardCall
 
 MODEL = """
 [[source]]
@@ -80,11 +80,11 @@ def main(file: str, what: str) -> None:
     comm = MPI.COMM_WORLD
     observation = made(1 + comm.rank) if what == "other data" else made()
     if what == "raises" and comm.rank == 1:
-        Call.begin = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
+        ShardCall.begin = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
     if what == "killed" and comm.rank == 1:
-        Call.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, method-assign]
+        ShardCall.begin = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment, method-assign]
     if what == "garbled" and comm.rank == 1:
-        Call.begin = lambda *_: lambda: lambda: 0  # type: ignore[assignment, method-assign]  # no answer to send
+        ShardCall.begin = lambda *_: lambda: lambda: 0  # type: ignore[assignment, method-assign]  # no answer to send
     run = Path(file).with_suffix(".run")
     if what == "killed while it is sampled" and comm.rank == 1:
         threading.Thread(target=kill_once_there, args=(run / "chain.bin",), daemon=True).start()

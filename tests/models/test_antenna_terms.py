@@ -24,7 +24,7 @@ from biro.models import (
 from biro.models.bound.model import BoundModel
 from biro.models.files.toml import from_toml
 from rime_kernels.arrays import AntennaTerms
-from rime_kernels.cuda.kept_terms import stays
+from rime_kernels.cuda.resident_terms import stays
 
 CIRCULAR, LINEAR = ("RR", "RL", "LR", "LL"), ("XX", "XY", "YX", "YY")
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")

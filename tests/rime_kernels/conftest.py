@@ -80,10 +80,10 @@ def tiles_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def units_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Matrix units sum, however few rows there are to fill their tiles."""
+    """Tensor cores sum, however few rows there are to fill their tiles."""
     from rime_kernels.cuda.layouts import choice
 
-    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
+    monkeypatch.setattr(choice, "LEAST_TENSOR_CORE_FILL", 0.0)
 
 
 def make_rows(

@@ -43,13 +43,13 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def in_units(rows: Rows, **options: Any) -> Rime:
-    """By tiles, so that matrix units may sum."""
+    """By tiles, so that tensor cores may sum."""
     return with_data(rows, **{"form": "factored", **options})
 
 
-def gradient_in_units(rime: Rime, sources: Any, *dof: Any) -> Any:
-    """chi2 and its gradient, which matrix units have summed."""
+def gradient_by_tensor_cores(rime: Rime, sources: Any, *dof: Any) -> Any:
+    """chi2 and its gradient, which tensor cores have summed."""
     found = rime.chi2_and_gradient(sources, *dof)
     sums = rime._engine._adjoints  # type: ignore[attr-defined]
-    assert all("matrix units" in str(key[0]) for key in sums)
+    assert all("tensor cores" in str(key[0]) for key in sums)
     return found

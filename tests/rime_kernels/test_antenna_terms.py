@@ -248,12 +248,12 @@ def test_constant_matrices_are_sent_to_a_gpu_once(
     reference: ModuleType,
 ) -> None:  # fmt: skip
     """Those that nobody can write to stay there, until others come; what can be changed is sent each time."""
-    from rime_kernels.cuda import kept_terms
+    from rime_kernels.cuda import resident_terms
 
     rows = rows_for(problem)
     data, sent = data_for(rows), []
-    rime, rows_of = Rime(rows, **data, backend=cuda_backend, extent=0.04), kept_terms.jones_rows
-    monkeypatch.setattr(kept_terms, "jones_rows", lambda terms: sent.append(terms) or rows_of(terms))
+    rime, rows_of = Rime(rows, **data, backend=cuda_backend, extent=0.04), resident_terms.jones_rows
+    monkeypatch.setattr(resident_terms, "jones_rows", lambda terms: sent.append(terms) or rows_of(terms))
     frozen = [terms_of(rows, 1, seed) for seed in (8, 9)]
     for terms in frozen:
         terms.jones.flags.writeable = False

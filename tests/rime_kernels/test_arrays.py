@@ -109,7 +109,7 @@ def test_impossible_is_each_entry_by_itself(changes, expected) -> None:
     given = sources()
     for name, values in changes.items():
         getattr(given, name)[:, -1] = values
-    assert given.impossible().tolist() == expected
+    assert given.invalid().tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_what_is_certainly_within_the_circle_is(n, radius) -> None:
 
 
 def test_a_negative_beam_is_impossible() -> None:
-    assert sources(beam=Beam("cos3", np.array([1.0, -1.0]))).impossible().tolist() == [False, True]
+    assert sources(beam=Beam("cos3", np.array([1.0, -1.0]))).invalid().tolist() == [False, True]
 
 
 def test_unchecked_is_the_same_but_for_the_checks() -> None:
@@ -139,7 +139,7 @@ def test_unchecked_is_the_same_but_for_the_checks() -> None:
     assert made.lm is checked.lm
     assert (made.n_batch, made.n_source, made.n_gaussian) == (2, 3, 1)
     assert made.beam.pointing is None
-    assert made.impossible().tolist() == [False, False]
+    assert made.invalid().tolist() == [False, False]
 
 
 def test_polarised_is_looked_at_unless_it_was_said() -> None:

@@ -32,9 +32,9 @@ VARIANTS = [
 ]
 # Files that one process runs where CUDA is simulated.
 TOGETHER = [
-    ("cuda", "student_chi2", "templates", "gradient_cuda", "cuda_any", "kept_cuda", "jones_gradient_cuda",
-     "jones_cuda", "matrix_units"),
-    ("memory", "cuda_extremes", "cuda_recordings", "idg_cuda", "wprojection_cuda", "flagging_cuda",
+    ("cuda", "student_chi2", "templates", "gradient_cuda", "cuda_any", "resident_cuda", "jones_gradient_cuda",
+     "jones_cuda", "tensor_cores"),
+    ("memory", "cuda_extremes", "cuda_graphs", "idg_cuda", "wprojection_cuda", "flagging_cuda",
      "smearing_cuda", "tuning"),
 ]  # fmt: skip
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.

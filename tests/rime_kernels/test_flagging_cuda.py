@@ -147,7 +147,7 @@ def test_no_shape_changes_a_flag(cuda_backend: str, kernel: Kernel, shape: Shape
 @pytest.mark.parametrize("shape", [NoiseShape(1, 1), NoiseShape(2, 3), NoiseShape(16, 2)], ids=str)
 def test_no_shape_changes_a_median(cuda_backend: str, shape: NoiseShape) -> None:
     """Of numbers that are all alike, of two kinds, of all magnitudes, of few, of one, and of none."""
-    from rime_kernels.flagging.cuda.middles import find_middles
+    from rime_kernels.flagging.cuda.median_search import find_medians
 
     rng = np.random.default_rng(13)
     value = rng.normal(size=(7, 30)).astype(np.float32)
@@ -156,7 +156,7 @@ def test_no_shape_changes_a_median(cuda_backend: str, shape: NoiseShape) -> None
     value[4, 4:], value[5, 1:], value[6] = np.inf, np.inf, np.inf
     found = device.empty((7, 1), np.int32), device.empty((7, 1, 2), np.float32)
     with forced("noise", shape):
-        find_middles(device.upload(value), 1, device.upload(np.array([0, 30], np.int32)), found)
+        find_medians(device.upload(value), 1, device.upload(np.array([0, 30], np.int32)), found)
     n, middle = (each.copy_to_host()[:, 0] for each in found)
     for line, count, pair in zip(value, n, middle, strict=True):
         sizes = np.sort(np.abs(line[np.isfinite(line)]))
@@ -165,15 +165,15 @@ def test_no_shape_changes_a_median(cuda_backend: str, shape: NoiseShape) -> None
         assert np.array_equal(pair, expected)
 
 
-def test_middles_of_rectangles_are_medians(cuda_backend: str) -> None:
+def test_medians_of_rectangles(cuda_backend: str) -> None:
     """Of rectangles of two lines between edges: even and odd numbers of samples, infinite ones, none."""
-    from rime_kernels.flagging.cuda.middles import find_middles
+    from rime_kernels.flagging.cuda.median_search import find_medians
 
     value = np.random.default_rng(4).normal(size=(4, 14)).astype(np.float32)
     value[0, 2:5], value[2:, 9:], value[1, 0] = np.inf, np.inf, 0.0
     edges = np.array([0, 4, 9, 14], np.int32)
     found = device.empty((2, 3), np.int32), device.empty((2, 3, 2), np.float32)
-    find_middles(device.upload(value), 2, device.upload(edges), found)
+    find_medians(device.upload(value), 2, device.upload(edges), found)
     n, middle = (each.copy_to_host() for each in found)
     for group in range(2):
         for chunk in range(3):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import jv
 
-from rime_kernels import Beam, Gradient, InputError, Rime, Rows, Sources, chi2_and_gradient_together, device
+from rime_kernels import Beam, Gradient, InputError, Rime, Rows, Sources, chi2_and_gradient_many, device
 from rime_kernels.physics import beam, brightness, envelope, phase
 from tests.rime_kernels.problems import LINEAR, data_for, rows_for, with_data
 from tests.rime_kernels.remembered import remembered
@@ -430,7 +430,7 @@ def test_together_is_one_by_one(backend, problem, sky) -> None:
     rows = [rows_for(problem), rows_for(problem, seed=4)]
     rimes, sources = [with_data(each, backend) for each in rows], [sky(each) for each in rows]
     for (chi2, gradient), rime, each in zip(
-        chi2_and_gradient_together(rimes, sources), rimes, sources, strict=True
+        chi2_and_gradient_many(rimes, sources), rimes, sources, strict=True
     ):
         alone, expected = rime.chi2_and_gradient(each)
         np.testing.assert_array_equal(chi2, alone)

@@ -85,9 +85,9 @@ def assert_right(
 @pytest.mark.parametrize("n_lane", [8, 16, 32])
 @pytest.mark.parametrize("n_value", [1, 4, 8, 16, 32, 64])
 def test_sums_over_lanes(n_value, n_lane) -> None:
-    from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
+    from rime_kernels.cuda.kernels.reductions import make_warp_reduce
 
-    sum_lanes, n_thread = make_lane_sums(n_value, n_lane), 64
+    warp_reduce, n_thread = make_warp_reduce(n_value, n_lane), 64
     n_sum = n_thread // n_lane * n_value
 
     @cuda.jit
@@ -96,7 +96,7 @@ def test_sums_over_lanes(n_value, n_lane) -> None:
         mine = cuda.local.array(n_value, np.float64)
         for k in range(n_value):
             mine[k] = values[thread, k]
-        sum_lanes(thread, mine, out, thread // n_lane * n_value)
+        warp_reduce(thread, mine, out, thread // n_lane * n_value)
 
     values = np.random.default_rng(1).integers(-1000, 1000, (n_thread, n_value)).astype(np.float64)
     out = device.empty((n_sum,), np.float64)
@@ -140,11 +140,13 @@ def test_tiles_that_share_a_block_or_need_several(problem, sky, reference, n_ant
 
 def test_threads_beyond_those_of_the_tiles(problem, sky, beam_of, reference, monkeypatch) -> None:
     """Blocks are whole warps: some threads have no tile, and no item either."""
-    from rime_kernels.cuda.adjoint_launch import Cut
+    from rime_kernels.cuda.adjoint_launch import TileShare
 
     rows = problem(n_antenna=5, n_time=2, n_chan=1)
     sources = sky(rows, beam=beam_of(rows, "cos3", pointing=True))
-    monkeypatch.setattr(Cut, "n_thread", property(lambda cut: 32 + -(-cut.n_item * cut.n_lanes // 32) * 32))
+    monkeypatch.setattr(
+        TileShare, "n_thread", property(lambda cut: 32 + -(-cut.n_item * cut.n_lanes // 32) * 32)
+    )
     assert_right(reference, rows, sources, answer(with_data(rows, form="factored"), sources))
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rime_kernels.gains import laplace
-from rime_kernels.gains.arrays import Anchor, Cells, Groups, Sums, Work
+from rime_kernels.gains.arrays import Anchor, GainCells, GainGroups, GainSums, GainWork
 from rime_kernels.gains.cell_sums import add_slopes, gains_of_cells
 from rime_kernels.gains.cuda.tables import MOST, fits
 from rime_kernels.gains.maximum import ROOM, WARM, climb_all
@@ -44,7 +44,7 @@ class Case:
         flat = [x for each in entries for x in each]
         self.n = 2 * N_OWN
         is_phase = np.arange(self.n) % N_OWN >= N_ANTENNA
-        self.cells = Cells(
+        self.cells = GainCells(
             np.concatenate([[0], np.cumsum(size)]),
             np.array([x[0] for x in flat], np.int32),
             np.array([x[1] for x in flat]),
@@ -55,7 +55,7 @@ class Case:
         stored = np.concatenate([[0], np.cumsum(np.arange(self.n) - begin + 1)[:-1]])
         nothing, none = np.zeros(0, np.int64), np.zeros(0)
         weight = np.where(is_phase, 1e-4 if turns else 0.3, 50.0)
-        self.groups = Groups(
+        self.groups = GainGroups(
             np.array([0, N_OWN, 2 * N_OWN]), np.array([0, used.size // 2, used.size]), used,
             np.zeros(3, np.int64), nothing, nothing, none, none, 0.1 * rng.normal(size=self.n), weight,
             np.where(is_phase & turns, np.arange(self.n), -1), is_phase & turns, begin, stored - begin,
@@ -70,9 +70,9 @@ class Case:
         gains_of_cells(self.cells, x, gain)
         return gain
 
-    def sums(self, flux: float = 1.0) -> Sums:
+    def sums(self, flux: float = 1.0) -> GainSums:
         """Of a sky that is brighter by some factor."""
-        return Sums(flux**2 * self.power, flux * self.cross.real, flux * self.cross.imag)
+        return GainSums(flux**2 * self.power, flux * self.cross.real, flux * self.cross.imag)
 
     def solver(self, *, returns: bool = False) -> Any:
         from rime_kernels.gains.cuda.solver import GroupSolver
@@ -84,10 +84,12 @@ class Case:
         """The anchor of the sums of the sky, at the truth or elsewhere."""
         return Anchor(self.x if x is None else x, *self.sums(), np.full(2, ROOM))
 
-    def by_host(self, sums: Sums, groups: Groups | None = None) -> tuple[np.ndarray, float, list[np.ndarray]]:
+    def by_host(
+        self, sums: GainSums, groups: GainGroups | None = None
+    ) -> tuple[np.ndarray, float, list[np.ndarray]]:
         """The maximum, ln of the determinant, and slopes, by the CPU's loops from the truth."""
         x, steps, found = self.x.copy(), np.empty(2), np.empty(2)
-        work, n_cell = Work.of(self.n, int(self.groups.row[-1]) + self.n, 2), self.power.size
+        work, n_cell = GainWork.of(self.n, int(self.groups.row[-1]) + self.n, 2), self.power.size
         groups = self.groups if groups is None else groups
         climb_all(self.cells, groups, sums, x, np.full(2, WARM, np.int8), work, np.empty(self.n), steps)
         assert (steps >= 0).all()
@@ -101,13 +103,13 @@ class Case:
         return x, log_determinant, slopes
 
 
-def sent(sums: Sums) -> Any:
+def sent(sums: GainSums) -> Any:
     from rime_kernels import device
 
     return device.upload(np.array(sums))
 
 
-def f_of(case: Case, sums: Sums, x: np.ndarray) -> tuple[float, float]:
+def f_of(case: Case, sums: GainSums, x: np.ndarray) -> tuple[float, float]:
     """What cells and priors have of f, by its definition."""
     gain, groups = case.gain(x), case.groups
     r = gain.conj() * (sums.real + 1j * sums.imag)
@@ -158,9 +160,9 @@ def test_what_is_far_or_has_no_maximum_is_left_to_the_cpu() -> None:
     solver.place(case.anchor())
     before = solver.best(case.groups, sent(case.sums()))
     away = case.sums()
-    turned = Sums(away.power, -away.real, -away.imag)
+    turned = GainSums(away.power, -away.real, -away.imag)
     assert solver.best(case.groups, sent(turned)) is None
-    assert solver.best(case.groups, sent(Sums(np.nan * away.power, away.real, away.imag))) is None
+    assert solver.best(case.groups, sent(GainSums(np.nan * away.power, away.real, away.imag))) is None
     again = solver.best(case.groups, sent(case.sums()))
     np.testing.assert_allclose(again.x, before.x, atol=1e-8)
     solver.place(case.anchor()._replace(room=np.array([ROOM, 0.0])))

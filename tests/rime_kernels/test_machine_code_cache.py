@@ -22,7 +22,7 @@ from rime_kernels.compile import cache as machine_code
 from rime_kernels.compile import jit, late, sources
 from rime_kernels.compile.identity import UnknownError, identity
 from rime_kernels.cpu import forward
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.physics import phase
 
 
@@ -422,14 +422,21 @@ def test_a_kernel_is_found_again_and_no_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(device.simulated(), reason="the simulator has functions in the place of instructions")
-def test_instructions_of_matrix_units_can_be_identified() -> None:
+def test_instructions_of_tensor_cores_can_be_identified() -> None:
     """Kernels hold them: what has no identity keeps a kernel from the disk, half a minute for each."""
-    of_precision = [units.make_turn, units.make_load, units.make_store]
+    of_precision = [tensor_cores.make_turn, tensor_cores.make_load, tensor_cores.make_store]
     made = [make(single) for make in of_precision for single in (True, False)]
-    made += [units.make_product(single, all_rows) for single in (True, False) for all_rows in (True, False)]
-    others = [units.make_fetch_line, units.make_read_complex, units.make_load_global, units.make_store_pair]
-    others += [units.make_address, units.make_split, units.make_whole]
-    made += [make() for make in others] + [units.make_weigh(half) for half in (0, 1)]
+    made += [
+        tensor_cores.make_product(single, all_rows) for single in (True, False) for all_rows in (True, False)
+    ]
+    others = [
+        tensor_cores.make_fetch_line,
+        tensor_cores.make_read_complex,
+        tensor_cores.make_load_global,
+        tensor_cores.make_store_pair,
+    ]
+    others += [tensor_cores.make_address, tensor_cores.make_split, tensor_cores.make_whole]
+    made += [make() for make in others] + [tensor_cores.make_weigh(half) for half in (0, 1)]
     different = set(map(identity, made))
     # Turns in single precision go by one instruction, whatever there is for rows.
     assert len(different) >= len(made) - 1

@@ -20,10 +20,10 @@ from rime_kernels import BackendError, Rime, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
 from rime_kernels.cpu import engine as cpu_engine
-from rime_kernels.device import packages, recording
+from rime_kernels.device import graph, packages
+from rime_kernels.engine.call_memo import call_memo, memoised_within_call
 from rime_kernels.engine.device_threads import DeviceThread, HostCPU, check_devices, threads_of
-from rime_kernels.engine.local_shards import Call, LocalShards, Shard
-from rime_kernels.engine.one_call import once, one_call
+from rime_kernels.engine.local_shards import LocalShards, Shard, ShardCall
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
@@ -187,17 +187,17 @@ def test_once_is_once_for_the_same_objects_in_the_same_thread() -> None:
     one, other, numbers = object(), object(), iter(range(100))
 
     def make(*of: object, given: object = None) -> int:
-        return once("number", of, lambda: next(numbers), given)
+        return memoised_within_call("number", of, lambda: next(numbers), given)
 
     assert [make(one), make(one)] == [0, 1]
-    with one_call():
+    with call_memo():
         assert [make(one, None), make(one, None), make(other, None), make(other, None)] == [2, 2, 3, 3]
         assert [make(one, None), make(one, None, given=b"x"), make(one, None, given=b"x")] == [4, 5, 5]
-        assert once("another kind", (one, None), lambda: "x") == "x"
+        assert memoised_within_call("another kind", (one, None), lambda: "x") == "x"
         assert make(one, None, given=b"x") == 5
         with ThreadPoolExecutor(1) as pool:
             assert pool.submit(make, one, None, given=b"x").result() == 6
-        with one_call():
+        with call_memo():
             assert make(one, None, given=b"x") == 7
         assert make(one, None, given=b"x") == 5
     assert make(one, None, given=b"x") == 8
@@ -273,7 +273,7 @@ def test_a_thread_with_a_gpu_of_its_own_waits_for_nobody_there() -> None:
 # ---- recorded calls
 
 
-class Recording:
+class CudaGraph:
     """An engine of a number; what is asked of it is written down, with the thread that asks."""
 
     def __init__(self, number: float, log: list[tuple[str, float, bool]], *, records: bool = True) -> None:
@@ -287,7 +287,7 @@ class Recording:
         self._note("start")
         return lambda: self.number
 
-    def play(self, *_: object) -> Any:
+    def launch_graph(self, *_: object) -> Any:
         if not self.records:
             return None
         self._note("play")
@@ -296,7 +296,7 @@ class Recording:
         return lambda: self._note("end") or self.number
 
 
-def shards_of(log: list[Any], monkeypatch: pytest.MonkeyPatch, *made: list[Recording]) -> LocalShards:
+def shards_of(log: list[Any], monkeypatch: pytest.MonkeyPatch, *made: list[CudaGraph]) -> LocalShards:
     """Those engines on a device each, which has made a call."""
     monkeypatch.setattr(device, "select", lambda _: None)
     monkeypatch.setattr(device, "at", lambda _: nullcontext())
@@ -307,11 +307,11 @@ def shards_of(log: list[Any], monkeypatch: pytest.MonkeyPatch, *made: list[Recor
     return shards
 
 
-def test_recorded_calls_are_begun_by_the_thread_that_asks_devices_in_turn(problem, sky, monkeypatch) -> None:
+def test_captured_calls_are_begun_by_the_thread_that_asks_devices_in_turn(problem, sky, monkeypatch) -> None:
     log: list[tuple[str, float, bool]] = []
-    engines = [Recording(number, log) for number in range(5)]
+    engines = [CudaGraph(number, log) for number in range(5)]
     shards = shards_of(log, monkeypatch, engines[:2], engines[2:])
-    call = Call("chi2", sky(problem()))
+    call = ShardCall("chi2", sky(problem()))
     # What is new may have to be compiled: by the thread of the one device, then by that of the other.
     assert shards.start(call)() == [0, 1, 2, 3, 4]
     assert log == [("start", number, False) for number in range(5)]
@@ -320,11 +320,11 @@ def test_recorded_calls_are_begun_by_the_thread_that_asks_devices_in_turn(proble
     assert log == [(what, number, True) for what in ("play", "end") for number in (0, 2, 1, 3, 4)]
 
 
-def test_a_device_that_has_not_recorded_all_leaves_the_rest_to_its_thread(problem, sky, monkeypatch) -> None:
+def test_a_device_that_has_not_captured_all_leaves_the_rest_to_its_thread(problem, sky, monkeypatch) -> None:
     log: list[tuple[str, float, bool]] = []
-    engines = [Recording(number, log, records=number != 1) for number in range(5)]
+    engines = [CudaGraph(number, log, records=number != 1) for number in range(5)]
     shards = shards_of(log, monkeypatch, engines[:3], engines[3:])
-    call = Call("chi2", sky(problem()))
+    call = ShardCall("chi2", sky(problem()))
     for _ in range(2):
         log.clear()
         assert shards.start(call)() == [0, 1, 2, 3, 4]
@@ -334,9 +334,9 @@ def test_a_device_that_has_not_recorded_all_leaves_the_rest_to_its_thread(proble
 
 def test_an_error_is_raised_once_the_others_are_done(problem, sky, monkeypatch) -> None:
     log: list[tuple[str, float, bool]] = []
-    engines = [Recording(number, log) for number in range(4)]
+    engines = [CudaGraph(number, log) for number in range(4)]
     shards = shards_of(log, monkeypatch, engines[:2], engines[2:])
-    call = Call("chi2", sky(problem()))
+    call = ShardCall("chi2", sky(problem()))
     shards.start(call)()
     engines[0].breaks = True
     log.clear()
@@ -346,12 +346,12 @@ def test_an_error_is_raised_once_the_others_are_done(problem, sky, monkeypatch) 
     assert [number for what, number, _ in log if what == "end"] == [2, 1, 3]
 
 
-def test_recorded_calls_wait_until_the_thread_of_a_device_is_done(problem, sky, monkeypatch) -> None:
+def test_captured_calls_wait_until_the_thread_of_a_device_is_done(problem, sky, monkeypatch) -> None:
     """An engine does one thing at a time, whichever thread begins it."""
     log: list[tuple[str, float, bool]] = []
-    engines = [Recording(0, log), Recording(1, log, records=False)]
+    engines = [CudaGraph(0, log), CudaGraph(1, log, records=False)]
     shards = shards_of(log, monkeypatch, engines)
-    call = Call("chi2", sky(problem()))
+    call = ShardCall("chi2", sky(problem()))
     assert shards.start(call)() == [0, 1]
     begun, may_go_on = Event(), Event()
 
@@ -395,16 +395,16 @@ def test_a_device_is_that_of_the_thread_within_and_no_longer(monkeypatch) -> Non
     monkeypatch.setattr(packages, "cuda", lambda: driver)
 
     def work() -> list[str]:
-        with device.at(1):
-            recording.attach_thread()
+        with device.selected(1):
+            graph.attach_thread()
             assert current[-1] == "number 1"
-        with pytest.raises(ValueError, match="lost"), device.at(2):
+        with pytest.raises(ValueError, match="lost"), device.selected(2):
             raise ValueError("lost")
         assert current == ["the first"]
-        recording.attach_thread()
-        with device.at(1):
+        graph.attach_thread()
+        with device.selected(1):
             pass
-        recording.attach_thread()
+        graph.attach_thread()
         return attached
 
     with ThreadPoolExecutor(1) as thread:  # which has never seen a device

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Gradient, InputError, Rime, Rows, Sources, chi2_together, device
+from rime_kernels import Gradient, InputError, Rime, Rows, Sources, chi2_many, device
 from tests.rime_kernels.problems import LINEAR
 
 FORMS = ["factored", "row"]
@@ -216,7 +216,7 @@ def test_both_kinds_of_chi2_share_the_data(cuda_backend, problem, sky) -> None:
 def test_several_together(problem, sky) -> None:
     rows = rows_for(problem)
     sources, rime = sky(rows, n_point=1, n_gaussian=1), with_data(rows, "cpu")
-    first, second = chi2_together([rime, rime], [sources, sources], [None, SCALED_DOF])
+    first, second = chi2_many([rime, rime], [sources, sources], [None, SCALED_DOF])
     np.testing.assert_array_equal(first, rime.chi2(sources))
     np.testing.assert_array_equal(second, rime.chi2(sources, SCALED_DOF))
 

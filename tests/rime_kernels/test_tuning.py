@@ -19,7 +19,7 @@ from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import choice, records, tuning_file
 from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits, guess, neighbours
-from rime_kernels.cuda.shapes.cells import Cells, estimated, kind_of, n_thread
+from rime_kernels.cuda.shapes.cells import CellShape, estimated, kind_of, n_thread
 from rime_kernels.cuda.shapes.choice import Size, cells_of, flagging_shape, forced, row_shape, tile_shape
 from rime_kernels.cuda.shapes.families import MODEL, Kernel, KernelKind
 from rime_kernels.cuda.shapes.flagging import (
@@ -57,7 +57,7 @@ def file(tmp_path, monkeypatch) -> Path:
     monkeypatch.setenv("BIRO_TUNING", str(path))
     monkeypatch.setattr(device, "simulated", lambda: False)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
-    monkeypatch.setattr(device, "capability", lambda: (7, 0))  # no matrix units, so all kinds
+    monkeypatch.setattr(device, "capability", lambda: (7, 0))  # no tensor cores, so all kinds
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     start = TileShape(3, 256, 16, 96, 8, 128)
     tiles = dataclasses.replace(FAMILIES["tiles"], guess=lambda kind: fitted(kind, start))
@@ -186,7 +186,7 @@ def test_every_kernel_has_one_entry_and_one_trial() -> None:
         ("rows", "cuda/kernels/rows/kernel.py"),
         ("transposition", "flagging/cuda/transposition.py"),
         ("running median", "flagging/cuda/medians.py"),
-        ("noise", "flagging/cuda/middles.py"),
+        ("noise", "flagging/cuda/median_search.py"),
         ("SumThreshold", "flagging/cuda/sums.py"),
         ("degridder", "wprojection/cuda/degrid.py"),
         ("gridder", "wprojection/cuda/grid.py"),
@@ -371,17 +371,17 @@ def test_cells_of_a_thread_are_those_of_the_class(file, monkeypatch) -> None:
     assert kind == kind_of(64, 1, False, degrids=True) == kind_of(33, 1, False, degrids=True)
     assert kind != kind_of(32, 1, False, degrids=True)
     assert n_thread(63, 2, 2) == 32 * 32
-    records.remember(tuning.Tuned(kind, Cells(2, 2, 1), 1.0, 2.0))
+    records.remember(tuning.Tuned(kind, CellShape(2, 2, 1), 1.0, 2.0))
     forget()
     for support in (33, 63):
-        assert cells_of(support, 1, False, degrids=True) == Cells(2, 2, 1)
+        assert cells_of(support, 1, False, degrids=True) == CellShape(2, 2, 1)
     for other in ((64, 1, False, True), (63, 1, True, True), (63, 2, False, True), (63, 1, False, False)):
         *size, degrids = other
         assert cells_of(*size, degrids=degrids) == estimated(*size, degrids=degrids)
 
 
 @pytest.mark.skipif(SIMULATED, reason="the simulator has shapes of its own")
-def test_where_matrix_units_grid_threads_are_tuned_in_double_precision_alone(file, monkeypatch) -> None:
+def test_where_tensor_cores_grid_threads_are_tuned_in_double_precision_alone(file, monkeypatch) -> None:
     for capability, expected in (((7, 0), {True, False}), ((8, 0), {False})):
         tried = made_up(monkeypatch, best=128)
         monkeypatch.setattr(device, "capability", lambda capability=capability: capability)

@@ -18,10 +18,10 @@ from rime_kernels.wprojection import WProjection
 from rime_kernels.wprojection.cuda.block_degrid import DegridKernel
 from rime_kernels.wprojection.cuda.block_grid import GridKernel
 from rime_kernels.wprojection.cuda.block_terms import shares_of
-from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
+from rime_kernels.wprojection.cuda.parts import Kernel, WProjectionShape, shape_for
 from rime_kernels.wprojection.cuda.vis_degrid import VisKernel
 from rime_kernels.wprojection.kernel import make_tables
-from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units, unit_block
+from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_tensor_cores, tensor_core_block
 from tests.rime_kernels.problems import LINEAR, relative
 
 # Those of rounding errors, as on the CPU.
@@ -68,24 +68,29 @@ def random_data(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(
     ("corr", "n_stokes", "shape", "precision", "accuracy"),
     [
-        (["I"], 1, Shape(2, 2, 8), "single", 1e-3),
-        (LINEAR, 4, Shape(4, 2, 4), "double", 1e-3),
-        (["XX", "YY"], 4, Shape(1, 2, 8, whole_kernel=True), "single", 1e-3),
+        (["I"], 1, WProjectionShape(2, 2, 8), "single", 1e-3),
+        (LINEAR, 4, WProjectionShape(4, 2, 4), "double", 1e-3),
+        (["XX", "YY"], 4, WProjectionShape(1, 2, 8, whole_kernel=True), "single", 1e-3),
         pytest.param(["RL", "RR"], 4, None, "double", 1e-6, marks=pytest.mark.on_device),
-        pytest.param(LINEAR, 4, Shape(1, 1, 16), "single", 1e-5, marks=pytest.mark.on_device),
+        pytest.param(LINEAR, 4, WProjectionShape(1, 1, 16), "single", 1e-5, marks=pytest.mark.on_device),
         pytest.param(
-            LINEAR, 4, Shape(8, 2, 16, whole_kernel=True), "single", 1e-4, marks=pytest.mark.on_device
+            LINEAR,
+            4,
+            WProjectionShape(8, 2, 16, whole_kernel=True),
+            "single",
+            1e-4,
+            marks=pytest.mark.on_device,
         ),
     ],
 )
 def test_sums_over_pixels_and_the_adjoint(
-    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, shape: Shape | None,
+    cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, shape: WProjectionShape | None,
     precision: Any, accuracy: float,
 ) -> None:  # fmt: skip
     rows, grid, rng = make_rows(corr), small(), np.random.default_rng(3)
     gridder = WProjection(rows, grid, accuracy=accuracy, precision=precision, backend="cuda")
     engine: Any = gridder._engine
-    engine.shape, engine.by_units = shape, False
+    engine.shape, engine.by_tensor_cores = shape, False
     image = rng.normal(size=(n_stokes, 16, 16))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < accuracy
@@ -107,7 +112,7 @@ def test_many_batches_that_end_within_rows_and_planes_of_w(cuda_backend: str, re
     rows = dataclasses.replace(rows, uvw=uvw)
     gridder = WProjection(rows, grid, accuracy=1e-3, backend="cuda")
     engine: Any = gridder._engine
-    engine.shape, engine.by_units = Shape(2, 1, 4), False
+    engine.shape, engine.by_tensor_cores = WProjectionShape(2, 1, 4), False
     assert engine._plan.n_item == 1
     assert gridder._layout.tables.n_plane > 1
     image = np.random.default_rng(3).normal(size=(1, 16, 16))
@@ -143,7 +148,7 @@ def test_results_repeat_to_the_bit_and_what_has_no_weight_may_be_anything(cuda_b
         pytest.param(LINEAR, 4, 24, 8, 1, marks=pytest.mark.on_device),
     ],
 )
-def test_items_by_matrix_units(
+def test_items_by_tensor_cores(
     cuda_backend: str, reference: ModuleType, corr: list[str], n_stokes: int, n_pixel: int, reach: int,
     n_step: int,
 ) -> None:  # fmt: skip
@@ -169,12 +174,12 @@ def test_items_by_matrix_units(
     gridder._layout = layout
     engine: Any = gridder._engine
     engine.by_vis = False
-    assert fits_units(gridder._layout.unit_block, len(corr), gridder._layout.n_grid)
+    assert fits_tensor_cores(gridder._layout.tensor_core_block, len(corr), gridder._layout.n_grid)
     image = np.random.default_rng(3).normal(size=(n_stokes, n_pixel, n_pixel))
     vis, weight = random_data(rows)
     found = []
-    for by_units in (True, False):
-        engine.by_units = by_units
+    for by_tensor_cores in (True, False):
+        engine.by_tensor_cores = by_tensor_cores
         found.append((gridder.predict(image), gridder.grid(vis, weight, n_stokes=n_stokes)))
     (predicted, dirty), others = found
     assert not np.array_equal(predicted, others[0])
@@ -184,7 +189,7 @@ def test_items_by_matrix_units(
     there, back = np.sum((np.conj(predicted) * weight * vis).real), np.sum(image * dirty)
     assert abs(there - back) < ADJOINT["single"] * np.linalg.norm(predicted) * np.linalg.norm(weight * vis)
     # To the bit, and in another unit: a power of two.
-    engine.by_units = True
+    engine.by_tensor_cores = True
     assert np.array_equal(gridder.grid(1024.0 * vis, weight, n_stokes=n_stokes), 1024.0 * dirty)
 
 
@@ -248,7 +253,7 @@ def test_threads_that_have_visibilities(
 def test_threads_have_visibilities_where_that_was_measured_to_be_faster(
     support: int, n_plane: int, reach: int, n_vis: float, unit_ns: float, is_faster: bool
 ) -> None:
-    """With the times that matrix units took on an H200 (`benchmarks/wprojection.py`)."""
+    """With the times that tensor cores took on an H200 (`benchmarks/wprojection.py`)."""
     kernel = VisKernel(True, support, n_plane, n_plane, 2, 5, 11, False, False, reach, 64)
     assert kernel.pays(n_vis, unit_ns) == is_faster
 
@@ -266,10 +271,10 @@ def test_blocks_of_threads_that_have_visibilities_can_be_launched() -> None:
 
 @pytest.mark.on_device
 @pytest.mark.parametrize("corr", [["I"], ["XX", "YY"], LINEAR])
-def test_wide_kernels_go_by_matrix_units(cuda_backend: str, reference: ModuleType, corr: list[str]) -> None:
+def test_wide_kernels_go_by_tensor_cores(cuda_backend: str, reference: ModuleType, corr: list[str]) -> None:
     rows, grid = one_baseline(corr), ImageGrid(64, np.deg2rad(5.0) / 64)
     gridder = WProjection(rows, grid, accuracy=1e-5, precision="single", backend="cuda", support=31)
-    assert gridder._layout.by_units
+    assert gridder._layout.by_tensor_cores
     image = np.random.default_rng(3).normal(size=(1, 64, 64))
     predicted = gridder.predict(image)
     assert relative(predicted, reference.direct_image(rows, corr, image, grid)) < 1e-5
@@ -284,29 +289,44 @@ def test_wide_kernels_go_by_matrix_units(cuda_backend: str, reference: ModuleTyp
 @pytest.mark.parametrize(
     ("single", "support", "taken"), [(True, 31, True), (True, 7, True), (False, 31, False)]
 )
-def test_blocks_for_matrix_units_fit_the_registers(single: bool, support: int, taken: bool) -> None:
+def test_blocks_for_tensor_cores_fit_the_registers(single: bool, support: int, taken: bool) -> None:
     rows, grid = one_baseline(LINEAR), ImageGrid(64, np.deg2rad(5.0) / 64)
     layout = cheapest_layout(
         sort_rows(rows, grid, None, True), grid, accuracy=1e-3, single=single, n_corr=4, costs=COSTS["cuda"],
         supports=(support,),
     )  # fmt: skip
-    assert layout.by_units == taken
+    assert layout.by_tensor_cores == taken
     if taken:
-        assert layout.unit_block >= support + 2 * layout.limits.reach
-        numbers = single, support, 4, 4, 2, 8, 3, True, False, round(layout.limits.reach), layout.unit_block
+        assert layout.tensor_core_block >= support + 2 * layout.limits.reach
+        numbers = (
+            single,
+            support,
+            4,
+            4,
+            2,
+            8,
+            3,
+            True,
+            False,
+            round(layout.limits.reach),
+            layout.tensor_core_block,
+        )
         for kernel in GridKernel(*numbers), DegridKernel(*numbers):
             assert kernel.max_register * kernel.n_thread <= 65536
             assert kernel.n_thread <= 1024
         # Each warp's own columns are all the columns of all planes.
-        assert GridKernel(*numbers).n_thread // 32 * GridKernel(*numbers).n_column == layout.unit_block // 2
-        assert DegridKernel(*numbers).n_warp * DegridKernel(*numbers).n_tile == layout.unit_block // 2
+        assert (
+            GridKernel(*numbers).n_thread // 32 * GridKernel(*numbers).n_column
+            == layout.tensor_core_block // 2
+        )
+        assert DegridKernel(*numbers).n_warp * DegridKernel(*numbers).n_tile == layout.tensor_core_block // 2
 
 
 def test_the_schedulers_of_a_multiprocessor_have_registers_for_all_warps_of_a_block() -> None:
     """A launch is refused else. Each of four has 16384, and gives them to warps in portions of 256."""
     for support, n_plane, reach in itertools.product(range(3, 64, 2), (1, 2, 4), (2, 4, 8, 16)):
-        block = unit_block(support, reach)
-        if not fits_units(block, n_plane, 4096):
+        block = tensor_core_block(support, reach)
+        if not fits_tensor_cores(block, n_plane, 4096):
             continue
         numbers = True, support, n_plane, n_plane, 1, 12, 0, False, False, reach, block
         for kernel in GridKernel(*numbers), DegridKernel(*numbers):
@@ -314,18 +334,18 @@ def test_the_schedulers_of_a_multiprocessor_have_registers_for_all_warps_of_a_bl
             assert -(-kernel.n_thread // 128) * of_warp <= 16384, kernel
 
 
-def test_items_for_matrix_units_have_more_rows() -> None:
+def test_items_for_tensor_cores_have_more_rows() -> None:
     """Of one channel: 600 rows of one cell are two items, of 512 rows at most, or five of 128."""
     steps = np.arange(600)
     uvw, antenna = [3.0, 2.0, 5.0] + 1e-5 * steps[:, None], np.zeros(600, np.int64)
     rows = Rows(uvw, antenna, antenna + 1, steps, np.array([1e9]), stokes_to_corr(["I"]), 2, 600)
     grid = ImageGrid(64, np.deg2rad(5.0) / 64)
     in_order = sort_rows(rows, grid, None, True)
-    for costs, n_item in (COSTS["cuda"], 2), (COSTS["cuda"]._replace(units=None), 5):
+    for costs, n_item in (COSTS["cuda"], 2), (COSTS["cuda"]._replace(tensor_cores=None), 5):
         layout = cheapest_layout(
             in_order, grid, accuracy=1e-3, single=True, n_corr=1, costs=costs, supports=(31,)
         )
-        assert layout.by_units == (costs.units is not None)
+        assert layout.by_tensor_cores == (costs.tensor_cores is not None)
         assert make_plan(in_order, layout.limits).n_item == n_item
 
 

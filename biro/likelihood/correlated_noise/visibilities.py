@@ -83,7 +83,7 @@ class VisibilitiesWithCorrelatedNoise:
             each = self._each[i]
             parts = {
                 b: self._engines.rimes[i].chi2_and_gradient(sources.entries(b, b + 1))[1]
-                for b in np.flatnonzero(sources.impossible()).tolist()
+                for b in np.flatnonzero(sources.invalid()).tolist()
             }
             for rows, some, residuals in self._residuals(i, sources):
                 for b, residual in zip(range(rows.start, rows.stop), residuals, strict=True):

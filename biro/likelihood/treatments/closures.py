@@ -195,14 +195,14 @@ class ClosureSums:
 
         NaN, and no visibilities, for impossible sources.
         """
-        if sources.impossible().any():
+        if sources.invalid().any():
             chi2, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
             return float(chi2[0]), gradient, None
         vis = self._engines.rimes[i].predict(sources)
         chi2, slope = self.closures[i].chi2_and_slope(vis)
         value = float(chi2.sum())
         gradient = self._pulled(i, sources, slope if np.isfinite(value) else np.zeros_like(slope))
-        gradient.spoil(np.array([not np.isfinite(value)]))
+        gradient.set_nan(np.array([not np.isfinite(value)]))
         return value, gradient, vis[0]
 
     def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128]) -> Gradient:
@@ -223,10 +223,10 @@ class ClosureSums:
 def possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
     """Entries of a batch that have visibilities, so many at a time as memory allows."""
     step = max(1, _BYTES // (16 * max(1, part.vis.size)))
-    impossible = np.flatnonzero(sources.impossible())
+    invalid = np.flatnonzero(sources.invalid())
     ends = np.unique(
-        np.concatenate([impossible, impossible + 1, np.arange(0, sources.n_batch, step), [sources.n_batch]])
+        np.concatenate([invalid, invalid + 1, np.arange(0, sources.n_batch, step), [sources.n_batch]])
     )
     for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        if begin not in impossible:
+        if begin not in invalid:
             yield slice(begin, end), sources.entries(begin, end)

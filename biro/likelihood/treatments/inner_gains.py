@@ -343,7 +343,7 @@ class InnerGains:
         """Whether a batch of one has sources, noise and priors of gains that can be."""
         factor = batch.noise_factor
         return (
-            not any(each.impossible().any() for each in self._engines.sources(batch))
+            not any(each.invalid().any() for each in self._engines.sources(batch))
             and bool((np.isfinite(factor) & (factor > 0.0)).all())
             and bool((batch.theta[0, self._of_priors] >= 0.0).all())
         )
@@ -351,7 +351,7 @@ class InnerGains:
     def _spoilt(self, i: int, sources: Sources) -> Gradient:
         """A gradient of NaN."""
         _, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
-        gradient.spoil(np.ones(1, bool))
+        gradient.set_nan(np.ones(1, bool))
         return gradient
 
     def _lines(self) -> list[str]:

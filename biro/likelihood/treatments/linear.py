@@ -219,7 +219,7 @@ class Linear:
         """Products of responses for a batch of one; None where they are not known."""
         if self._constant is not None:
             return self._constant
-        if any(sources.impossible().any() or np.isnan(sources.lm).any() for sources in one.sources()):
+        if any(sources.invalid().any() or np.isnan(sources.lm).any() for sources in one.sources()):
             return None
         sums = (at or self._at(one)).sums(self._mean)
         if not all(np.isfinite(part).all() for part in sums):

@@ -81,7 +81,7 @@ class VisibilitiesWithNoiseTerms:
             rime, parts = self._engines.rimes[i], []
             for b in range(len(batch)):
                 one = sources.entries(b, b + 1)
-                if one.impossible().any():
+                if one.invalid().any():
                     parts.append(rime.chi2_and_gradient(one)[1])
                     value[b] = np.nan
                     continue
@@ -128,7 +128,7 @@ class VisibilitiesWithNoiseTerms:
         return [
             (i, b, sources.entries(b, b + 1))
             for i, sources in enumerate(self._engines.sources(batch))
-            for b in np.flatnonzero(~sources.impossible()).tolist()
+            for b in np.flatnonzero(~sources.invalid()).tolist()
         ]
 
 

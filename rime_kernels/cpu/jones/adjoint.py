@@ -28,8 +28,8 @@ from rime_kernels.cpu.adjoint import (
 )
 from rime_kernels.cpu.jones.spline import fill_voltages, pull_place, pull_turn
 from rime_kernels.cpu.jones.sums import (
-    Antennas,
-    Sky,
+    CpuJonesSky,
+    SlotAntennas,
     antenna_phase,
     fill_terms,
     load_matrix,
@@ -54,7 +54,7 @@ from rime_kernels.jones_beam.matrices import (
 PIECE = 16
 
 
-class GradientWorkspace(NamedTuple):
+class JonesGradientWorkspace(NamedTuple):
     """What a task needs for the gradient besides its forward loop; pointers to the task's own arrays."""
 
     backward: Backward
@@ -105,78 +105,80 @@ def begin(work: Record, entry: int) -> None:
 
 
 @vector_function
-def _residual(entries: Entries, e: int, like: Vector) -> Vector:
+def _residual(entries: Entries, e: int, lanes_like: Vector) -> Vector:
     """R of an entry, from real parts (4, n) and imaginary parts."""
-    n, r, at = size(like), entries.residual, 8 * size(like) * e
+    n, r, offset = size(lanes_like), entries.residual, 8 * size(lanes_like) * e
     return (
-        load(r, at, like), load(r, at + 4 * n, like), load(r, at + n, like), load(r, at + 5 * n, like),
-        load(r, at + 2 * n, like), load(r, at + 6 * n, like), load(r, at + 3 * n, like),
-        load(r, at + 7 * n, like),
+        load(r, offset, lanes_like), load(r, offset + 4 * n, lanes_like), load(r, offset + n, lanes_like),
+        load(r, offset + 5 * n, lanes_like),
+        load(r, offset + 2 * n, lanes_like), load(r, offset + 6 * n, lanes_like), load(r, offset + 3 * n,
+        lanes_like),
+        load(r, offset + 7 * n, lanes_like),
     )  # fmt: skip
 
 
 @vector_function
-def _add_matrix(sums: Pointer, m: Vector, like: Vector) -> None:
+def _add_matrix(sums: Pointer, m: Vector, lanes_like: Vector) -> None:
     for k in range(8):
-        store(sums, k * size(like), load(sums, k * size(like), like) + m[k])
+        store(sums, k * size(lanes_like), load(sums, k * size(lanes_like), lanes_like) + m[k])
 
 
 @inner_function
 def _gather(
-    rows: Record, entry: int, end: int, source: Pointer, n_each: int, at: int, n: int, out: Pointer
+    rows: Record, entry: int, end: int, source: Pointer, n_each: int, offset: int, n: int, out: Pointer
 ) -> None:
-    """Terms (16, n) `at` within the n_each of the antennas of each lane, first (end 0) or second."""
+    """Terms (16, n) `offset` within the n_each of the antennas of each lane, first (end 0) or second."""
     for i in range(n):
         antenna = rows.antenna[(2 * entry + end) * n + i]
         for k in range(16):
-            out[k * n + i] = source[antenna * n_each + at + k * n + i]
+            out[k * n + i] = source[antenna * n_each + offset + k * n + i]
 
 
 @inner_function
 def _scatter(
-    rows: Record, entry: int, end: int, pair: Pointer, n_each: int, at: int, n: int, out: Pointer
+    rows: Record, entry: int, end: int, pair: Pointer, n_each: int, offset: int, n: int, out: Pointer
 ) -> None:
     """Add sums (8, n) of an entry to those of the antennas of each lane."""
     for i in range(n):
         antenna = rows.antenna[(2 * entry + end) * n + i]
         for k in range(8):
-            out[antenna * n_each + at + k * n + i] += pair[k * n + i]
+            out[antenna * n_each + offset + k * n + i] += pair[k * n + i]
 
 
 @inner_function
 def _pull_entry(
-    entries: Entries, e: int, ends: Ends, factor: Pointer, has_factor: bool, like: Vector
+    entries: Entries, e: int, ends: Ends, factor: Pointer, has_factor: bool, lanes_like: Vector
 ) -> Vector:
     """Add an entry to the sums H of its antennas; gives z."""
-    n, r = size(like), _residual(entries, e, like)
+    n, r = size(lanes_like), _residual(entries, e, lanes_like)
     if has_factor:
-        f_re, f_im = load(factor, 2 * n * e, like), load(factor, 2 * n * e + n, like)
+        f_re, f_im = load(factor, 2 * n * e, lanes_like), load(factor, 2 * n * e + n, lanes_like)
         r = times_number(r, f_re, -f_im)
-    t_q = load_matrix(ends.q, 0, like)
+    t_q = load_matrix(ends.q, 0, lanes_like)
     of_p = times(r, t_q)
-    z_re, z_im = dot(load_matrix(ends.p, 8 * n, like), of_p)
-    _add_matrix(ends.gain_p, of_p, like)
-    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, like)), like)
+    z_re, z_im = dot(load_matrix(ends.p, 8 * n, lanes_like), of_p)
+    _add_matrix(ends.gain_p, of_p, lanes_like)
+    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, lanes_like)), lanes_like)
     return z_re, z_im
 
 
 @inner_function
 def _pull_profile(
     profiles: Profiles, entries: Entries, e: int, j: int, ends: Ends, phases: Pointer, axes: Vector,
-    of_profile: Pointer, lane: Vector, like: Vector, wide: Vector,
+    of_profile: Pointer, lane: Vector, lanes_like: Vector, wide: Vector,
 ) -> Vector:  # fmt: skip
     """The same of profile j, from its phases K; gives z and the sums of `profiles.pull_entry`."""
-    n, r = size(like), _residual(entries, e, like)
-    r = times_number(r, load(phases, 2 * n * e, like), -load(phases, 2 * n * e + n, like))
-    of_p = times(r, load_matrix(ends.q, 0, like))
-    y_re, y_im = dot(load_matrix(ends.p, 8 * n, like), of_p)
+    n, r = size(lanes_like), _residual(entries, e, lanes_like)
+    r = times_number(r, load(phases, 2 * n * e, lanes_like), -load(phases, 2 * n * e + n, lanes_like))
+    of_p = times(r, load_matrix(ends.q, 0, lanes_like))
+    y_re, y_im = dot(load_matrix(ends.p, 8 * n, lanes_like), of_p)
     re, im, axes = pull_entry(
         profiles, entries, e, j, convert(y_re, wide), convert(y_im, wide), axes, of_profile, lane
     )
-    re, im = convert(re, like), convert(im, like)
+    re, im = convert(re, lanes_like), convert(im, lanes_like)
     r = times_number(r, re, -im)
-    _add_matrix(ends.gain_p, times_number(of_p, re, -im), like)
-    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, like)), like)
+    _add_matrix(ends.gain_p, times_number(of_p, re, -im), lanes_like)
+    _add_matrix(ends.gain_q, times(adjoint(r), load_matrix(ends.p, 0, lanes_like)), lanes_like)
     return re * y_re + im * y_im, re * y_im - im * y_re, axes
 
 
@@ -190,27 +192,29 @@ def _is_profile(profiles: Record, s: int) -> bool:
 
 @inner_function
 def _pull_source(
-    work: GradientWorkspace, rows: Record, entries: Entries, profiles: Record, entry: int, first: int,
-    n_piece: int, s: int, g: int, has_factor: bool, terms: Pointer, pair: Pointer, lane: Vector, like: Vector,
+    work: JonesGradientWorkspace, rows: Record, entries: Entries, profiles: Record, entry: int, first: int,
+    n_piece: int, s: int, g: int, has_factor: bool, terms: Pointer, pair: Pointer, lane: Vector,
+    lanes_like: Vector,
     wide: Vector,
 ) -> None:  # fmt: skip
     """Add a chunk of entries, from `entry` on, to the sums of source s; g is negative for points."""
-    n, n_flat, zero = size(like), entries.n_flat, constant(0.0, like)
+    n, n_flat, zero = size(lanes_like), entries.n_flat, constant(0.0, lanes_like)
     is_profile, axes = _is_profile(profiles, s), zero_axes(wide)
     of_lmn, of_along, of_across = (zero, zero, zero), (zero, zero, zero), (zero, zero, zero)
-    n_terms, n_gains, at = 16 * n * n_piece, 8 * n * PIECE, s - first
+    n_terms, n_gains, offset = 16 * n * n_piece, 8 * n * PIECE, s - first
     for e in range(entries.n_entry):
         if rows.by_entry:
-            _gather(rows, entry + e, 0, terms, n_terms, 16 * n * at, n, pair)
-            _gather(rows, entry + e, 1, terms, n_terms, 16 * n * at, n, ahead(pair, 16 * n))
+            _gather(rows, entry + e, 0, terms, n_terms, 16 * n * offset, n, pair)
+            _gather(rows, entry + e, 1, terms, n_terms, 16 * n * offset, n, ahead(pair, 16 * n))
             for k in range(16):
                 store(work.pair_gains, k * n, zero)
             ends = Ends(pair, ahead(pair, 16 * n), work.pair_gains, ahead(work.pair_gains, 8 * n))
         else:
             p, q = entries.antenna[2 * e], entries.antenna[2 * e + 1]
             ends = Ends(
-                ahead(terms, n_terms * p + 16 * n * at), ahead(terms, n_terms * q + 16 * n * at),
-                ahead(work.gains, n_gains * p + 8 * n * at), ahead(work.gains, n_gains * q + 8 * n * at),
+                ahead(terms, n_terms * p + 16 * n * offset), ahead(terms, n_terms * q + 16 * n * offset),
+                ahead(work.gains, n_gains * p + 8 * n * offset), ahead(work.gains,
+                n_gains * q + 8 * n * offset),
             )  # fmt: skip
         z_re, z_im = zero, zero
         if profiles is not None:
@@ -218,13 +222,13 @@ def _pull_source(
             if is_profile:
                 z_re, z_im, axes = _pull_profile(
                     profiles, entries, e, j, ends, work.products, axes, ahead(work.profile, 8 * j), lane,
-                    like, wide,
+                    lanes_like, wide,
                 )  # fmt: skip
         if not is_profile:
-            z_re, z_im = _pull_entry(entries, e, ends, work.products, has_factor, like)
+            z_re, z_im = _pull_entry(entries, e, ends, work.products, has_factor, lanes_like)
         if rows.by_entry:
-            _scatter(rows, entry + e, 0, ends.gain_p, n_gains, 8 * n * at, n, work.gains)
-            _scatter(rows, entry + e, 1, ends.gain_q, n_gains, 8 * n * at, n, work.gains)
+            _scatter(rows, entry + e, 0, ends.gain_p, n_gains, 8 * n * offset, n, work.gains)
+            _scatter(rows, entry + e, 1, ends.gain_q, n_gains, 8 * n * offset, n, work.gains)
         of_lmn = add_columns(of_lmn, entries.coordinates, n_flat, 0, e, z_im, lane)
         if g >= 0 and not is_profile:
             of_along = add_columns(of_along, work.shape, n_flat, 1, e, z_re, lane)
@@ -240,25 +244,25 @@ def _pull_source(
 
 @inner_function
 def _fill_factors(
-    work: GradientWorkspace, antennas: Antennas, sky: Sky, entries: Entries, s: int, g: int,
-    is_profile: bool, lane: Vector, like: Vector,
+    work: JonesGradientWorkspace, antennas: SlotAntennas, sky: CpuJonesSky, entries: Entries, s: int, g: int,
+    is_profile: bool, lane: Vector, lanes_like: Vector,
 ) -> bool:  # fmt: skip
     """f of a chunk for source s, and what shapes are made of; whether it is other than 1.
 
     Of a profile, f without the envelope.
     """
-    n = size(like)
+    n = size(lanes_like)
     if not antennas.factored:
-        fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, like)
-        fill_phases(entries, work.turns, work.products, lane, like)
+        fill_turns(entries, ahead(sky.direction, 3 * s), work.turns, lanes_like)
+        fill_phases(entries, work.turns, work.products, lane, lanes_like)
     if g >= 0:
         if antennas.factored:
             for e in range(entries.n_entry):
-                store(work.products, 2 * n * e, constant(1.0, like))
-                store(work.products, 2 * n * e + n, constant(0.0, like))
+                store(work.products, 2 * n * e, constant(1.0, lanes_like))
+                store(work.products, 2 * n * e + n, constant(0.0, lanes_like))
         if not is_profile:
-            fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, like)
-            put_envelope(entries, work.shape, work.products, lane, like)
+            fill_shape(entries, ahead(sky.projection, 6 * g), work.shape, lanes_like)
+            put_envelope(entries, work.shape, work.products, lane, lanes_like)
     return g >= 0 or not antennas.factored
 
 
@@ -267,18 +271,19 @@ def _fill_factors(
 
 @inner_function
 def _pull_antenna(
-    work: GradientWorkspace, beam: Record, antennas: Antennas, sky: Sky, place: int, first: int, s: int,
-    a: int, n_piece: int, terms: Pointer, of_brightness: Pointer, scale: Vector, like: Vector,
+    work: JonesGradientWorkspace, beam: Record, antennas: SlotAntennas, sky: CpuJonesSky, place: int,
+    first: int, s: int,
+    a: int, n_piece: int, terms: Pointer, of_brightness: Pointer, scale: Vector, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """From H of an antenna to brightness, to its feeds' angle and, through slopes of its beam, to its place.
 
     `antennas.voltage` has E and its slopes towards this source.
     """
-    n = size(like)
-    h = load_matrix(work.gains, 8 * n * (PIECE * a + s - first), like)
-    t = load_matrix(terms, 16 * n * (a * n_piece + s - first), like)
+    n = size(lanes_like)
+    h = load_matrix(work.gains, 8 * n * (PIECE * a + s - first), lanes_like)
+    t = load_matrix(terms, 16 * n * (a * n_piece + s - first), lanes_like)
     w = times(adjoint(h), t)
-    half = constant(0.5, like)
+    half = constant(0.5, lanes_like)
     of_a, of_b = half * (w[0] + w[6]), half * (w[0] - w[6])
     of_c, of_d = half * (w[2] + w[4]), half * (w[3] - w[5])
     add_vector(of_brightness, 0, of_a, scale)
@@ -291,7 +296,7 @@ def _pull_antenna(
     if not has_turns and not beam.beams.applies[s]:
         return
     two = constant(2.0, scale)
-    g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, like)
+    g = times_brightness(h, ahead(sky.bright, 4 * n * s), sky.circular, lanes_like)
     if has_turns:
         of_angle, _ = dot(g, turned_circular(t) if sky.circular else turned_linear(t))
         store(work.of_place, 0, two * convert(of_angle, scale))
@@ -301,10 +306,12 @@ def _pull_antenna(
         )  # fmt: skip
     if not beam.beams.applies[s]:
         return
-    re, im = antenna_phase(antennas, sky, a, s, scale, like)
+    re, im = antenna_phase(antennas, sky, a, s, scale, lanes_like)
     g = times_number(g, re, -im)  # dT = dE P K
     for k in range(2):
-        slope = rotated(ahead(antennas.voltage, 8 * n * (1 + k)), antennas.frames, a, sky.circular, like)
+        slope = rotated(
+            ahead(antennas.voltage, 8 * n * (1 + k)), antennas.frames, a, sky.circular, lanes_like
+        )
         of_place, _ = dot(g, slope)
         store(work.of_place, n * k, two * convert(of_place, scale))
     pull_place(
@@ -315,15 +322,16 @@ def _pull_antenna(
 
 @inner_function
 def pull_slot(
-    work: GradientWorkspace, beam: Record, rows: Record, antennas: Antennas, sky: Sky, profiles: Record,
+    work: JonesGradientWorkspace, beam: Record, rows: Record, antennas: SlotAntennas, sky: CpuJonesSky,
+    profiles: Record,
     place: int, entry: int, stop: int, terms: Pointer, pair: Pointer, scale: Vector, lane: Vector,
-    like: Vector, eight: Vector,
+    lanes_like: Vector, eight: Vector,
 ) -> None:  # fmt: skip
     """Add entries entry .. stop - 1 of a slot to the sums of a task, from the residuals in `work.backward`.
 
     For a piece of the sources at a time; `lane` is a vector of as many lanes as coordinates have, 1 or n.
     """
-    n, n_lane = size(like), size(lane)
+    n, n_lane = size(lanes_like), size(lane)
     of_brightness = ahead(work.brightness, sky.n_source * 4 * n * (place if work.stokes_per_time else 0))
     n_all_piece = -(-sky.n_source // PIECE)
     step = -(-sky.n_source // n_all_piece)
@@ -333,16 +341,22 @@ def pull_slot(
         if n_all_piece > 1:  # else those of the forward loop are still there
             fill_terms(
                 beam.beams, beam.scale, beam.pointing, beam.direction, antennas, sky, first, last, scale,
-                terms, like, eight,
+                terms, lanes_like, eight,
             )  # fmt: skip
         for a in range(antennas.n_antenna):
             for k in range(n_piece):
-                store_matrix(work.gains, 8 * n * (PIECE * a + k), zero_matrix(like))
+                store_matrix(work.gains, 8 * n * (PIECE * a + k), zero_matrix(lanes_like))
         for e in range(entry, stop, CHUNK):
             n_entry = min(CHUNK, stop - e)
             n_flat = -(-n_entry * n_lane // n) * n
             fill_coordinates(
-                ahead(rows.uvw, 3 * n_lane * e), n_lane, n_entry, work.metres, work.coordinates, n_flat, like
+                ahead(rows.uvw, 3 * n_lane * e),
+                n_lane,
+                n_entry,
+                work.metres,
+                work.coordinates,
+                n_flat,
+                lanes_like,
             )
             entries = Entries(
                 n_entry, ahead(rows.antenna, 2 * e * (n if rows.by_entry else 1)),
@@ -352,11 +366,11 @@ def pull_slot(
             for s in range(first, last):
                 g = s - sky.n_point
                 has_factor = _fill_factors(
-                    work, antennas, sky, entries, s, g, _is_profile(profiles, s), lane, like
+                    work, antennas, sky, entries, s, g, _is_profile(profiles, s), lane, lanes_like
                 )
                 _pull_source(
                     work, rows, entries, profiles, e, first, n_piece, s, g, has_factor, terms, pair, lane,
-                    like, scale,
+                    lanes_like, scale,
                 )  # fmt: skip
         for s in range(first, last):
             for a in range(antennas.n_antenna):
@@ -367,5 +381,5 @@ def pull_slot(
                     )  # fmt: skip
                 _pull_antenna(
                     work, beam, antennas, sky, place if work.pointing_per_time else 0, first, s, a, n_piece,
-                    terms, ahead(of_brightness, 4 * n * s), scale, like,
+                    terms, ahead(of_brightness, 4 * n * s), scale, lanes_like,
                 )  # fmt: skip

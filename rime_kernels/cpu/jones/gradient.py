@@ -11,13 +11,13 @@ from numba import prange
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Vector
 from rime_kernels.cpu.adjoint import CHUNK
-from rime_kernels.cpu.antennas import Terms
+from rime_kernels.cpu.antennas import LaneTerms
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.correlations import Correlations
 from rime_kernels.cpu.gradient import Parts, add_lanes, most_entries
-from rime_kernels.cpu.jones.adjoint import PIECE, GradientWorkspace
+from rime_kernels.cpu.jones.adjoint import PIECE, JonesGradientWorkspace
 from rime_kernels.cpu.jones.forward import run_task
-from rime_kernels.cpu.jones.spline import Beams
+from rime_kernels.cpu.jones.spline import CpuBeams
 from rime_kernels.cpu.lanes import Lanes
 from rime_kernels.cpu.outputs import Backward
 from rime_kernels.cpu.profiles import ProfileFunctions
@@ -28,12 +28,18 @@ from rime_kernels.inputs import Inputs
 @inner_function
 def _gradient_task(
     factored: bool, shifted: bool, output: int, i: int, b: int, tasks: Array, lanes: Lanes, inputs: Inputs,
-    beams: Beams, spectra: Array, correlations: Correlations, transposed: Correlations, jones: Terms | None,
+    beams: CpuBeams, spectra: Array, correlations: Correlations, transposed: Correlations,
+    jones: LaneTerms | None,
     vis_out: Array, real_out: Array, parts: Parts, functions: ProfileFunctions | None, real: NumbaType,
-    lane: Vector, like: Vector, eight: Vector, total: Vector,
+    lane: Vector, lanes_like: Vector, eight: Vector, total: Vector,
 ) -> None:  # fmt: skip
     """One task of one entry of the batch: its chi2, and its sums for the gradient."""
-    n, n_source, n_template, task = size(like), parts.direction.shape[2], parts.template.shape[2], tasks[i]
+    n, n_source, n_template, task = (
+        size(lanes_like),
+        parts.direction.shape[2],
+        parts.template.shape[2],
+        tasks[i],
+    )
     n_projection, n_chunk = 6 * parts.projection.shape[2], CHUNK * n
     residual = workspace(8 * n * most_entries(task, lanes.slot_entry), real)
     weighted = workspace(correlations.part.shape[0] * n, real)
@@ -50,7 +56,7 @@ def _gradient_task(
         transposed.part.shape[1], pointer(transposed.part), pointer(transposed.factor), pointer(weighted),
         pointer(residual), pointer(first), pointer(of_template), pointer(of_jones), pointer(run),
     )  # fmt: skip
-    work = GradientWorkspace(
+    work = JonesGradientWorkspace(
         backward, pointer(of_brightness), pointer(of_direction), pointer(of_projection),
         pointer(parts.profile[b, i]), parts.stokes_per_time, pointer(gains[16 * n :]), pointer(gains),
         pointer(products), pointer(wide), pointer(flat),
@@ -60,7 +66,7 @@ def _gradient_task(
     )  # fmt: skip
     parts.chi2[b, i] = run_task(
         factored, shifted, output, task, b, lanes, inputs, beams, spectra, correlations, jones, vis_out,
-        real_out, work, functions, real, lane, like, eight, total,
+        real_out, work, functions, real, lane, lanes_like, eight, total,
     )  # fmt: skip
     scale, one = lanes.scale[task[0]], np.ones(n)
     square = scale * scale
@@ -84,8 +90,9 @@ def make_gradients(single: bool, n_lane: int) -> Callable[..., None]:
 
     @loop
     def gradients(
-        factored: bool, shifted: bool, output: int, tasks: Array, lanes: Lanes, inputs: Inputs, beams: Beams,
-        spectra: Array, correlations: Correlations, transposed: Correlations, jones: Terms | None,
+        factored: bool, shifted: bool, output: int, tasks: Array, lanes: Lanes, inputs: Inputs,
+        beams: CpuBeams,
+        spectra: Array, correlations: Correlations, transposed: Correlations, jones: LaneTerms | None,
         vis_out: Array, real_out: Array, parts: Parts, functions: ProfileFunctions | None,
     ) -> None:  # fmt: skip
         n_batch, n_task = parts.chi2.shape

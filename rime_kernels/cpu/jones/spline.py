@@ -24,7 +24,7 @@ _weights = spline.make_weights(False)
 T = TypeVar("T", bound=np.generic)
 
 
-class Beams(NamedTuple):
+class CpuBeams(NamedTuple):
     """A `JonesBeam` as the loops read it, of a batch; `motion` and scale are in `Inputs`."""
 
     coefficient: NDArray[np.float64]  # (n_class, n_chan, n_y + 2, n_x + 2, 8): re and im of 00, 01, 10, 11
@@ -67,7 +67,7 @@ class BeamLanes:
 
 def beams_of(
     rows_matrix: NDArray[np.complexfloating], sources: Sources, n_source: int, lanes: BeamLanes | None = None
-) -> Beams | None:
+) -> CpuBeams | None:
     """The beam of the sources for the loops, or None of another beam; `n_source` as `Inputs` has it.
 
     Without `lanes` only lanes that are taken one by one are served.
@@ -78,7 +78,7 @@ def beams_of(
     full, _ = feeds.feeds_of(rows_matrix)
     coefficient = _ready(beam.coefficient).view(np.float64)
     applies = np.ones(n_source, np.uint8) if beam.applies is None else beam.applies.astype(np.uint8)
-    return Beams(
+    return CpuBeams(
         coefficient.reshape(*beam.coefficient.shape[:4], 8),
         _ready(beam.grid),
         _ready(np.atleast_2d(beam.antenna_class)),
@@ -92,32 +92,32 @@ def beams_of(
 
 
 @vector_function
-def _row(nodes: Pointer, at: int, w: Vector, eight: Vector) -> Vector:
-    """Four nodes of a row, from `at` on, times the weights w."""
-    total = spread(w[0], eight) * load(nodes, at, eight)
-    total = total + spread(w[1], eight) * load(nodes, at + 8, eight)
-    total = total + spread(w[2], eight) * load(nodes, at + 16, eight)
-    return total + spread(w[3], eight) * load(nodes, at + 24, eight)
+def _row(nodes: Pointer, offset: int, w: Vector, eight: Vector) -> Vector:
+    """Four nodes of a row, from `offset` on, times the weights w."""
+    total = spread(w[0], eight) * load(nodes, offset, eight)
+    total = total + spread(w[1], eight) * load(nodes, offset + 8, eight)
+    total = total + spread(w[2], eight) * load(nodes, offset + 16, eight)
+    return total + spread(w[3], eight) * load(nodes, offset + 24, eight)
 
 
 @vector_function
-def _taps(nodes: Pointer, at: int, step: int, w: Vector, v: Vector, eight: Vector) -> Vector:
+def _taps(nodes: Pointer, offset: int, step: int, w: Vector, v: Vector, eight: Vector) -> Vector:
     """16 nodes times weights w in x and v in y; `step` from a row of nodes to the next."""
-    total = spread(v[0], eight) * _row(nodes, at, w, eight)
-    total = total + spread(v[1], eight) * _row(nodes, at + step, w, eight)
-    total = total + spread(v[2], eight) * _row(nodes, at + 2 * step, w, eight)
-    return total + spread(v[3], eight) * _row(nodes, at + 3 * step, w, eight)
+    total = spread(v[0], eight) * _row(nodes, offset, w, eight)
+    total = total + spread(v[1], eight) * _row(nodes, offset + step, w, eight)
+    total = total + spread(v[2], eight) * _row(nodes, offset + 2 * step, w, eight)
+    return total + spread(v[3], eight) * _row(nodes, offset + 3 * step, w, eight)
 
 
 @scalar
-def place(beams: Beams, time: int, antenna: int, dl: float, dm: float, scale: float) -> Scalar:
+def place(beams: CpuBeams, time: int, antenna: int, dl: float, dm: float, scale: float) -> Scalar:
     """x, y in the antenna's frame, rad, of an offset from where its beam points."""
     angle = beams.angle[min(time, beams.angle.shape[0] - 1), antenna]
     x, y = _turned(dl, dm, np.sin(angle), np.cos(angle))
     return x / scale, y / scale
 
 
-class Frames(NamedTuple):
+class SlotFrames(NamedTuple):
     """How the antennas of a slot are turned: sines and cosines, which all sources share."""
 
     rotation: Pointer  # (n_antenna, 2, n): cos and sin of feed angles, in working precision
@@ -125,7 +125,7 @@ class Frames(NamedTuple):
 
 
 @inner_function
-def feed_angle(beams: Beams, motion: Array, time: int, antenna: int, chan: int) -> float:
+def feed_angle(beams: CpuBeams, motion: Array, time: int, antenna: int, chan: int) -> float:
     """phi of an antenna at a time slot and channel; `motion` (n_time or 1, n_antenna or 1, 2 or 4)."""
     n_time, _, n_chan = beams.feed_angle.shape
     phi = beams.feed_angle[min(time, n_time - 1), antenna, min(chan, n_chan - 1)]
@@ -136,7 +136,7 @@ def feed_angle(beams: Beams, motion: Array, time: int, antenna: int, chan: int) 
 
 
 @inner_function
-def fill_frames(beams: Beams, motion: Array, times: Array, chan: Array, out: Frames) -> None:
+def fill_frames(beams: CpuBeams, motion: Array, times: Array, chan: Array, out: SlotFrames) -> None:
     """Fill the frames of the antennas for lanes of times (1 or n,) and channels (n,)."""
     n, n_time, n_chan = chan.size, times.size, max(beams.feed_angle.shape[2], beams.wavelength2.size)
     for a in range(beams.antenna_class.shape[1]):
@@ -144,24 +144,27 @@ def fill_frames(beams: Beams, motion: Array, times: Array, chan: Array, out: Fra
             angle = beams.angle[min(times[i], beams.angle.shape[0] - 1), a]
             out.turn[2 * n_time * a + i] = np.sin(angle)
             out.turn[2 * n_time * a + n_time + i] = np.cos(angle)
-        at, cos, sin = 2 * n * a, 1.0, 0.0
+        offset, cos, sin = 2 * n * a, 1.0, 0.0
         for i in range(n):
             if i == 0 or n_time > 1 or n_chan > 1:
                 phi = feed_angle(beams, motion, times[min(i, n_time - 1)], a, max(0, chan[i]))
                 cos, sin = np.cos(phi), np.sin(phi)
-            out.rotation[at + i], out.rotation[at + n + i] = cos, sin
+            out.rotation[offset + i], out.rotation[offset + n + i] = cos, sin
 
 
 @inner_function
 def _seen_at(
-    frames: Frames, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, i: int
+    frames: SlotFrames, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, i: int
 ) -> Scalar:
     """x, y of source s in the frame of antenna a, for lane i of the times."""
     n_time = times.size
     error = pointing[min(times[i], pointing.shape[0] - 1), min(a, pointing.shape[1] - 1)]
-    at = 2 * n_time * a + i
+    offset = 2 * n_time * a + i
     x, y = _turned(
-        direction[s, 0] - error[0], direction[s, 1] - error[1], frames.turn[at], frames.turn[at + n_time]
+        direction[s, 0] - error[0],
+        direction[s, 1] - error[1],
+        frames.turn[offset],
+        frames.turn[offset + n_time],
     )
     return x / scale, y / scale
 
@@ -190,7 +193,7 @@ class Sight(NamedTuple):
 
 @inner_function
 def sight_of(
-    beams: Beams, scale: float, pointing: Array, times: Array, block: int, n: int, scratch: Pointer
+    beams: CpuBeams, scale: float, pointing: Array, times: Array, block: int, n: int, scratch: Pointer
 ) -> Sight:
     """What a slot of these times sees; `scratch` is of 16 + 8 n numbers in working precision."""
     n_y, n_x = beams.by_lane.shape[2], beams.by_lane.shape[3]
@@ -207,9 +210,11 @@ def sight_of(
 
 
 @vector_function
-def sample(sight: Sight, frames: Frames, direction: Pointer, s: int, a: int, like: Vector) -> Vector:
+def sample(
+    sight: Sight, frames: SlotFrames, direction: Pointer, s: int, a: int, lanes_like: Vector
+) -> Vector:
     """E of antenna a towards source s, eight vectors."""
-    n, zero, one = size(like), constant(0.0, like), constant(1.0, like)
+    n, zero, one = size(lanes_like), constant(0.0, lanes_like), constant(1.0, lanes_like)
     if not sight.applies[s]:
         return one, zero, zero, zero, zero, zero, one, zero
     error = sight.n_motion * min(a, sight.n_pointing - 1)
@@ -224,18 +229,21 @@ def sample(sight: Sight, frames: Frames, direction: Pointer, s: int, a: int, lik
         for i in range(4):
             sight.weights[4 * j + i] = v[j] * w[i]
     nodes, step = sight.nodes, 8 * n
-    at = sight.antenna_class[a] * sight.class_step + (i_y * sight.n_x + i_x) * step
+    offset = sight.antenna_class[a] * sight.class_step + (i_y * sight.n_x + i_x) * step
     e = (zero, zero, zero, zero, zero, zero, zero, zero)
     for j in range(4):
         for i in range(4):
-            f, here = spread(sight.weights[4 * j + i], like), at + i * step
+            f, here = spread(sight.weights[4 * j + i], lanes_like), offset + i * step
             e = (
-                e[0] + f * load(nodes, here, like), e[1] + f * load(nodes, here + n, like),
-                e[2] + f * load(nodes, here + 2 * n, like), e[3] + f * load(nodes, here + 3 * n, like),
-                e[4] + f * load(nodes, here + 4 * n, like), e[5] + f * load(nodes, here + 5 * n, like),
-                e[6] + f * load(nodes, here + 6 * n, like), e[7] + f * load(nodes, here + 7 * n, like),
+                e[0] + f * load(nodes, here, lanes_like), e[1] + f * load(nodes, here + n, lanes_like),
+                e[2] + f * load(nodes, here + 2 * n, lanes_like), e[3] + f * load(nodes, here + 3 * n,
+                lanes_like),
+                e[4] + f * load(nodes, here + 4 * n, lanes_like), e[5] + f * load(nodes, here + 5 * n,
+                lanes_like),
+                e[6] + f * load(nodes, here + 6 * n, lanes_like), e[7] + f * load(nodes, here + 7 * n,
+                lanes_like),
             )  # fmt: skip
-        at += sight.n_x * step
+        offset += sight.n_x * step
     return e
 
 
@@ -249,7 +257,8 @@ def _put(values: Vector, scratch: Pointer, i: int, n: int, out: Pointer) -> None
 
 @inner_function
 def _fill_lane(
-    beams: Beams, which: int, chan: int, x: float, y: float, slopes: bool, scratch: Pointer, i: int, n: int,
+    beams: CpuBeams, which: int, chan: int, x: float, y: float, slopes: bool, scratch: Pointer, i: int,
+    n: int,
     out: Pointer, eight: Vector,
 ) -> None:  # fmt: skip
     """E of a class and channel at x, y to lane i; with `slopes`, dE/dx and dE/dy too."""
@@ -257,14 +266,14 @@ def _fill_lane(
     i_x, t_x, in_x = _cell((x - beams.grid[0]) / beams.grid[1], n_x - 2)
     i_y, t_y, in_y = _cell((y - beams.grid[2]) / beams.grid[3], n_y - 2)
     nodes, step = pointer(beams.coefficient), 8 * n_x
-    at = (((which * beams.coefficient.shape[1] + chan) * n_y + i_y) * n_x + i_x) * 8
+    offset = (((which * beams.coefficient.shape[1] + chan) * n_y + i_y) * n_x + i_x) * 8
     w, v = _weights(t_x), _weights(t_y)
-    _put(_taps(nodes, at, step, w, v, eight), scratch, i, n, out)
+    _put(_taps(nodes, offset, step, w, v, eight), scratch, i, n, out)
     if slopes:
         factor = spread(in_x / beams.grid[1], eight)
-        _put(factor * _taps(nodes, at, step, _slopes(t_x), v, eight), scratch, i, n, ahead(out, 8 * n))
+        _put(factor * _taps(nodes, offset, step, _slopes(t_x), v, eight), scratch, i, n, ahead(out, 8 * n))
         factor = spread(in_y / beams.grid[3], eight)
-        _put(factor * _taps(nodes, at, step, w, _slopes(t_y), eight), scratch, i, n, ahead(out, 16 * n))
+        _put(factor * _taps(nodes, offset, step, w, _slopes(t_y), eight), scratch, i, n, ahead(out, 16 * n))
 
 
 @inner_function
@@ -276,15 +285,15 @@ def _copy_lane(i: int, n: int, n_value: int, out: Pointer) -> None:
 
 @inner_function
 def fill_voltages(
-    beams: Beams, frames: Frames, scale: float, pointing: Array, direction: Array, s: int, a: int,
+    beams: CpuBeams, frames: SlotFrames, scale: float, pointing: Array, direction: Array, s: int, a: int,
     times: Array, chan: Array, slopes: bool, scratch: Pointer, out: Pointer, eight: Vector,
 ) -> None:  # fmt: skip
     """E of antenna a towards source s, (8, n) float64, and with `slopes` dE/dx and dE/dy after it."""
     n, n_value = chan.size, 24 if slopes else 8
     if not beams.applies[s]:
-        for at in range(n_value * n):
-            one = at < n or 6 * n <= at < 7 * n
-            out[at] = 1.0 if one else 0.0
+        for offset in range(n_value * n):
+            one = offset < n or 6 * n <= offset < 7 * n
+            out[offset] = 1.0 if one else 0.0
         return
     last_chan, last_time = -1, -1
     for i in range(n):
@@ -300,7 +309,7 @@ def fill_voltages(
 
 
 @inner_function
-def fill_alike(beams: Beams, pointing: Array, times: Array, out: Pointer) -> None:
+def fill_alike(beams: CpuBeams, pointing: Array, times: Array, out: Pointer) -> None:
     """1 for each antenna that has the same E as the one before it, or 0, (n_antenna,)."""
     n_angle, n_pointing, n_class = beams.angle.shape[0], pointing.shape[0], beams.antenna_class.shape[0]
     out[0] = 0
@@ -319,7 +328,7 @@ def fill_alike(beams: Beams, pointing: Array, times: Array, out: Pointer) -> Non
 
 @inner_function
 def pull_place(
-    beams: Beams, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, n: int,
+    beams: CpuBeams, scale: float, pointing: Array, direction: Array, s: int, a: int, times: Array, n: int,
     of_place: Pointer, i_place: int, of_scale: Pointer, of_lm: Pointer, of_pointing: Pointer,
 ) -> None:  # fmt: skip
     """From derivatives with respect to x, y (2, n) to those of the scale, of l, m and of pointing errors."""
@@ -338,20 +347,20 @@ def pull_place(
         of_scale[0] -= (of_l * dl + of_m * dm) / scale
         of_lm[2 * s] += of_l
         of_lm[2 * s + 1] += of_m
-        at = (i_place * n_pointing + which) * pointing.shape[2] * times.size + j
-        of_pointing[at] -= of_l
-        of_pointing[at + times.size] -= of_m
+        offset = (i_place * n_pointing + which) * pointing.shape[2] * times.size + j
+        of_pointing[offset] -= of_l
+        of_pointing[offset + times.size] -= of_m
 
 
 @inner_function
 def pull_turn(
-    beams: Beams, motion: Array, a: int, times: Array, chan: Array, of_angle: Pointer, i_place: int,
+    beams: CpuBeams, motion: Array, a: int, times: Array, chan: Array, of_angle: Pointer, i_place: int,
     of_motion: Pointer,
 ) -> None:  # fmt: skip
     """From derivatives with respect to phi (n,) to those of what turns the feeds of antenna a."""
     n_time = times.size
     first = (i_place * motion.shape[1] + a) * 4 * n_time
     for i in range(chan.size):
-        at = first + min(i, n_time - 1)
-        of_motion[at + 2 * n_time] += of_angle[i]
-        of_motion[at + 3 * n_time] -= of_angle[i] * beams.wavelength2[max(0, chan[i])]
+        offset = first + min(i, n_time - 1)
+        of_motion[offset + 2 * n_time] += of_angle[i]
+        of_motion[offset + 3 * n_time] -= of_angle[i] * beams.wavelength2[max(0, chan[i])]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from rime_kernels.compile.jit import inner_function, vector_function
 from rime_kernels.compile.types import Array, Pointer, Record, Vector
-from rime_kernels.cpu.jones.spline import Beams, Frames, Sight, fill_voltages, sample
+from rime_kernels.cpu.jones.spline import CpuBeams, Sight, SlotFrames, fill_voltages, sample
 from rime_kernels.cpu.profiles import Profiles, enveloped, profile_envelope
 from rime_kernels.cpu.simd import ahead, constant, convert, load, size, store
 from rime_kernels.cpu.sums import gaussian_envelope, turns_along, wavelengths
@@ -24,7 +24,7 @@ from rime_kernels.jones_beam.matrices import (
 )
 
 
-class Sky(NamedTuple):
+class CpuJonesSky(NamedTuple):
     """What a task sums over; pointers to contiguous arrays, `n` the number of lanes."""
 
     n_source: int
@@ -35,7 +35,7 @@ class Sky(NamedTuple):
     circular: bool
 
 
-class Antennas(NamedTuple):
+class SlotAntennas(NamedTuple):
     """The antennas of a slot, and scratch memory of the task."""
 
     n_antenna: int
@@ -45,105 +45,125 @@ class Antennas(NamedTuple):
     times: Array  # int64 (1 or n,)
     chan: Array  # int64 (n,)
     alike: Pointer  # int64 (n_antenna,)
-    frames: Frames
+    frames: SlotFrames
     sight: Sight
     voltage: Pointer  # float64 (24, n): E, dE/dx, dE/dy
     scratch: Pointer  # float64 (8,)
 
 
 @vector_function
-def load_matrix(pointer: Pointer, at: int, like: Vector) -> Vector:
-    """Eight vectors from `at` on."""
-    n = size(like)
+def load_matrix(pointer: Pointer, offset: int, lanes_like: Vector) -> Vector:
+    """Eight vectors from `offset` on."""
+    n = size(lanes_like)
     return (
-        load(pointer, at, like), load(pointer, at + n, like), load(pointer, at + 2 * n, like),
-        load(pointer, at + 3 * n, like), load(pointer, at + 4 * n, like), load(pointer, at + 5 * n, like),
-        load(pointer, at + 6 * n, like), load(pointer, at + 7 * n, like),
+        load(pointer, offset, lanes_like), load(pointer, offset + n, lanes_like), load(pointer,
+        offset + 2 * n, lanes_like),
+        load(pointer, offset + 3 * n, lanes_like), load(pointer, offset + 4 * n, lanes_like), load(pointer,
+        offset + 5 * n, lanes_like),
+        load(pointer, offset + 6 * n, lanes_like), load(pointer, offset + 7 * n, lanes_like),
     )  # fmt: skip
 
 
 @vector_function
-def store_matrix(pointer: Pointer, at: int, m: Vector) -> None:
-    """Eight vectors from `at` on."""
+def store_matrix(pointer: Pointer, offset: int, m: Vector) -> None:
+    """Eight vectors from `offset` on."""
     for k in range(8):
-        store(pointer, at + k * size(m[0]), m[k])
+        store(pointer, offset + k * size(m[0]), m[k])
 
 
 @vector_function
-def zero_matrix(like: Vector) -> Vector:
+def zero_matrix(lanes_like: Vector) -> Vector:
     """0, 2x2."""
-    zero = constant(0.0, like)
+    zero = constant(0.0, lanes_like)
     return zero, zero, zero, zero, zero, zero, zero, zero
 
 
 @vector_function
-def times_brightness(t: Vector, bright: Pointer, circular: bool, like: Vector) -> Vector:
+def times_brightness(t: Vector, bright: Pointer, circular: bool, lanes_like: Vector) -> Vector:
     """t B: `matrices.times_hermitian`."""
-    n = size(like)
+    n = size(lanes_like)
     first = 1 if circular else 0
-    a, b = load(bright, 0, like), load(bright, (3 if circular else 1) * n, like)
-    c, d = load(bright, (2 - first) * n, like), load(bright, (3 - first) * n, like)
+    a, b = load(bright, 0, lanes_like), load(bright, (3 if circular else 1) * n, lanes_like)
+    c, d = load(bright, (2 - first) * n, lanes_like), load(bright, (3 - first) * n, lanes_like)
     return times_hermitian(t, a, b, c, d)
 
 
 @vector_function
-def rotated(voltage: Pointer, frames: Frames, a: int, circular: bool, like: Vector) -> Vector:
-    """E P of antenna a from E (8, n), in the type of `like`."""
-    n, v = size(like), load_matrix(voltage, 0, like)
+def rotated(voltage: Pointer, frames: SlotFrames, a: int, circular: bool, lanes_like: Vector) -> Vector:
+    """E P of antenna a from E (8, n), in the type of `lanes_like`."""
+    n, v = size(lanes_like), load_matrix(voltage, 0, lanes_like)
     e = (
-        convert(v[0], like), convert(v[1], like), convert(v[2], like), convert(v[3], like),
-        convert(v[4], like), convert(v[5], like), convert(v[6], like), convert(v[7], like),
+        convert(v[0], lanes_like), convert(v[1], lanes_like), convert(v[2], lanes_like), convert(v[3],
+        lanes_like),
+        convert(v[4], lanes_like), convert(v[5], lanes_like), convert(v[6], lanes_like), convert(v[7],
+        lanes_like),
     )  # fmt: skip
-    cos, sin = load(frames.rotation, 2 * n * a, like), load(frames.rotation, 2 * n * a + n, like)
+    cos, sin = load(frames.rotation, 2 * n * a, lanes_like), load(frames.rotation, 2 * n * a + n, lanes_like)
     return rotated_circular(e, cos, sin) if circular else rotated_linear(e, cos, sin)
 
 
 @vector_function
-def antenna_phase(antennas: Antennas, sky: Sky, a: int, s: int, scale: Vector, like: Vector) -> Vector:
+def antenna_phase(
+    antennas: SlotAntennas, sky: CpuJonesSky, a: int, s: int, scale: Vector, lanes_like: Vector
+) -> Vector:
     """K of antenna a towards source s; 1 in the row form."""
-    re, im = constant(1.0, like), constant(0.0, like)
+    re, im = constant(1.0, lanes_like), constant(0.0, lanes_like)
     if antennas.factored:
         u, v, w = wavelengths(antennas.uvw, a, antennas.n_uvw_lane, scale)
-        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
+        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
     return re, im
 
 
 @vector_function
 def _put_terms(
-    antennas: Antennas, sky: Sky, voltage: Pointer, a: int, s: int, scale: Vector, out: Pointer, like: Vector
+    antennas: SlotAntennas,
+    sky: CpuJonesSky,
+    voltage: Pointer,
+    a: int,
+    s: int,
+    scale: Vector,
+    out: Pointer,
+    lanes_like: Vector,
 ) -> None:
     """T and T B of antenna a towards source s from E, (2, 8, n)."""
-    t = rotated(voltage, antennas.frames, a, sky.circular, like)
+    t = rotated(voltage, antennas.frames, a, sky.circular, lanes_like)
     if antennas.factored:
-        re, im = antenna_phase(antennas, sky, a, s, scale, like)
+        re, im = antenna_phase(antennas, sky, a, s, scale, lanes_like)
         t = times_number(t, re, im)
-    bright = ahead(sky.bright, 4 * size(like) * s)
+    bright = ahead(sky.bright, 4 * size(lanes_like) * s)
     store_matrix(out, 0, t)
-    store_matrix(out, 8 * size(like), times_brightness(t, bright, sky.circular, like))
+    store_matrix(out, 8 * size(lanes_like), times_brightness(t, bright, sky.circular, lanes_like))
 
 
 @inner_function
 def _fill_terms_of_channels(
-    antennas: Antennas, sky: Sky, first: int, stop: int, scale: Vector, terms: Pointer, like: Vector
+    antennas: SlotAntennas,
+    sky: CpuJonesSky,
+    first: int,
+    stop: int,
+    scale: Vector,
+    terms: Pointer,
+    lanes_like: Vector,
 ) -> None:
     """`fill_terms` where lanes are channels of one time. It takes no array: arrays cost time in each call."""
-    n, sight = size(like), antennas.sight
+    n, sight = size(lanes_like), antennas.sight
     for s in range(first, stop):
         for a in range(antennas.n_antenna):
             if a == 0 or antennas.alike[a] == 0:
-                store_matrix(sight.sample, 0, sample(sight, antennas.frames, sky.direction, s, a, like))
+                store_matrix(sight.sample, 0, sample(sight, antennas.frames, sky.direction, s, a, lanes_like))
             out = ahead(terms, 16 * n * (a * (stop - first) + s - first))
-            _put_terms(antennas, sky, sight.sample, a, s, scale, out, like)
+            _put_terms(antennas, sky, sight.sample, a, s, scale, out, lanes_like)
 
 
 @inner_function
 def fill_terms(
-    beams: Beams, beam_scale: float, pointing: Array, direction: Array, antennas: Antennas, sky: Sky,
-    first: int, stop: int, scale: Vector, terms: Pointer, like: Vector, eight: Vector,
+    beams: CpuBeams, beam_scale: float, pointing: Array, direction: Array, antennas: SlotAntennas,
+    sky: CpuJonesSky,
+    first: int, stop: int, scale: Vector, terms: Pointer, lanes_like: Vector, eight: Vector,
 ) -> None:  # fmt: skip
     """T and T B of sources first .. stop - 1, (n_antenna, source, 2, 8, n)."""
     if antennas.sight.is_used:
-        _fill_terms_of_channels(antennas, sky, first, stop, scale, terms, like)
+        _fill_terms_of_channels(antennas, sky, first, stop, scale, terms, lanes_like)
         return
     for s in range(first, stop):
         for a in range(antennas.n_antenna):
@@ -152,21 +172,22 @@ def fill_terms(
                     beams, antennas.frames, beam_scale, pointing, direction, s, a, antennas.times,
                     antennas.chan, False, antennas.scratch, antennas.voltage, eight,
                 )  # fmt: skip
-            out = ahead(terms, 16 * size(like) * (a * (stop - first) + s - first))
-            _put_terms(antennas, sky, antennas.voltage, a, s, scale, out, like)
+            out = ahead(terms, 16 * size(lanes_like) * (a * (stop - first) + s - first))
+            _put_terms(antennas, sky, antennas.voltage, a, s, scale, out, lanes_like)
 
 
 # `sums` has the real parts of the four products, then their imaginary parts, as the endings read them.
 
 
 @vector_function
-def _begin(sums: Pointer, more: bool, like: Vector) -> Vector:
-    n, m = size(like), zero_matrix(like)
+def _begin(sums: Pointer, more: bool, lanes_like: Vector) -> Vector:
+    n, m = size(lanes_like), zero_matrix(lanes_like)
     if more:
         m = (
-            load(sums, 0, like), load(sums, 4 * n, like), load(sums, n, like), load(sums, 5 * n, like),
-            load(sums, 2 * n, like), load(sums, 6 * n, like), load(sums, 3 * n, like),
-            load(sums, 7 * n, like),
+            load(sums, 0, lanes_like), load(sums, 4 * n, lanes_like), load(sums, n, lanes_like), load(sums,
+            5 * n, lanes_like),
+            load(sums, 2 * n, lanes_like), load(sums, 6 * n, lanes_like), load(sums, 3 * n, lanes_like),
+            load(sums, 7 * n, lanes_like),
         )  # fmt: skip
     return m
 
@@ -178,63 +199,65 @@ def _end(sums: Pointer, m: Vector) -> None:
 
 
 @inner_function
-def sum_points(n_source: int, p: Pointer, q: Pointer, sums: Pointer, more: bool, like: Vector) -> None:
+def sum_points(n_source: int, p: Pointer, q: Pointer, sums: Pointer, more: bool, lanes_like: Vector) -> None:
     """Add n_source points whose T have the phases; p and q point to the terms of two antennas."""
-    n, total = size(like), _begin(sums, more, like)
+    n, total = size(lanes_like), _begin(sums, more, lanes_like)
     for s in range(n_source):
-        left = load_matrix(p, 16 * n * s + 8 * n, like)
-        total = add_times_adjoint(total, left, load_matrix(q, 16 * n * s, like))
+        left = load_matrix(p, 16 * n * s + 8 * n, lanes_like)
+        total = add_times_adjoint(total, left, load_matrix(q, 16 * n * s, lanes_like))
     _end(sums, total)
 
 
 @inner_function
 def sum_gaussians(
     first: int, stop: int, projection: Pointer, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    sums: Pointer, more: bool, like: Vector,
+    sums: Pointer, more: bool, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Add Gaussians first .. stop - 1 whose T have the phases, at coordinates in wavelengths."""
-    n, total = size(like), _begin(sums, more, like)
+    n, total = size(lanes_like), _begin(sums, more, lanes_like)
     for g in range(first, stop):
-        e, at = gaussian_envelope(u, v, w, projection, g, like), 16 * n * (g - first)
-        a = load_matrix(p, at + 8 * n, like)
+        e, offset = gaussian_envelope(u, v, w, projection, g, lanes_like), 16 * n * (g - first)
+        a = load_matrix(p, offset + 8 * n, lanes_like)
         left = (e * a[0], e * a[1], e * a[2], e * a[3], e * a[4], e * a[5], e * a[6], e * a[7])
-        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
     _end(sums, total)
 
 
 @inner_function
 def sum_profiles(
     profiles: Profiles, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer, q: Pointer,
-    sums: Pointer, more: bool, like: Vector,
+    sums: Pointer, more: bool, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Add profiles first .. stop - 1 as `sum_gaussians` adds Gaussians."""
-    n, total = size(like), _begin(sums, more, like)
+    n, total = size(lanes_like), _begin(sums, more, lanes_like)
     for j in range(first, stop):
         re, im = profile_envelope(profiles, j, u, v, w)
-        at = 16 * n * (j - first)
-        left = times_number(load_matrix(p, at + 8 * n, like), convert(re, like), convert(im, like))
-        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+        offset = 16 * n * (j - first)
+        left = times_number(
+            load_matrix(p, offset + 8 * n, lanes_like), convert(re, lanes_like), convert(im, lanes_like)
+        )
+        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
     _end(sums, total)
 
 
 @inner_function
 def sum_rows(
-    sky: Sky, profiles: Record, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer,
-    q: Pointer, sums: Pointer, more: bool, like: Vector,
+    sky: CpuJonesSky, profiles: Record, first: int, stop: int, u: Vector, v: Vector, w: Vector, p: Pointer,
+    q: Pointer, sums: Pointer, more: bool, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Add sources first .. stop - 1 whose T have no phases, at coordinates in wavelengths."""
-    n, total = size(like), _begin(sums, more, like)
+    n, total = size(lanes_like), _begin(sums, more, lanes_like)
     for s in range(first, stop):
-        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), like)
+        re, im = cos_sin_turns(turns_along(u, v, w, sky.direction, 3 * s), lanes_like)
         is_profile = False
         if profiles is not None:
             is_profile = s >= profiles.first
             if is_profile:
-                re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, like)
+                re, im = enveloped(profiles, s - profiles.first, u, v, w, re, im, lanes_like)
         if s >= sky.n_point and not is_profile:
-            e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, like)
+            e = gaussian_envelope(u, v, w, sky.projection, s - sky.n_point, lanes_like)
             re, im = e * re, e * im
-        at = 16 * n * (s - first)
-        left = times_number(load_matrix(p, at + 8 * n, like), re, im)
-        total = add_times_adjoint(total, left, load_matrix(q, at, like))
+        offset = 16 * n * (s - first)
+        left = times_number(load_matrix(p, offset + 8 * n, lanes_like), re, im)
+        total = add_times_adjoint(total, left, load_matrix(q, offset, lanes_like))
     _end(sums, total)

@@ -10,10 +10,10 @@ from numba import prange
 
 from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, Scalar
-from rime_kernels.cpu.jones.spline import Beams, feed_angle, place
+from rime_kernels.cpu.jones.spline import CpuBeams, feed_angle, place
 from rime_kernels.cpu.profiles import ProfileFunctions, call_slopes
 from rime_kernels.cpu.simd import ahead, pointer
-from rime_kernels.cpu.tangent import Changes, Samples, Sky
+from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky
 from rime_kernels.jones_beam import spline
 from rime_kernels.physics import envelope, phase
 
@@ -41,17 +41,17 @@ class _Slopes(NamedTuple):
 
 @inner_function
 def _fill_matrices(
-    beams: Beams, sky: Sky, s: int, antenna: int, time: int, chan: int, out: Array, at: Array
+    beams: CpuBeams, sky: TangentSky, s: int, antenna: int, time: int, chan: int, out: Array, offset: Array
 ) -> None:
-    """E P, dE/dx P, dE/dy P and E dP/dphi of an antenna, complex128 (4, 2, 2); `at` takes x and y."""
+    """E P, dE/dx P, dE/dy P and E dP/dphi of an antenna, complex128 (4, 2, 2); `offset` takes x and y."""
     error = sky.pointing[min(time, sky.pointing.shape[0] - 1), min(antenna, sky.pointing.shape[1] - 1)]
     dl, dm = sky.direction[s, 0] - error[0], sky.direction[s, 1] - error[1]
-    at[0], at[1] = place(beams, time, antenna, dl, dm, sky.beam_scale)
+    offset[0], offset[1] = place(beams, time, antenna, dl, dm, sky.beam_scale)
     e = np.zeros((3, 8))
     if beams.applies[s]:
         n_y, n_x = beams.coefficient.shape[2], beams.coefficient.shape[3]
-        i_x, t_x, in_x = _cell((at[0] - beams.grid[0]) / beams.grid[1], n_x - 2)
-        i_y, t_y, in_y = _cell((at[1] - beams.grid[2]) / beams.grid[3], n_y - 2)
+        i_x, t_x, in_x = _cell((offset[0] - beams.grid[0]) / beams.grid[1], n_x - 2)
+        i_y, t_y, in_y = _cell((offset[1] - beams.grid[2]) / beams.grid[3], n_y - 2)
         which = beams.antenna_class[min(time, beams.antenna_class.shape[0] - 1), antenna]
         nodes = beams.coefficient[which, chan]
         w, v, of_w, of_v = _weights(t_x), _weights(t_y), _slopes(t_x), _slopes(t_y)
@@ -94,7 +94,7 @@ def _element(p: Array, b: Array, q: Array, product: int) -> Scalar:
 
 @inner_function
 def _fill_axes(
-    samples: Samples, projection: Array, row: int, scale: float, factor: float, out: Array
+    samples: TangentSamples, projection: Array, row: int, scale: float, factor: float, out: Array
 ) -> None:  # fmt: skip
     """Coordinates along and across a shape, (2,), times a factor."""
     for axis in range(2):
@@ -106,7 +106,8 @@ def _fill_axes(
 
 @inner_function
 def _envelope(
-    samples: Samples, sky: Sky, functions: ProfileFunctions | None, s: int, row: int, scale: float,
+    samples: TangentSamples, sky: TangentSky, functions: ProfileFunctions | None, s: int, row: int,
+    scale: float,
     slopes: _Slopes,
 ) -> complex:  # fmt: skip
     """The envelope of source s; fills `along`, and `profile` of a profile."""
@@ -128,7 +129,8 @@ def _envelope(
 
 @inner_function
 def _fill_slopes(
-    samples: Samples, sky: Sky, functions: ProfileFunctions | None, beams: Beams, pauli: Array,
+    samples: TangentSamples, sky: TangentSky, functions: ProfileFunctions | None, beams: CpuBeams,
+    pauli: Array,
     product: Array, row: int, chan: int, slopes: _Slopes,
 ) -> None:  # fmt: skip
     """Fill `_Slopes` of a sample."""
@@ -169,10 +171,11 @@ def _fill_slopes(
 
 @inner_function
 def _fill_moves(
-    samples: Samples, sky: Sky, beams: Beams, changes: Changes, i_change: int, pair: int, row: int, at: Array,
+    samples: TangentSamples, sky: TangentSky, beams: CpuBeams, changes: Changes, i_change: int, pair: int,
+    row: int, offset: Array,
     out: Array,
 ) -> None:  # fmt: skip
-    """Changes of x and y of both antennas, (4,), from their places `at` (2, 2)."""
+    """Changes of x and y of both antennas, (4,), from their places `offset` (2, 2)."""
     time, scale = samples.time[row], changes.beam_scale[i_change] / sky.beam_scale
     of_pointing = changes.pointing[i_change]
     n_time, n_antenna = of_pointing.shape[:2]
@@ -181,12 +184,12 @@ def _fill_moves(
         error = of_pointing[min(time, n_time - 1), min(antenna, n_antenna - 1)]
         dl, dm = changes.direction[pair, 0] - error[0], changes.direction[pair, 1] - error[1]
         x, y = place(beams, time, antenna, dl, dm, sky.beam_scale)
-        out[2 * end], out[2 * end + 1] = x - at[end, 0] * scale, y - at[end, 1] * scale
+        out[2 * end], out[2 * end + 1] = x - offset[end, 0] * scale, y - offset[end, 1] * scale
 
 
 @inner_function
 def _add_turns(
-    samples: Samples, beams: Beams, changes: Changes, i_change: int, s: int, row: int, chan: int,
+    samples: TangentSamples, beams: CpuBeams, changes: Changes, i_change: int, s: int, row: int, chan: int,
     slopes: _Slopes, out: Array,
 ) -> None:  # fmt: skip
     """Add what turning feeds of both antennas does to source s in a sample."""
@@ -203,7 +206,8 @@ def _add_turns(
 
 @inner_function
 def _add_pair(
-    samples: Samples, sky: Sky, beams: Beams, changes: Changes, i_change: int, pair: int, row: int, chan: int,
+    samples: TangentSamples, sky: TangentSky, beams: CpuBeams, changes: Changes, i_change: int, pair: int,
+    row: int, chan: int,
     slopes: _Slopes, moves: Array, out: Array,
 ) -> None:  # fmt: skip
     """Add what a change of a source does to the correlations of a sample, complex128 (n_corr,)."""
@@ -234,18 +238,19 @@ def _add_pair(
         for k in range(4):
             out[c] += moves[k] * slopes.by_place[s, k, c]
         for k in range(slopes.by_stokes.shape[1]):
-            at = min(time, sky.stokes.shape[0] - 1)
-            of_bright = changes.stokes[pair, at, k] * sky.factor[s, k, chan]
-            of_bright += sky.stokes[at, s, k] * changes.factor[pair, k, chan]
+            offset = min(time, sky.stokes.shape[0] - 1)
+            of_bright = changes.stokes[pair, offset, k] * sky.factor[s, k, chan]
+            of_bright += sky.stokes[offset, s, k] * changes.factor[pair, k, chan]
             if sky.cross.shape[0] > 0 and 1 <= k <= 2:
-                of_bright += changes.stokes[pair, at, 3 - k] * sky.cross[s, k - 1, chan]
-                of_bright += sky.stokes[at, s, 3 - k] * changes.cross[pair, k - 1, chan]
+                of_bright += changes.stokes[pair, offset, 3 - k] * sky.cross[s, k - 1, chan]
+                of_bright += sky.stokes[offset, s, 3 - k] * changes.cross[pair, k - 1, chan]
             out[c] += of_bright * slopes.by_stokes[s, k, c]
 
 
 @loop
 def fill_columns(
-    samples: Samples, sky: Sky, changes: Changes, beams: Beams, pauli: Array, product: Array, out: Array,
+    samples: TangentSamples, sky: TangentSky, changes: Changes, beams: CpuBeams, pauli: Array,
+    product: Array, out: Array,
     functions: ProfileFunctions | None,
 ) -> None:  # fmt: skip
     """Fill `out`, complex128 (n_change, n_row * n_chan, n_corr).

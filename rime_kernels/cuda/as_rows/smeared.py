@@ -17,13 +17,13 @@ from rime_kernels import device
 from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.as_rows.given import GivenEngine, Sent
+from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine, SentSources
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import smearing as kernels
-from rime_kernels.cuda.kernels.arguments import Columns, typed
+from rime_kernels.cuda.kernels.arguments import DataColumns, typed
 from rime_kernels.cuda.layouts.choice import Layouts
 from rime_kernels.cuda.layouts.launch import Layout, Runs
-from rime_kernels.cuda.staging import Call, Staging
+from rime_kernels.cuda.staging import CudaCall, ParameterStaging
 from rime_kernels.engine import Visibilities
 from rime_kernels.engine.smeared import Settings, finished
 from rime_kernels.geometry import RowTable
@@ -37,15 +37,15 @@ _ROWS_SHARE, _BLOCK_SHARE = 0.6, 0.3
 _SHARES = 256
 
 
-class Shared(NamedTuple):
+class SharedByBlocks(NamedTuple):
     """What all blocks of rows have together: scratch arrays, and the budget in bytes."""
 
     workspace: device.Workspace
     budget: int
-    stays: bool  # whether data of all of them fit
+    is_resident: bool  # whether data of all of them fit
 
 
-class Blocks:
+class CudaSmearedBlocks:
     """See `rime_kernels.engine.smeared.Blocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
@@ -56,18 +56,18 @@ class Blocks:
         n_data = 2 * (cplx * (1 + len(fixed.template)) + real) + 2 * cplx
         per_row = n_data * fixed.chan_freq.size * fixed.matrix.shape[0]
         n_row = fixed.uvw.shape[0]
-        stays = per_row * n_row <= _ROWS_SHARE * budget
-        self.most_rows = n_row if stays else max(1, int(_BLOCK_SHARE * budget / per_row))
-        self._shared = Shared(device.Workspace(), budget, stays)
+        is_resident = per_row * n_row <= _ROWS_SHARE * budget
+        self.most_rows = n_row if is_resident else max(1, int(_BLOCK_SHARE * budget / per_row))
+        self._shared = SharedByBlocks(device.Workspace(), budget, is_resident)
 
     def block(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings
-    ) -> SmearedRows:  # fmt: skip
+    ) -> CudaSmearedRows:  # fmt: skip
         """The block of rows whose constants and table these are."""
-        return SmearedRows(average, fixed, table, settings, self._shared)
+        return CudaSmearedRows(average, fixed, table, settings, self._shared)
 
 
-class _Rows(NamedTuple):
+class _SmearedData(NamedTuple):
     """Data on the device, as they were given: flat; templates (n_template, n_row, n_chan, n_corr)."""
 
     vis: DeviceArray
@@ -75,11 +75,11 @@ class _Rows(NamedTuple):
     template: DeviceArray
 
 
-class SmearedRows(GivenEngine):
+class CudaSmearedRows(DeviceResidualEngine):
     """See `rime_kernels.engine.smeared.Block`."""
 
     def __init__(
-        self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: Shared
+        self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: SharedByBlocks
     ) -> None:
         super().__init__(fixed, table, **settings._replace(memory_limit=shared.budget)._asdict())
         self._average, self._shared = average, shared
@@ -87,11 +87,11 @@ class SmearedRows(GivenEngine):
         # frequencies of any node, which say how far coordinates reach. Those of a node may be uneven.
         width = average.smearing.chan_width
         highest = self._fixed._replace(chan_freq=fixed.chan_freq + 0.5 * width)
-        self._layouts = Layouts(highest, table, may_use_units=False, even=not np.ptp(width) > 0.0)
+        self._layouts = Layouts(highest, table, may_use_tensor_cores=False, even=not np.ptp(width) > 0.0)
         self._workspace = shared.workspace
-        self._staging = Staging(shared.workspace, tangent=settings.frame == "tangent")
+        self._staging = ParameterStaging(shared.workspace, tangent=settings.frame == "tangent")
         self._shape = fixed.uvw.shape[0], fixed.chan_freq.size, fixed.matrix.shape[0]
-        self._rows: _Rows | None = None
+        self._rows: _SmearedData | None = None
         self._of_rows: tuple[DeviceArray, DeviceArray, DeviceArray, DeviceArray, DeviceArray] | None = None
         self._middle: dict[bool, tuple[DeviceArray, DeviceArray]] = {}
         self._freq = device.upload(fixed.chan_freq), device.upload(average.smearing.chan_width)
@@ -104,12 +104,14 @@ class SmearedRows(GivenEngine):
 
     def mean(self, sources: Sources) -> Visibilities:
         """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
-        found: Visibilities = self._until_it_fits(lambda: self._mean(self._sky(sources)).copy_to_host())
+        found: Visibilities = self._retry_with_less_memory(
+            lambda: self._mean(self._sky(sources)).copy_to_host()
+        )
         return found.reshape(sources.n_batch, *self._shape)
 
     def chi2(self, sources: Sources, scaled_dof: NDArray[np.float64] | None) -> NDArray[np.float64]:
         """chi2, or the sum of logarithms, float64 (n_batch,)."""
-        return self._until_it_fits(lambda: self._misfit(self._sky(sources), scaled_dof, None)[0])
+        return self._retry_with_less_memory(lambda: self._misfit(self._sky(sources), scaled_dof, None)[0])
 
     def adjoint(
         self,
@@ -120,11 +122,11 @@ class SmearedRows(GivenEngine):
         """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
             return super().start_adjoint(sources, scaled_dof)()
-        return self._until_it_fits(lambda: self._pulled(sources, scaled_dof, vis))
+        return self._retry_with_less_memory(lambda: self._pulled(sources, scaled_dof, vis))
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""
-        where = "on the device" if self._shared.stays else "sent in every call"
+        where = "on the device" if self._shared.is_resident else "sent in every call"
         return f"{self._call(sources).layout}; data {where}"
 
     # ---- nodes
@@ -156,7 +158,7 @@ class SmearedRows(GivenEngine):
 
     # ---- the mean, and chi2
 
-    def _mean(self, sky: Sent) -> DeviceArray:
+    def _mean(self, sky: SentSources) -> DeviceArray:
         """V, flat, on the device."""
         call, n_batch = sky.call, sky.call.n_batch
         n_each = int(np.prod(self._shape[1:]))
@@ -180,7 +182,7 @@ class SmearedRows(GivenEngine):
             self._add_templates(sky, 1.0, Node(1.0, 0.0), Node(1.0, 0.0))
         return mean
 
-    def _add_templates(self, sky: Sent, weight: float, time: Node, freq: Node) -> None:
+    def _add_templates(self, sky: SentSources, weight: float, time: Node, freq: Node) -> None:
         """Add templates at a node to the mean."""
         fixed, call, n_template = self._fixed, sky.call, len(self._fixed.template)
         if not n_template:
@@ -196,7 +198,7 @@ class SmearedRows(GivenEngine):
             sky.given.template, mean,
         )  # fmt: skip
 
-    def _seen(self, call: Call, given: Parameters) -> kernels.Seen:
+    def _seen(self, call: CudaCall, given: Parameters) -> kernels.Seen:
         """Rows of the templates."""
         if self._of_rows is None:
             fixed, interval = self._fixed, self._average.smearing.interval
@@ -206,16 +208,16 @@ class SmearedRows(GivenEngine):
         return kernels.Seen(*self._of_rows, *self._freq, call.jones(given), *call.jones_shape)
 
     @property
-    def _loaded(self) -> _Rows:
+    def _loaded(self) -> _SmearedData:
         """Data on the device; sent anew unless they stay."""
         if self._rows is None:
             fixed = self._fixed
             vis, weight = (np.broadcast_to(x, self._shape).ravel() for x in (fixed.vis, fixed.weight))
-            self._rows = _Rows(*(device.upload(x) for x in (vis, weight, fixed.template)))
+            self._rows = _SmearedData(*(device.upload(x) for x in (vis, weight, fixed.template)))
         return self._rows
 
     def _misfit(
-        self, sky: Sent, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
+        self, sky: SentSources, t: NDArray[np.float64] | None, vis: NDArray[np.complexfloating] | None
     ) -> NDArray[np.float64]:
         """chi2, and the sum of y / (1 + y), (2, n_batch); the residual takes the place of the mean."""
         mean, n_batch = self._mean(sky), sky.call.n_batch
@@ -237,7 +239,7 @@ class SmearedRows(GivenEngine):
 
     def _release(self) -> None:
         """Give data back that do not stay."""
-        if not self._shared.stays:
+        if not self._shared.is_resident:
             self._rows = None
 
     # ---- derivatives
@@ -266,7 +268,7 @@ class SmearedRows(GivenEngine):
             found, float(chi2), None if t is None else 2.0 * float(of_dof), len(self._fixed.template)
         )
 
-    def _columns(self, call: Call) -> Columns:
+    def _columns(self, call: CudaCall) -> DataColumns:
         """The residual of the last `_misfit`, weights and templates, laid out."""
         residual = self._workspace.array("mean", self._shape, call.variant.complex)
         weight = self._loaded.weight.reshape(*self._shape)

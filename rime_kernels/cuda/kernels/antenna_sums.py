@@ -62,8 +62,8 @@ def make_collect_pairs() -> Compiled:
             row, second = tables.rows[k] // 2 - first_row, tables.rows[k] % 2
             if 0 <= row < n_row:
                 for x in range(tables.chan_start[block], tables.chan_start[block + 1]):
-                    at = (int64(row) * n_chan + tables.chans[x]) * 16 + 8 * second + part
-                    total += float64(records[b, at])
+                    offset = (int64(row) * n_chan + tables.chans[x]) * 16 + 8 * second + part
+                    total += float64(records[b, offset])
         totals[b, g, antenna, block, part] = total
 
     return collect_pairs
@@ -98,9 +98,9 @@ def make_tile_pairs() -> Compiled:
             re, im = 0.0, 0.0
             for x in range(tables.chan_start[block], tables.chan_start[block + 1]):
                 item = (layer * n_chan + tables.chans[x]) * n_split + split
-                at = int64(2) * (((item * n_baseline + n) * n_corr + c) * n_tile + tile)
-                re += float64(records[b, at])
-                im += float64(records[b, at + 1])
+                offset = int64(2) * (((item * n_baseline + n) * n_corr + c) * n_tile + tile)
+                re += float64(records[b, offset])
+                im += float64(records[b, offset + 1])
             out[b, row, block, 2 * c], out[b, row, block, 2 * c + 1] = re, im
 
     return tile_pairs
@@ -151,8 +151,8 @@ def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
     n_corr, first, second = len(place), tuple(k // 2 for k in place), tuple(k % 2 for k in place)
 
     @device.inline
-    def element(jones: Array, at: Scalar, feed: Scalar) -> tuple[Scalar, Scalar]:
-        return float64(jones[at + 6 * feed]), float64(jones[at + 6 * feed + 1])
+    def element(jones: Array, offset: Scalar, feed: Scalar) -> tuple[Scalar, Scalar]:
+        return float64(jones[offset + 6 * feed]), float64(jones[offset + 6 * feed + 1])
 
     @device.kernel(0)
     def collect_gains(
@@ -178,12 +178,12 @@ def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
         for k in range(tables.row_start[entry], tables.row_start[entry + 1]):
             row, is_second = tables.rows[k] // 2 - first_row, tables.rows[k] % 2 == 1
             if 0 <= row < n_row:
-                at = start + int64(8) * ((of_block + int64(tables.partner[k])) * n_block + block)
+                offset = start + int64(8) * ((of_block + int64(tables.partner[k])) * n_block + block)
                 for c in range(n_corr):
                     mine, other = (second[c], first[c]) if is_second else (first[c], second[c])
                     if mine == feed:
                         u_re, u_im = pairs[b, row, block, 2 * c], pairs[b, row, block, 2 * c + 1]
-                        a_re, a_im = element(matrices, at, other)
+                        a_re, a_im = element(matrices, offset, other)
                         x_re, x_im = half(u_re, -u_im if is_second else u_im, a_re, a_im)
                         re, im = re + x_re, im + x_im
         totals[b, g, antenna, block, feed + 1], totals[b, g, antenna, block, feed + 5] = 0.0, 0.0

@@ -19,16 +19,18 @@ from numba import float32, float64, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.correlations import make_back, make_correlation
-from rime_kernels.cuda.kernels.samples import End, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, Samples
 from rime_kernels.physics.feeds import feeds_of
 
 
 class Pair(NamedTuple):
     """The two antennas of a sample, in the order of its row."""
 
-    jones: Array  # the row of `Sky.jones` of the entry; shared memory where it is `End.staged`
+    jones: (
+        Array  # the row of `DeviceSky.jones` of the entry; shared memory where it is `EpilogueKernel.staged`
+    )
     p: Scalar  # where in it their matrices lie
     q: Scalar
     records: Array  # of the entry: what its samples leave
@@ -37,7 +39,7 @@ class Pair(NamedTuple):
 
 
 @functools.cache
-def make_pair_of(end: End) -> Compiled:
+def make_pair_of(end: EpilogueKernel) -> Compiled:
     """Function that gives the `Pair` of a row's antennas at a time slot and a channel.
 
     `records` is (n_batch, .), `row` the row's number in the slab; below 0 where there is none.
@@ -47,7 +49,8 @@ def make_pair_of(end: End) -> Compiled:
 
         @device.inline
         def no_pair(
-            sky: Sky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
+            sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar,
+            row: Scalar,
             c: Scalar, n_chan: Scalar,
         ) -> Pair:  # fmt: skip
             return Pair(sky.jones[0], int64(0), int64(0), records[0], int64(-1), int64(2))
@@ -56,7 +59,7 @@ def make_pair_of(end: End) -> Compiled:
 
     @device.inline
     def pair_of(
-        sky: Sky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
+        sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
         c: Scalar, n_chan: Scalar,
     ) -> Pair:  # fmt: skip
         # One list of matrices may stand for all entries.
@@ -82,25 +85,25 @@ def half(a_re: Scalar, a_im: Scalar, x_re: Scalar, x_im: Scalar) -> tuple[Scalar
 
 @functools.cache
 def _make_gain(real: Compiled, staged: bool) -> Compiled:
-    """Function that reads the element of a feed on the diagonal of the matrix that begins at `at`."""
+    """Function that reads the element of a feed on the diagonal of the matrix that begins at `offset`."""
     if staged:
 
         @device.inline
-        def staged_gain(terms: Array, at: Scalar, feed: int) -> tuple[Scalar, Scalar]:
-            z = terms[uint32(at + uint32(feed))]
+        def staged_gain(terms: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+            z = terms[uint32(offset + uint32(feed))]
             return z.real, z.imag
 
         return staged_gain
 
     @device.inline
-    def gain(jones: Array, at: Scalar, feed: int) -> tuple[Scalar, Scalar]:
-        return real(jones[at + 6 * feed]), real(jones[at + 6 * feed + 1])
+    def gain(jones: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+        return real(jones[offset + 6 * feed]), real(jones[offset + 6 * feed + 1])
 
     return gain
 
 
 @functools.cache
-def make_see(end: End) -> Compiled:
+def make_see(end: EpilogueKernel) -> Compiled:
     """Function that makes all correlations of sample j of the sums, as its row has them: A_p X A_q^H.
 
     The sums are of the conjugates where sign is -1. Before an adjoint it leaves X in `Matrices.full`.
@@ -163,7 +166,7 @@ def make_see(end: End) -> Compiled:
     return see_through
 
 
-def _make_element(end: End) -> Compiled:
+def _make_element(end: EpilogueKernel) -> Compiled:
     """Function that makes one element of X of sample j: of the sums, and of the templates at hand."""
     matrix, place = feeds_of(np.reshape(end.matrix, (-1, 4)))
     of_feeds = make_correlation(tuple(matrix.ravel().tolist()), end.variant.single)
@@ -183,7 +186,7 @@ def _make_element(end: End) -> Compiled:
 
 
 @functools.cache
-def make_pull(end: End) -> Compiled:
+def make_pull(end: EpilogueKernel) -> Compiled:
     """Function that takes the weighted residuals of sample j from V to X.
 
     In `Samples.re` and `im` those of X take their place, which templates are part of; `Samples.back` has them
@@ -200,9 +203,9 @@ def make_pull(end: End) -> Compiled:
     product_of_adjoint = _make_product(real, True, False)
 
     @device.inline
-    def look_up(jones: Array, at: Scalar, into: Array) -> None:
+    def look_up(jones: Array, offset: Scalar, into: Array) -> None:
         for k in range(4):
-            into[k], into[4 + k] = real(jones[at + 2 * k]), real(jones[at + 2 * k + 1])
+            into[k], into[4 + k] = real(jones[offset + 2 * k]), real(jones[offset + 2 * k + 1])
 
     @device.part
     def leave(matrix: Array, records: Array, into: Scalar) -> None:
@@ -236,7 +239,9 @@ def make_pull(end: End) -> Compiled:
     return pull
 
 
-def _make_pull_gains(end: End, real: Compiled, place: tuple[int, ...], add_back: Compiled) -> Compiled:
+def _make_pull_gains(
+    end: EpilogueKernel, real: Compiled, place: tuple[int, ...], add_back: Compiled
+) -> Compiled:
     """The same where matrices stay diagonal, element by element."""
     n_corr, width, gain = end.n_corr, end.width, _make_gain(real, end.staged)
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)

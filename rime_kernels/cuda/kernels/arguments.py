@@ -15,7 +15,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, DeviceArray, Record
 
 
-class Sky(NamedTuple):
+class DeviceSky(NamedTuple):
     """A batch of source lists: points, then Gaussians, then profiles.
 
     `n_gaussian` counts Gaussians and profiles, which are alike until their envelopes are computed.
@@ -40,7 +40,7 @@ class Sky(NamedTuple):
     stop_varied: int  # and before this one
 
 
-class Columns(NamedTuple):
+class DataColumns(NamedTuple):
     """Data, weights and templates of a slab as the chi2 reads them, flat: `make_arrange`."""
 
     vis: DeviceArray  # complex, Jy
@@ -48,12 +48,12 @@ class Columns(NamedTuple):
     template: DeviceArray  # complex, Jy
     stride: int  # template t lies t `stride` behind the first
 
-    def ahead(self, n: int) -> Columns:
+    def ahead(self, n: int) -> DataColumns:
         """The same without the first n data."""
         if not n:
             return self
         template = self.template[n:] if self.stride else self.template
-        return Columns(self.vis[n:], self.weight[n:], template, self.stride)
+        return DataColumns(self.vis[n:], self.weight[n:], template, self.stride)
 
 
 class Results(NamedTuple):

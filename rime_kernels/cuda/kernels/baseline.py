@@ -62,7 +62,7 @@ class Corner(NamedTuple):
 def make_read_stokes(
     single: bool, n_stokes: int, index: type, chosen: tuple[int, ...] | None = None
 ) -> Compiled:
-    """Function that reads the brightness at `at`, an unsigned number of the type `index`.
+    """Function that reads the brightness at `offset`, an unsigned number of the type `index`.
 
     Of four Stokes parameters the two that are `chosen` come first, with 0 behind them.
     """
@@ -70,12 +70,12 @@ def make_read_stokes(
     one, two = chosen if chosen is not None else (0, 1)
 
     @device.inline
-    def read_stokes(bright: Array, at: Scalar) -> Stokes:
-        z = bright[at]
+    def read_stokes(bright: Array, offset: Scalar) -> Stokes:
+        z = bright[offset]
         stokes_q, stokes_u, stokes_v = real(0), real(0), real(0)
         if n_stokes == 4:
             # Two parameters to a complex number: one load for both.
-            stokes_q, other = z.imag, bright[at + index(1)]
+            stokes_q, other = z.imag, bright[offset + index(1)]
             stokes_u, stokes_v = other.real, other.imag
         stokes = Stokes(z.real, stokes_q, stokes_u, stokes_v)
         if chosen is not None:
@@ -91,14 +91,14 @@ def make_read_first(single: bool, gaussian: bool, wide: bool) -> Compiled:
     real = float32 if single else float64
 
     @device.inline
-    def read_first(staged: Staged, at: Scalar) -> AntennaTerm:
-        z = staged.term[at]
+    def read_first(staged: Staged, offset: Scalar) -> AntennaTerm:
+        z = staged.term[offset]
         along, across, along_low, across_low = real(0), real(0), real(0), real(0)
         if gaussian:
-            high = staged.high[at]
+            high = staged.high[offset]
             along, across = high.real, high.imag
             if wide:
-                low = staged.low[at]
+                low = staged.low[offset]
                 along_low, across_low = low.real, low.imag
         return AntennaTerm(z.real, z.imag, along, across, along_low, across_low)
 
@@ -115,15 +115,15 @@ def make_read_second(side: int, gaussian: bool, wide: bool) -> Compiled:
     @device.inline
     def read_second(staged: Staged, q: Scalar, second: Array, into: int) -> None:
         for j in range(side):
-            at = into + j
+            offset = into + j
             z = staged.term[q + uint32(j)]
-            second[at], second[side + at] = z.real, z.imag
+            second[offset], second[side + offset] = z.real, z.imag
             if gaussian:
                 z = staged.high[q + uint32(j)]
-                second[2 * side + at], second[3 * side + at] = z.real, z.imag
+                second[2 * side + offset], second[3 * side + offset] = z.real, z.imag
                 if wide:
                     z = staged.low[q + uint32(j)]
-                    second[4 * side + at], second[5 * side + at] = z.real, z.imag
+                    second[4 * side + offset], second[5 * side + offset] = z.real, z.imag
 
     return read_second
 
@@ -192,26 +192,26 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
 
 @functools.cache
 def make_add_stokes(n_stokes: int, n: int) -> Compiled:
-    """Function that adds brightness times a baseline's product to the sums, those of I at `at`."""
+    """Function that adds brightness times a baseline's product to the sums, those of I at `offset`."""
 
     @device.inline
-    def add_stokes(sums: Array, at: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
+    def add_stokes(sums: Array, offset: Scalar, stokes: Stokes, re: Scalar, im: Scalar) -> None:
         # One line for each sum, every offset a constant: see `tiles.kernel` on registers.
-        sums[at] += stokes.i * re
+        sums[offset] += stokes.i * re
         if n_stokes == 1:
-            sums[at + n] += stokes.i * im
+            sums[offset + n] += stokes.i * im
         elif n_stokes == 2:
-            sums[at + n] += stokes.q * re
-            sums[at + 2 * n] += stokes.i * im
-            sums[at + 3 * n] += stokes.q * im
+            sums[offset + n] += stokes.q * re
+            sums[offset + 2 * n] += stokes.i * im
+            sums[offset + 3 * n] += stokes.q * im
         else:
-            sums[at + n] += stokes.q * re
-            sums[at + 2 * n] += stokes.u * re
-            sums[at + 3 * n] += stokes.v * re
-            sums[at + 4 * n] += stokes.i * im
-            sums[at + 5 * n] += stokes.q * im
-            sums[at + 6 * n] += stokes.u * im
-            sums[at + 7 * n] += stokes.v * im
+            sums[offset + n] += stokes.q * re
+            sums[offset + 2 * n] += stokes.u * re
+            sums[offset + 3 * n] += stokes.v * re
+            sums[offset + 4 * n] += stokes.i * im
+            sums[offset + 5 * n] += stokes.q * im
+            sums[offset + 6 * n] += stokes.u * im
+            sums[offset + 7 * n] += stokes.v * im
 
     return add_stokes
 
@@ -225,19 +225,19 @@ def make_weigh_residual(n_stokes: int, n: int, in_pairs: bool) -> Compiled:
     """
 
     @device.inline
-    def weigh_residual(rest: Array, at: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
-        re, im = stokes.i * rest[at], stokes.i * rest[at + n_stokes * n]
+    def weigh_residual(rest: Array, offset: Scalar, stokes: Stokes) -> tuple[Scalar, Scalar]:
+        re, im = stokes.i * rest[offset], stokes.i * rest[offset + n_stokes * n]
         if n_stokes == 4:
-            re += stokes.q * rest[at + n]
-            im += stokes.q * rest[at + 5 * n]
+            re += stokes.q * rest[offset + n]
+            im += stokes.q * rest[offset + 5 * n]
             if in_pairs:
-                re += stokes.u * rest[at + 2 * n] + stokes.v * rest[at + 3 * n]
-                im += stokes.u * rest[at + 6 * n] + stokes.v * rest[at + 7 * n]
+                re += stokes.u * rest[offset + 2 * n] + stokes.v * rest[offset + 3 * n]
+                im += stokes.u * rest[offset + 6 * n] + stokes.v * rest[offset + 7 * n]
             else:
-                re += stokes.u * rest[at + 2 * n]
-                re += stokes.v * rest[at + 3 * n]
-                im += stokes.u * rest[at + 6 * n]
-                im += stokes.v * rest[at + 7 * n]
+                re += stokes.u * rest[offset + 2 * n]
+                re += stokes.v * rest[offset + 3 * n]
+                im += stokes.u * rest[offset + 6 * n]
+                im += stokes.v * rest[offset + 7 * n]
         return re, im
 
     return weigh_residual

@@ -11,7 +11,7 @@ from numba import float64
 from rime_kernels import device
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import Array, Compiled, Module
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum
+from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam, brightness, envelope, form_codes, phase, spectral_forms
 
@@ -63,7 +63,7 @@ def make_geometry(tangent: bool) -> Compiled:
     return fill_geometry
 
 
-class Spectrum(NamedTuple):
+class SpectrumKernel(NamedTuple):
     """What kernels of the brightness are compiled for.
 
     Attributes
@@ -78,13 +78,15 @@ class Spectrum(NamedTuple):
     turned: bool = False
 
     @classmethod
-    def of(cls, sources: Sources) -> Spectrum:
+    def of(cls, sources: Sources) -> SpectrumKernel:
         """That of these sources."""
         return cls(sources.spectral_form is not None, sources.faraday is not None and sources.polarised)
 
 
 @functools.cache
-def make_brightness(variant: Variant, beam_code: int, source_first: bool, spectrum: Spectrum) -> Compiled:
+def make_brightness(
+    variant: Variant, beam_code: int, source_first: bool, spectrum: SpectrumKernel
+) -> Compiled:
     """Kernel that fills B (n_batch, n_time or 1, n_chan, n_source), or with the last two axes exchanged.
 
     Stokes parameters times the spectral factor and the power of the beam that all antennas share, Q and U
@@ -123,19 +125,19 @@ def make_brightness(variant: Variant, beam_code: int, source_first: bool, spectr
                 wave * wave, faraday[b, s, 0], faraday[b, s, 1], faraday[b, s, 2], faraday[b, s, 3]
             )
         for k in range(n_stokes):
-            first, at = 0, 0
+            first, offset = 0, 0
             if forms and form > _POWER_LAW:
-                at = _N_OWN
+                offset = _N_OWN
                 if _is_table(form):
-                    at = spectral_terms.shape[3]
-                    while first + 5 < at:
+                    offset = spectral_terms.shape[3]
+                    while first + 5 < offset:
                         if not (spectral_terms[b, s, k, first + 4] > 0.0):
                             break
                         if nu < spectral_terms[b, s, k, first + 2]:
                             break
                         first += 2
             polynomial = 0.0
-            for j in range(spectral_terms.shape[3] - 1, at - 1, -1):
+            for j in range(spectral_terms.shape[3] - 1, offset - 1, -1):
                 polynomial = polynomial * x + spectral_terms[b, s, k, j]
             factor = _factor(polynomial, x, is_log)
             if forms and form > _POWER_LAW:
@@ -173,7 +175,7 @@ def pull_threads() -> int:
 
 
 @functools.cache
-def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum: Spectrum) -> Compiled:
+def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum: SpectrumKernel) -> Compiled:
     """Kernel in which a block goes back through the brightness of one entry, time and source.
 
     As `spectra.pull_brightness`, from `gradient` float64 (n_batch, n_time or 1, n_column, n_source, run,
@@ -184,7 +186,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
     """
     n_stokes, n_thread, (forms, turned) = variant.n_stokes, pull_threads(), spectrum
     n_kind, has_beam = n_term + (6 if turned else 2), beam_code != beam.NO_BEAM
-    block_sum = make_block_sum(n_thread)
+    block_reduce = make_block_reduce(n_thread)
 
     @device.kernel(0)
     def pull(
@@ -209,11 +211,11 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                 if has_beam:
                     argument = _argument(beam_scale[b], nu, l, m)
                     voltage, slope = _voltage(beam_code, argument), _voltage_slope(beam_code, argument)
-                first, at = 0, 0
+                first, offset = 0, 0
                 if forms and form > _POWER_LAW:
-                    at = _N_OWN
+                    offset = _N_OWN
                     if _is_table(form):
-                        at = n_term
+                        offset = n_term
                         while first + 5 < n_term:
                             if not (spectral_terms[b, s, k, first + 4] > 0.0):
                                 break
@@ -221,7 +223,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                                 break
                             first += 2
                 polynomial = 0.0
-                for j in range(n_term - 1, at - 1, -1):
+                for j in range(n_term - 1, offset - 1, -1):
                     polynomial = polynomial * x + spectral_terms[b, s, k, j]
                 factor = _factor(polynomial, x, is_log)
                 of_polynomial, by_0, by_1, by_2, by_3 = 0.0, 0.0, 0.0, 0.0, 0.0
@@ -262,7 +264,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                     sums[n_term + 1] += 2.0 * voltage * slope * of_factor * factor * nu
                     of_power = of_factor * voltage * voltage
                     of_term = of_power * of_polynomial
-                    for j in range(at, n_term):
+                    for j in range(offset, n_term):
                         sums[j] += of_term
                         of_term *= x
                     if forms and form > _POWER_LAW:
@@ -271,7 +273,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                         sums[first + 2] += of_power * by_2
                         sums[first + 3] += of_power * by_3
             for j in range(n_kind):
-                total = block_sum(thread, sums[j], shared)
+                total = block_reduce(thread, sums[j], shared)
                 if thread == 0:
                     if j < n_term:
                         of_terms[b, t, s, k, j] = total
@@ -288,7 +290,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
 @functools.cache
 def make_batch_sums(n_thread: int) -> Compiled:
     """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
-    block_sum = make_block_sum(n_thread)
+    block_reduce = make_block_reduce(n_thread)
 
     @device.kernel(0)
     def sum_batch(values: Array, out: Array) -> None:
@@ -297,7 +299,7 @@ def make_batch_sums(n_thread: int) -> Compiled:
         total = 0.0
         for i in range(thread, values.shape[1], n_thread):
             total += values[b, i]
-        total = block_sum(thread, total, shared)
+        total = block_reduce(thread, total, shared)
         if thread == 0:
             out[b] = total
 

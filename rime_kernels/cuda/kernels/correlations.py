@@ -12,7 +12,7 @@ from rime_kernels.compile.types import Array, Compiled, Scalar
 
 @functools.cache
 def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
-    """Function that makes correlation k of the Stokes sums at `at`, each n behind the one before.
+    """Function that makes correlation k of the Stokes sums at `offset`, each n behind the one before.
 
     Real and imaginary part of (the matrix times the sums); with sign -1 of the sums' conjugates, which are
     those of the baseline turned round.
@@ -23,12 +23,12 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
 
     @device.inline
     def correlation(
-        k: int, n_stokes: int, n: int, at: int, sign: Scalar, sums: Array
+        k: int, n_stokes: int, n: int, offset: int, sign: Scalar, sums: Array
     ) -> tuple[Scalar, Scalar]:
         re, im = real(0), real(0)
         for j in range(n_stokes):
             a, b = re_part[4 * k + j], im_part[4 * k + j]
-            x, y = sums[n * j + at], sign * sums[n * (n_stokes + j) + at]
+            x, y = sums[n * j + offset], sign * sums[n * (n_stokes + j) + offset]
             # Most elements are 0 or real; the tests are of constants, so that no code is compiled for zeros.
             if a != real(0):
                 re += a * x
@@ -43,7 +43,8 @@ def make_correlation(matrix: tuple[complex, ...], single: bool) -> Compiled:
 
 @functools.cache
 def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Compiled:
-    """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `at` on.
+    """Function that adds a weighted residual of correlation k to those in Stokes parameters, from `offset`
+    on.
 
     The matrix' conjugate transpose; with sign -1 of a baseline that was turned round. Parameter j
     lies `n` behind the one before.
@@ -53,14 +54,14 @@ def make_back(matrix: tuple[complex, ...], single: bool, n_stokes: int) -> Compi
     im_part = tuple(real(z.imag) for z in matrix)
 
     @device.inline
-    def add_back(k: int, re: Scalar, im: Scalar, sign: Scalar, into: Array, at: int, n: int) -> None:
+    def add_back(k: int, re: Scalar, im: Scalar, sign: Scalar, into: Array, offset: int, n: int) -> None:
         for j in range(n_stokes):
             a, b = re_part[4 * k + j], im_part[4 * k + j]
             if a != real(0):
-                into[at + n * j] += a * re
-                into[at + n * (n_stokes + j)] += sign * (a * im)
+                into[offset + n * j] += a * re
+                into[offset + n * (n_stokes + j)] += sign * (a * im)
             if b != real(0):
-                into[at + n * j] += b * im
-                into[at + n * (n_stokes + j)] -= sign * (b * re)
+                into[offset + n * j] += b * im
+                into[offset + n * (n_stokes + j)] -= sign * (b * re)
 
     return add_back

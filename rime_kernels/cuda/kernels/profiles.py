@@ -9,7 +9,7 @@ from numba import float64, int32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import AntennaTerm
 from rime_kernels.physics import envelope, phase
 from rime_kernels.physics.registered import RegisteredProfile, make_slopes, make_visibility
@@ -27,7 +27,7 @@ def make_envelope_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled
 
     @device.inline
     def envelope_of(
-        sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar
+        sky: DeviceSky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar
     ) -> tuple[Scalar, Scalar]:
         p = sky.profile
         return visibility(
@@ -47,7 +47,7 @@ def make_slopes_of(profiles: tuple[RegisteredProfile, ...] | None) -> Compiled:
     slopes = make_slopes(profiles)
 
     @device.inline
-    def slopes_of(sky: Sky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar) -> Scalar:
+    def slopes_of(sky: DeviceSky, b: Scalar, j: Scalar, along: Scalar, across: Scalar, nu: Scalar) -> Scalar:
         p = sky.profile
         return slopes(
             int32(sky.profile_kind[j]), along, across, p[b, j, 0], p[b, j, 1], p[b, j, 2], p[b, j, 3],

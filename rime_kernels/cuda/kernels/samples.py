@@ -8,7 +8,7 @@ from rime_kernels.compile.types import Array
 from rime_kernels.inputs import Variant
 
 
-class End(NamedTuple):
+class EpilogueKernel(NamedTuple):
     """All that an ending is compiled for."""
 
     variant: Variant
@@ -79,7 +79,9 @@ class Matrices(NamedTuple):
 
 
 class Samples(NamedTuple):
-    """A thread's memory for the samples at hand, in working precision; sizes are those of `End`."""
+    """A thread's memory for the samples at hand, in working precision; sizes are those of
+    `EpilogueKernel`.
+    """
 
     re: Array  # (n_datum,): data without templates, then weighted residuals; real and imaginary part
     im: Array

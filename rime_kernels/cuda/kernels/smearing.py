@@ -10,7 +10,7 @@ from numba import complex128, float64, int64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum
+from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import EARTH_RATE, turned_by
 
@@ -67,10 +67,10 @@ def make_add_scaled() -> Compiled:
     ) -> None:
         i = int64(cuda.grid(1))
         if i < values.size:
-            at = i // n_each * width + first + i % n_each
+            offset = i // n_each * width + first + i % n_each
             # In the type of the total: a float64 factor would make a product of complex64 complex128.
             value = values[i] * factor
-            total[at] = value if begins else total[at] + value
+            total[offset] = value if begins else total[offset] + value
 
     return add_scaled
 
@@ -84,7 +84,7 @@ def make_residuals(log: bool) -> Compiled:
     y = tail c, that of ln(1 + y), then that of y / (1 + y), and residuals are divided by 1 + y.
     """
     n_thread = device.threads_per_block()
-    block_sum = make_block_sum(n_thread)
+    block_reduce = make_block_reduce(n_thread)
 
     @device.kernel(0)
     def residuals(mean: Array, vis: Array, weight: Array, tail: Array, sums: Array) -> None:
@@ -92,8 +92,8 @@ def make_residuals(log: bool) -> Compiled:
         b, block, thread, n_block = cuda.blockIdx.y, cuda.blockIdx.x, cuda.threadIdx.x, cuda.gridDim.x
         n, total, of_tail = vis.size, 0.0, 0.0
         for i in range(block * n_thread + thread, n, n_block * n_thread):
-            at = int64(b) * n + i
-            model, datum = mean[at], vis[i]
+            offset = int64(b) * n + i
+            model, datum = mean[offset], vis[i]
             re, im = float64(model.real) - float64(datum.real), float64(model.imag) - float64(datum.imag)
             square = float64(weight[i]) * (re * re + im * im)
             if log:
@@ -103,12 +103,12 @@ def make_residuals(log: bool) -> Compiled:
                 re, im = re / (1.0 + y), im / (1.0 + y)
             else:
                 total += square
-            mean[at] = complex(re, im)
-        total = block_sum(thread, total, partial)
+            mean[offset] = complex(re, im)
+        total = block_reduce(thread, total, partial)
         if thread == 0:
             sums[2 * b, block] = total
         cuda.syncthreads()
-        of_tail = block_sum(thread, of_tail, partial)
+        of_tail = block_reduce(thread, of_tail, partial)
         if thread == 0:
             sums[2 * b + 1, block] = of_tail
 

@@ -1,4 +1,4 @@
-"""Which layout the rows get for a variant of the kernels: tiles for matrix units or for threads, or none."""
+"""Which layout the rows get for a variant of the kernels: tiles for tensor cores or for threads, or none."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from numpy.typing import NDArray
 from rime_kernels.arrays import Sources
 from rime_kernels.cuda import jones
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
+from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, N_ROW
 from rime_kernels.cuda.layouts.launch import Layout, Runs, Tiles
 from rime_kernels.cuda.layouts.tile_table import Bundle, TileTable, tile_table
 from rime_kernels.cuda.shapes.choice import Size, kernel_kind, row_shape, tile_shape
-from rime_kernels.cuda.shapes.matrix_units import (
-    LEAST_UNIT_FILL,
-    fill_pays,
-    fitted_units,
-    most_unit_splits,
-    unit_shape,
-    units_pay,
-)
 from rime_kernels.cuda.shapes.model import grown
+from rime_kernels.cuda.shapes.tensor_core_shapes import (
+    LEAST_TENSOR_CORE_FILL,
+    fitted_tensor_cores,
+    full_enough,
+    most_tensor_core_splits,
+    tensor_core_shape,
+    tensor_cores_faster,
+)
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Variant
 
@@ -40,30 +40,32 @@ class Layouts:
         In the order of time.
     table : RowTable
     may_use_units : bool
-        Whether matrix units may sum point sources.
+        Whether tensor cores may sum point sources.
     even : bool
         Whether channels that are spaced evenly stay so.
     """
 
     def __init__(
-        self, fixed: Constants, table: RowTable, *, may_use_units: bool = True, even: bool = True
+        self, fixed: Constants, table: RowTable, *, may_use_tensor_cores: bool = True, even: bool = True
     ) -> None:
         self._fixed, self._table = fixed, table
-        self._may_use_units, self._even = may_use_units, even
+        self._may_use_tensor_cores, self._even = may_use_tensor_cores, even
         self._two_stokes = two_of_four(fixed.matrix)
         # With whether there are Gaussians, and whether units sum.
         self._known: dict[tuple[Variant, bool, bool], Layout] = {}
-        self._of_units: dict[Variant, Tiles | None] = {}
+        self._of_tensor_cores: dict[Variant, Tiles | None] = {}
 
     def of(self, variant: Variant, sources: Sources, *, for_adjoint: bool) -> Layout:
         """The layout for calls with such sources."""
         n_shape, summed = sources.n_shape, self._summed(variant)
         n_point = sources.n_source - n_shape
         n_done = sources.n_source * sources.n_batch
-        if self._may_use_units and units_pay(summed, n_point, n_shape, for_adjoint=for_adjoint):
-            tiles = self._units_of(variant)
-            if tiles is not None and fill_pays(summed, n_point, tiles.tiles.fill, for_adjoint=for_adjoint):
-                may = tiles.may_gather or not for_adjoint
+        if self._may_use_tensor_cores and tensor_cores_faster(
+            summed, n_point, n_shape, for_adjoint=for_adjoint
+        ):
+            tiles = self._tensor_core_tiles(variant)
+            if tiles is not None and full_enough(summed, n_point, tiles.tiles.fill, for_adjoint=for_adjoint):
+                may = tiles.has_adjoint_kernel or not for_adjoint
                 if n_shape:
                     beside = not for_adjoint or self.beside(tiles, variant, n_done) is not None
                     may = may and tiles.mixes and beside
@@ -72,26 +74,26 @@ class Layouts:
         return self._threads_of(variant, n_shape > 0, n_done)
 
     def _summed(self, variant: Variant) -> Variant:
-        """The variant of matrix units, which sum no more than is observed."""
+        """The variant of tensor cores, which sum no more than is observed."""
         if variant.polarised and not variant.jones:
             return dataclasses.replace(variant, stokes=self._two_stokes)
         return variant
 
-    def _units_of(self, variant: Variant) -> Tiles | None:
-        if variant not in self._of_units:
+    def _tensor_core_tiles(self, variant: Variant) -> Tiles | None:
+        if variant not in self._of_tensor_cores:
             if variant.log:
-                plain = self._units_of(dataclasses.replace(variant, log=False))
-                self._of_units[variant] = plain and plain.of(variant)
+                plain = self._tensor_core_tiles(dataclasses.replace(variant, log=False))
+                self._of_tensor_cores[variant] = plain and plain.of(variant)
             else:
-                self._of_units[variant] = self._in_units(self._summed(variant))
-        return self._of_units[variant]
+                self._of_tensor_cores[variant] = self._in_tensor_cores(self._summed(variant))
+        return self._of_tensor_cores[variant]
 
     def beside(self, layout: Layout, variant: Variant, n_done: int) -> Tiles | None:
-        """The tiles in which Gaussians gather where that layout is of matrix units, or None.
+        """The tiles in which Gaussians gather where that layout is of tensor cores, or None.
 
         `n_done` are all sources of a call.
         """
-        if not isinstance(layout, Tiles) or not layout.shape.units:
+        if not isinstance(layout, Tiles) or not layout.shape.operand_units:
             return None
         found = self._threads_of(dataclasses.replace(variant, log=False, given=False), True, n_done)
         return found if isinstance(found, Tiles) else None
@@ -110,19 +112,19 @@ class Layouts:
 
     def alike(self, layout: Layout, variant: Variant, *, has_gaussian: bool) -> Layout:
         """That layout for another variant, which is cut alike."""
-        key = variant, has_gaussian, isinstance(layout, Tiles) and bool(layout.shape.units)
+        key = variant, has_gaussian, isinstance(layout, Tiles) and bool(layout.shape.operand_units)
         if key not in self._known:
             self._known[key] = layout.of(variant)
         return self._known[key]
 
-    def _in_units(self, variant: Variant) -> Tiles | None:
-        """Tiles for matrix units, in bundles of a warp; None where others are faster."""
-        shape = unit_shape(variant)
+    def _in_tensor_cores(self, variant: Variant) -> Tiles | None:
+        """Tiles for tensor cores, in bundles of a warp; None where others are faster."""
+        shape = tensor_core_shape(variant)
         n_tile, bundle = shape.n_own * shape.n_thread, _bundle_of_warp(shape)
-        tiles = self._tiles(shape, n_tile, LEAST_UNIT_FILL, bundle, most_unit_splits(variant))
+        tiles = self._tiles(shape, n_tile, LEAST_TENSOR_CORE_FILL, bundle, most_tensor_core_splits(variant))
         if tiles is None:
             return None
-        fitted = fitted_units(shape, tiles.n_tile, tiles.n_slot)
+        fitted = fitted_tensor_cores(shape, tiles.n_tile, tiles.n_slot)
         return Tiles(self._fixed, self._table, tiles, variant, fitted)
 
     def _by_threads(self, variant: Variant, has_gaussian: bool, size: Size) -> Layout:
@@ -160,6 +162,6 @@ def two_of_four(matrix: NDArray[np.complexfloating]) -> tuple[int, int] | None:
 
 
 def _bundle_of_warp(shape: TileShape) -> Bundle:
-    """The tiles that the threads of a warp have where matrix units sum."""
+    """The tiles that the threads of a warp have where tensor cores sum."""
     width = N_COLUMN // shape.side
     return Bundle(N_ROW // shape.side, shape.n_own * width, width)

@@ -11,7 +11,7 @@ import numpy as np
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.layouts.launch import Layout, Slab
 from rime_kernels.inputs import Constants
 
@@ -56,7 +56,7 @@ class Data:
         item_bytes = sum(each.dtype.itemsize for each in (fixed.vis, fixed.weight, *fixed.template))
         return layout.n_datum(layout.slab(0, layout.n_unit)) * item_bytes
 
-    def load(self, i: int, stream: Stream) -> Columns:
+    def load(self, i: int, stream: Stream) -> DataColumns:
         """What there is of slab i on the device, laid out, once the stream gets there."""
         if not self.resident:
             copies, parts = self._ways[i]
@@ -115,13 +115,15 @@ class Data:
             found[k], first = block[first:stop].view(dtype).reshape(shape), stop
         return [found[k] for k in range(len(self._values))]
 
-    def _buffer(self, n: int) -> Columns:
+    def _buffer(self, n: int) -> DataColumns:
         """Columns for n data, their content undefined."""
         vis, weight, *template = (x.dtype for x in self._values)
         templates = device.empty((max(1, len(template) * n),), vis)
-        return Columns(device.empty((n,), vis), device.empty((n,), weight), templates, n if template else 0)
+        return DataColumns(
+            device.empty((n,), vis), device.empty((n,), weight), templates, n if template else 0
+        )
 
-    def _parts(self, columns: Columns, first: int, n: int) -> list[DeviceArray]:
+    def _parts(self, columns: DataColumns, first: int, n: int) -> list[DeviceArray]:
         """Where n data from `first` on lie: those of each of the values."""
         starts = [first + t * columns.stride for t in range(len(self._values) - 2)]
         return [

@@ -11,18 +11,18 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, DeviceArray, Record, Stream
-from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky, typed
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results, typed
 from rime_kernels.cuda.kernels.jones.rows import make_row_sums as make_jones_row_sums
 from rime_kernels.cuda.kernels.jones.tiles import make_tile_sums as make_jones_tile_sums
 from rime_kernels.cuda.kernels.rows import kernel as row_kernel
 from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowRecords, RowShape, RowTables, RowWork
 from rime_kernels.cuda.kernels.tiles import kernel as tile_kernel
 from rime_kernels.cuda.kernels.tiles import parts as tile_parts
-from rime_kernels.cuda.kernels.tiles import units
-from rime_kernels.cuda.kernels.tiles.gather import Rest
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
+from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput
 from rime_kernels.cuda.layouts.tile_table import TileTable
-from rime_kernels.cuda.shapes.matrix_units import may_gather, mixed_shape
+from rime_kernels.cuda.shapes.tensor_core_shapes import has_adjoint_kernel, mixed_shape
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -51,7 +51,7 @@ class Arrays(NamedTuple):
     n_gaussian: int
     bright: DeviceArray
     n_bright_time: int
-    columns: Columns
+    columns: DataColumns
     vis_out: DeviceArray
     sum_out: DeviceArray
     jones: DeviceArray
@@ -60,10 +60,10 @@ class Arrays(NamedTuple):
     beams: Record = None  # `voltages.Beams` of a `JonesBeam`
 
     @property
-    def sky(self) -> Sky:
+    def sky(self) -> DeviceSky:
         """The sources, as kernels read them."""
         of = self.inputs
-        return Sky(
+        return DeviceSky(
             self.n_gaussian, self.n_bright_time, of.direction, of.projection, of.beam_scale, of.pointing,
             of.template, self.bright, self.n_profile, of.profile, of.profile_kind, self.jones,
             *self.jones_shape, of.first_varied, of.stop_varied,
@@ -121,9 +121,9 @@ class Tiles:
         fitting = min(shape.n_thread // tiles.n_tile, shape.n_slot // tiles.n_slot, shape.n_item)
         self.n_item = max(1, fitting)
         # Asked of the device that the layout is for: another one of the process may be older.
-        in_double = bool(shape.units) and not variant.single
-        self._mixed = mixed_shape(variant, shape) if shape.units else None
-        self._all_rows = in_double and units.multiplies_rows_in_double()
+        in_double = bool(shape.operand_units) and not variant.single
+        self._mixed = mixed_shape(variant, shape) if shape.operand_units else None
+        self._all_rows = in_double and tensor_cores.multiplies_rows_in_double()
         self.n_unit, self.n_chan = fixed.antenna_uvw.shape[0], fixed.chan_freq.size
         self._layer_start = np.searchsorted(tiles.layer_time, np.arange(self.n_unit + 1))
         self._place_start = table.slot_start
@@ -181,7 +181,7 @@ class Tiles:
         """What sums the visibilities is compiled for."""
         n_template = self.n_template if is_chi2 else 0
         shape = self.shape
-        if shape.units and has_gaussian:
+        if shape.operand_units and has_gaussian:
             assert self._mixed is not None, "`mixes` says so"
             shape = self._mixed
         return TileKernel(
@@ -205,8 +205,8 @@ class Tiles:
             arrays.beams if key.variant.jones_beam else typed(records),
         )  # fmt: skip
 
-    def launch_gather(
-        self, kernel: Compiled, n_thread: int, slab: Slab, arrays: Arrays, share: Share, rest: Rest,
+    def launch_adjoint(
+        self, kernel: Compiled, n_thread: int, slab: Slab, arrays: Arrays, share: Share, rest: ResidualInput,
         stream: Stream,
     ) -> None:  # fmt: skip
         """Launch a kernel in which sources gather from residuals."""
@@ -226,13 +226,13 @@ class Tiles:
 
     @property
     def mixes(self) -> bool:
-        """Whether the kernel of matrix units may add Gaussians."""
+        """Whether the kernel of tensor cores may add Gaussians."""
         return self._mixed is not None
 
     @property
-    def may_gather(self) -> bool:
-        """Whether matrix units, which sum the sources, have an adjoint for these tiles."""
-        return may_gather(self.tiles.n_split, self.shape.n_slot)
+    def has_adjoint_kernel(self) -> bool:
+        """Whether tensor cores, which sum the sources, have an adjoint for these tiles."""
+        return has_adjoint_kernel(self.tiles.n_split, self.shape.n_slot)
 
     @property
     def unit_time(self) -> NDArray[np.int32]:
@@ -249,8 +249,8 @@ class Tiles:
 
     def __str__(self) -> str:
         side, threads = self.shape.side, self.shape.n_thread
-        if self.shape.units:
-            return f"points in matrix units, {threads} threads and {self.n_item} items a block"
+        if self.shape.operand_units:
+            return f"points in tensor cores, {threads} threads and {self.n_item} items a block"
         return f"tiles of {side} x {side} antennas, {threads} threads and {self.n_item} items a block"
 
 

@@ -6,7 +6,7 @@ twice at one time) lie in layers, and a time has as many layers as it needs. Blo
 splits: runs of tiles that share antennas, since a block makes the terms of its antennas itself.
 
 Tiles come in bundles, a rectangle of neighbouring groups each: one tile by itself, or those that the
-threads of a warp have where matrix units make the sums.
+threads of a warp have where tensor cores make the sums.
 """
 
 from __future__ import annotations

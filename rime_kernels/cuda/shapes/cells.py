@@ -27,7 +27,7 @@ _SUPPORTS, _PLANES = (8, 16, 32, 64), (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Cells:
+class CellShape:
     """How many cells a thread has, and how they are multiplied.
 
     Attributes
@@ -65,7 +65,7 @@ def n_thread(support: int, m_x: int, m_y: int) -> int:
     return -(-(n_x * n_y) // LANES) * LANES
 
 
-def can_have(cells: Cells, support: int, n_plane: int, single: bool) -> bool:
+def can_have(cells: CellShape, support: int, n_plane: int, single: bool) -> bool:
     """Whether threads have registers for the sums of such cells, and a block has so many threads."""
     if min(cells.m_x, cells.m_y) < 1 or cells.m_x * cells.m_y > _MOST_CELLS:
         return False
@@ -73,7 +73,7 @@ def can_have(cells: Cells, support: int, n_plane: int, single: bool) -> bool:
     return has_registers and n_thread(support, cells.m_x, cells.m_y) <= MAX_THREAD
 
 
-def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> Cells:
+def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> CellShape:
     """The cells for which the estimated time of a visibility is least, of the gridder or the degridder.
 
     That is instructions of the threads' own cells and of reading what they are multiplied by, times warps.
@@ -81,7 +81,7 @@ def estimated(support: int, n_plane: int, single: bool, *, degrids: bool) -> Cel
     small as they can be.
     """
     pairs = [m for m in _CELLS if _registers(*m, n_plane, single) <= _MOST_SUMS]
-    every = [Cells(*m, whole) for m in pairs for whole in (0, 1)]
+    every = [CellShape(*m, whole) for m in pairs for whole in (0, 1)]
     small = [each for each in every if n_thread(support, each.m_x, each.m_y) <= _FEW_THREADS]
     return min(small or every[-2:], key=lambda each: _instructions(support, n_plane, each, degrids=degrids))
 
@@ -96,7 +96,7 @@ def _registers(m_x: int, m_y: int, n_plane: int, single: bool) -> int:
     return 2 * n_plane * m_x * m_y * (1 if single else 2)
 
 
-def _instructions(support: int, n_plane: int, cells: Cells, *, degrids: bool) -> int:
+def _instructions(support: int, n_plane: int, cells: CellShape, *, degrids: bool) -> int:
     """Instructions of all warps for a visibility, about."""
     m_x, m_y = cells.m_x, cells.m_y
     each = 4 * m_x * m_y * (1 + n_plane) if cells.whole_kernel else 4 * n_plane * m_y * (1 + m_x)
@@ -106,12 +106,12 @@ def _instructions(support: int, n_plane: int, cells: Cells, *, degrids: bool) ->
     return n_thread(support, m_x, m_y) // LANES * each
 
 
-def _guess(kind: KernelKind) -> Cells:
+def _guess(kind: KernelKind) -> CellShape:
     degrids = kind.kernel == "degridder"
     return estimated(middling(kind), kind.n_plane, kind.single, degrids=degrids)
 
 
-def _fits(kind: KernelKind, cells: Cells) -> bool:
+def _fits(kind: KernelKind, cells: CellShape) -> bool:
     if cells.whole_kernel not in (0, 1):
         return False
     return can_have(cells, middling(kind), kind.n_plane, kind.single)
@@ -128,7 +128,7 @@ def _kinds(degrids: bool) -> Iterator[KernelKind]:
 
 def _family(degrids: bool) -> Family:
     ladders = {"m_x": (1, 2, 4, 8), "m_y": (1, 2, 4, 8), "whole_kernel": (0, 1)}
-    return Family(Cells, tuple(_kinds(degrids)), ladders, _guess, _fits, "wprojection/cuda/*.py")
+    return Family(CellShape, tuple(_kinds(degrids)), ladders, _guess, _fits, "wprojection/cuda/*.py")
 
 
 FAMILIES: dict[Kernel, Family] = {"degridder": _family(True), "gridder": _family(False)}

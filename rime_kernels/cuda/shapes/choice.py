@@ -54,12 +54,12 @@ def flagging_shape(kind: KernelKind, of: type[S]) -> S:
     return shape
 
 
-def cells_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> cells.Cells:
+def cells_of(support: int, n_plane: int, single: bool, *, degrids: bool) -> cells.CellShape:
     """The cells of a thread of W-projection: on record for the class of this support, or estimated."""
     kind = cells.kind_of(support, n_plane, single, degrids=degrids)
     found = _known(kind)
     if found is not None and cells.can_have(found, support, n_plane, single):
-        assert isinstance(found, cells.Cells)
+        assert isinstance(found, cells.CellShape)
         return found
     return cells.estimated(support, n_plane, single, degrids=degrids)
 

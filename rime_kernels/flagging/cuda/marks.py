@@ -12,7 +12,7 @@ from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum
+from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.flagging.lines import RANK_MARGIN
 
 cuda: Module = device.cuda
@@ -190,7 +190,7 @@ def make_rank() -> Compiled:
 @functools.cache
 def make_wholes(n_thread: int) -> Compiled:
     """Kernel that says of which lines of codes (n_line, n) more than a share was found; a block for each."""
-    block_sum = make_block_sum(n_thread)
+    block_reduce = make_block_reduce(n_thread)
 
     @device.kernel(0)
     def wholes(code: Array, share: Scalar, whole: Array) -> None:
@@ -199,8 +199,8 @@ def make_wholes(n_thread: int) -> Compiled:
         for i in range(cuda.threadIdx.x, code.shape[1], n_thread):
             n_found += int32(code[line, i] > GIVEN)
             n_there += int32(code[line, i] != GIVEN)
-        n_found = block_sum(cuda.threadIdx.x, n_found, shown)
-        n_there = block_sum(cuda.threadIdx.x, n_there, shown)
+        n_found = block_reduce(cuda.threadIdx.x, n_found, shown)
+        n_there = block_reduce(cuda.threadIdx.x, n_there, shown)
         if cuda.threadIdx.x == 0:
             whole[line] = n_found > share * n_there
 

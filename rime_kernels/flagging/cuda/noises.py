@@ -10,7 +10,7 @@ from numba import float32, float64, int32, uint8
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar, Stream
-from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.lines import MAD_NORMAL, MIN_SAMPLES
 from rime_kernels.flagging.noises import VARIANCE, drawn, errors_from
 
@@ -204,24 +204,24 @@ def find_noises(
     work : Workspace
     stream : stream
     longest : int, optional
-        As of `find_middles`.
+        As of `find_medians`.
     """
     n, n_line, m = size.shape
     shape = n * n_line, len(edges) - 1
     n_found, middle = work.array("n lines", shape, np.int32), work.array("lines", (*shape, 2), np.float32)
-    find_middles(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream, longest=longest)
+    find_medians(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream, longest=longest)
     noise, block = work.array("noise", shape, np.float32), (shape[0], 4 if device.simulated() else 32, stream)
     make_noises()[block](noise, n_found, middle)
     if ends is not None:
         errors = work.array("errors", shape, np.float32)
-        common, spread = (_middles_of_all(name, n, work) for name in ("common", "spread"))
-        find_middles(noise.reshape(n, n_line * shape[1]), 1, ends, common, stream)
+        common, spread = (_medians_of_all(name, n, work) for name in ("common", "spread"))
+        find_medians(noise.reshape(n, n_line * shape[1]), 1, ends, common, stream)
         make_errors()[block](noise, n_found, common[1], n_line, errors)
-        find_middles(errors.reshape(n, n_line * shape[1]), 1, ends, spread, stream)
+        find_medians(errors.reshape(n, n_line * shape[1]), 1, ends, spread, stream)
         make_share()[block](noise, n_found, common[1], spread[1], n_line)
     return noise
 
 
-def _middles_of_all(name: str, n: int, work: device.Workspace) -> tuple[DeviceArray, DeviceArray]:
-    """What `find_middles` fills in for whole waterfalls."""
+def _medians_of_all(name: str, n: int, work: device.Workspace) -> tuple[DeviceArray, DeviceArray]:
+    """What `find_medians` fills in for whole waterfalls."""
     return work.array(f"n {name}", (n, 1), np.int32), work.array(name, (n, 1, 2), np.float32)

@@ -34,9 +34,9 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
             out[j] = given[line, c] if c >= 0 and c < given.shape[1] else float32(0.0)
 
     @device.inline
-    def add(values: Array, weights: Array, at: Scalar, tap: Scalar, kept: Array, total: Array) -> None:
+    def add(values: Array, weights: Array, offset: Scalar, tap: Scalar, kept: Array, total: Array) -> None:
         for j in range(n_kept):
-            kept[j] = values[at + tap + j]
+            kept[j] = values[offset + tap + j]
         for k in range(n_unrolled):
             weight = weights[tap + k]
             for e in range(n_each):
@@ -50,7 +50,7 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
         kept = cuda.local.array(n_kept, float32)
         one_total, other_total = cuda.local.array(n_each, float32), cuda.local.array(n_each, float32)
         thread, line, first = cuda.threadIdx.x, cuda.blockIdx.x, cuda.blockIdx.y * n_own
-        at, n_weight = thread * n_each, weight.shape[0]
+        offset, n_weight = thread * n_each, weight.shape[0]
         for e in range(n_each):
             one_total[e], other_total[e] = float32(0.0), float32(0.0)
         for base in range(0, n_weight, n_tap):
@@ -60,11 +60,11 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
                 weights[j] = weight[base + j] if base + j < n_weight else float32(0.0)
             cuda.syncthreads()
             for tap in range(0, n_tap, n_unrolled):
-                add(one_near, weights, at, tap, kept, one_total)
-                add(other_near, weights, at, tap, kept, other_total)
+                add(one_near, weights, offset, tap, kept, one_total)
+                add(other_near, weights, offset, tap, kept, other_total)
             cuda.syncthreads()
         for e in range(n_each):
-            c = first + at + e
+            c = first + offset + e
             if c < one.shape[1]:
                 one_out[line, c], other_out[line, c] = one_total[e], other_total[e]
 

@@ -10,8 +10,8 @@ from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.shapes.choice import flagging_shape
 from rime_kernels.cuda.shapes.flagging import MEDIAN, MedianShape
+from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.cuda.medians import make_deviations
-from rime_kernels.flagging.cuda.middles import find_middles
 from rime_kernels.flagging.cuda.noises import make_spectrum_thresholds
 from rime_kernels.flagging.cuda.sums import find_runs
 from rime_kernels.flagging.cuda.transposition import transpose_into
@@ -95,7 +95,7 @@ def thresholds(
     """Thresholds float32 (n_spectrum, 1, n_window) of spectra, by their noise."""
     n_spectrum, n_chan = deviation.shape
     found = work.array("n", (n_spectrum, 1), np.int32), work.array("middle", (n_spectrum, 1, 2), np.float32)
-    find_middles(deviation, 1, _band(n_chan), found, least=1)
+    find_medians(deviation, 1, _band(n_chan), found, least=1)
     n_window = 1 if options.threshold == "simple" else options.largest_window.bit_length()
     scales = device.upload(window_scales(options.largest_window, options.falloff)[:n_window])
     bounds = work.array("bounds", (n_spectrum, 1, n_window), np.float32)

@@ -34,7 +34,7 @@ def _make_held(two_sided: bool) -> Compiled:
     return device.inline(to_both_sides if two_sided else one_sided)
 
 
-class _Block(NamedTuple):
+class _RunBlock(NamedTuple):
     """The samples of a block, and what its threads keep and share.
 
     Attributes
@@ -193,7 +193,7 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
             c = int32(start + i)
             near[uint32(i)] = deviation[uint32(line), uint32(c)] if c >= begin and c < end else float32(0.0)
         own = int32(thread * n_each)
-        block = _Block(
+        block = _RunBlock(
             near, reaches, cuda.local.array(n_each, float32),
             cuda.local.array(n_sum, float32), cuda.local.array(n_window, float32),
             cuda.local.array(2, int32), cuda.local.array(2, int32), begin - start - own,

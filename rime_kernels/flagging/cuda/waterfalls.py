@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Scalar
 from rime_kernels.flagging.cuda import marks, smoothing
-from rime_kernels.flagging.cuda.middles import find_middles
+from rime_kernels.flagging.cuda.median_search import find_medians
 from rime_kernels.flagging.cuda.noises import (
     find_noises,
     make_log_noises,
@@ -136,7 +136,7 @@ class Lane:
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         if self._numbers.integration_scales[0] > 0.0:
             self._find_in_integrations(deviation, alike, size, code)
-        of_all = self._middles(size, n_line, self._all_channels.edges, "all")
+        of_all = self._medians(size, n_line, self._all_channels.edges, "all")
         self._mark(self._find_along_time(deviation, code, of_all), 1, TIME, code)
         self._over(marks.make_sizes(), (deviation, code, size))
         found = self._runs(deviation, size, self._chunks, of_all, self._scales)
@@ -147,7 +147,7 @@ class Lane:
         """Channels (n_waterfall, 1, n_chan) whose median over time stands out."""
         size = self._array("a", value.shape, np.float32)
         self._over(marks.make_sizes(), (value, code, size))
-        median = self._middles(self._transposed(size, "b"), 1, self._all_times.edges, "median")
+        median = self._medians(self._transposed(size, "b"), 1, self._all_times.edges, "median")
         shape = len(value), 1, value.shape[2]
         line, left_out = self._array("line", shape, np.float32), self._array("gone", shape, np.uint8)
         self._over(marks.make_spectrum(), (line, left_out), *median)
@@ -157,13 +157,13 @@ class Lane:
         self, deviation: DeviceArray, alike: DeviceArray, size: DeviceArray, code: DeviceArray
     ) -> None:
         """Mark integrations whose noise over the band stands out; their sizes become infinite."""
-        noises = self._middles(size, 1, self._all_channels.edges, "noises")
+        noises = self._medians(size, 1, self._all_channels.edges, "noises")
         shape = len(deviation), 1, deviation.shape[1]
         line, error = (self._array(name, shape, np.float32) for name in ("line", "error"))
         left_out = self._array("gone", shape, np.uint8)
         of_line = alike.reshape(*shape)
         self._over(make_log_noises(), (line, left_out, error, of_line), *noises)
-        _, least = self._middles(error, 1, self._all_times.edges, "least")
+        _, least = self._medians(error, 1, self._all_times.edges, "least")
         found = self._find_in_line(
             (line, left_out), self._time, self._all_times, self._integration_scales, least
         )
@@ -186,7 +186,7 @@ class Lane:
         background = self._background(line, left_out, weights, chunks, in_time=False)
         deviation, size = (self._array(name, line.shape, np.float32) for name in ("deviation", "a"))
         self._over(marks.make_deviate(), (line, background, left_out, deviation, size))
-        of_all = self._middles(size, 1, self._ends[line.shape[2]], "all")
+        of_all = self._medians(size, 1, self._ends[line.shape[2]], "all")
         return self._runs(deviation, size, chunks, of_all, scales, least)
 
     def _background(
@@ -203,7 +203,7 @@ class Lane:
         deviation, size = (self._array(name, value.shape, np.float32) for name in ("deviation", "a"))
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         n_line = value.shape[1]
-        median = self._middles(size, n_line, chunks.edges, "chunks")
+        median = self._medians(size, n_line, chunks.edges, "chunks")
         self._over(split, (value, code, total, weight))
         limit = self._numbers.reject * MAD_NORMAL
         self._over(marks.make_reject(), (deviation, total, weight), chunks.chunk_of, n_line, *median, limit)
@@ -309,14 +309,14 @@ class Lane:
         """Give a cause to what was found; `n_line` lines of codes share each line of what was found."""
         self._over(marks.make_mark(), (code, found), n_line, cause)
 
-    def _middles(
+    def _medians(
         self, size: DeviceArray, n_row: int, edges: DeviceArray, name: str
     ) -> tuple[DeviceArray, DeviceArray]:
         """How many numbers count and their middle two, of rectangles of `n_row` lines."""
         lines = _lines(size)
         shape = len(lines) // n_row, len(edges) - 1
         found = self._array(f"n {name}", shape, np.int32), self._array(name, (*shape, 2), np.float32)
-        find_middles(lines, n_row, edges, found, self._stream)
+        find_medians(lines, n_row, edges, found, self._stream)
         return found
 
     def _over(self, kernel: Compiled, arrays: Sequence[DeviceArray], *others: Array | Scalar) -> None:

@@ -9,12 +9,12 @@ from numba import float64, int64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum, meet
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_block_reduce
 from rime_kernels.gains.cuda.parts import (
-    Group,
+    GainGroup,
+    GroupShape,
     Priors,
     Room,
-    Shape,
     State,
     Sweep,
     group_of,
@@ -35,12 +35,14 @@ _TURN = 2.0 * math.pi
 
 
 @functools.cache
-def make_longest(shape: Shape) -> Compiled:
+def make_longest(shape: GroupShape) -> Compiled:
     """Function that gives the largest change of ln amplitude or phase that a cell would see."""
-    n_thread, wait = shape.n_thread, meet()
+    n_thread, barrier = shape.n_thread, make_barrier()
 
     @device.inline
-    def longest_of(thread: Scalar, group: Group, tables: GroupTables, step: Array, shown: Array) -> Scalar:
+    def longest_of(
+        thread: Scalar, group: GainGroup, tables: GroupTables, step: Array, shown: Array
+    ) -> Scalar:
         longest = 0.0
         for place in range(group.place + thread, group.end, n_thread):
             log, phase = log_gain(tables, place, step)
@@ -49,33 +51,33 @@ def make_longest(shape: Shape) -> Compiled:
             if abs(phase) > longest:
                 longest = abs(phase)
         shown[thread] = longest
-        wait()
+        barrier()
         half = n_thread // 2
         while half > 0:
             if thread < half and shown[thread + half] > shown[thread]:
                 shown[thread] = shown[thread + half]
-            wait()
+            barrier()
             half //= 2
         longest = shown[0]
-        wait()
+        barrier()
         return longest
 
     return longest_of
 
 
 @functools.cache
-def make_direction(shape: Shape) -> Compiled:
+def make_direction(shape: GroupShape) -> Compiled:
     """Function that fills a step of Newton's method at x, by the group's inverse matrix.
 
     It gives twice what the step should gain, NaN without a step; whether the matrix is that of x; and whether
     there is one. One of another place is renewed where it leads on too slowly, after a step to gain `last`.
     """
-    n_thread, block_sum, multiply = shape.n_thread, make_block_sum(shape.n_thread), make_multiply(shape)
+    n_thread, block_reduce, multiply = shape.n_thread, make_block_reduce(shape.n_thread), make_multiply(shape)
     assemble, invert = make_assemble(shape), make_invert(shape)
 
     @device.inline
     def direction(
-        thread: Scalar, group: Group, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
         sweep: Sweep, room: Room, x: Array, slope: Array, last: Scalar, has_inverse: Scalar, step: Array,
     ) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
         gain, is_new, is_known = math.nan, False, has_inverse
@@ -91,7 +93,7 @@ def make_direction(shape: Shape) -> Compiled:
             for i in range(thread, group.n, n_thread):
                 gain += slope[i] * step[i]
                 step[i] = -step[i]
-            gain = block_sum(thread, gain, room.total)
+            gain = block_reduce(thread, gain, room.total)
             if is_new or gain <= SLOW * last:
                 break
             is_known = False
@@ -101,13 +103,13 @@ def make_direction(shape: Shape) -> Compiled:
 
 
 @functools.cache
-def make_near(shape: Shape) -> Compiled:
+def make_near(shape: GroupShape) -> Compiled:
     """Function that says whether sums are close to those of an anchor (`rime_kernels.gains.maximum`)."""
-    n_thread, wait, block_sum = shape.n_thread, meet(), make_block_sum(shape.n_thread)
+    n_thread, barrier, block_reduce = shape.n_thread, make_barrier(), make_block_reduce(shape.n_thread)
 
     @device.inline
     def near(
-        thread: Scalar, group: Group, tables: GroupTables, sums: Array, anchor: Array, most: Scalar,
+        thread: Scalar, group: GainGroup, tables: GroupTables, sums: Array, anchor: Array, most: Scalar,
         by_pair: Array, total: Array,
     ) -> Scalar:  # fmt: skip
         now, before = 0.0, 0.0
@@ -115,8 +117,8 @@ def make_near(shape: Shape) -> Compiled:
             cell = int64(tables.cell[place])
             now += sums[0, cell]
             before += anchor[0, cell]
-        now = block_sum(thread, now, total)
-        before = block_sum(thread, before, total)
+        now = block_reduce(thread, now, total)
+        before = block_reduce(thread, before, total)
         if not (before > 0.0 and now > 0.5 * before and now < 2.0 * before):
             return False
         by = before / now
@@ -128,28 +130,28 @@ def make_near(shape: Shape) -> Compiled:
             off = math.sqrt(off_real * off_real + off_imag * off_imag)
             by_pair[3 * place] = off + 0.5 * abs(sums[0, cell] * by - power)
             by_pair[3 * place + 1] = math.sqrt(real * real + imag * imag) + 0.5 * power
-        wait()
+        barrier()
         n_far = 0.0
         for i in range(thread, group.n, n_thread):
-            moved, whole, at = 0.0, 0.0, group.first + i
-            for s in range(int64(tables.slot_first[at]), int64(tables.slot_first[at + 1])):
+            moved, whole, coordinate = 0.0, 0.0, group.first + i
+            for s in range(int64(tables.slot_first[coordinate]), int64(tables.slot_first[coordinate + 1])):
                 place = int64(tables.slot[s]) // 2
                 moved += by_pair[3 * place]
                 whole += by_pair[3 * place + 1]
             if not moved <= most * whole:
                 n_far += 1.0
-        return block_sum(thread, n_far, total) == 0.0
+        return block_reduce(thread, n_far, total) == 0.0
 
     return near
 
 
 @functools.cache
-def make_turn_back(shape: Shape) -> Compiled:
+def make_turn_back(shape: GroupShape) -> Compiled:
     """Function that brings phases within half a turn of the means of their priors, and counts turns."""
     n_thread = shape.n_thread
 
     @device.inline
-    def turn_back(thread: Scalar, group: Group, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
+    def turn_back(thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, x: Array) -> Scalar:
         n_turned = 0.0
         for i in range(thread, group.n, n_thread):
             if tables.returns[group.first + i] == 1:
@@ -162,7 +164,7 @@ def make_turn_back(shape: Shape) -> Compiled:
 
 
 @functools.cache
-def make_climb(shape: Shape) -> Compiled:
+def make_climb(shape: GroupShape) -> Compiled:
     """Kernel of one block for each group, as `rime_kernels.gains.maximum.climb_all` from anchors.
 
     `answer` float64: of each group the number of steps, or less than 0 where its anchor is far or no maximum
@@ -171,7 +173,7 @@ def make_climb(shape: Shape) -> Compiled:
     """
     n_thread, n_wide, n_partial = shape.n_thread, shape.n_wide, shape.n_partial
     n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
-    wait, block_sum, longest_of = meet(), make_block_sum(n_thread), make_longest(shape)
+    barrier, block_reduce, longest_of = make_barrier(), make_block_reduce(n_thread), make_longest(shape)
     evaluate, direction, turn_back = make_evaluate(shape), make_direction(shape), make_turn_back(shape)
     near = make_near(shape)
 
@@ -199,7 +201,7 @@ def make_climb(shape: Shape) -> Compiled:
         for i in range(thread, group.n, n_thread):
             x[i] = start[group.first + i]
         has_inverse, n_turned, n_step, is_done = state.has_inverse[group.number] == 1, 1.0, 0, False
-        wait()
+        barrier()
         if group.n > 0 and not near(
             thread, group, tables, sums, anchor, most[group.number], state.by_pair, total
         ):
@@ -222,14 +224,14 @@ def make_climb(shape: Shape) -> Compiled:
                 if gain <= (CLOSE if is_new else CLOSER) * group.n + ROUNDING * abs(value):
                     for i in range(thread, group.n, n_thread):
                         x[i] += part * step[i]
-                    wait()
+                    barrier()
                     is_done = True
                     break
                 is_better, found = False, value
                 for _ in range(30):
                     for i in range(thread, group.n, n_thread):
                         trial[i] = x[i] + part * step[i]
-                    wait()
+                    barrier()
                     of_cells, of_priors = evaluate(
                         thread, group, tables, priors, sums, state.by_entry, room, trial, other
                     )
@@ -243,14 +245,14 @@ def make_climb(shape: Shape) -> Compiled:
                     for i in range(thread, group.n, n_thread):
                         x[i], slope[i] = trial[i], other[i]
                     value, last = found, gain
-                    wait()
+                    barrier()
                 elif is_new:
                     is_done = True
                 else:
                     has_inverse = False
                 n_step += 1
             n_turned = turn_back(thread, group, tables, priors, x) if is_done else 0.0
-            n_turned = block_sum(thread, n_turned, total)
+            n_turned = block_reduce(thread, n_turned, total)
         of_cells, of_priors = evaluate(thread, group, tables, priors, sums, state.by_entry, room, x, slope)
         if thread == 0:
             state.has_inverse[group.number] = 1 if has_inverse else 0

@@ -14,17 +14,17 @@ from numba import float64, int64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum, meet
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_block_reduce
 from rime_kernels.gains.cuda.parts import (
-    Group,
+    GainGroup,
+    GroupShape,
     Priors,
-    Shape,
     State,
     Sweep,
     group_of,
     log_gain,
+    make_accumulate,
     make_assemble,
-    make_gather,
     make_invert,
     make_multiply,
     turned,
@@ -37,14 +37,14 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_determinants(shape: Shape) -> Compiled:
+def make_determinants(shape: GroupShape) -> Compiled:
     """Kernel that gives ln det(H + P), or ln det H where `is_held` is 0, and leaves the inverse.
 
     `found` float64 (n_group,), NaN where the matrix is not positive; `best` (n,) are coordinates.
     """
     n_thread, n_wide = shape.n_thread, shape.n_wide
     n_own, n_a, n_column = shape.n_own, shape.n_a, shape.n_column
-    assemble, invert, wait = make_assemble(shape), make_invert(shape), meet()
+    assemble, invert, barrier = make_assemble(shape), make_invert(shape), make_barrier()
 
     @device.kernel(128)
     def determinants(
@@ -67,7 +67,7 @@ def make_determinants(shape: Shape) -> Compiled:
         thread, group = int64(cuda.threadIdx.x), group_of(tables, int64(cuda.blockIdx.x))
         for i in range(thread, group.n, n_thread):
             x[i] = best[group.first + i]
-        wait()
+        barrier()
         assemble(thread, group, tables, priors, sums, state, x, is_held)
         log = invert(thread, group, state.inverse, 0.0, sweep, total)
         if thread == 0:
@@ -79,7 +79,7 @@ def make_determinants(shape: Shape) -> Compiled:
 
 @device.inline
 def elements(
-    tables: GroupTables, group: Group, place: Scalar, inverse: Array
+    tables: GroupTables, group: GainGroup, place: Scalar, inverse: Array
 ) -> tuple[Scalar, Scalar, Scalar]:
     """S_aa, S_ap and S_pp of a cell."""
     both, mixed, twist = 0.0, 0.0, 0.0
@@ -100,13 +100,13 @@ def elements(
 
 
 @functools.cache
-def make_derive(shape: Shape) -> Compiled:
+def make_derive(shape: GroupShape) -> Compiled:
     """Kernel that gives derivatives of ln Z, the gains being held, and t.
 
     `slopes` float64 (3, n_cell) become those by m, Re r and Im r; `moved` (n,) becomes t.
     """
-    n_thread, n_wide, n_partial, wait = shape.n_thread, shape.n_wide, shape.n_partial, meet()
-    gather = make_gather(shape)
+    n_thread, n_wide, n_partial, barrier = shape.n_thread, shape.n_wide, shape.n_partial, make_barrier()
+    accumulate = make_accumulate(shape)
 
     @device.kernel(128)
     def derive(
@@ -119,12 +119,12 @@ def make_derive(shape: Shape) -> Compiled:
         thread, group = int64(cuda.threadIdx.x), group_of(tables, int64(cuda.blockIdx.x))
         inverse, by_entry = state.inverse, state.by_entry
         for i in range(thread, group.n, n_thread):
-            at = group.first + i
-            x[i], tilt[i] = best[at], 0.0
-            if tables.circle[at] == 1 and state.signal[at] > 0.0:  # S_ii P'/2
-                slope = -FLAT * (1.0 - FLOOR) * math.exp(-state.signal[at])
+            coordinate = group.first + i
+            x[i], tilt[i] = best[coordinate], 0.0
+            if tables.circle[coordinate] == 1 and state.signal[coordinate] > 0.0:  # S_ii P'/2
+                slope = -FLAT * (1.0 - FLOOR) * math.exp(-state.signal[coordinate])
                 tilt[i] = 0.5 * slope * inverse[group.square + i * (group.n + 1)]
-        wait()
+        barrier()
         for place in range(group.place + thread, group.end, n_thread):
             cell, number = turned(tables, sums, place, x), int64(tables.cell[place])
             both, mixed, twist = elements(tables, group, place, inverse)
@@ -139,8 +139,8 @@ def make_derive(shape: Shape) -> Compiled:
             by_phase = 0.5 * cell.imag * (twist - both) + cell.real * mixed
             by_entry[2 * place] = by_log + tilted * cell.real
             by_entry[2 * place + 1] = by_phase + tilted * cell.imag
-        wait()
-        gather(thread, group, tables, by_entry, partial, by)
+        barrier()
+        accumulate(thread, group, tables, by_entry, partial, by)
         for i in range(thread, group.n, n_thread):
             moved[group.first + i] = by[i]
 
@@ -148,14 +148,14 @@ def make_derive(shape: Shape) -> Compiled:
 
 
 @functools.cache
-def make_finish(shape: Shape) -> Compiled:
+def make_finish(shape: GroupShape) -> Compiled:
     """Kernel that adds how the maximum moves to the derivatives of `derive`, and gives gains of cells.
 
     `gain` float64 (2 n_cell,) are real and imaginary parts. `by_scale` (n_group,) becomes the sum over
     cells of these sums times what the derivatives differ by from those of ln L, -1/2, 1 and 0.
     """
-    n_thread, n_wide, n_partial, wait = shape.n_thread, shape.n_wide, shape.n_partial, meet()
-    multiply, block_sum = make_multiply(shape), make_block_sum(n_thread)
+    n_thread, n_wide, n_partial, barrier = shape.n_thread, shape.n_wide, shape.n_partial, make_barrier()
+    multiply, block_reduce = make_multiply(shape), make_block_reduce(n_thread)
 
     @device.kernel(128)
     def finish(
@@ -171,9 +171,9 @@ def make_finish(shape: Shape) -> Compiled:
         group, total = group_of(tables, int64(cuda.blockIdx.x)), 0.0
         for i in range(thread, group.n, n_thread):
             x[i], by[i] = best[group.first + i], moved[group.first + i]
-        wait()
+        barrier()
         multiply(thread, group, state.inverse, by, partial, u)
-        wait()
+        barrier()
         for place in range(group.place + thread, group.end, n_thread):
             cell, number = turned(tables, sums, place, x), int64(tables.cell[place])
             log, phase = log_gain(tables, place, x)
@@ -185,7 +185,7 @@ def make_finish(shape: Shape) -> Compiled:
             total += slopes[2, number] * cell.imag
             size = math.exp(log)
             gain[2 * number], gain[2 * number + 1] = size * math.cos(phase), size * math.sin(phase)
-        total = block_sum(thread, total, shown)
+        total = block_reduce(thread, total, shown)
         if thread == 0:
             by_scale[group.number] = total
 

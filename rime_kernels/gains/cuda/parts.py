@@ -14,12 +14,12 @@ from numba import int64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum, meet
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_block_reduce
 from rime_kernels.gains.cuda.tables import MOST, GroupTables
 from rime_kernels.gains.laplace import FLAT, FLOOR
 
 
-class Shape(NamedTuple):
+class GroupShape(NamedTuple):
     """What kernels are compiled for."""
 
     n_down: int  # threads of a block, as a rectangle over a matrix
@@ -61,11 +61,11 @@ class Shape(NamedTuple):
         return self.n_lane * self.n_wide
 
 
-def shape_for(largest: int) -> Shape:
+def shape_for(largest: int) -> GroupShape:
     """For groups of so many coordinates."""
     if device.simulated():
-        return Shape(2, 4, 4 * max(1, -(-largest // 4)))
-    return Shape(16, 32, next(n for n in (32, 64, 128, 192, MOST) if largest <= n))
+        return GroupShape(2, 4, 4 * max(1, -(-largest // 4)))
+    return GroupShape(16, 32, next(n for n in (32, 64, 128, 192, MOST) if largest <= n))
 
 
 class Priors(NamedTuple):
@@ -87,7 +87,7 @@ class State(NamedTuple):
     signal: Array  # (n,): the sum of Re r over the cells of each phase that is uniform over the circle
 
 
-class Group(NamedTuple):
+class GainGroup(NamedTuple):
     """Where a group lies."""
 
     number: Scalar
@@ -124,11 +124,11 @@ class Turned(NamedTuple):
 
 
 @device.inline
-def group_of(tables: GroupTables, number: Scalar) -> Group:
+def group_of(tables: GroupTables, number: Scalar) -> GainGroup:
     """The group of this number."""
     first, place = int64(tables.first[number]), int64(tables.cell_first[number])
     n, end = int64(tables.first[number + 1]) - first, int64(tables.cell_first[number + 1])
-    return Group(number, first, n, int64(tables.square[number]), place, end)
+    return GainGroup(number, first, n, int64(tables.square[number]), place, end)
 
 
 @device.inline
@@ -157,43 +157,44 @@ def turned(tables: GroupTables, sums: Array, place: Scalar, x: Array) -> Turned:
 
 
 @functools.cache
-def make_gather(shape: Shape) -> Compiled:
+def make_accumulate(shape: GroupShape) -> Compiled:
     """Function that sums factors times `values` over the entries of each coordinate of a group, into `out`.
 
-    `values` have the places of `GroupTables.slot`. All threads must have met before, and meet afterwards.
+    `values` have the places of `GroupTables.slot`. The caller puts a barrier before the call and one after
+    it.
     """
-    n_thread, n_lane, n_partial, wait = shape.n_thread, shape.n_lane, shape.n_partial, meet()
+    n_thread, n_lane, n_partial, barrier = shape.n_thread, shape.n_lane, shape.n_partial, make_barrier()
 
     @device.inline
-    def gather(
-        thread: Scalar, group: Group, tables: GroupTables, values: Array, partial: Array, out: Array
+    def accumulate(
+        thread: Scalar, group: GainGroup, tables: GroupTables, values: Array, partial: Array, out: Array
     ) -> None:
         for k in range(thread, n_partial, n_thread):
             i, lane, total = k // n_lane, k % n_lane, 0.0
             if i < group.n:
-                at = int64(tables.slot_first[group.first + i])
-                for s in range(at + lane, int64(tables.slot_first[group.first + i + 1]), n_lane):
+                slot = int64(tables.slot_first[group.first + i])
+                for s in range(slot + lane, int64(tables.slot_first[group.first + i + 1]), n_lane):
                     total += tables.slot_factor[s] * values[int64(tables.slot[s])]
             partial[k] = total
-        wait()
+        barrier()
         for i in range(thread, group.n, n_thread):
             total = 0.0
             for lane in range(n_lane):
                 total += partial[i * n_lane + lane]
             out[i] = total
 
-    return gather
+    return accumulate
 
 
 @functools.cache
-def make_multiply(shape: Shape) -> Compiled:
-    """Function that multiplies a group's symmetric matrix with a vector (n,), into `out`; as `gather`."""
+def make_multiply(shape: GroupShape) -> Compiled:
+    """Function that multiplies a group's symmetric matrix with a vector (n,), into `out`; as `accumulate`."""
     n_thread, n_lane, n_partial = shape.n_thread, shape.n_lane, shape.n_partial
-    n_wide, wait = shape.n_wide, meet()
+    n_wide, barrier = shape.n_wide, make_barrier()
 
     @device.inline
     def multiply(
-        thread: Scalar, group: Group, matrix: Array, vector: Array, partial: Array, out: Array
+        thread: Scalar, group: GainGroup, matrix: Array, vector: Array, partial: Array, out: Array
     ) -> None:
         for k in range(thread, n_partial, n_thread):
             i, lane, total = k % n_wide, k // n_wide, 0.0
@@ -202,7 +203,7 @@ def make_multiply(shape: Shape) -> Compiled:
                 for j in range(lane, group.n, n_lane):
                     total += matrix[group.square + j * group.n + i] * vector[j]
             partial[k] = total
-        wait()
+        barrier()
         for i in range(thread, group.n, n_thread):
             total = 0.0
             for lane in range(n_lane):
@@ -213,13 +214,17 @@ def make_multiply(shape: Shape) -> Compiled:
 
 
 @functools.cache
-def make_evaluate(shape: Shape) -> Compiled:
+def make_evaluate(shape: GroupShape) -> Compiled:
     """Function that fills the slopes of f at x, and gives what cells and what priors have of f, to all."""
-    n_thread, block_sum, gather = shape.n_thread, make_block_sum(shape.n_thread), make_gather(shape)
+    n_thread, block_reduce, accumulate = (
+        shape.n_thread,
+        make_block_reduce(shape.n_thread),
+        make_accumulate(shape),
+    )
 
     @device.part
     def evaluate(
-        thread: Scalar, group: Group, tables: GroupTables, priors: Priors, sums: Array, by_entry: Array,
+        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, by_entry: Array,
         room: Room, x: Array, slope: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
         total = 0.0
@@ -228,29 +233,29 @@ def make_evaluate(shape: Shape) -> Compiled:
             by_entry[2 * place] = cell.power - cell.real
             by_entry[2 * place + 1] = -cell.imag
             total += 0.5 * cell.power - cell.real
-        of_cells = block_sum(thread, total, room.total)
-        gather(thread, group, tables, by_entry, room.partial, slope)
+        of_cells = block_reduce(thread, total, room.total)
+        accumulate(thread, group, tables, by_entry, room.partial, slope)
         total = 0.0
         for i in range(thread, group.n, n_thread):
             away, weight = x[i] - priors.middle[group.first + i], priors.weight[group.first + i]
             slope[i] += weight * away
             total += 0.5 * weight * away * away
-        return of_cells, block_sum(thread, total, room.total)
+        return of_cells, block_reduce(thread, total, room.total)
 
     return evaluate
 
 
 @functools.cache
-def make_assemble(shape: Shape) -> Compiled:
+def make_assemble(shape: GroupShape) -> Compiled:
     """Function that puts the second derivatives H of f at x, or H + P, in the place of a group's inverse.
 
     P, for `is_held`, is that of `rime_kernels.gains.laplace`; then `State.signal` is filled, too.
     """
-    n_thread, wait = shape.n_thread, meet()
+    n_thread, barrier = shape.n_thread, make_barrier()
 
     @device.part
     def assemble(
-        thread: Scalar, group: Group, tables: GroupTables, priors: Priors, sums: Array, state: State,
+        thread: Scalar, group: GainGroup, tables: GroupTables, priors: Priors, sums: Array, state: State,
         x: Array, is_held: Scalar,
     ) -> None:  # fmt: skip
         n, by_pair, matrix = group.n, state.by_pair, state.inverse
@@ -261,7 +266,7 @@ def make_assemble(shape: Shape) -> Compiled:
             by_pair[3 * place + 2] = cell.real
         for k in range(thread, n * n, n_thread):
             matrix[group.square + k] = 0.0
-        wait()
+        barrier()
         begin = int64(tables.element_first[group.number])
         for e in range(begin + thread, int64(tables.element_first[group.number + 1]), n_thread):
             total = 0.0
@@ -271,20 +276,22 @@ def make_assemble(shape: Shape) -> Compiled:
             if i == j:
                 total += priors.weight[group.first + i]
                 if is_held == 1 and tables.circle[group.first + i] == 1:
-                    signal, at = 0.0, group.first + i
-                    for s in range(int64(tables.slot_first[at]), int64(tables.slot_first[at + 1])):
+                    signal, coordinate = 0.0, group.first + i
+                    for s in range(
+                        int64(tables.slot_first[coordinate]), int64(tables.slot_first[coordinate + 1])
+                    ):
                         signal += by_pair[3 * (int64(tables.slot[s]) // 2) + 2]
-                    state.signal[at] = signal
+                    state.signal[coordinate] = signal
                     total += FLAT * (FLOOR + (1.0 - FLOOR) * (math.exp(-signal) if signal > 0.0 else 1.0))
             matrix[group.square + i * n + j] = total
             matrix[group.square + j * n + i] = total
-        wait()
+        barrier()
 
     return assemble
 
 
 @functools.cache
-def make_invert(shape: Shape) -> Compiled:
+def make_invert(shape: GroupShape) -> Compiled:
     """Function that inverts a group's matrix in place and gives ln of its determinant; NaN if not positive.
 
     By the sweep operator (Goodnight 1979, The American Statistician 33, 149): all elements of a matrix change
@@ -294,11 +301,11 @@ def make_invert(shape: Shape) -> Compiled:
     """
     n_down, n_across, n_wide, n_thread = shape.n_down, shape.n_across, shape.n_wide, shape.n_thread
     n_a, n_b = shape.n_a, shape.n_b
-    wait, block_sum = meet(), make_block_sum(n_thread)
+    barrier, block_reduce = make_barrier(), make_block_reduce(n_thread)
 
     @device.inline
     def invert(
-        thread: Scalar, group: Group, matrix: Array, least: Scalar, sweep: Sweep, total: Array
+        thread: Scalar, group: GainGroup, matrix: Array, least: Scalar, sweep: Sweep, total: Array
     ) -> Scalar:
         own, left, column = sweep.own, sweep.left, sweep.column
         before, rest = sweep.before, sweep.rest
@@ -319,7 +326,7 @@ def make_invert(shape: Shape) -> Compiled:
                 if col + b * n_across == k:
                     for a in range(n_a):
                         column[half + row + a * n_down] = own[a * n_b + b]
-            wait()
+            barrier()
             pivot = column[half + k]
             if not pivot > least * abs(before[k]):
                 is_positive = False
@@ -338,7 +345,7 @@ def make_invert(shape: Shape) -> Compiled:
                     if j == k or row + a * n_down == k:
                         old = 0.0
                     own[a * n_b + b] = old - left[a] * right
-        wait()
+        barrier()
         log = 0.0 if is_positive else math.nan
         if is_positive:
             for a in range(n_a):
@@ -348,6 +355,6 @@ def make_invert(shape: Shape) -> Compiled:
                         matrix[group.square + i * n + j] = -own[a * n_b + b]
             for k in range(thread, n, n_thread):
                 log += math.log(rest[k])
-        return block_sum(thread, log, total)
+        return block_reduce(thread, log, total)
 
     return invert

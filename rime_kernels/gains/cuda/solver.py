@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Record
 from rime_kernels.cuda.kernels.arguments import typed
-from rime_kernels.gains.arrays import Anchor, Cells, Groups
+from rime_kernels.gains.arrays import Anchor, GainCells, GainGroups
 from rime_kernels.gains.cuda import climb, derivatives
 from rime_kernels.gains.cuda.parts import Priors, State, shape_for
 from rime_kernels.gains.cuda.tables import GroupTables, group_tables
@@ -63,7 +63,7 @@ class GroupSolver:
         The device has too little free memory.
     """
 
-    def __init__(self, cells: Cells, groups: Groups, returns: NDArray[np.bool_]) -> None:
+    def __init__(self, cells: GainCells, groups: GainGroups, returns: NDArray[np.bool_]) -> None:
         tables, n_cell = group_tables(cells, groups, returns), cells.first.size - 1
         self.turn, self._n, self._n_group = 0, returns.size, tables.first.size - 1
         self._shape, self._workspace = shape_for(int(np.diff(groups.first).max())), device.Workspace()
@@ -97,7 +97,7 @@ class GroupSolver:
         self._anchor.copy_to_device(np.stack([anchor.power, anchor.real, anchor.imag]))
         self._has_inverse.copy_to_device(np.zeros(self._n_group, np.int32))
 
-    def best(self, groups: Groups, sums: DeviceArray) -> Found | None:
+    def best(self, groups: GainGroups, sums: DeviceArray) -> Found | None:
         """The maximum for sums of cells on the device, float64 (3, n_cell); None where anchors are far off.
 
         `groups` are those at hand, with other priors at most.
@@ -117,12 +117,12 @@ class GroupSolver:
             return None
         return Found(x, steps, float(of_cells.sum()), float(of_priors.sum()))
 
-    def log_determinant(self, groups: Groups) -> float:
+    def log_determinant(self, groups: GainGroups) -> float:
         """ln det(H + P) of all groups at the maximum; NaN where it is not positive."""
         self._invert(groups, 1, 0)
         return float(self._parts[0].copy_to_host().sum())
 
-    def slopes(self, groups: Groups) -> tuple[float, float, tuple[DeviceArray, DeviceArray, DeviceArray]]:
+    def slopes(self, groups: GainGroups) -> tuple[float, float, tuple[DeviceArray, DeviceArray, DeviceArray]]:
         """`log_determinant`; the sum over cells of `derivatives.make_finish`; derivatives by sums of cells.
 
         The derivatives, (n_cell,) each, stay on the device, until they are asked for again.
@@ -139,12 +139,12 @@ class GroupSolver:
         log = log if np.isfinite(exact) else np.nan
         return log, by_scale, (self._slopes[0], self._slopes[1], self._slopes[2])
 
-    def _invert(self, groups: Groups, is_held: int, part: int) -> None:
+    def _invert(self, groups: GainGroups, is_held: int, part: int) -> None:
         kernel, priors = derivatives.make_determinants(self._shape), self._priors_of(groups)
         arguments = self._tables, priors, self._sums, self._state, self._best, is_held, self._parts[part]
         kernel[self._n_group, self._shape.n_thread, 0](*arguments)
 
-    def _priors_of(self, groups: Groups) -> Record:
+    def _priors_of(self, groups: GainGroups) -> Record:
         """Means and weights on the device, sent where they are others than before."""
         sent = self._priors
         if sent is None or sent[0] is not groups.middle or sent[1] is not groups.weight:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.types import Array
-from rime_kernels.gains.arrays import Cells, Groups
+from rime_kernels.gains.arrays import GainCells, GainGroups
 
 Index = NDArray[np.int64]
 MOST = 256
@@ -44,14 +44,14 @@ class GroupTables(NamedTuple):
     returns: Array  # (n,): 1 for phases that are brought within half a turn of the means of their priors
 
 
-def fits(cells: Cells, groups: Groups) -> bool:
+def fits(cells: GainCells, groups: GainGroups) -> bool:
     """Whether there are kernels for these: no processes in time, groups of `MOST` at most."""
     size = np.diff(cells.first)
     small = np.diff(groups.first).max() <= MOST and int((size * (size + 1)).sum()) // 2 <= _MOST_PAIRS
     return bool(groups.later.size == 0 and small)
 
 
-def group_tables(cells: Cells, groups: Groups, returns: NDArray[np.bool_]) -> GroupTables:
+def group_tables(cells: GainCells, groups: GainGroups, returns: NDArray[np.bool_]) -> GroupTables:
     """The tables, on the host; `returns` (n,) as there."""
     size = np.diff(cells.first)
     loose = np.flatnonzero(size == 0)

@@ -18,13 +18,15 @@ _STRIPS = 64
 
 
 @inner_function
-def _add_row(source: Pointer, target: Pointer, n: Scalar, like: Vector) -> None:
-    for x in range(0, 2 * n, size(like)):
-        store(target, x, load(target, x, like) + load(source, x, like))
+def _add_row(source: Pointer, target: Pointer, n: Scalar, lanes_like: Vector) -> None:
+    for x in range(0, 2 * n, size(lanes_like)):
+        store(target, x, load(target, x, lanes_like) + load(source, x, lanes_like))
 
 
 @inner_function
-def _add_strip(strip: Scalar, first: Scalar, subgrids: Array, plan: Plan, grid: Array, like: Vector) -> None:
+def _add_strip(
+    strip: Scalar, first: Scalar, subgrids: Array, plan: Plan, grid: Array, lanes_like: Vector
+) -> None:
     n_plane, n, n_grid = grid.shape[0], subgrids.shape[2], grid.shape[1]
     source, target = pointer(subgrids), pointer(grid)
     for i in range(subgrids.shape[0]):
@@ -36,12 +38,12 @@ def _add_strip(strip: Scalar, first: Scalar, subgrids: Array, plan: Plan, grid: 
                 here = ahead(source, 2 * n * ((i * n_plane + p) * n + y))
                 there = ahead(target, 2 * n_grid * (p * n_grid + row))
                 if is_inside:
-                    _add_row(here, ahead(there, 2 * x0), n, like)
+                    _add_row(here, ahead(there, 2 * x0), n, lanes_like)
                 elif row % _STRIPS == strip:
                     for x in range(n):
-                        at = 2 * ((x0 + x) % n_grid)
-                        there[at] += here[2 * x]
-                        there[at + 1] += here[2 * x + 1]
+                        offset = 2 * ((x0 + x) % n_grid)
+                        there[offset] += here[2 * x]
+                        there[offset + 1] += here[2 * x + 1]
 
 
 @functools.cache

@@ -35,7 +35,7 @@ class _Planes(Protocol):
 R = TypeVar("R", bound=_Planes)
 
 
-class LayerEngine(ABC, Generic[R]):
+class CpuLayerEngine(ABC, Generic[R]):
     """Predicts and grids on the CPU, W-layer after W-layer, by items: visibilities that share a subgrid.
 
     Parameters

@@ -61,7 +61,7 @@ class Visibilities(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Call:
+class GriddingCall:
     """The arrays of one call on the device, beside those that stay there.
 
     Attributes
@@ -80,10 +80,10 @@ class Call:
         return int(self.grid.shape[0])
 
 
-C = TypeVar("C", bound=Call)
+C = TypeVar("C", bound=GriddingCall)
 
 
-class LayerEngine(ABC, Generic[C]):
+class CudaLayerEngine(ABC, Generic[C]):
     """Predicts and grids on a GPU, W-layer after W-layer; see `gridding.cpu.engine.LayerEngine`.
 
     Parameters
@@ -269,11 +269,11 @@ class LayerEngine(ABC, Generic[C]):
         self._images.fetch(mixed, image)
         return image
 
-    def _shared(self, screens: Screens) -> Call:
+    def _shared(self, screens: Screens) -> GriddingCall:
         """Send the matrices of a call, and get the memory for its grid."""
         grid = self._workspace.array("grid", (screens.n_plane, self._n_grid, self._n_grid), self._complex)
         to_corr = device.upload(screens.to_corr.astype(self._complex))
-        return Call(device.upload(screens.from_stokes), to_corr, grid)
+        return GriddingCall(device.upload(screens.from_stokes), to_corr, grid)
 
     def _n_vis(self, batch: Batch) -> int:
         return int(self._start[batch.stop] - self._start[batch.first])

@@ -165,10 +165,10 @@ def scatter(
     is the table of items, `start` where the visibilities of each begin, `order` the rows' numbers.
     """
     for item in prange(first, stop):
-        at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+        offset, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
         chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
         for k in range(items[item, N_ROW]):
-            here, there = found[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+            here, there = found[offset + k * n : offset + (k + 1) * n], vis[order[row + k], chan * n_each :]
             for j in range(n):
                 there[j] = here[j]
 
@@ -181,10 +181,10 @@ def gather(
 ) -> None:  # fmt: skip
     """Copy the visibilities of rows to items, as `scatter` reversed; times weights where `has_weight`."""
     for item in prange(first, stop):
-        at, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
+        offset, row = (start[item] - start[first]) * n_each, items[item, FIRST_ROW]
         chan, n = items[item, FIRST_CHAN], items[item, N_CHAN] * n_each
         for k in range(items[item, N_ROW]):
-            here, there = out[at + k * n : at + (k + 1) * n], vis[order[row + k], chan * n_each :]
+            here, there = out[offset + k * n : offset + (k + 1) * n], vis[order[row + k], chan * n_each :]
             if has_weight:
                 w = weight[order[row + k], chan * (n_each // 2) :]
                 for j in range(n // 2):

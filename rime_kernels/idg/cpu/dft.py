@@ -22,7 +22,7 @@ from rime_kernels.cpu.simd import ahead, constant, fma, load, size, spread, stor
 from rime_kernels.idg.cpu.shuffles import alternating, swapped
 
 
-class Tables(NamedTuple):
+class DftTables(NamedTuple):
     """Factors of transforms of S numbers; `sign` that of the exponent.
 
     Attributes
@@ -40,7 +40,7 @@ class Tables(NamedTuple):
 
 
 @functools.cache
-def tables(size: int, sign: int, single: bool) -> Tables:
+def tables(size: int, sign: int, single: bool) -> DftTables:
     """The factors, in working precision."""
     quarter, real = size // 4, np.float32 if single else np.float64
 
@@ -49,7 +49,7 @@ def tables(size: int, sign: int, single: bool) -> Tables:
         waves = np.exp(sign * 2j * np.pi * turns)
         return copied(np.stack([waves.real, waves.imag], axis=-1), real)
 
-    return Tables(waves(4, size), waves(quarter, quarter), float(sign))
+    return DftTables(waves(4, size), waves(quarter, quarter), float(sign))
 
 
 @inner_function
@@ -61,62 +61,68 @@ def _columns(
     n: int,
     factors: tuple[Pointer, Pointer],
     sign: float,
-    like: Vector,
+    lanes_like: Vector,
 ) -> None:
-    """Transform as many columns as `like` has lanes, of n rows; those of the target have 2n numbers.
+    """Transform as many columns as `lanes_like` has lanes, of n rows; those of the target have 2n numbers.
 
     `factors` are the tables' `twiddle` and `matrix`; `scratch` takes 2n vectors.
     """
-    quarter, lanes, row = n // 4, size(like), 2 * n
+    quarter, lanes, row = n // 4, size(lanes_like), 2 * n
     twiddle, matrix = factors
-    turn = alternating(1.0, like)  # times swapped parts: multiplication by i
-    signed = alternating(sign, like)
+    turn = alternating(1.0, lanes_like)  # times swapped parts: multiplication by i
+    signed = alternating(sign, lanes_like)
     for k in range(quarter):
-        g2, g3 = load(source, k * stride, like), load(source, (k + quarter) * stride, like)
-        g0 = load(source, (k + 2 * quarter) * stride, like)
-        g1 = load(source, (k + 3 * quarter) * stride, like)
+        g2, g3 = load(source, k * stride, lanes_like), load(source, (k + quarter) * stride, lanes_like)
+        g0 = load(source, (k + 2 * quarter) * stride, lanes_like)
+        g1 = load(source, (k + 3 * quarter) * stride, lanes_like)
         a, b, c, d = g0 + g2, g0 - g2, g1 + g3, swapped(g1 - g3) * signed
-        at = 2 * lanes * k
-        _put(scratch, at, a + c, turn)
-        _put_twiddled(scratch, at + 2 * lanes * quarter, b + d, turn, twiddle, 2 * (quarter + k))
-        _put_twiddled(scratch, at + 4 * lanes * quarter, a - c, turn, twiddle, 2 * (2 * quarter + k))
-        _put_twiddled(scratch, at + 6 * lanes * quarter, b - d, turn, twiddle, 2 * (3 * quarter + k))
+        offset = 2 * lanes * k
+        _put(scratch, offset, a + c, turn)
+        _put_twiddled(scratch, offset + 2 * lanes * quarter, b + d, turn, twiddle, 2 * (quarter + k))
+        _put_twiddled(scratch, offset + 4 * lanes * quarter, a - c, turn, twiddle, 2 * (2 * quarter + k))
+        _put_twiddled(scratch, offset + 6 * lanes * quarter, b - d, turn, twiddle, 2 * (3 * quarter + k))
     for r in range(4):
         here = ahead(scratch, 2 * lanes * quarter * r)
         for q in range(0, quarter - 1, 2):
-            total, other = constant(0.0, like), constant(0.0, like)
+            total, other = constant(0.0, lanes_like), constant(0.0, lanes_like)
             w, w2 = ahead(matrix, 2 * quarter * q), ahead(matrix, 2 * quarter * (q + 1))
             for k in range(quarter):
-                g, turned = load(here, 2 * lanes * k, like), load(here, 2 * lanes * k + lanes, like)
-                total = fma(spread(w[2 * k], like), g, total)
-                other = fma(spread(w2[2 * k], like), g, other)
-                total = fma(spread(w[2 * k + 1], like), turned, total)
-                other = fma(spread(w2[2 * k + 1], like), turned, other)
+                g, turned = (
+                    load(here, 2 * lanes * k, lanes_like),
+                    load(here, 2 * lanes * k + lanes, lanes_like),
+                )
+                total = fma(spread(w[2 * k], lanes_like), g, total)
+                other = fma(spread(w2[2 * k], lanes_like), g, other)
+                total = fma(spread(w[2 * k + 1], lanes_like), turned, total)
+                other = fma(spread(w2[2 * k + 1], lanes_like), turned, other)
             store(target, (4 * q + r + 2 * quarter) % n * row, total)
             store(target, (4 * q + 4 + r + 2 * quarter) % n * row, other)
         if quarter % 2:
-            total, w = constant(0.0, like), ahead(matrix, 2 * quarter * (quarter - 1))
+            total, w = constant(0.0, lanes_like), ahead(matrix, 2 * quarter * (quarter - 1))
             for k in range(quarter):
-                g, turned = load(here, 2 * lanes * k, like), load(here, 2 * lanes * k + lanes, like)
-                total = fma(spread(w[2 * k], like), g, total)
-                total = fma(spread(w[2 * k + 1], like), turned, total)
+                g, turned = (
+                    load(here, 2 * lanes * k, lanes_like),
+                    load(here, 2 * lanes * k + lanes, lanes_like),
+                )
+                total = fma(spread(w[2 * k], lanes_like), g, total)
+                total = fma(spread(w[2 * k + 1], lanes_like), turned, total)
             store(target, (4 * (quarter - 1) + r + 2 * quarter) % n * row, total)
 
 
 @inner_function
-def _put(scratch: Pointer, at: int, value: Vector, turn: Vector) -> None:
+def _put(scratch: Pointer, offset: int, value: Vector, turn: Vector) -> None:
     """Write a vector, and i times it."""
-    store(scratch, at, value)
-    store(scratch, at + size(value), swapped(value) * turn)
+    store(scratch, offset, value)
+    store(scratch, offset + size(value), swapped(value) * turn)
 
 
 @inner_function
 def _put_twiddled(
-    scratch: Pointer, at: int, value: Vector, turn: Vector, twiddle: Pointer, which: int
+    scratch: Pointer, offset: int, value: Vector, turn: Vector, twiddle: Pointer, which: int
 ) -> None:
     turned = swapped(value) * turn
     re, im = spread(twiddle[which], value), spread(twiddle[which + 1], value)
-    _put(scratch, at, re * value + im * turned, turn)
+    _put(scratch, offset, re * value + im * turned, turn)
 
 
 @inner_function
@@ -128,13 +134,15 @@ def _rows(
     n: int,
     factors: tuple[Pointer, Pointer],
     sign: float,
-    like: Vector,
+    lanes_like: Vector,
     half: Vector,
 ) -> None:
-    """Transform n x n complex numbers along their first axis; `half` has half of the lanes of `like`."""
-    lanes = size(like)
+    """Transform n x n complex numbers along their first axis; `half` has half of the
+    lanes of `lanes_like`.
+    """
+    lanes = size(lanes_like)
     for first in range(0, 2 * n - lanes + 1, lanes):
-        _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, like)
+        _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, lanes_like)
     if 2 * n % lanes:
         first = 2 * n - size(half)
         _columns(ahead(source, first), stride, ahead(target, first), scratch, n, factors, sign, half)
@@ -151,16 +159,19 @@ def _transpose(source: Pointer, target: Pointer, n: int, pair: Vector) -> None:
 @inner_function
 def transform(
     source: Pointer, stride: int, target: Pointer, scratch: Pointer, n: int, factors: tuple[Pointer, Pointer],
-    sign: float, like: Vector, half: Vector, pair: Vector,
+    sign: float, lanes_like: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     """The transform of n x n complex numbers along both axes, which change places.
 
         target[j, i] = sum over k, l of source[k, l] exp(sign 2 pi i (i k + j l)/n), all from -n/2
 
     Rows of the source begin `stride` numbers apart. `scratch` takes 4n (n + lanes) numbers; `half` is a
-    vector of half the lanes of `like`, `pair` one of two.
+    vector of half the lanes of `lanes_like`, `pair` one of two.
     """
-    first, second = ahead(scratch, 4 * n * size(like)), ahead(scratch, 4 * n * size(like) + 2 * n * n)
-    _rows(source, stride, first, scratch, n, factors, sign, like, half)
+    first, second = (
+        ahead(scratch, 4 * n * size(lanes_like)),
+        ahead(scratch, 4 * n * size(lanes_like) + 2 * n * n),
+    )
+    _rows(source, stride, first, scratch, n, factors, sign, lanes_like, half)
     _transpose(first, second, n, pair)
-    _rows(second, 2 * n, target, scratch, n, factors, sign, like, half)
+    _rows(second, 2 * n, target, scratch, n, factors, sign, lanes_like, half)

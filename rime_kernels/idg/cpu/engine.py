@@ -6,23 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.cpu.lanes import copied
-from rime_kernels.gridding.cpu.engine import LayerEngine
+from rime_kernels.gridding.cpu.engine import CpuLayerEngine
 from rime_kernels.gridding.cpu.fft import Image
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.gridding.taper import pixels
 from rime_kernels.idg.cpu.dft import tables
-from rime_kernels.idg.cpu.items import Channels, Pixels, Recipe, make_degrid, make_grid
+from rime_kernels.idg.cpu.items import Channels, IdgRecipe, Pixels, make_degrid, make_grid
 from rime_kernels.idg.cpu.sums import run_ends
-from rime_kernels.idg.layout import Layout
+from rime_kernels.idg.layout import IdgLayout
 
 
-class Engine(LayerEngine[Recipe]):
+class IdgCpuEngine(CpuLayerEngine[IdgRecipe]):
     """Predicts and grids by subgrids of images."""
 
     def __init__(
-        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
+        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: IdgLayout, *, single: bool,
         memory_limit: int | None = None,
     ) -> None:  # fmt: skip
         image = Image(grid, layout.n_grid, layout.taper.values, single)
@@ -34,7 +34,7 @@ class Engine(LayerEngine[Recipe]):
         self._channels = Channels(rows.scale, ends, longest)
 
     def _degrid(
-        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: Recipe,
+        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: IdgRecipe,
         vis: NDArray[np.floating],
     ) -> None:  # fmt: skip
         make_degrid(self._single, recipe.n_sum)(
@@ -44,7 +44,7 @@ class Engine(LayerEngine[Recipe]):
 
     def _fill(
         self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
-        recipe: Recipe, subgrids: NDArray[np.floating],
+        recipe: IdgRecipe, subgrids: NDArray[np.floating],
     ) -> None:  # fmt: skip
         weights = np.zeros((1, 1, 1)) if weight is None else weight
         make_grid(self._single, recipe.n_sum)(
@@ -67,7 +67,7 @@ class Engine(LayerEngine[Recipe]):
             real), *tables(size, sign, self._single),
         )  # fmt: skip
 
-    def _recipe(self, screens: Screens) -> Recipe:
+    def _recipe(self, screens: Screens) -> IdgRecipe:
         """How planes become correlations: on the pixels, unless that makes more planes to sum."""
         real, n_corr = self._real, screens.to_corr.shape[0]
         is_own = screens.kind == 2 or np.array_equal(screens.to_corr, np.eye(n_corr))
@@ -80,7 +80,7 @@ class Engine(LayerEngine[Recipe]):
         mix[: len(matrix)] = matrix
         element = np.zeros(padded, np.int64)
         element[: screens.element.size] = screens.element[:padded]
-        return Recipe(
+        return IdgRecipe(
             screens.kind, self._screen_values(screens), screens.n_plane, padded, is_mixed or padded != n_sum,
             _parts(mix, real), element, _parts(screens.to_corr, real), is_direct,
         )  # fmt: skip

@@ -19,9 +19,9 @@ from rime_kernels.compile.jit import inner_function, loop
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Record, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, n_lanes, pointer, size, zeros
-from rime_kernels.gridding.cpu.correlations import Ending, make_ending, read, write
+from rime_kernels.gridding.cpu.correlations import CorrelationEpilogue, make_epilogue, read, write
 from rime_kernels.gridding.plan import Plan, SortedRows
-from rime_kernels.idg.cpu.apply import Terms, apply, apply_adjoint
+from rime_kernels.idg.cpu.apply import ItemTerms, apply, apply_adjoint
 from rime_kernels.idg.cpu.dft import transform
 from rime_kernels.idg.cpu.sums import Coordinates, add_channels, fill_phasors, sum_pixels, sum_pixels_of_4
 from rime_kernels.physics.phase import make_cos_sin
@@ -55,7 +55,7 @@ class Pixels(NamedTuple):
     sign: float
 
 
-class Recipe(NamedTuple):
+class IdgRecipe(NamedTuple):
     """A-terms and planes of one call (`apply.Terms`), and how correlations follow from the sums.
 
     Attributes
@@ -92,8 +92,8 @@ class Channels(NamedTuple):
 
 
 @inner_function
-def _terms(pixels: Pixels, recipe: Recipe) -> Vector:
-    return Terms(
+def _terms(pixels: Pixels, recipe: IdgRecipe) -> Vector:
+    return ItemTerms(
         pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
         pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
         pointer(recipe.element),
@@ -106,7 +106,7 @@ def _coordinates(pixels: Pixels) -> Vector:
 
 
 @inner_function
-def _screens_of(recipe: Recipe, terms: Terms, plan: Plan, item: int) -> Vector:
+def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> Vector:
     """The screens of an item's antennas."""
     n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]
     first = plan.slot[item] * recipe.screens.shape[1] * (terms.kind > 0)
@@ -122,21 +122,21 @@ def _copy_wrapped(grid: Pointer, n_grid: int, x0: int, y0: int, n: int, out: Poi
     for y in range(n):
         row = (y0 + y) % n_grid * n_grid
         for x in range(n):
-            at = 2 * (row + (x0 + x) % n_grid)
-            out[2 * (y * n + x)], out[2 * (y * n + x) + 1] = grid[at], grid[at + 1]
+            offset = 2 * (row + (x0 + x) % n_grid)
+            out[2 * (y * n + x)], out[2 * (y * n + x) + 1] = grid[offset], grid[offset + 1]
 
 
 @inner_function
 def _load_subgrid(
     grid: Pointer, n_grid: int, plan: Plan, item: int, pixels: Pixels, n_plane: int, out: Pointer,
-    scratch: Pointer, like: Vector, half: Vector, pair: Vector,
+    scratch: Pointer, lanes_like: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
     """The transformed subgrids of an item, one per plane."""
     n = pixels.size
     x0, y0 = plan.x[item] - n // 2, plan.y[item] - n // 2
     x0, y0 = x0 + n_grid * (x0 < 0), y0 + n_grid * (y0 < 0)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
-    copy = ahead(scratch, 4 * n * (n + size(like)))
+    copy = ahead(scratch, 4 * n * (n + size(lanes_like)))
     for p in range(n_plane):
         plane, target = ahead(grid, 2 * p * n_grid * n_grid), ahead(out, 2 * p * n * n)
         if x0 + n <= n_grid and y0 + n <= n_grid:
@@ -144,76 +144,78 @@ def _load_subgrid(
         else:
             _copy_wrapped(plane, n_grid, x0, y0, n, copy)
             source, stride = copy, 2 * n
-        transform(source, stride, target, scratch, n, factors, pixels.sign, like, half, pair)
+        transform(source, stride, target, scratch, n, factors, pixels.sign, lanes_like, half, pair)
 
 
 @inner_function
 def _fill_run(
     rows: SortedRows, channels: Channels, plan: Plan, item: int, r: int, c: int, stop: int,
-    coordinates: Pointer, n: int, phasors: Pointer, like: Vector,
+    coordinates: Pointer, n: int, phasors: Pointer, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Phases of channels c .. stop - 1 of a row: the first, and the step."""
     u, v, w, scale = rows.uvw[r, 0], rows.uvw[r, 1], rows.uvw[r, 2], channels.scale[c]
     step = channels.scale[c + 1] - scale if stop > c + 1 else 0.0
     fill_phasors(
         u * scale - plan.x[item], v * scale - plan.y[item], w * scale - plan.w[item], u * step, v * step,
-        w * step, stop > c + 1, coordinates, n, phasors, like,
+        w * step, stop > c + 1, coordinates, n, phasors, lanes_like,
     )  # fmt: skip
 
 
 @inner_function
 def _item_sums(
-    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels, ending: Ending,
-    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, like: Vector,
+    item: int, plan: Plan, rows: SortedRows, channels: Channels, pixels: Pixels,
+    epilogue: CorrelationEpilogue,
+    planes: Pointer, phasors: Pointer, sums: Pointer, vis: Pointer, real: NumbaType, lanes_like: Vector,
     wide: Vector,
 ) -> None:  # fmt: skip
     """The visibilities of an item from its planes."""
-    coordinates, n_sum, sign = _coordinates(pixels), ending.n_sum, real(1 - 2 * plan.flip[item])
-    n_vector, at_once = pixels.size**2 // size(like), 4 if size(wide) <= 2 * size(like) else 2
+    coordinates, n_sum, sign = _coordinates(pixels), epilogue.n_sum, real(1 - 2 * plan.flip[item])
+    n_vector, at_once = pixels.size**2 // size(lanes_like), 4 if size(wide) <= 2 * size(lanes_like) else 2
     first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
     for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
         c, row = first, np.int64(rows.order[r])
         while c < end:
             stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, lanes_like)
             for k in range(c, stop, at_once):
-                more, at = k + at_once < stop, 2 * n_sum * (k - c)
+                more, offset = k + at_once < stop, 2 * n_sum * (k - c)
                 if at_once == 4:
-                    sum_pixels_of_4(n_vector, phasors, planes, more, sums, at, like, wide)
+                    sum_pixels_of_4(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
                 else:
-                    sum_pixels(n_vector, phasors, planes, more, sums, at, like, wide)
+                    sum_pixels(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
-                there = ahead(vis, 2 * ending.n_corr * (row * channels.scale.size + k))
-                write(ahead(sums, 2 * n_sum * (k - c)), ending, sign, real(cos), real(sin), there)
+                there = ahead(vis, 2 * epilogue.n_corr * (row * channels.scale.size + k))
+                write(ahead(sums, 2 * n_sum * (k - c)), epilogue, sign, real(cos), real(sin), there)
             c = stop
 
 
 @inner_function
 def _degrid_task(
     first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
-    pixels: Pixels, recipe: Recipe, vis: Array, real: NumbaType, like: Vector, wide: Vector, half: Vector,
+    pixels: Pixels, recipe: IdgRecipe, vis: Array, real: NumbaType, lanes_like: Vector, wide: Vector,
+    half: Vector,
     pair: Vector,
 ) -> None:  # fmt: skip
-    n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
+    n, n_sum, lanes = pixels.size, recipe.n_sum, size(lanes_like)
     n2 = n * n
     subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
     scratch, phasors = workspace(4 * n * (n + lanes) + 2 * n2, real), workspace(4 * n2, real)
     sums, element = workspace(2 * n_sum * (channels.longest + 4), real), workspace(8 * lanes, real)
-    terms, ending = _terms(pixels, recipe), make_ending(recipe.to_corr, recipe.n_sum, recipe.is_direct)
+    terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, recipe.n_sum, recipe.is_direct)
     for item in range(first, stop):
         _load_subgrid(
             pointer(grid), grid.shape[1], plan, item, pixels, recipe.n_plane, pointer(subgrids),
-            pointer(scratch), like, half, pair,
+            pointer(scratch), lanes_like, half, pair,
         )  # fmt: skip
         p, q = _screens_of(recipe, terms, plan, item)
         apply(
             terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(subgrids), pointer(planes),
-            pointer(element), like,
+            pointer(element), lanes_like,
         )  # fmt: skip
         _item_sums(
-            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(sums),
-            pointer(vis), real, like, wide,
+            item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors), pointer(sums),
+            pointer(vis), real, lanes_like, wide,
         )  # fmt: skip
     # Used once more: Numba takes no notice of pointers to arrays.
     subgrids[0] = planes[0] = scratch[0] = phasors[0] = sums[0] = element[0] = 0
@@ -229,7 +231,7 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
     @loop
     def degrid(
         tasks: Array, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, channels: Channels,
-        pixels: Pixels, recipe: Recipe, vis: Array,
+        pixels: Pixels, recipe: IdgRecipe, vis: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _degrid_task(
@@ -242,58 +244,63 @@ def make_degrid(single: bool, n_sum: int) -> Callable[..., None]:
 
 @inner_function
 def _item_planes(
-    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels, ending: Ending,
+    item: int, plan: Record, rows: SortedRows, channels: Channels, pixels: Pixels,
+    epilogue: CorrelationEpilogue,
     planes: Pointer, phasors: Pointer, shares: Pointer, vis: Pointer, weight: Pointer, has_weight: bool,
-    real: NumbaType, like: Vector, wide: Vector,
+    real: NumbaType, lanes_like: Vector, wide: Vector,
 ) -> None:  # fmt: skip
     """The planes of an item from its visibilities."""
     coordinates, sign = _coordinates(pixels), real(1 - 2 * plan.flip[item])
-    n_vector, first, end = pixels.size**2 // size(like), plan.first_chan[item], plan.first_chan[item]
+    n_vector, first, end = pixels.size**2 // size(lanes_like), plan.first_chan[item], plan.first_chan[item]
     end += plan.n_chan[item]
     for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
         c, row = first, np.int64(rows.order[r])
         while c < end:
             stop = min(channels.run_end[c], end)
-            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, like)
+            _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, lanes_like)
             for k in range(c, stop):
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
-                at, share = ending.n_corr * (row * channels.scale.size + k), 2 * ending.n_sum * (k - c)
+                offset, share = (
+                    epilogue.n_corr * (row * channels.scale.size + k),
+                    2 * epilogue.n_sum * (k - c),
+                )
                 read(
-                    ahead(vis, 2 * at), ahead(weight, at), has_weight, ending, sign, real(cos), real(sin),
+                    ahead(vis, 2 * offset), ahead(weight, offset), has_weight, epilogue, sign, real(cos),
+                    real(sin),
                     ahead(shares, share),
                 )  # fmt: skip
-            add_channels(n_vector, phasors, shares, stop - c, planes, like, wide)
+            add_channels(n_vector, phasors, shares, stop - c, planes, lanes_like, wide)
             c = stop
 
 
 @inner_function
 def _grid_task(
     first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
-    layer_w: float, rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
-    real: NumbaType, like: Vector, wide: Vector, half: Vector, pair: Vector,
+    layer_w: float, rows: SortedRows, channels: Channels, pixels: Pixels, recipe: IdgRecipe, out: Array,
+    real: NumbaType, lanes_like: Vector, wide: Vector, half: Vector, pair: Vector,
 ) -> None:  # fmt: skip
-    n, n_sum, lanes = pixels.size, recipe.n_sum, size(like)
+    n, n_sum, lanes = pixels.size, recipe.n_sum, size(lanes_like)
     n2 = n * n
     subgrids, planes = workspace(2 * n2 * recipe.n_plane, real), workspace(2 * n2 * n_sum, real)
     scratch, phasors = workspace(4 * n * (n + lanes), real), workspace(4 * n2, real)
     shares, element = workspace(2 * n_sum * (channels.longest + 2), real), workspace(8 * lanes, real)
-    terms, ending = _terms(pixels, recipe), make_ending(recipe.to_corr, recipe.n_sum, recipe.is_direct)
+    terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, recipe.n_sum, recipe.is_direct)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
     for item in range(first, stop):
         planes[:] = 0
         _item_planes(
-            item, plan, rows, channels, pixels, ending, pointer(planes), pointer(phasors), pointer(shares),
-            pointer(vis), pointer(weight), has_weight, real, like, wide,
+            item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors), pointer(shares),
+            pointer(vis), pointer(weight), has_weight, real, lanes_like, wide,
         )  # fmt: skip
         p, q = _screens_of(recipe, terms, plan, item)
         apply_adjoint(
             terms, plan.w[item] - layer_w, p, q, plan.flip[item], pointer(planes), pointer(subgrids),
-            pointer(element), like,
+            pointer(element), lanes_like,
         )  # fmt: skip
         for s in range(recipe.n_plane):
             transform(
                 ahead(pointer(subgrids), 2 * n2 * s), 2 * n, ahead(pointer(out), 2 * n2 * ((item - begin)
-                * recipe.n_plane + s)), pointer(scratch), n, factors, pixels.sign, like, half, pair,
+                * recipe.n_plane + s)), pointer(scratch), n, factors, pixels.sign, lanes_like, half, pair,
             )  # fmt: skip
     subgrids[0] = planes[0] = scratch[0] = phasors[0] = shares[0] = element[0] = 0
 
@@ -308,7 +315,7 @@ def make_grid(single: bool, n_sum: int) -> Callable[..., None]:
     @loop
     def grid(
         tasks: Array, vis: Array, weight: Array, has_weight: bool, plan: Plan, layer_w: float,
-        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: Recipe, out: Array,
+        rows: SortedRows, channels: Channels, pixels: Pixels, recipe: IdgRecipe, out: Array,
     ) -> None:  # fmt: skip
         for i in prange(tasks.size - 1):
             _grid_task(

@@ -55,47 +55,50 @@ def swapped(typingctx: TypingContext, a: NumbaType) -> IrValue:
 
 
 @intrinsic
-def alternating(typingctx: TypingContext, value: NumbaType, like: NumbaType) -> IrValue:
-    """-value, value, -value, value, ... in the type of `like`, of a float64 number."""
+def alternating(typingctx: TypingContext, value: NumbaType, lanes_like: NumbaType) -> IrValue:
+    """-value, value, -value, value, ... in the type of `lanes_like`, of a float64 number."""
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
-        number = context.cast(builder, args[0], types.float64, like.dtype)
-        vector = ir.Constant(like.llvm, ir.Undefined)
+        number = context.cast(builder, args[0], types.float64, lanes_like.dtype)
+        vector = ir.Constant(lanes_like.llvm, ir.Undefined)
         first = builder.insert_element(vector, number, ir.Constant(_INDEX, 0))
-        spread = builder.shuffle_vector(first, vector, _order([0] * like.n))
-        signs = ir.Constant(like.llvm, [-1.0, 1.0] * (like.n // 2))
+        spread = builder.shuffle_vector(first, vector, _order([0] * lanes_like.n))
+        signs = ir.Constant(lanes_like.llvm, [-1.0, 1.0] * (lanes_like.n // 2))
         return builder.fmul(spread, signs)
 
-    return like(types.float64, like), generate
+    return lanes_like(types.float64, lanes_like), generate
 
 
 @intrinsic
 def spread_each(
-    typingctx: TypingContext, where: NumbaType, index: NumbaType, like: NumbaType, wide: NumbaType
+    typingctx: TypingContext, where: NumbaType, index: NumbaType, lanes_like: NumbaType, wide: NumbaType
 ) -> IrValue:
-    """Elements index, index + 1, ..., each in as many lanes as `like` has, as many as there are in `wide`."""
+    """Elements index, index + 1, ..., each in as many lanes as `lanes_like` has, as many as there are in
+    `wide`.
+    """
     kind = Vector(where.dtype, wide.n)
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
-        n = wide.n // like.n
+        n = wide.n // lanes_like.n
         undefined = ir.Constant(ir.VectorType(kind.llvm.element, n), ir.Undefined)
         vector = undefined
         for i in range(n):
-            at = builder.add(args[1], ir.Constant(args[1].type, i))
-            value = builder.load(builder.gep(args[0], [at], inbounds=True))
+            offset = builder.add(args[1], ir.Constant(args[1].type, i))
+            value = builder.load(builder.gep(args[0], [offset], inbounds=True))
             vector = builder.insert_element(vector, value, ir.Constant(_INDEX, i))
-        return builder.shuffle_vector(vector, undefined, _order([i // like.n for i in range(wide.n)]))
+        return builder.shuffle_vector(vector, undefined, _order([i // lanes_like.n for i in range(wide.n)]))
 
-    return kind(where, types.intp, like, wide), generate
+    return kind(where, types.intp, lanes_like, wide), generate
 
 
 @intrinsic
 def store_sums(
-    typingctx: TypingContext, where: NumbaType, index: NumbaType, vectors: NumbaType, like: NumbaType
+    typingctx: TypingContext, where: NumbaType, index: NumbaType, vectors: NumbaType, lanes_like: NumbaType
 ) -> IrValue:
-    """Write the sums of the lanes, by as many as `like` has, of a tuple of vectors: one number after the
-    other."""
-    n, wide = like.n, vectors.dtype
+    """Write the sums of the lanes, by as many as `lanes_like` has, of a tuple of vectors: one number after
+    the other.
+    """
+    n, wide = lanes_like.n, vectors.dtype
 
     def generate(context: TargetContext, builder: IrBuilder, sig: Signature, args: IrValues) -> IrValue:
         undefined = ir.Constant(wide.llvm, ir.Undefined)
@@ -105,7 +108,7 @@ def store_sums(
             for start in range(0, wide.n, n)
         ]
         n_sum = len(pieces)
-        pieces += [ir.Constant(like.llvm, [0.0] * n)] * (-n_sum % n)
+        pieces += [ir.Constant(lanes_like.llvm, [0.0] * n)] * (-n_sum % n)
         evens, odds = _order(range(0, 2 * n, 2)), _order(range(1, 2 * n, 2))
         for _ in range(n.bit_length() - 1):
             # Neighbouring lanes of two vectors are added: half of the sum's lanes come from each.
@@ -115,8 +118,8 @@ def store_sums(
             ]
         for k in range(n_sum):
             number = builder.extract_element(pieces[k // n], ir.Constant(_INDEX, k % n))
-            at = builder.add(args[1], ir.Constant(args[1].type, k))
-            builder.store(number, builder.gep(args[0], [at], inbounds=True))
+            offset = builder.add(args[1], ir.Constant(args[1].type, k))
+            builder.store(number, builder.gep(args[0], [offset], inbounds=True))
         return context.get_dummy_value()
 
-    return types.void(where, types.intp, vectors, like), generate
+    return types.void(where, types.intp, vectors, lanes_like), generate

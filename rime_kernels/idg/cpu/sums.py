@@ -51,34 +51,36 @@ def run_ends(scale: NDArray[np.float64], single: bool) -> NDArray[np.int64]:
 
 
 @vector_function
-def _phasor(u: float, v: float, w: float, pixels: Coordinates, at: int, n: int, like: Vector) -> Vector:
-    """cos and sin of 2 pi (u x + v y + w c), u and v in cells, of the pixels from `at` on."""
-    x, y = load(pixels.x, at, like), load(pixels.y, at, like)
+def _phasor(
+    u: float, v: float, w: float, pixels: Coordinates, offset: int, n: int, lanes_like: Vector
+) -> Vector:
+    """cos and sin of 2 pi (u x + v y + w c), u and v in cells, of the pixels from `offset` on."""
+    x, y = load(pixels.x, offset, lanes_like), load(pixels.y, offset, lanes_like)
     u_coarse, v_coarse = _COARSE * np.rint(u / _COARSE), _COARSE * np.rint(v / _COARSE)
-    period, inverse = constant(float(n), like), constant(1.0 / n, like)
+    period, inverse = constant(float(n), lanes_like), constant(1.0 / n, lanes_like)
     # Whole turns are subtracted while all numbers are exact.
-    cells = fma(constant(u_coarse, like), x, constant(v_coarse, like) * y)
+    cells = fma(constant(u_coarse, lanes_like), x, constant(v_coarse, lanes_like) * y)
     cells = fma(-nearest(cells * inverse), period, cells)
-    cells = fma(constant(u - u_coarse, like), x, fma(constant(v - v_coarse, like), y, cells))
-    turns = fma(constant(w, like), load(pixels.curvature, at, like), cells * inverse)
-    return cos_sin_turns(turns, like)
+    cells = fma(constant(u - u_coarse, lanes_like), x, fma(constant(v - v_coarse, lanes_like), y, cells))
+    turns = fma(constant(w, lanes_like), load(pixels.curvature, offset, lanes_like), cells * inverse)
+    return cos_sin_turns(turns, lanes_like)
 
 
 @inner_function
 def fill_phasors(
     u: float, v: float, w: float, du: float, dv: float, dw: float, has_step: bool, pixels: Coordinates,
-    n: int, out: Pointer, like: Vector,
+    n: int, out: Pointer, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """Phases of a visibility, and of the step to the next channel: (S^2/n_lane, 4, n_lane) re, im, re, im."""
-    lanes = size(like)
-    for at in range(0, n * n, lanes):
-        cos, sin = _phasor(u, v, w, pixels, at, n, like)
-        store(out, 4 * at, cos)
-        store(out, 4 * at + lanes, sin)
+    lanes = size(lanes_like)
+    for offset in range(0, n * n, lanes):
+        cos, sin = _phasor(u, v, w, pixels, offset, n, lanes_like)
+        store(out, 4 * offset, cos)
+        store(out, 4 * offset + lanes, sin)
         if has_step:
-            cos, sin = _phasor(du, dv, dw, pixels, at, n, like)
-            store(out, 4 * at + 2 * lanes, cos)
-            store(out, 4 * at + 3 * lanes, sin)
+            cos, sin = _phasor(du, dv, dw, pixels, offset, n, lanes_like)
+            store(out, 4 * offset + 2 * lanes, cos)
+            store(out, 4 * offset + 3 * lanes, sin)
 
 
 @vector_function
@@ -101,20 +103,20 @@ def sum_pixels(
     planes: Pointer,
     more: bool,
     out: Pointer,
-    at: int,
-    like: Vector,
+    offset: int,
+    lanes_like: Vector,
     wide: Vector,
 ) -> None:
     """Sums over all pixels for two channels: (2, 2, n_plane) numbers from out[at] on.
 
     With `more`, phasors are left at the channel after.
     """
-    n, n_all = size(like), size(wide)
+    n, n_all = size(lanes_like), size(wide)
     re, im, re2, im2 = constant(0.0, wide), constant(0.0, wide), constant(0.0, wide), constant(0.0, wide)
     for i in range(n_vector):
         k = ahead(phasors, 4 * n * i)
-        k_re, k_im = load(k, 0, like), load(k, n, like)
-        s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
+        k_re, k_im = load(k, 0, lanes_like), load(k, n, lanes_like)
+        s_re, s_im = load(k, 2 * n, lanes_like), load(k, 3 * n, lanes_like)
         p_re, p_im = load(planes, 2 * n_all * i, wide), load(planes, 2 * n_all * i + n_all, wide)
         re, im = _add(re, im, k_re, k_im, p_re, p_im)
         k_re, k_im = _step(k_re, k_im, s_re, s_im)
@@ -123,7 +125,7 @@ def sum_pixels(
             k_re, k_im = _step(k_re, k_im, s_re, s_im)
             store(k, 0, k_re)
             store(k, n, k_im)
-    store_sums(out, at, (re, im, re2, im2), like)
+    store_sums(out, offset, (re, im, re2, im2), lanes_like)
 
 
 @inner_function
@@ -133,18 +135,18 @@ def sum_pixels_of_4(
     planes: Pointer,
     more: bool,
     out: Pointer,
-    at: int,
-    like: Vector,
+    offset: int,
+    lanes_like: Vector,
     wide: Vector,
 ) -> None:
     """As `sum_pixels`, for four channels: with one plane or two, registers hold their sums."""
-    n, n_all = size(like), size(wide)
+    n, n_all = size(lanes_like), size(wide)
     re, im, re2, im2 = constant(0.0, wide), constant(0.0, wide), constant(0.0, wide), constant(0.0, wide)
     re3, im3, re4, im4 = re, im, re2, im2
     for i in range(n_vector):
         k = ahead(phasors, 4 * n * i)
-        k_re, k_im = load(k, 0, like), load(k, n, like)
-        s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
+        k_re, k_im = load(k, 0, lanes_like), load(k, n, lanes_like)
+        s_re, s_im = load(k, 2 * n, lanes_like), load(k, 3 * n, lanes_like)
         p_re, p_im = load(planes, 2 * n_all * i, wide), load(planes, 2 * n_all * i + n_all, wide)
         # Two channels on by the square of the step: short chains of products.
         d_re, d_im = _step(s_re, s_im, s_re, s_im)
@@ -159,38 +161,44 @@ def sum_pixels_of_4(
             k_re, k_im = _step(k3_re, k3_im, d_re, d_im)
             store(k, 0, k_re)
             store(k, n, k_im)
-    store_sums(out, at, (re, im, re2, im2, re3, im3, re4, im4), like)
+    store_sums(out, offset, (re, im, re2, im2, re3, im3, re4, im4), lanes_like)
 
 
 @inner_function
 def add_channels(
-    n_vector: int, phasors: Pointer, vis: Pointer, n_chan: int, planes: Pointer, like: Vector, wide: Vector
+    n_vector: int,
+    phasors: Pointer,
+    vis: Pointer,
+    n_chan: int,
+    planes: Pointer,
+    lanes_like: Vector,
+    wide: Vector,
 ) -> None:
     """Add conj(phase) vis of channels to all pixels; vis are (n_chan, 2, n_plane) numbers."""
-    n, n_all = size(like), size(wide)
+    n, n_all = size(lanes_like), size(wide)
     n_plane = n_all // n
     for i in range(n_vector):
         k = ahead(phasors, 4 * n * i)
-        k_re, k_im = load(k, 0, like), load(k, n, like)
+        k_re, k_im = load(k, 0, lanes_like), load(k, n, lanes_like)
         p = ahead(planes, 2 * n_all * i)
         re, im = load(p, 0, wide), load(p, n_all, wide)
         if n_chan > 1:
-            s_re, s_im = load(k, 2 * n, like), load(k, 3 * n, like)
+            s_re, s_im = load(k, 2 * n, lanes_like), load(k, 3 * n, lanes_like)
             # Two channels on by the square of the step: two chains of products side by side.
             d_re, d_im = _step(s_re, s_im, s_re, s_im)
             k2_re, k2_im = _step(k_re, k_im, s_re, s_im)
             for c in range(0, n_chan - 1, 2):
                 v = ahead(vis, 2 * n_plane * c)
-                v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
+                v_re, v_im = spread_each(v, 0, lanes_like, wide), spread_each(v, n_plane, lanes_like, wide)
                 re, im = _add(re, im, k_re, -k_im, v_re, v_im)
                 k_re, k_im = _step(k_re, k_im, d_re, d_im)
                 v = ahead(v, 2 * n_plane)
-                v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
+                v_re, v_im = spread_each(v, 0, lanes_like, wide), spread_each(v, n_plane, lanes_like, wide)
                 re, im = _add(re, im, k2_re, -k2_im, v_re, v_im)
                 k2_re, k2_im = _step(k2_re, k2_im, d_re, d_im)
         if n_chan % 2:
             v = ahead(vis, 2 * n_plane * (n_chan - 1))
-            v_re, v_im = spread_each(v, 0, like, wide), spread_each(v, n_plane, like, wide)
+            v_re, v_im = spread_each(v, 0, lanes_like, wide), spread_each(v, n_plane, lanes_like, wide)
             re, im = _add(re, im, k_re, -k_im, v_re, v_im)
         store(p, 0, re)
         store(p, n_all, im)

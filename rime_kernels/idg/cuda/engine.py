@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, DeviceArray
 from rime_kernels.gridding.cuda import planes as planes_cuda
-from rime_kernels.gridding.cuda.engine import Batch, Call, LayerEngine, Visibilities
+from rime_kernels.gridding.cuda.engine import Batch, CudaLayerEngine, GriddingCall, Visibilities
 from rime_kernels.gridding.cuda.fft import transform
 from rime_kernels.gridding.cuda.launch import launch, launch_plane
 from rime_kernels.gridding.grid import ImageGrid
@@ -18,23 +18,23 @@ from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.idg.cuda import apply as apply_cuda
 from rime_kernels.idg.cuda import subgrids as subgrids_cuda
-from rime_kernels.idg.cuda.sums import Sums
-from rime_kernels.idg.layout import Layout
+from rime_kernels.idg.cuda.sums import IdgSums
+from rime_kernels.idg.layout import IdgLayout
 
 
 @dataclass(frozen=True)
-class _Call(Call):
+class _Call(GriddingCall):
     """A call with its A-terms."""
 
     key: apply_cuda.Apply
     screens: DeviceArray
 
 
-class Engine(LayerEngine[_Call]):
+class IdgCudaEngine(CudaLayerEngine[_Call]):
     """Predicts and grids by subgrids of images."""
 
     def __init__(
-        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
+        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: IdgLayout, *, single: bool,
         memory_limit: int | None = None,
     ) -> None:  # fmt: skip
         super().__init__(rows, plan, grid, layout.n_grid, layout.taper.values, single, memory_limit)
@@ -43,7 +43,7 @@ class Engine(LayerEngine[_Call]):
         self._curvature = device.upload(curvature)
         self._taper = device.upload((taper.ravel() / layout.size**2).astype(self._real))
         rows = on_grid(rows, layout.limits.field)
-        self._sums = Sums(rows, self._plan, layout.size, single, curvature, self._stream)
+        self._sums = IdgSums(rows, self._plan, layout.size, single, curvature, self._stream)
         tiles = subgrids_cuda.make_tiles(self._plan, layout.size, layout.n_grid)
         self._tiles, self._tiles_there = tiles, [device.upload(each) for each in tiles[:4]]
 

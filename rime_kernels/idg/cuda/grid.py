@@ -97,15 +97,16 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Compiled:
         task = uint32(first_task[k, item] - base)
         end = uint32(first_task[k, item + uint32(1)] - base)
         at_coef = of_coef + uint64(task) * uint64(n_coef)
-        at = of_part + uint64(task) * uint64(n_of_task)
+        offset = of_part + uint64(task) * uint64(n_of_task)
         while task != end:
             read_coef(coef, at_coef, abd)
             add(
-                x, y, c, abd, parts, at, v, w, inner, angle, cos_of, sin_of, before_cos, before_sin, twice,
+                x, y, c, abd, parts, offset, v, w, inner, angle, cos_of, sin_of, before_cos, before_sin,
+                twice,
                 total,
             )  # fmt: skip
             at_coef += uint64(n_coef)
-            at += uint64(n_of_task)
+            offset += uint64(n_of_task)
             task += uint32(1)
         if rest is not None:
             n = uint64(n_task[k])
@@ -126,7 +127,8 @@ def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
 
     @joined
     def add(
-        x: Array, y: Array, c: Array, abd: Array, parts: Array, at: Scalar, v: Array, w: Array, inner: Array,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: Scalar, v: Array, w: Array,
+        inner: Array,
         angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
         total: Array,
     ) -> None:  # fmt: skip
@@ -138,7 +140,7 @@ def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
             cos, sin = cos_sin(angle[j])
             cos_of[j], sin_of[j] = cos, sin
             before_cos[j], before_sin[j], twice[j] = cos, -sin, real(2) - real(4) * sin * sin
-        pairs(parts, at, angle, v, w, cos_of, sin_of, before_cos, before_sin, twice, inner)
+        pairs(parts, offset, angle, v, w, cos_of, sin_of, before_cos, before_sin, twice, inner)
         of_first = abd[0] * x + abd[1] * y
         for j in range(n_own):
             cos, sin = cos_sin((of_first + abd[1] * real(j * apart)) + abd[2] * c[j])
@@ -159,11 +161,11 @@ def _make_pairs(kernel: IdgKernel, kind: TaskKind, k: int) -> Compiled:
 
     @joined
     def pairs(
-        parts: Array, at: Scalar, angle: Array, v: Array, w: Array, cos_of: Array, sin_of: Array,
+        parts: Array, offset: Scalar, angle: Array, v: Array, w: Array, cos_of: Array, sin_of: Array,
         before_cos: Array, before_sin: Array, twice: Array, inner: Array,
     ) -> None:  # fmt: skip
-        read(parts, at + uint64(2 * k * n_value), v)
-        read(parts, at + uint64((2 * k + 1) * n_value), w)
+        read(parts, offset + uint64(2 * k * n_value), v)
+        read(parts, offset + uint64((2 * k + 1) * n_value), w)
         for j in range(n_own):
             if k > 0:
                 cos_of[j], sin_of[j], before_cos[j], before_sin[j] = next_sines(
@@ -173,7 +175,7 @@ def _make_pairs(kernel: IdgKernel, kind: TaskKind, k: int) -> Compiled:
                 inner[j * n_value + s] += cos_of[j] * v[s]
                 inner[j * n_value + s] += sin_of[j] * w[s]
         if rest is not None:
-            rest(parts, at, angle, v, w, cos_of, sin_of, before_cos, before_sin, twice, inner)
+            rest(parts, offset, angle, v, w, cos_of, sin_of, before_cos, before_sin, twice, inner)
 
     return pairs
 
@@ -187,12 +189,13 @@ def _make_add_other(kernel: IdgKernel, kind: TaskKind) -> Compiled:
 
     @joined
     def add(
-        x: Array, y: Array, c: Array, abd: Array, parts: Array, at: Scalar, v: Array, w: Array, inner: Array,
+        x: Array, y: Array, c: Array, abd: Array, parts: Array, offset: Scalar, v: Array, w: Array,
+        inner: Array,
         angle: Array, cos_of: Array, sin_of: Array, before_cos: Array, before_sin: Array, twice: Array,
         total: Array,
     ) -> None:  # fmt: skip
         for k in range(n):
-            read(parts, at + uint64(k * n_value), v)
+            read(parts, offset + uint64(k * n_value), v)
             of_first = abd[4 * k] * x + abd[4 * k + 1] * y
             for j in range(n_own):
                 cos, sin = cos_sin((of_first + abd[4 * k + 1] * real(j * apart)) + abd[4 * k + 2] * c[j])

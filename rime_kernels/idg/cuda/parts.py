@@ -207,7 +207,8 @@ def make_next(kernel: IdgKernel) -> Compiled:
 
 @functools.cache
 def make_read(single: bool, n: int) -> Compiled:
-    """Function that copies n numbers from index `at` of an array, a multiple of the widest step, to `into`.
+    """Function that copies n numbers from index `offset` of an array, a multiple of the widest step, to
+    `into`.
 
     In steps of 16 bytes where these divide n numbers, else of two numbers or one.
     """
@@ -215,32 +216,32 @@ def make_read(single: bool, n: int) -> Compiled:
     wide = _wide_read(step)
 
     @device.inline
-    def read(array: Array, at: Scalar, into: Array) -> None:
+    def read(array: Array, offset: Scalar, into: Array) -> None:
         for k in range(0, n, step):
             if step == 4:
-                into[k], into[k + 1], into[k + 2], into[k + 3] = wide(array, at + k)
+                into[k], into[k + 1], into[k + 2], into[k + 3] = wide(array, offset + k)
             elif step == 2:
-                into[k], into[k + 1] = wide(array, at + k)
+                into[k], into[k + 1] = wide(array, offset + k)
             else:
-                into[k] = array[at + k]
+                into[k] = array[offset + k]
 
     return read
 
 
 @functools.cache
 def make_write(single: bool, n: int) -> Compiled:
-    """Function that copies n numbers, at least 2, from index `first` of a local array to index `at`."""
+    """Function that copies n numbers, at least 2, from index `first` of a local array to index `offset`."""
     step = _step(single, n)
     wide = _wide_write(step)
 
     @device.inline
-    def write(array: Array, at: Scalar, first: Scalar, values: Array) -> None:
+    def write(array: Array, offset: Scalar, first: Scalar, values: Array) -> None:
         for k in range(0, n, step):
             j = first + k
             if step == 4:
-                wide(array, at + k, values[j], values[j + 1], values[j + 2], values[j + 3])
+                wide(array, offset + k, values[j], values[j + 1], values[j + 2], values[j + 3])
             else:
-                wide(array, at + k, values[j], values[j + 1])
+                wide(array, offset + k, values[j], values[j + 1])
 
     return write
 
@@ -253,10 +254,10 @@ def _step(single: bool, n: int) -> int:
 def _wide_read(n: int) -> Compiled:
     """n numbers from an index that is a multiple of n, in one load."""
     if device.simulated():
-        return lambda array, at: tuple(array[at + k] for k in range(n))
+        return lambda array, offset: tuple(array[offset + k] for k in range(n))
 
     @device.intrinsic
-    def read(typing_context: TypingContext, array: NumbaType, at: NumbaType) -> IrValue:
+    def read(typing_context: TypingContext, array: NumbaType, offset: NumbaType) -> IrValue:
         def build(
             context: TargetContext, builder: IrBuilder, signature: Signature, args: IrValues
         ) -> IrValue:
@@ -266,7 +267,7 @@ def _wide_read(n: int) -> Compiled:
             parts = [builder.extract_element(found, ir.Constant(index, k)) for k in range(n)]
             return context.make_tuple(builder, signature.return_type, parts)
 
-        return types.UniTuple(array.dtype, n)(array, at), build
+        return types.UniTuple(array.dtype, n)(array, offset), build
 
     return read
 
@@ -276,9 +277,9 @@ def _wide_write(n: int) -> Compiled:
     """n numbers to an index that is a multiple of n, in one store."""
     if device.simulated():
 
-        def write_each(array: IrValue, at: IrValue, *values: IrValue) -> None:
+        def write_each(array: IrValue, offset: IrValue, *values: IrValue) -> None:
             for k in range(n):
-                array[at + k] = values[k]
+                array[offset + k] = values[k]
 
         return write_each
 
@@ -297,22 +298,22 @@ def _wide_write(n: int) -> Compiled:
         def write(
             typing_context: TypingContext,
             array: NumbaType,
-            at: NumbaType,
+            offset: NumbaType,
             a: NumbaType,
             b: NumbaType,
             c: NumbaType,
             d: NumbaType,
         ) -> IrValue:
             kind = array.dtype
-            return types.void(array, at, kind, kind, kind, kind), build
+            return types.void(array, offset, kind, kind, kind, kind), build
 
     else:
 
         @device.intrinsic
         def write(
-            typing_context: TypingContext, array: NumbaType, at: NumbaType, a: NumbaType, b: NumbaType
+            typing_context: TypingContext, array: NumbaType, offset: NumbaType, a: NumbaType, b: NumbaType
         ) -> IrValue:
-            return types.void(array, at, array.dtype, array.dtype), build
+            return types.void(array, offset, array.dtype, array.dtype), build
 
     return write
 

@@ -25,7 +25,7 @@ TILE = 4 if device.simulated() else 16
 _curvature = scalars.curvature
 
 
-class Tiles(NamedTuple):
+class GridTiles(NamedTuple):
     """Which items cover which tiles of the grid, W-layer after W-layer.
 
     Attributes
@@ -47,7 +47,7 @@ class Tiles(NamedTuple):
     layer_start: NDArray[np.int64]
 
 
-def make_tiles(plan: Plan, size: int, n_grid: int) -> Tiles:
+def make_tiles(plan: Plan, size: int, n_grid: int) -> GridTiles:
     """The tiles under each subgrid."""
     x, y = ((each - size // 2) % n_grid for each in (plan.x, plan.y))
     n_axis = -(-n_grid // TILE)
@@ -58,7 +58,7 @@ def make_tiles(plan: Plan, size: int, n_grid: int) -> Tiles:
     used, start = np.unique(key[order], return_index=True)
     layer, tile = np.divmod(used, n_axis**2)
     item = found[order, 1]
-    return Tiles(
+    return GridTiles(
         (tile % n_axis).astype(np.int32), (tile // n_axis).astype(np.int32), np.append(start, key.size),
         np.stack([item, x[item], y[item]], axis=1).astype(np.int32),
         np.searchsorted(layer, np.arange(plan.layer_w.size + 1)),
@@ -172,18 +172,18 @@ def make_add(single: bool) -> Compiled:
         if x >= n_grid or y >= n_grid:
             return
         # Those of the batch follow one another.
-        at, end = tile_start[tile], tile_start[tile + 1]
+        entry, end = tile_start[tile], tile_start[tile + 1]
         stop = end
-        while at < stop:
-            middle = (at + stop) // 2
+        while entry < stop:
+            middle = (entry + stop) // 2
             if tile_item[middle, 0] < first_item:
-                at = middle + 1
+                entry = middle + 1
             else:
                 stop = middle
         re, im = real(0), real(0)
-        while at < end and tile_item[at, 0] < first_item + n_item:
-            local = tile_item[at, 0] - first_item
-            dx, row = x - tile_item[at, 1], y - tile_item[at, 2]
+        while entry < end and tile_item[entry, 0] < first_item + n_item:
+            local = tile_item[entry, 0] - first_item
+            dx, row = x - tile_item[entry, 1], y - tile_item[entry, 2]
             dx, row = (dx + n_grid if dx < 0 else dx), (row + n_grid if row < 0 else row)
             # Once, unless a subgrid is larger than the grid.
             while row < size:
@@ -194,7 +194,7 @@ def make_add(single: bool) -> Compiled:
                     im += z.imag
                     column += n_grid
                 row += n_grid
-            at += 1
+            entry += 1
         z = grid[plane, y, x]
         grid[plane, y, x] = complex(z.real + re, z.imag + im)
 

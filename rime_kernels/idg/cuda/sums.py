@@ -18,7 +18,7 @@ from rime_kernels.idg.cuda.parts import IdgKernel, idg_shape
 from rime_kernels.idg.cuda.tasks import TaskKernel, Tasks, make_prepare
 
 
-class Sums:
+class IdgSums:
     """Degridder and gridder of the items of a plan.
 
     Parameters

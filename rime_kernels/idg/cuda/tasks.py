@@ -188,7 +188,7 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
     """
     even, n, n_sum, n_part = kernel.kind.even, kernel.kind.n, kernel.n_sum, kernel.kind.n_part
     n_each, n_value = 2 if even else 1, 2 * n_sum
-    at = part * n_each * n_value
+    offset = part * n_each * n_value
     real, cos_sin, address = _real(kernel.single), turn_function(kernel.single), _address_function(compact)
     write = make_write(kernel.single, 2 * n_corr)
     rest = make_finish(kernel, n_corr, compact, part + 1) if part + 1 < n_part else None
@@ -209,9 +209,9 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
             row, chan = _where(even, n, local, k, items[item, FIRST_ROW], items[item, N_ROW], chans)
             if chan < chans:
                 for s in range(n_sum):
-                    re, im = total[at + 2 * s], total[at + 2 * s + 1]
+                    re, im = total[offset + 2 * s], total[offset + 2 * s + 1]
                     if even:
-                        of_s = at + n_value + 2 * s
+                        of_s = offset + n_value + 2 * s
                         more = real(1) if side == 0 else real(-1)
                         re, im = re - more * total[of_s + 1], im + more * total[of_s]
                     v[2 * s], v[2 * s + 1] = re, sign * im

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.cpu.lanes import copied
-from rime_kernels.gridding.cpu.engine import LayerEngine
+from rime_kernels.gridding.cpu.engine import CpuLayerEngine
 from rime_kernels.gridding.cpu.fft import Image
 from rime_kernels.gridding.grid import ImageGrid
 from rime_kernels.gridding.plan import Plan, SortedRows, on_grid
 from rime_kernels.gridding.screens import Screens
 from rime_kernels.wprojection.cpu.items import Kernels, make_degrid, make_grid
-from rime_kernels.wprojection.layout import LANES, Layout
+from rime_kernels.wprojection.layout import LANES, WProjectionLayout
 
 
-class Recipe(NamedTuple):
+class WProjectionRecipe(NamedTuple):
     """How correlations follow from planes: by a matrix (n_corr, n_plane, 2), unless they are the planes."""
 
     n_plane: int
@@ -25,11 +25,11 @@ class Recipe(NamedTuple):
     is_direct: bool
 
 
-class Engine(LayerEngine[Recipe]):
+class WProjectionCpuEngine(CpuLayerEngine[WProjectionRecipe]):
     """Predicts and grids by kernels on blocks of the grid."""
 
     def __init__(
-        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: Layout, *, single: bool,
+        self, rows: SortedRows, plan: Plan, grid: ImageGrid, layout: WProjectionLayout, *, single: bool,
         memory_limit: int | None = None,
     ) -> None:  # fmt: skip
         image = Image(grid, layout.n_grid, layout.taper.values, single)
@@ -44,13 +44,13 @@ class Engine(LayerEngine[Recipe]):
             layout.split.middle,
         )  # fmt: skip
 
-    def _recipe(self, screens: Screens) -> Recipe:
+    def _recipe(self, screens: Screens) -> WProjectionRecipe:
         matrix = screens.to_corr
         parts = copied(np.stack([matrix.real, matrix.imag], axis=-1), self._real)
-        return Recipe(screens.n_plane, parts, bool(np.array_equal(matrix, np.eye(len(matrix)))))
+        return WProjectionRecipe(screens.n_plane, parts, bool(np.array_equal(matrix, np.eye(len(matrix)))))
 
     def _degrid(
-        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: Recipe,
+        self, first: int, stop: int, w: float, grid: NDArray[np.floating], recipe: WProjectionRecipe,
         vis: NDArray[np.floating],
     ) -> None:  # fmt: skip
         make_degrid(self._single, self._lanes)(
@@ -60,7 +60,7 @@ class Engine(LayerEngine[Recipe]):
 
     def _fill(
         self, first: int, stop: int, w: float, vis: NDArray[np.floating], weight: NDArray[np.floating] | None,
-        recipe: Recipe, subgrids: NDArray[np.floating],
+        recipe: WProjectionRecipe, subgrids: NDArray[np.floating],
     ) -> None:  # fmt: skip
         weights = np.zeros((1, 1, 1)) if weight is None else weight
         make_grid(self._single, self._lanes)(

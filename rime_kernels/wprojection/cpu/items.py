@@ -21,7 +21,7 @@ from rime_kernels.compile.jit import inner_function, loop, vector_function
 from rime_kernels.compile.types import Array, NumbaType, Pointer, Scalar, Vector
 from rime_kernels.cpu.brightness import workspace
 from rime_kernels.cpu.simd import ahead, dot, fma, lane, load, pointer, size, spread, store, zeros
-from rime_kernels.gridding.cpu.correlations import make_ending, read, write
+from rime_kernels.gridding.cpu.correlations import make_epilogue, read, write
 from rime_kernels.gridding.plan import Plan, SortedRows
 from rime_kernels.physics.phase import make_cos_sin
 
@@ -72,43 +72,44 @@ def _place(
     u, v = rows.uvw[r, 0] * scale, rows.uvw[r, 1] * scale
     near_u, near_v = np.rint(u), np.rint(v)
     delta = rows.uvw[r, 2] * scale - layer_w
-    at = 0.5 * n_plane * (delta / kernels.w_half + 1.0) if kernels.w_half > 0.0 else 0.5
-    plane = min(max(math.floor(at), 0), n_plane - 1)
+    offset = 0.5 * n_plane * (delta / kernels.w_half + 1.0) if kernels.w_half > 0.0 else 0.5
+    plane = min(max(math.floor(offset), 0), n_plane - 1)
     sign = 1.0 - 2.0 * plan.flip[item]
     cos, sin = _cos_sin(rows.shift[r] * scale + sign * delta * kernels.middle)
     first = kernels.block // 2 - kernels.support // 2
     return _Place(
         int(near_u) - plan.x[item] + first, int(near_v) - plan.y[item] + first, real(2.0 * (u - near_u)),
-        real(2.0 * (v - near_v)), plane, real(2.0 * (at - plane) - 1.0), real(cos), real(sin),
+        real(2.0 * (v - near_v)), plane, real(2.0 * (offset - plane) - 1.0), real(cos), real(sin),
     )  # fmt: skip
 
 
 @vector_function
-def _kernel(terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, like: Vector) -> Vector:
+def _kernel(terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, lanes_like: Vector) -> Vector:
     """Real and imaginary parts of a kernel, from the terms (n_w, n_d, 2, n_lane) of its plane."""
-    n, zs, ts = size(like), spread(z, like), spread(t, like)
-    re = im = like
+    n, zs, ts = size(lanes_like), spread(z, lanes_like), spread(t, lanes_like)
+    re = im = lanes_like
     for b in range(n_w - 1, -1, -1):
-        at = 2 * n * n_d * (b + 1)
-        of_re, of_im = load(terms, at - 2 * n, like), load(terms, at - n, like)
+        offset = 2 * n * n_d * (b + 1)
+        of_re, of_im = load(terms, offset - 2 * n, lanes_like), load(terms, offset - n, lanes_like)
         for _ in range(1, n_d):
-            at -= 2 * n
+            offset -= 2 * n
             of_re, of_im = (
-                fma(of_re, zs, load(terms, at - 2 * n, like)), fma(of_im, zs, load(terms, at - n, like))
+                fma(of_re, zs, load(terms, offset - 2 * n, lanes_like)), fma(of_im, zs, load(terms,
+                offset - n, lanes_like))
             )  # fmt: skip
         re, im = fma(re, ts, of_re), fma(im, ts, of_im)
     return re, im
 
 
 @vector_function
-def _fill_kernels(kernels: Kernels, place: _Place, of_v: Pointer, like: Vector) -> Vector:
+def _fill_kernels(kernels: Kernels, place: _Place, of_v: Pointer, lanes_like: Vector) -> Vector:
     """The kernel along u; that along v is written, real parts and then imaginary parts."""
     _, n_plane, n_w, n_d, _, n = kernels.terms.shape
     each, terms = n_w * n_d * 2 * n, pointer(kernels.terms)
-    re, im = _kernel(ahead(terms, (n_plane + place.plane) * each), n_w, n_d, place.z_v, place.t, like)
+    re, im = _kernel(ahead(terms, (n_plane + place.plane) * each), n_w, n_d, place.z_v, place.t, lanes_like)
     store(of_v, 0, re)
     store(of_v, n, im)
-    return _kernel(ahead(terms, place.plane * each), n_w, n_d, place.z_u, place.t, like)
+    return _kernel(ahead(terms, place.plane * each), n_w, n_d, place.z_u, place.t, lanes_like)
 
 
 @vector_function
@@ -121,17 +122,17 @@ def _total(a: Vector, b: Vector, four: Vector) -> Scalar:
 @inner_function
 def _sum_block(
     block: Pointer, stride: int, n_plane: int, kernels: Kernels, place: _Place, of_v: Pointer, sums: Pointer,
-    like: Vector, four: Vector,
+    lanes_like: Vector, four: Vector,
 ) -> None:  # fmt: skip
     """The sums over a block of one visibility, (2, n_plane)."""
-    u_re, u_im = _fill_kernels(kernels, place, of_v, like)
-    n, n_each = size(like), kernels.block * stride
+    u_re, u_im = _fill_kernels(kernels, place, of_v, lanes_like)
+    n, n_each = size(lanes_like), kernels.block * stride
     for p in range(n_plane):
-        re = im = like
+        re = im = lanes_like
         for k in range(kernels.support):
-            at = 2 * p * n_each + (place.y + k) * stride + place.x
-            g_re, g_im = load(block, at, like), load(block, at + n_each, like)
-            c_re, c_im = spread(of_v[k], like), spread(of_v[n + k], like)
+            offset = 2 * p * n_each + (place.y + k) * stride + place.x
+            g_re, g_im = load(block, offset, lanes_like), load(block, offset + n_each, lanes_like)
+            c_re, c_im = spread(of_v[k], lanes_like), spread(of_v[n + k], lanes_like)
             re, im = fma(c_re, g_re, re), fma(c_re, g_im, im)
             re, im = fma(-c_im, g_im, re), fma(c_im, g_re, im)
         sums[p] = _total(re, u_re, four) - _total(im, u_im, four)
@@ -141,20 +142,20 @@ def _sum_block(
 @inner_function
 def _add_to_block(
     block: Pointer, stride: int, n_plane: int, kernels: Kernels, place: _Place, of_v: Pointer,
-    shares: Pointer, like: Vector,
+    shares: Pointer, lanes_like: Vector,
 ) -> None:  # fmt: skip
     """The adjoint of `_sum_block`."""
-    u_re, u_im = _fill_kernels(kernels, place, of_v, like)
-    n, n_each = size(like), kernels.block * stride
+    u_re, u_im = _fill_kernels(kernels, place, of_v, lanes_like)
+    n, n_each = size(lanes_like), kernels.block * stride
     for p in range(n_plane):
-        v_re, v_im = spread(shares[p], like), spread(shares[n_plane + p], like)
+        v_re, v_im = spread(shares[p], lanes_like), spread(shares[n_plane + p], lanes_like)
         re, im = fma(v_re, u_re, v_im * u_im), fma(v_im, u_re, -(v_re * u_im))
         for k in range(kernels.support):
-            at = 2 * p * n_each + (place.y + k) * stride + place.x
-            c_re, c_im = spread(of_v[k], like), spread(of_v[n + k], like)
-            g_re, g_im = load(block, at, like), load(block, at + n_each, like)
-            store(block, at, fma(c_im, im, fma(c_re, re, g_re)))
-            store(block, at + n_each, fma(-c_im, re, fma(c_re, im, g_im)))
+            offset = 2 * p * n_each + (place.y + k) * stride + place.x
+            c_re, c_im = spread(of_v[k], lanes_like), spread(of_v[n + k], lanes_like)
+            g_re, g_im = load(block, offset, lanes_like), load(block, offset + n_each, lanes_like)
+            store(block, offset, fma(c_im, im, fma(c_re, re, g_re)))
+            store(block, offset + n_each, fma(-c_im, re, fma(c_re, im, g_im)))
 
 
 @inner_function
@@ -167,8 +168,8 @@ def _load_block(
             row = 2 * n_grid * (p * n_grid + (y0 + y) % n_grid)
             to = 2 * p * n * stride + y * stride
             for x in range(n):
-                at = row + 2 * ((x0 + x) % n_grid)
-                block[to + x], block[to + n * stride + x] = grid[at], grid[at + 1]
+                offset = row + 2 * ((x0 + x) % n_grid)
+                block[to + x], block[to + n * stride + x] = grid[offset], grid[offset + 1]
 
 
 @inner_function
@@ -176,20 +177,20 @@ def _store_block(block: Pointer, n: int, stride: int, n_plane: int, out: Pointer
     """Write a block as complex numbers (n_plane, n, n)."""
     for p in range(n_plane):
         for y in range(n):
-            at, to = 2 * p * n * stride + y * stride, 2 * n * (p * n + y)
+            offset, to = 2 * p * n * stride + y * stride, 2 * n * (p * n + y)
             for x in range(n):
-                out[to + 2 * x], out[to + 2 * x + 1] = block[at + x], block[at + n * stride + x]
+                out[to + 2 * x], out[to + 2 * x + 1] = block[offset + x], block[offset + n * stride + x]
 
 
 @inner_function
 def _degrid_task(
     first: int, stop: int, grid: Array, plan: Plan, layer_w: float, rows: SortedRows, kernels: Kernels,
-    to_corr: Array, is_direct: bool, vis: Array, real: NumbaType, like: Vector, four: Vector,
+    to_corr: Array, is_direct: bool, vis: Array, real: NumbaType, lanes_like: Vector, four: Vector,
 ) -> None:  # fmt: skip
     n, n_plane, n_grid, n_chan = kernels.block, grid.shape[0], grid.shape[1], rows.scale.size
-    stride = n + size(like)
+    stride = n + size(lanes_like)
     block, sums = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
-    of_v, ending = workspace(2 * size(like), real), make_ending(to_corr, n_plane, is_direct)
+    of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
     block[:] = 0
     for item in range(first, stop):
         x0, y0 = plan.x[item] - n // 2 + n_grid, plan.y[item] - n // 2 + n_grid
@@ -200,10 +201,18 @@ def _degrid_task(
             for c in range(plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]):
                 place = _place(rows, kernels, plan, item, r, c, layer_w, real)
                 _sum_block(
-                    pointer(block), stride, n_plane, kernels, place, pointer(of_v), pointer(sums), like, four
+                    pointer(block),
+                    stride,
+                    n_plane,
+                    kernels,
+                    place,
+                    pointer(of_v),
+                    pointer(sums),
+                    lanes_like,
+                    four,
                 )
-                there = ahead(pointer(vis), 2 * ending.n_corr * (row * n_chan + c))
-                write(pointer(sums), ending, sign, place.cos, place.sin, there)
+                there = ahead(pointer(vis), 2 * epilogue.n_corr * (row * n_chan + c))
+                write(pointer(sums), epilogue, sign, place.cos, place.sin, there)
     # Used once more: Numba takes no notice of pointers to arrays.
     block[0] = sums[0] = of_v[0] = 0
 
@@ -231,25 +240,33 @@ def make_degrid(single: bool, n_lane: int) -> Callable[..., None]:
 def _grid_task(
     first: int, stop: int, begin: int, vis: Array, weight: Array, has_weight: bool, plan: Plan,
     layer_w: float, rows: SortedRows, kernels: Kernels, to_corr: Array, is_direct: bool, out: Array,
-    real: NumbaType, like: Vector,
+    real: NumbaType, lanes_like: Vector,
 ) -> None:  # fmt: skip
     n, n_plane, n_chan = kernels.block, out.shape[1], rows.scale.size
-    stride = n + size(like)
+    stride = n + size(lanes_like)
     block, shares = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
-    of_v, ending = workspace(2 * size(like), real), make_ending(to_corr, n_plane, is_direct)
+    of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
     for item in range(first, stop):
         block[:] = 0
         sign = real(1 - 2 * plan.flip[item])
         for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
             row = np.int64(rows.order[r])
             for c in range(plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]):
-                place, at = _place(rows, kernels, plan, item, r, c, layer_w, real), row * n_chan + c
+                place, offset = _place(rows, kernels, plan, item, r, c, layer_w, real), row * n_chan + c
                 read(
-                    ahead(pointer(vis), 2 * ending.n_corr * at), ahead(pointer(weight), ending.n_corr * at),
-                    has_weight, ending, sign, place.cos, place.sin, pointer(shares),
+                    ahead(pointer(vis), 2 * epilogue.n_corr * offset), ahead(pointer(weight),
+                    epilogue.n_corr * offset),
+                    has_weight, epilogue, sign, place.cos, place.sin, pointer(shares),
                 )  # fmt: skip
                 _add_to_block(
-                    pointer(block), stride, n_plane, kernels, place, pointer(of_v), pointer(shares), like
+                    pointer(block),
+                    stride,
+                    n_plane,
+                    kernels,
+                    place,
+                    pointer(of_v),
+                    pointer(shares),
+                    lanes_like,
                 )
         there = ahead(pointer(out), 2 * n * n * n_plane * (item - begin))
         _store_block(pointer(block), n, stride, n_plane, there)

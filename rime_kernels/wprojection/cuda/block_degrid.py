@@ -1,4 +1,4 @@
-"""The degridder on a GPU by matrix units: an item's block of the grid stays in registers."""
+"""The degridder on a GPU by tensor cores: an item's block of the grid stays in registers."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numba import complex64, float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import exchange, make_lane_sums, meet
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_shuffle_xor, make_warp_reduce
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
-from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
+from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
     N_KEPT,
     N_STAGE,
@@ -131,8 +131,8 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     evaluate = make_evaluate_block(kernel, n_warp, _stage_x(kernel), _stage_y(kernel))
     n_number, n_word = numbers_of(kernel)
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_groups(kernel)), make_remainder()
-    load, multiply, sum_lanes = _make_load(kernel), _make_multiply(kernel), make_lane_sums(n_value, 4)
-    weigh, address = _make_weigh(kernel), units.make_address()
+    load, multiply, warp_reduce = _make_load(kernel), _make_multiply(kernel), make_warp_reduce(n_value, 4)
+    weigh, address = _make_weigh(kernel), tensor_cores.make_address()
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_degrid(
@@ -143,7 +143,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
-        at = cuda.shared.array(n_place, int64)
+        offset = cuda.shared.array(n_place, int64)
         of_warp = cuda.shared.array(n_of_warp, real)
         # The same memory: pairs, and complex numbers behind them.
         pairs, of_x = cuda.shared.array(0, uint32), cuda.shared.array(0, complex64)
@@ -166,7 +166,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
             while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
-                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,
+                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, offset,
                 )  # fmt: skip
                 i += int32(n_thread)
             # ---- of the batch before this one: kernels
@@ -187,7 +187,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
                 multiply(thread, half * uint32(n_pair), pairs, cells, sums)
                 weigh(thread, half * uint32(n_pair), of_x, by, sums, value)
                 group = uint32(thread) // uint32(4)
-                sum_lanes(thread, value, of_warp, half * uint32(n_batch_sum) + group * uint32(n_value))
+                warp_reduce(thread, value, of_warp, half * uint32(n_batch_sum) + group * uint32(n_value))
             # ---- of the one before that: sums over warps, and visibilities
             base -= int32(N_STAGE)
             i = in_write
@@ -195,7 +195,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
                 row, c = i // int32(n_corr), i % int32(n_corr)
                 j = (batch - int32(3)) % int32(N_KEPT) * int32(N_STAGE) + row
                 of = uint32(row), (uint32(1) - half) * uint32(n_batch_sum), of_warp
-                write_vis(j, c, sign, to_corr, number, at, of, vis)
+                write_vis(j, c, sign, to_corr, number, offset, of, vis)
                 i += int32(n_thread)
             cuda.syncthreads()
             batch += int32(1)
@@ -203,13 +203,13 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
     return block_degrid
 
 
-def _stage_y(kernel: DegridKernel) -> Staging:
+def _stage_y(kernel: DegridKernel) -> AxisStaging:
     """Kernels in v, as `_make_multiply` reads them.
 
     Units of 16 bytes have cells t and t + 4 of a step, of visibilities g and g + 8: all rounded, or what is
     left of them. Their order lets threads that read or write together do so in different banks.
     """
-    split, store, unit_of = units.make_split(), units.make_store_pair(), _make_unit_of()
+    split, store, unit_of = tensor_cores.make_split(), tensor_cores.make_store_pair(), _make_unit_of()
 
     @device.inline
     def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
@@ -230,10 +230,10 @@ def _stage_y(kernel: DegridKernel) -> Staging:
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
 
-    return Staging(2, begin, put, put_zero)
+    return AxisStaging(2, begin, put, put_zero)
 
 
-def _stage_x(kernel: DegridKernel) -> Staging:
+def _stage_x(kernel: DegridKernel) -> AxisStaging:
     """Kernels in u."""
     n_left, pitch_x = kernel.n_left, kernel.pitch_x
 
@@ -249,7 +249,7 @@ def _stage_x(kernel: DegridKernel) -> Staging:
     def put_zero(group: Scalar, where: Any) -> None:
         where[1][uint32(where[0] + uint32(8) * group)] = complex64(0)
 
-    return Staging(2, begin, put, put_zero)
+    return AxisStaging(2, begin, put, put_zero)
 
 
 @functools.cache
@@ -268,7 +268,7 @@ def _make_load(kernel: DegridKernel) -> Compiled:
 
     (x, y) is the first cell of the block; `shown` is memory for a number of each warp.
     """
-    read, swapped, scale, wait = _make_read(kernel), exchange(), make_scale(True), meet()
+    read, swapped, scale, barrier = _make_read(kernel), make_shuffle_xor(), make_scale(True), make_barrier()
     n_own, n_warp, split_raw = kernel.n_own, kernel.n_warp, _make_split_raw(kernel)
 
     @device.inline
@@ -286,10 +286,10 @@ def _make_load(kernel: DegridKernel) -> Compiled:
         most = max(most, swapped(most, 8))
         most = max(most, swapped(most, 16))
         shown[uint32(thread) // uint32(WARP)] = most
-        wait()
+        barrier()
         for other in range(n_warp):
             most = max(most, shown[other])
-        wait()  # `shown` is written again later
+        barrier()  # `shown` is written again later
         by, inverse = scale(most)
         split_raw(by, raw, cells)
         return inverse
@@ -319,8 +319,8 @@ def _make_read(kernel: DegridKernel) -> Compiled:
                 row, column = y + t + uint32(4 * k), x + of_tile + g
                 row -= n_grid if row >= n_grid else uint32(0)
                 column -= n_grid if column >= n_grid else uint32(0)
-                at = (uint64(s) * uint64(n_grid) + uint64(row)) * uint64(n_grid) + uint64(column)
-                z = grid[at]
+                offset = (uint64(s) * uint64(n_grid) + uint64(row)) * uint64(n_grid) + uint64(column)
+                z = grid[offset]
                 raw[2 * (n * n_each + k)], raw[2 * (n * n_each + k) + 1] = z.real, z.imag
 
     return read
@@ -331,7 +331,7 @@ def _make_split_raw(kernel: DegridKernel) -> Compiled:
 
     Of each step cells t and t + 4 rounded, then what is left of them.
     """
-    n_unit, split = kernel.n_tile * kernel.n_step, units.make_split()
+    n_unit, split = kernel.n_tile * kernel.n_step, tensor_cores.make_split()
 
     @device.inline
     def split_raw(by: Scalar, raw: Array, cells: Array) -> None:
@@ -349,24 +349,26 @@ def _make_multiply(kernel: DegridKernel) -> Compiled:
     Real parts of a tile of 16 visibilities and eight columns, then imaginary parts.
     """
     n_tile, n_step = kernel.n_tile, kernel.n_step
-    load, turn, product = units.make_load(True), units.make_turn(True), make_product()
-    address, unit_of = units.make_address(), _make_unit_of()
+    load, turn, product = tensor_cores.make_load(True), tensor_cores.make_turn(True), make_product()
+    address, unit_of = tensor_cores.make_address(), _make_unit_of()
 
     @device.inline
-    def add_tile(at: int, high: Any, low: Any, b_high: Any, b_low: Any, sums: Array) -> None:
-        c = product(high, low, b_high, b_low, (sums[at], sums[at + 1], sums[at + 2], sums[at + 3]))
-        sums[at], sums[at + 1], sums[at + 2], sums[at + 3] = c[0], c[1], c[2], c[3]
+    def add_tile(offset: int, high: Any, low: Any, b_high: Any, b_low: Any, sums: Array) -> None:
+        c = product(
+            high, low, b_high, b_low, (sums[offset], sums[offset + 1], sums[offset + 2], sums[offset + 3])
+        )
+        sums[offset], sums[offset + 1], sums[offset + 2], sums[offset + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
     def multiply(thread: Scalar, first: Scalar, pairs: Array, cells: Array, sums: Array) -> None:
         lane = uint32(thread) % uint32(WARP)
-        at = address(pairs) + uint32(8) * first
-        at += uint32(16) * unit_of(lane >> uint32(2), lane & uint32(3))
+        offset = address(pairs) + uint32(8) * first
+        offset += uint32(16) * unit_of(lane >> uint32(2), lane & uint32(3))
         for k in range(8 * n_tile):
             sums[k] = float32(0)
         for step in range(n_step):
-            high = load(at + uint32(8 * UNIT * step))
-            low = load(at + uint32(8 * UNIT * step + 4 * UNIT))
+            high = load(offset + uint32(8 * UNIT * step))
+            low = load(offset + uint32(8 * UNIT * step + 4 * UNIT))
             high_turned = turn(high[0]), turn(high[1]), turn(high[2]), turn(high[3])
             low_turned = turn(low[0]), turn(low[1]), turn(low[2]), turn(low[3])
             for n in range(n_tile):
@@ -389,13 +391,15 @@ def _make_weigh(kernel: DegridKernel) -> Compiled:
     @device.part
     def weigh(thread: Scalar, first: Scalar, of_x: Array, by: Scalar, sums: Array, value: Array) -> None:
         lane, warp = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
-        at = first + uint32(n_left) + (lane >> uint32(2)) * uint32(pitch_x) + uint32(2) * (lane & uint32(3))
-        at += uint32(8 * n_column) * (warp % uint32(n_group))
+        offset = (
+            first + uint32(n_left) + (lane >> uint32(2)) * uint32(pitch_x) + uint32(2) * (lane & uint32(3))
+        )
+        offset += uint32(8 * n_column) * (warp % uint32(n_group))
         for k in range(4 * n_own_plane):
             value[k] = float32(0)
         for m in range(n_column):
             for q in range(4):
-                u = of_x[at + uint32(8 * m + q // 2 * 8 * pitch_x + q % 2)]
+                u = of_x[offset + uint32(8 * m + q // 2 * 8 * pitch_x + q % 2)]
                 for s in range(n_own_plane):
                     k, into = 8 * (m * n_own_plane + s) + q, 2 * (q // 2 * n_own_plane + s)
                     value[into] += sums[k] * u.real

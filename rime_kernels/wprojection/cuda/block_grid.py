@@ -1,4 +1,4 @@
-"""The gridder on a GPU by matrix units: an item's block stays in registers until all of it is summed."""
+"""The gridder on a GPU by tensor cores: an item's block stays in registers until all of it is summed."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numba import float32, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import meet
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.reductions import make_barrier
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
-from rime_kernels.wprojection.cuda.block_terms import Staging, make_evaluate_block, numbers_of
+from rime_kernels.wprojection.cuda.block_terms import AxisStaging, make_evaluate_block, numbers_of
 from rime_kernels.wprojection.cuda.blocks import (
     N_KEPT,
     N_STAGE,
@@ -38,7 +38,7 @@ from rime_kernels.wprojection.cuda.parts import (
 cuda: Module = device.cuda
 
 # Numbers of a tile of 16 x 8 cells that a thread has, real and imaginary parts; the most of all its tiles.
-_TILE, _MOST_SUMS = 2 * units.N_OWN, 96
+_TILE, _MOST_SUMS = 2 * tensor_cores.N_OWN, 96
 # Registers that a thread needs beside these, and the fewest that hold its kernels.
 _MORE_REGISTERS, _LEAST_REGISTERS = 72, 96
 
@@ -50,18 +50,18 @@ class GridKernel(BlockKernel):
     @property
     def n_tile_row(self) -> int:
         """Tiles of a column."""
-        return self.block // units.N_ROW
+        return self.block // tensor_cores.N_ROW
 
     @property
     def n_column(self) -> int:
         """Columns of tiles of a warp; there are two warps or more, for kernels in u and in v."""
-        n = self.n_plane * self.block // units.N_COLUMN
+        n = self.n_plane * self.block // tensor_cores.N_COLUMN
         most = max(1, min(_MOST_SUMS // (_TILE * self.n_tile_row), n // 2))
         return max(k for k in range(1, most + 1) if n % k == 0)
 
     @property
     def n_thread(self) -> int:
-        return WARP * (self.n_plane * self.block // units.N_COLUMN // self.n_column)
+        return WARP * (self.n_plane * self.block // tensor_cores.N_COLUMN // self.n_column)
 
     @property
     def n_left(self) -> int:
@@ -104,7 +104,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     evaluate = make_evaluate_block(kernel, n_thread // WARP, of_x, of_y)
     n_number, n_word = numbers_of(kernel)
     add, flush, remainder = _make_add(kernel), _make_flush(kernel, 0), make_remainder()
-    address = units.make_address()
+    address = tensor_cores.make_address()
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
     def block_grid(
@@ -115,7 +115,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
-        at = cuda.shared.array(n_place, int64)
+        offset = cuda.shared.array(n_place, int64)
         share = cuda.shared.array((n_share, n_sum), real)
         # The same memory: pairs, and when all are used, sums.
         pairs, shown = cuda.shared.array(0, uint32), cuda.shared.array(0, float32)
@@ -136,7 +136,7 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
             while i < min(int32(2 * N_STAGE), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(N_STAGE) + i, base + i, item, vis_before, layer_w,
-                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, at,
+                    planes_per_w, middle, items, uvw, order, shift, scale, place, plane, number, offset,
                 )  # fmt: skip
                 i += int32(n_thread)
             # ---- of the batch before this one: what it adds to each plane
@@ -147,7 +147,9 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
                 j = (batch - int32(1)) % int32(N_KEPT) * int32(N_STAGE) + row
                 re = im = real(0)  # of what is not there
                 if row < n_vis - base:
-                    re, im = share_of(at[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr)
+                    re, im = share_of(
+                        offset[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr
+                    )
                 row += (batch - int32(1)) % int32(2) * int32(N_STAGE)
                 share[row, 2 * s], share[row, 2 * s + 1] = by * re, by * im
                 i += int32(n_thread)
@@ -172,13 +174,17 @@ def make_block_grid(kernel: GridKernel) -> Compiled:
     return block_grid
 
 
-def _stage_y(kernel: GridKernel) -> Staging:
+def _stage_y(kernel: GridKernel) -> AxisStaging:
     """Conjugate kernels in v, as `_make_add` reads them.
 
     Units of 16 bytes have cells g and g + 8 of a tile, of visibilities t and t + 4 of a step: all rounded, or
     what is left of them. Their order lets threads that read or write together do so in different banks.
     """
-    n_of_step, split, store = kernel.n_tile_row * 8 * UNIT, units.make_split(), units.make_store_pair()
+    n_of_step, split, store = (
+        kernel.n_tile_row * 8 * UNIT,
+        tensor_cores.make_split(),
+        tensor_cores.make_store_pair(),
+    )
 
     @device.inline
     def begin(row: Scalar, cell: Scalar, to: Any) -> Any:
@@ -205,17 +211,17 @@ def _stage_y(kernel: GridKernel) -> Staging:
         store(into, uint32(0))
         store(into + uint32(4 * UNIT), uint32(0))
 
-    return Staging(1, begin, put, put_zero)
+    return AxisStaging(1, begin, put, put_zero)
 
 
-def _stage_x(kernel: GridKernel) -> Staging:
+def _stage_x(kernel: GridKernel) -> AxisStaging:
     """What a visibility adds to planes, times the conjugate of its kernel in u.
 
     Units have a cell of visibilities t and t + 4 of a step, rounded, and what is left of them; in the other
     order in the second step.
     """
-    n_plane, split, store = kernel.n_plane, units.make_split(), units.make_store_pair()
-    n_of_plane = kernel.block // units.N_COLUMN * 4 * UNIT
+    n_plane, split, store = kernel.n_plane, tensor_cores.make_split(), tensor_cores.make_store_pair()
+    n_of_plane = kernel.block // tensor_cores.N_COLUMN * 4 * UNIT
     n_of_step, n_left = n_plane * n_of_plane, 8 * kernel.n_left
 
     @device.inline
@@ -246,45 +252,45 @@ def _stage_x(kernel: GridKernel) -> Staging:
             store(into + uint32(s * n_of_plane), uint32(0))
             store(into_low + uint32(s * n_of_plane), uint32(0))
 
-    return Staging(1, begin, put, put_zero)
+    return AxisStaging(1, begin, put, put_zero)
 
 
 def _make_add(kernel: GridKernel) -> Compiled:
     """Function that adds the products of a batch to the sums of a thread; a warp calls it together."""
     n_row, n_column, n_left = kernel.n_tile_row, kernel.n_column, kernel.n_left
-    n_of_step = kernel.n_plane * kernel.block // units.N_COLUMN
+    n_of_step = kernel.n_plane * kernel.block // tensor_cores.N_COLUMN
     load, turn, product, address = (
-        units.make_load(True),
-        units.make_turn(True),
+        tensor_cores.make_load(True),
+        tensor_cores.make_turn(True),
         make_product(),
-        units.make_address(),
+        tensor_cores.make_address(),
     )
 
     @device.inline
-    def add_tile(at: int, k: int, left: Array, b_high: Any, b_low: Any, sums: Array) -> None:
+    def add_tile(offset: int, k: int, left: Array, b_high: Any, b_low: Any, sums: Array) -> None:
         high = left[k], left[k + 1], left[k + 2], left[k + 3]
         low = left[k + 4], left[k + 5], left[k + 6], left[k + 7]
         c = product(high, low, b_high, b_low, (float32(0), float32(0), float32(0), float32(0)))
-        sums[at] += c[0]
-        sums[at + 1] += c[1]
-        sums[at + 2] += c[2]
-        sums[at + 3] += c[3]
+        sums[offset] += c[0]
+        sums[offset + 1] += c[1]
+        sums[offset + 2] += c[2]
+        sums[offset + 3] += c[3]
 
     @device.inline
     def add_step(step: int, left_at: Scalar, right_at: Scalar, left: Array, sums: Array) -> None:
         for r in range(n_row):
             for k in range(2):
                 a = load(left_at + uint32(4 * UNIT * ((step * n_row + r) * 2 + k)))
-                at = 8 * r + 4 * k
-                left[at], left[at + 1], left[at + 2], left[at + 3] = a[0], a[1], a[2], a[3]
+                offset = 8 * r + 4 * k
+                left[offset], left[offset + 1], left[offset + 2], left[offset + 3] = a[0], a[1], a[2], a[3]
         for n in range(n_column):
             b = load(right_at + uint32(4 * UNIT * (step * n_of_step + n)))
             high, low = (b[2 * step], b[2 * step + 1]), (b[2 - 2 * step], b[3 - 2 * step])
             high_turned, low_turned = (turn(high[0]), turn(high[1])), (turn(low[0]), turn(low[1]))
             for r in range(n_row):
-                at = 8 * (n * n_row + r)
-                add_tile(at, 8 * r, left, high_turned, low_turned, sums)
-                add_tile(at + 4, 8 * r, left, high, low, sums)
+                offset = 8 * (n * n_row + r)
+                add_tile(offset, 8 * r, left, high_turned, low_turned, sums)
+                add_tile(offset + 4, 8 * r, left, high, low, sums)
 
     @device.part
     def add(thread: Scalar, first: Scalar, pairs: Array, left: Array, sums: Array) -> None:
@@ -306,11 +312,11 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
     """
     if row == kernel.n_tile_row:
         return device.inline(lambda thread, x, y, n_grid, fixed, sums, shown, total: None)
-    rest, show, n_sum, wait = (
+    rest, show, n_sum, barrier = (
         _make_flush(kernel, row + 1),
         _make_show(kernel, row),
         2 * kernel.n_plane,
-        meet(),
+        make_barrier(),
     )
     n_of_row, pitch_row, n_warp = n_sum * kernel.block, kernel.pitch_row, kernel.n_thread // WARP
 
@@ -319,8 +325,8 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
         thread: Scalar, x: Scalar, y: Scalar, n_grid: Scalar, fixed: Scalar, shown: Array, total: Array
     ) -> None:
         lane, r = uint32(thread) % uint32(WARP), uint32(thread) // uint32(WARP)
-        while r < uint32(units.N_ROW):
-            in_grid = y + uint32(row * units.N_ROW) + r
+        while r < uint32(tensor_cores.N_ROW):
+            in_grid = y + uint32(row * tensor_cores.N_ROW) + r
             in_grid -= n_grid if in_grid >= n_grid else uint32(0)
             first, k = uint64(in_grid) * uint64(n_grid), lane
             while k < uint32(n_of_row):
@@ -338,9 +344,9 @@ def _make_flush(kernel: GridKernel, row: int) -> Compiled:
         total: Array,
     ) -> None:  # fmt: skip
         show(thread, sums, shown)
-        wait()
+        barrier()
         add_shown(thread, x, y, n_grid, fixed, shown, total)
-        wait()
+        barrier()
         rest(thread, x, y, n_grid, fixed, sums, shown, total)
 
     return flush
@@ -354,7 +360,7 @@ def _make_show(kernel: GridKernel, row: int) -> Compiled:
     n_column, n_row, n_plane, pitch_row = (
         kernel.n_column, kernel.n_tile_row, kernel.n_plane, kernel.pitch_row,
     )  # fmt: skip
-    n_of_plane = kernel.block // units.N_COLUMN
+    n_of_plane = kernel.block // tensor_cores.N_COLUMN
 
     @device.part
     def show(thread: Scalar, sums: Array, shown: Array) -> None:

@@ -1,8 +1,8 @@
-"""Kernels of visibilities by matrix units: polynomials of 16 visibilities and some cells as a product.
+"""Kernels of visibilities by tensor cores: polynomials of 16 visibilities and some cells as a product.
 
 A kernel is a sum over terms, C(j) = sum_ab z^a t^b terms[b, a, j]: powers of each visibility, a row of one
 matrix, times the terms of each cell, two columns of the other, which give the real and the imaginary part.
-Both are split into rounded numbers and what is left, as all that goes through the matrix units here.
+Both are split into rounded numbers and what is left, as all that goes through the tensor cores here.
 
 Terms come in steps of 16, in an order that lets thread 4 g + q of a warp work out its own by few products:
 its powers of z are q, q + 4, ..., times all powers of t. Cells come in tasks of eight, two tiles each. The
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.lane_sums import exchange
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.reductions import make_shuffle_xor
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.wprojection.cuda.blocks import N_STAGE, WARP, BlockKernel, make_product
 from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Z_U, Z_V, T
 
@@ -30,7 +30,7 @@ from rime_kernels.wprojection.cuda.parts import START_X, START_Y, Z_U, Z_V, T
 _N_CELL, _N_TILE, _N_SLOT = 8, 2, 4
 
 
-class Shares(NamedTuple):
+class TermShares(NamedTuple):
     """How terms and cells are shared out.
 
     Attributes
@@ -48,9 +48,9 @@ class Shares(NamedTuple):
     n_task: int
 
 
-def shares_of(n_w: int, n_d: int, support: int) -> Shares:
+def shares_of(n_w: int, n_d: int, support: int) -> TermShares:
     n_high = -(-n_d // 4)
-    return Shares(n_high, -(-n_w * n_high // _N_SLOT), -(-support // _N_CELL))
+    return TermShares(n_high, -(-n_w * n_high // _N_SLOT), -(-support // _N_CELL))
 
 
 def packed_terms(terms: NDArray[np.float64]) -> NDArray[np.uint32]:
@@ -86,7 +86,7 @@ def _cell_of_tile(tile: int, t: int) -> int:
     return (t & 1) + 4 * (t >> 1) + 2 * tile
 
 
-class Staging(NamedTuple):
+class AxisStaging(NamedTuple):
     """How kernels along one axis are staged.
 
     A thread has visibilities `row_of(g, 0)` and `row_of(g, 1)` of a batch, which differ in the bit `half_bit`
@@ -119,14 +119,14 @@ def numbers_of(kernel: BlockKernel) -> tuple[int, int]:
 
 
 @functools.cache
-def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: Staging, of_y: Staging) -> Compiled:
+def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: AxisStaging, of_y: AxisStaging) -> Compiled:
     """Function with which all threads stage the kernels of a batch, of which `n` visibilities are there.
 
     Cells that a kernel does not reach get 0, and so do all cells of visibilities that are not there. `own`
     and `words` have what `numbers_of` says.
     """
     along_x, along_y = _make_evaluate_axis(kernel, False, of_x), _make_evaluate_axis(kernel, True, of_y)
-    swapped, n_group = exchange(), kernel.block // _N_CELL
+    swapped, n_group = make_shuffle_xor(), kernel.block // _N_CELL
     n_own = -(-2 * n_group // n_warp)  # tasks of a warp, most often along one axis
 
     @device.part
@@ -150,7 +150,7 @@ def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: Staging, of_y: S
     return evaluate
 
 
-def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: Staging) -> Compiled:
+def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: AxisStaging) -> Compiled:
     """Function that does so along one axis, for tasks from `task` on to the one before `end`.
 
     `of` has the first visibility of the batch, the number of the last one in it, and the planes of w of all.
@@ -225,7 +225,7 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
     """
     n_high, n_step, _ = shares_of(kernel.n_w, kernel.n_d, kernel.support)
     n_w, n_slot, of_z = kernel.n_w, _N_SLOT * n_step, Z_V if is_v else Z_U
-    row_of, split = _make_row_of(half_bit), units.make_split()
+    row_of, split = _make_row_of(half_bit), tensor_cores.make_split()
 
     @device.inline
     def fill(t: Scalar, z: Scalar, of_w: Scalar, is_in: Scalar, own: Array) -> None:
@@ -253,8 +253,8 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
             fill(t, number[vis, of_z], number[vis, T], is_in, own)
             for k in range(2 * n_step):
                 high, low = split(own[2 * k], own[2 * k + 1])
-                at = 8 * (k // 2) + 2 * (k % 2) + half
-                words[at], words[at + 4] = high, low
+                offset = 8 * (k // 2) + 2 * (k % 2) + half
+                words[offset], words[offset + 4] = high, low
 
     return powers
 
@@ -262,17 +262,19 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
 def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
     """Function that adds powers times the terms of a task in a plane to eight numbers of `own`."""
     _, n_step, n_task = shares_of(kernel.n_w, kernel.n_d, kernel.support)
-    first, load, product = numbers_of(kernel)[0] - 8, units.make_load_global(), make_product()
+    first, load, product = numbers_of(kernel)[0] - 8, tensor_cores.make_load_global(), make_product()
 
     @device.part
     def multiply(
         lane: Scalar, task: Scalar, of_plane: Scalar, terms: Array, words: Array, own: Array
     ) -> None:
-        at = uint32(uint32(of_plane) * uint32(n_task) + uint32(task)) * uint32(_N_TILE * n_step * WARP) + lane
+        offset = (
+            uint32(uint32(of_plane) * uint32(n_task) + uint32(task)) * uint32(_N_TILE * n_step * WARP) + lane
+        )
         for tile in range(2):
             k = first + 4 * tile
             for step in range(n_step):
-                b = load(terms, uint32(at + uint32((tile * n_step + step) * WARP)))
+                b = load(terms, uint32(offset + uint32((tile * n_step + step) * WARP)))
                 high = words[8 * step], words[8 * step + 1], words[8 * step + 2], words[8 * step + 3]
                 low = words[8 * step + 4], words[8 * step + 5], words[8 * step + 6], words[8 * step + 7]
                 c = own[k], own[k + 1], own[k + 2], own[k + 3]

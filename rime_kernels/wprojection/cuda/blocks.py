@@ -1,4 +1,4 @@
-"""Shared by the kernels that work on an item as products of matrices, by matrix units in single precision.
+"""Shared by the kernels that work on an item as products of matrices, by tensor cores in single precision.
 
 All visibilities of an item have their kernels within a block of B x B cells. With the kernels C_k(x) in u and
 C_k(y) in v of visibilities k, 0 outside the S cells of each, the block is a product of two matrices,
@@ -11,7 +11,8 @@ A complex product is two real ones of pairs (x, y) and (a, b): with x = Im, y = 
 a = Re, b = Im of the second, x a + y b is the imaginary part and y a - x b the real part. For that one the
 pairs of one matrix are turned.
 
-Each number goes in as two of half precision, as in `tiles.units`: rounded, and what is left, 22 bits in all.
+Each number goes in as two of half precision, as in `tiles.tensor_cores`: rounded, and what is left,
+22 bits in all.
 Powers of two bring the largest numbers near the top of what half precision holds. Threads stage kernels in
 shared memory, batch after batch, as those of the other form do; their polynomials are products, too
 (`block_terms`).
@@ -25,11 +26,11 @@ from typing import Any
 
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.wprojection.cuda.parts import Task
 
 # Threads of a warp, visibilities of a batch, and words of what a thread of each of a warp reads at once.
-WARP, N_STAGE, UNIT = 32, units.N_ROW, 128
+WARP, N_STAGE, UNIT = 32, tensor_cores.N_ROW, 128
 # Batches that are kept: two are located at once, and serve until the last of three further steps is done.
 N_KEPT = 8
 # Registers of a multiprocessor, and threads of as many warps as it has schedulers.
@@ -69,7 +70,7 @@ def make_product() -> Compiled:
 
     Of four packed pairs of the rows, rounded and what is left of them, and two of the columns.
     """
-    product = units.make_product(True, False)
+    product = tensor_cores.make_product(True, False)
 
     @device.inline
     def add_product(high: Any, low: Any, b_high: Any, b_low: Any, c: Any) -> Any:

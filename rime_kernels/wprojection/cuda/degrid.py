@@ -9,7 +9,7 @@ from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
+from rime_kernels.cuda.kernels.reductions import make_warp_reduce
 from rime_kernels.cuda.shapes.cells import LANES, values_of
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
@@ -53,7 +53,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
     n_batch_sum, n_of_warp = n_stage * n_warp * n_each, 2 * n_stage * n_warp * n_each
     locate, evaluate = make_locate(kernel, make_put_bins(kernel)), make_evaluate(kernel)
     write_vis, remainder = make_write_vis(kernel, _make_sum_of_warps(kernel)), make_remainder()
-    load, sum_lanes = _make_load(kernel), make_lane_sums(_VALUES, LANES)
+    load, warp_reduce = _make_load(kernel), make_warp_reduce(_VALUES, LANES)
 
     @device.kernel(kernel.max_register)
     def degrid(
@@ -64,7 +64,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
-        at = cuda.shared.array(n_place, int64)
+        offset = cuda.shared.array(n_place, int64)
         factor = cuda.shared.array(n_factor, real)
         of_warp = cuda.shared.array(n_of_warp, real)
         cells = cuda.local.array(n_own, real)
@@ -84,7 +84,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
             while i < min(int32(n_stage), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(n_stage) + i, base + i, item, before, layer_w, planes_per_w,
-                    middle, items, uvw, order, shift, scale, place, plane, number, at,
+                    middle, items, uvw, order, shift, scale, place, plane, number, offset,
                 )  # fmt: skip
                 i += int32(n_thread)
             # ---- of the batch before this one: kernels
@@ -157,7 +157,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
                     into = half * uint64(n_batch_sum) + (uint64(warp) * uint64(n_stage) + first) * uint64(
                         n_each
                     )
-                    sum_lanes(thread, value, of_warp, into)
+                    warp_reduce(thread, value, of_warp, into)
                     first += uint64(n_together)
             # ---- of the one before that: sums over warps, and visibilities
             base -= int32(n_stage)
@@ -167,7 +167,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
                     j, c = i // int32(n_corr), i % int32(n_corr)
                     first_sum = (batch - int32(1)) % int32(2) * int32(n_batch_sum) + j * int32(n_each)
                     j += (batch - int32(3)) % int32(N_KEPT) * int32(n_stage)
-                    write_vis(j, c, sign, to_corr, number, at, (uint32(first_sum), of_warp), vis)
+                    write_vis(j, c, sign, to_corr, number, offset, (uint32(first_sum), of_warp), vis)
                     i += int32(n_thread)
             cuda.syncthreads()
             batch += int32(1)
@@ -216,11 +216,11 @@ def _make_load_from(kernel: Kernel, cell: int) -> Compiled:
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
         column -= n_grid if column >= n_grid else uint32(0)
-        at = uint64(row) * uint64(n_grid) + uint64(column)
+        offset = uint64(row) * uint64(n_grid) + uint64(column)
         for s in range(n_plane):
-            k, z = (cell * n_plane + s) * 2, grid[at]
+            k, z = (cell * n_plane + s) * 2, grid[offset]
             cells[k], cells[k + 1] = z.real, z.imag
-            at += uint64(n_grid) * uint64(n_grid)
+            offset += uint64(n_grid) * uint64(n_grid)
         rest(x, y, n_grid, grid, cells)
 
     return load_from

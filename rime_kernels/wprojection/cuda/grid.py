@@ -60,7 +60,7 @@ def make_grid(kernel: Kernel) -> Compiled:
         place = cuda.shared.array((n_place, N_PLACE), int32)
         plane = cuda.shared.array(n_place, int32)
         number = cuda.shared.array((n_place, N_NUMBER), real)
-        at = cuda.shared.array(n_place, int64)
+        offset = cuda.shared.array(n_place, int64)
         factor = cuda.shared.array(n_factor, real)
         share = cuda.shared.array((n_share, n_sum), real)
         sums = cuda.local.array(n_own, real)
@@ -80,7 +80,7 @@ def make_grid(kernel: Kernel) -> Compiled:
             while i < min(int32(n_stage), n_vis - base):
                 locate(
                     batch % int32(N_KEPT) * int32(n_stage) + i, base + i, item, before, layer_w, planes_per_w,
-                    middle, items, uvw, order, shift, scale, place, plane, number, at,
+                    middle, items, uvw, order, shift, scale, place, plane, number, offset,
                 )  # fmt: skip
                 i += int32(n_thread)
             # ---- of the batch before this one: kernels, and what it adds to each plane
@@ -99,7 +99,7 @@ def make_grid(kernel: Kernel) -> Compiled:
                 while i < n * int32(n_plane):
                     j, s = kept + i // int32(n_plane), i % int32(n_plane)
                     sum_re, sum_im = share_of(
-                        at[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr
+                        offset[j], s, number[j, COS], number[j, SIN], sign, vis, weight, to_corr
                     )
                     k = half * int32(n_stage) + i // int32(n_plane)
                     share[k, 2 * s], share[k, 2 * s + 1] = sum_re, sum_im
@@ -183,10 +183,10 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
         row, column = y + uint32(b), x + uint32(a)
         row -= n_grid if row >= n_grid else uint32(0)
         column -= n_grid if column >= n_grid else uint32(0)
-        at = uint64(row) * uint64(n_grid) + uint64(column)
+        offset = uint64(row) * uint64(n_grid) + uint64(column)
         for s in range(2 * n_plane):
             k = cell * 2 * n_plane + s
-            cuda.atomic.add(total, (at, s), whole(sums[k] * fixed))
+            cuda.atomic.add(total, (offset, s), whole(sums[k] * fixed))
             sums[k] = real(0)
         rest(x, y, n_grid, fixed, sums, total)
 

@@ -9,7 +9,8 @@ the kernel wherever it begins, S + M - 1 cells.
 
 Visibilities are staged in shared memory, a batch of them at a time, in steps that all threads share: where
 they are (`make_locate`), their kernels, by polynomials (`make_evaluate`), and then what is to be done with
-cells. Threads meet once for each batch: between two meetings they locate one batch, evaluate the kernels of
+cells. There is one barrier for each batch: between two barriers threads locate one batch,
+evaluate the kernels of
 the batch before, and use those of the one before that. Kernels have zeros up to the end of a bin, so that a
 thread need not look which of its cells they cover.
 """
@@ -56,7 +57,7 @@ N_KEPT = 4
 
 
 @dataclass(frozen=True)
-class Shape:
+class WProjectionShape:
     """How kernels are cut: measured per device, never needed for a right answer.
 
     Attributes
@@ -80,7 +81,7 @@ class Shape:
     whole_kernel: bool = False
 
 
-def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Shape:
+def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> WProjectionShape:
     """The shape of the gridder or the degridder, with the cells of a thread that `cells_of` gives.
 
     Blocks have registers for as many as can share a multiprocessor, and batches are as long as shared memory
@@ -91,13 +92,13 @@ def shape_for(support: int, n_plane: int, single: bool, *, degrids: bool) -> Sha
     registers = n_number * 2 * n_plane * cells.m_x * cells.m_y + (70 if single else 110)
     n_block = max(1, min(_MOST_BLOCKS, _REGISTERS // (registers * n_thread(support, cells.m_x, cells.m_y))))
     for n_stage in (8, 4) if device.simulated() else (16, 8, 4):
-        found = Shape(cells.m_x, cells.m_y, n_stage, n_block, bool(cells.whole_kernel))
+        found = WProjectionShape(cells.m_x, cells.m_y, n_stage, n_block, bool(cells.whole_kernel))
         if _shared_bytes(support, n_plane, found, 4 * n_number) <= _SHARED:
             break
     return found
 
 
-def _shared_bytes(support: int, n_plane: int, shape: Shape, n_byte: int) -> int:
+def _shared_bytes(support: int, n_plane: int, shape: WProjectionShape, n_byte: int) -> int:
     """Shared memory of the degridder, which takes more of it, for numbers of so many bytes."""
     n_stage, n_warp = shape.n_stage, n_thread(support, shape.m_x, shape.m_y) // LANES
     cells = sum(-(-(support + m - 1) // m) * m for m in (shape.m_x, shape.m_y))
@@ -139,7 +140,7 @@ class Task:
 class Kernel(Task):
     """All that a kernel is compiled for whose threads own cells."""
 
-    shape: Shape
+    shape: WProjectionShape
 
     @property
     def n_x(self) -> int:
@@ -185,7 +186,7 @@ class Kernel(Task):
 def make_locate(task: Task, put_place: Compiled) -> Compiled:
     """Function that finds where the visibility k of an item is, and leaves it at `i` of the staged ones.
 
-    `number` gets z and t of `kernel.Tables` and the phase; `plane` the plane of w; `at` the index of the
+    `number` gets z and t of `kernel.Tables` and the phase; `plane` the plane of w; `offset` the index of the
     visibility in the arrays. `put_place(i, x, y, item, items, place)` leaves where the kernel begins.
     """
     real, half, n_w_plane = task.real, task.support // 2, task.n_w_plane
@@ -195,7 +196,7 @@ def make_locate(task: Task, put_place: Compiled) -> Compiled:
     def locate(
         i: Scalar, k: Scalar, item: Scalar, first_vis: Scalar, layer_w: Scalar, planes_per_w: Scalar,
         middle: Scalar, items: Array, uvw: Array, order: Array, shift: Array, scale: Array, place: Array,
-        plane: Array, number: Array, at: Array,
+        plane: Array, number: Array, offset: Array,
     ) -> None:  # fmt: skip
         n_chan = uint32(items[item, N_CHAN])
         off, chan = uint32(k) // n_chan, uint32(k) % n_chan
@@ -216,9 +217,9 @@ def make_locate(task: Task, put_place: Compiled) -> Compiled:
         number[i, COS], number[i, SIN] = cos_sin(shift[row] * nu + sign * delta * middle)
         put_place(i, near_u - int32(half), near_v - int32(half), item, items, place)
         if compact:
-            at[i] = int64(first_vis) + int64(k)
+            offset[i] = int64(first_vis) + int64(k)
         else:
-            at[i] = int64(order[row]) * scale.size + chan
+            offset[i] = int64(order[row]) * scale.size + chan
 
     return locate
 
@@ -316,13 +317,13 @@ def _make_of_cell(kernel: Kernel) -> Compiled:
                         own[v] = real(0)
                 for v in range(TOGETHER):
                     if first + uint32(v) < end and plane[first + uint32(v)] == of_plane:
-                        at = uint32(place[first + uint32(v), of_start]) + j
-                        at -= n_bin if at >= n_bin else uint32(0)
+                        offset = uint32(place[first + uint32(v), of_start]) + j
+                        offset -= n_bin if offset >= n_bin else uint32(0)
                         if is_v:
-                            at += uint32(bin_x)
+                            offset += uint32(bin_x)
                         else:
-                            at = at % uint32(m_x) * uint32(n_x) + at // uint32(m_x)
-                        k = into + (uint32(v * n_cell) + at) * uint32(2)
+                            offset = offset % uint32(m_x) * uint32(n_x) + offset // uint32(m_x)
+                        k = into + (uint32(v * n_cell) + offset) * uint32(2)
                         factor[k], factor[k + uint32(1)] = own[v], own[OF_IM + v]
             i += uint32(1)
 
@@ -420,10 +421,10 @@ def make_write_vis(task: Task, sum_of: Compiled) -> Compiled:
 
     @device.inline
     def write_vis(
-        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, at: Array, of: Any, vis: Array
+        j: Scalar, c: Scalar, sign: Scalar, to_corr: Array, number: Array, offset: Array, of: Any, vis: Array
     ) -> None:
         re, im = of_corr(c, number[j, COS], number[j, SIN], sign, to_corr, of)
-        k = 2 * (at[j] * int64(n_corr) + c)
+        k = 2 * (offset[j] * int64(n_corr) + c)
         vis[k], vis[k + 1] = re, im
 
     return write_vis

@@ -1,6 +1,6 @@
 """The degridder on a GPU for small kernels: threads have visibilities, and an item's block is shared memory.
 
-Nothing is summed over threads, and they meet once for each item. A thread keeps its kernels in u in
+Nothing is summed over threads, and there is one barrier for each item. A thread keeps its kernels in u in
 registers, and goes through the cells of each row.
 """
 
@@ -14,7 +14,7 @@ from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.shapes.cells import MOST_OF_VIS
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.parts import (
@@ -47,7 +47,7 @@ cuda: Module = device.cuda
 # Times of a visibility, ns: for a cell of its two kernels, for a cell and plane, and for each of those of its
 # item's block. Those of kernels of 7 to 15 cells (H200) are within a fifth of what these say.
 _STEP, _UPDATE, _BLOCK = 5.4e-3, 3.1e-4, 1.04e-2
-# It replaces matrix units where it is estimated to be so many times as fast.
+# It replaces tensor cores where it is estimated to be so many times as fast.
 _GAIN = 1.2
 # Bytes of shared memory of a block of threads: three share a multiprocessor.
 _MOST_BYTES = 72 * 1024
@@ -97,16 +97,16 @@ class VisKernel(Task):
         """Whether a multiprocessor has room for blocks, and no cell of the grid is twice in one."""
         return self.dynamic_bytes <= _MOST_BYTES and self.block <= n_grid
 
-    def pays(self, n_vis: float, unit_time: float | None) -> bool:
+    def pays(self, n_vis: float, tensor_core_time: float | None) -> bool:
         """Whether this is estimated to be faster than what would be taken else.
 
-        That is matrix units, with their time of a visibility in ns, or threads that own cells. Items have
+        That is tensor cores, with their time of a visibility in ns, or threads that own cells. Items have
         `n_vis` visibilities.
         """
-        if unit_time is None:
+        if tensor_core_time is None:
             return self.n_plane * self.support**2 <= MOST_OF_VIS
         of_plane = _UPDATE * self.support**2 + _BLOCK * self.block**2 / n_vis
-        return _GAIN * (_STEP * self.support + self.n_plane * of_plane) < unit_time
+        return _GAIN * (_STEP * self.support + self.n_plane * of_plane) < tensor_core_time
 
 
 @functools.cache
@@ -120,11 +120,11 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
     n_sum, n_own, n_part = 2 * n_plane * N_EACH, 2 * support * N_EACH, 2 * N_EACH
     n_byte_cell, n_byte_axis = bytes_of_cell(kernel), kernel.n_w_plane * bytes_of_kernel(kernel)
     locate, remainder = make_locate(kernel, make_put_block(before)), make_remainder()
-    in_u, in_v, place_of = make_kernels(kernel, Z_U), make_cell_of_all(kernel, Z_V), units.make_place()
+    in_u, in_v, place_of = make_kernels(kernel, Z_U), make_cell_of_all(kernel, Z_V), tensor_cores.make_place()
     fill, add_row, write = (
         _make_fill(kernel),
         _make_add_row(kernel, 0),
-        units.make_write_complex(kernel.single),
+        tensor_cores.make_write_complex(kernel.single),
     )
     of_corr = make_of_corr(kernel, _make_sum_of_plane(kernel))
 
@@ -136,7 +136,7 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
     ) -> None:  # fmt: skip
         cells = cuda.shared.array(0, real)
         place, plane = cuda.local.array((N_EACH, N_PLACE), int32), cuda.local.array(N_EACH, int32)
-        number, at = cuda.local.array((N_EACH, N_NUMBER), real), cuda.local.array(N_EACH, int64)
+        number, offset = cuda.local.array((N_EACH, N_NUMBER), real), cuda.local.array(N_EACH, int64)
         of_u, of_v = cuda.local.array(n_own, real), cuda.local.array(n_part, real)
         part, sums = cuda.local.array(n_part, real), cuda.local.array(n_sum, real)
         corner = cuda.local.array(N_EACH, uint32)
@@ -152,7 +152,7 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
             for v in range(N_EACH):  # the last one may be there twice
                 locate(
                     v, min(k + int32(v), n_vis - int32(1)), item, vis_before, layer_w, planes_per_w, middle,
-                    items, uvw, order, shift, scale, place, plane, number, at,
+                    items, uvw, order, shift, scale, place, plane, number, offset,
                 )  # fmt: skip
                 corner[v] = uint32(place[v, START_Y]) * uint32(pitch) + uint32(place[v, START_X])
             of_terms = place_of(terms, uint64(0))
@@ -169,7 +169,7 @@ def make_vis_degrid(kernel: VisKernel) -> Compiled:
                 cos, sin = real(inverse) * number[v, COS], real(inverse) * number[v, SIN]
                 for c in range(n_corr):
                     re, im = of_corr(c, cos, sin, sign, to_corr, (v, sums))
-                    write(vis, uint64(at[v] * int64(n_corr) + int64(c)), re, im)
+                    write(vis, uint64(offset[v] * int64(n_corr) + int64(c)), re, im)
             k += int32(N_EACH * n_thread)
 
     return vis_degrid
@@ -187,13 +187,13 @@ def _make_fill(kernel: VisKernel) -> Compiled:
             row, column = y + of_row, x + of_column
             row -= n_grid if row >= n_grid else uint32(0)
             column -= n_grid if column >= n_grid else uint32(0)
-            at = uint64(row) * uint64(n_grid) + uint64(column)
+            offset = uint64(row) * uint64(n_grid) + uint64(column)
             into = uint32(2) * (of_row * uint32(pitch) + of_column)
             for _ in range(n_plane):
-                z = grid[at]
+                z = grid[offset]
                 cells[into], cells[into + uint32(1)] = z.real, z.imag
                 into += uint32(2 * block * pitch)
-                at += uint64(n_grid) * uint64(n_grid)
+                offset += uint64(n_grid) * uint64(n_grid)
             i += uint32(n_thread)
 
     return fill
@@ -206,15 +206,19 @@ def _make_add_row(kernel: VisKernel, s: int) -> Compiled:
     """
     if s == kernel.n_plane:
         return device.inline(lambda cells, of_row, corner, of_v, of_u, sums: None)
-    rest, sum_row, address = _make_add_row(kernel, s + 1), _make_sum_row(kernel, 0), units.make_address()
+    rest, sum_row, address = (
+        _make_add_row(kernel, s + 1),
+        _make_sum_row(kernel, 0),
+        tensor_cores.make_address(),
+    )
     n_plane, n_byte, step, real = kernel.n_plane, kernel.n_byte, 2 * kernel.support, kernel.real
     of_plane = s * kernel.block * kernel.pitch
 
     @device.part
     def add_row(cells: Array, of_row: Scalar, corner: Array, of_v: Array, of_u: Array, sums: Array) -> None:
         for v in range(N_EACH):
-            at = address(cells) + uint32(corner[v] + of_row) * uint32(n_byte)
-            re, im = sum_row(at + uint32(of_plane * n_byte), v * step, of_u, real(0), real(0))
+            offset = address(cells) + uint32(corner[v] + of_row) * uint32(n_byte)
+            re, im = sum_row(offset + uint32(of_plane * n_byte), v * step, of_u, real(0), real(0))
             v_re, v_im, k = of_v[2 * v], of_v[2 * v + 1], 2 * (v * n_plane + s)
             sums[k] += re * v_re
             sums[k] -= im * v_im
@@ -229,19 +233,19 @@ def _make_add_row(kernel: VisKernel, s: int) -> Compiled:
 def _make_sum_row(kernel: VisKernel, first: int) -> Compiled:
     """Function that sums cells of a row from `first` on, times a kernel in u that begins at `begin`."""
     if first >= kernel.support:
-        return device.inline(lambda at, begin, of_u, re, im: (re, im))
-    rest, load = _make_sum_row(kernel, first + N_UNROLLED), units.make_load_complex(kernel.single)
+        return device.inline(lambda offset, begin, of_u, re, im: (re, im))
+    rest, load = _make_sum_row(kernel, first + N_UNROLLED), tensor_cores.make_load_complex(kernel.single)
     end, n_byte = min(first + N_UNROLLED, kernel.support), kernel.n_byte
 
     @device.part
-    def sum_row(at: Scalar, begin: int, of_u: Array, re: Scalar, im: Scalar) -> tuple[Scalar, Scalar]:
+    def sum_row(offset: Scalar, begin: int, of_u: Array, re: Scalar, im: Scalar) -> tuple[Scalar, Scalar]:
         for i in range(first, end):
-            z, k = load(at + uint32(n_byte * i)), begin + 2 * i
+            z, k = load(offset + uint32(n_byte * i)), begin + 2 * i
             re += z[0] * of_u[k]
             re -= z[1] * of_u[k + 1]
             im += z[0] * of_u[k + 1]
             im += z[1] * of_u[k]
-        return rest(at, begin, of_u, re, im)
+        return rest(offset, begin, of_u, re, im)
 
     return sum_row
 

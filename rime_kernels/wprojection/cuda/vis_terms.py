@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.wprojection.cuda.parts import T, Task
 
 # Visibilities of a thread.
@@ -106,7 +106,7 @@ def _make_cell(task: Task, of_z: int, first: int) -> Compiled:
 
     Visibility v gets its real and imaginary part in `own` at `into + v * step`.
     """
-    n_w, read, n_at_once = task.n_w, units.make_read_numbers(task.single), 2 if task.single else 1
+    n_w, read, n_at_once = task.n_w, tensor_cores.make_read_numbers(task.single), 2 if task.single else 1
     n_read = _n_z(task.single, task.n_d) // n_at_once
     # Where terms are filled up, the first of two that are read together is 0.
     begins_with_second = n_at_once == 2 and task.n_d % 2 == 1
@@ -129,10 +129,13 @@ def _make_cell(task: Task, of_z: int, first: int) -> Compiled:
                             re, im = re * z + term[2], im * z + term[3]
                     part[2 * v], part[2 * v + 1] = re, im
             for v in range(first, N_EACH):
-                at, t = into + v * step, number[v, T]
+                offset, t = into + v * step, number[v, T]
                 if b == 0:
-                    own[at], own[at + 1] = part[2 * v], part[2 * v + 1]
+                    own[offset], own[offset + 1] = part[2 * v], part[2 * v + 1]
                 else:
-                    own[at], own[at + 1] = own[at] * t + part[2 * v], own[at + 1] * t + part[2 * v + 1]
+                    own[offset], own[offset + 1] = (
+                        own[offset] * t + part[2 * v],
+                        own[offset + 1] * t + part[2 * v + 1],
+                    )
 
     return cell

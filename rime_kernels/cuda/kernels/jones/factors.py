@@ -10,7 +10,7 @@ from numba import float32, float64, int32
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
 from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, make_turning
 
@@ -36,7 +36,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
     turning_of = make_turning(kernel)
 
     @device.inline
-    def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: Sky) -> Factor:
+    def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: DeviceSky) -> Factor:
         n_source = int32(sky.direction.shape[1])
         n_point = n_source - int32(sky.n_gaussian)
         turning = turning_of(b, s, s - n_point, row, freq, 0.0, sky)
@@ -62,7 +62,9 @@ def make_enveloped(kernel: RowKernel) -> Compiled:
     has_profile = kernel.variant.profiles is not None
 
     @device.inline
-    def enveloped(b: Scalar, s: Scalar, freq: Scalar, factor: Factor, sky: Sky) -> tuple[Scalar, Scalar]:
+    def enveloped(
+        b: Scalar, s: Scalar, freq: Scalar, factor: Factor, sky: DeviceSky
+    ) -> tuple[Scalar, Scalar]:
         re, im = factor.re, factor.im
         j = s - (int32(sky.direction.shape[1]) - int32(sky.n_profile))
         if has_profile and j >= 0:

@@ -13,14 +13,14 @@ from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.correlations import make_correlation
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.table import Table, place_of, read_matrix
 from rime_kernels.cuda.kernels.jones.voltages import is_circular, make_times_brightness
 from rime_kernels.cuda.kernels.misfit import n_kinds
-from rime_kernels.cuda.kernels.rows.kernel import Own, make_index_block, make_sum_block
+from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -30,7 +30,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_find_row,
     make_next_source,
 )
-from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2
+from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics.feeds import feeds_of
@@ -39,7 +39,7 @@ from rime_kernels.physics.feeds import feeds_of
 cuda: Module = device.cuda
 
 
-class Left(NamedTuple):
+class JonesResiduals(NamedTuple):
     """What the rows of a slab leave for the gradient, in working precision."""
 
     residual: Array  # flat (n_batch, n_chan, n_row, 8): in the products of two feeds, as `matrices` has them
@@ -53,21 +53,23 @@ def make_residuals(kernel: RowKernel) -> Compiled:
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, 1)
-    finish_chi2, leave = make_finish_chi2(kernel), _make_leave(kernel)
+    chi2_epilogue, leave = make_chi2_epilogue(kernel), _make_leave(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_rows(
-        work: RowWork, tables: RowTables, sky: Sky, columns: Columns, results: Results, table: Table,
-        left: Left,
+        work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns, results: Results,
+        table: Table,
+        left: JonesResiduals,
     ) -> None:  # fmt: skip
         partial = cuda.shared.array(n_thread, float64)
         own, samples = own_arrays(), sample_arrays()
         place = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work)
-        # Threads without a row have the last one again, with weights of 0: all threads of a block meet below.
+        # Threads without a row have the last one again, with weights of 0: all threads of a block reach the
+        # barrier below.
         row = find_row(place, work, tables, sky)
         sum_sources(place, row, work, tables, sky, table, own.sums)
         to_stokes(own.sums)
-        own.of_kind[0] = finish_chi2(
+        own.of_kind[0] = chi2_epilogue(
             place, row, work, tables, sky, columns, left.by_pair, samples, own.sums, own.of_kind
         )
         sum_block(place, work, own.of_kind, partial, results.sums)
@@ -85,8 +87,10 @@ def _make_own(kernel: RowKernel) -> Compiled:
     )
 
     @device.inline
-    def own_arrays() -> Own:
-        return Own(cuda.local.array(8, real), cuda.local.array(1, real), cuda.local.array(n_kind, float64))
+    def own_arrays() -> RowRegisters:
+        return RowRegisters(
+            cuda.local.array(8, real), cuda.local.array(1, real), cuda.local.array(n_kind, float64)
+        )
 
     return own_arrays
 
@@ -123,9 +127,9 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, table: Table, sums: Array
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, table: Table, sums: Array
     ) -> None:
-        b, c, at = place.b, place.start, row.bright
+        b, c, offset = place.b, place.start, row.bright
         n_source, freq = int32(sky.direction.shape[1]), tables.chan_freq[c]
         for k in range(8):
             sums[k] = real(0)
@@ -133,9 +137,9 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
             re, im = enveloped(b, s, freq, factor_of(b, s, row, freq, sky), sky)
             of_source = place_of(b, row.time, c, s, n_source, table)
             p, q = read_matrix(of_source, row.p, table), read_matrix(of_source, row.q, table)
-            p = times_brightness(times_number(p, re, im), sky.bright[at], sky.bright[at + uint64(1)])
+            p = times_brightness(times_number(p, re, im), sky.bright[offset], sky.bright[offset + uint64(1)])
             add_product(sums, 0, p, q)
-            at = next_source(at, work)
+            offset = next_source(offset, work)
 
     return sum_sources
 
@@ -151,10 +155,10 @@ def _make_leave(kernel: RowKernel) -> Compiled:
 
     @device.part
     def leave(place: Place, work: RowWork, sums: Array, residual: Array) -> None:
-        at = (int64(place.b) * work.n_run + place.start) * work.n_row + place.local
+        offset = (int64(place.b) * work.n_run + place.start) * work.n_row + place.local
         for k in range(4):
             re, im = feeds(k, 4, 1, 0, real(1), sums)
-            residual[8 * at + 2 * k], residual[8 * at + 2 * k + 1] = re, im
+            residual[8 * offset + 2 * k], residual[8 * offset + 2 * k + 1] = re, im
 
     return leave
 
@@ -164,7 +168,8 @@ def read_residual(
     b: Scalar, c: Scalar, n_chan: Scalar, local: Scalar, n_row: Scalar, residual: Array
 ) -> tuple[Scalar, ...]:
     """The residuals of a row of the slab."""
-    r, at = residual, int64(8) * ((int64(b) * n_chan + c) * n_row + local)
+    r, offset = residual, int64(8) * ((int64(b) * n_chan + c) * n_row + local)
     return (
-        r[at], r[at + 1], r[at + 2], r[at + 3], r[at + 4], r[at + 5], r[at + 6], r[at + 7]
+        r[offset], r[offset + 1], r[offset + 2], r[offset + 3], r[offset + 4], r[offset + 5], r[offset + 6],
+        r[offset + 7]
     )  # fmt: skip

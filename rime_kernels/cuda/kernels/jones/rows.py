@@ -11,18 +11,18 @@ from numba import float32, float64, int32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module
-from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
 from rime_kernels.cuda.kernels.jones.voltages import (
-    Beams,
+    CudaBeams,
     frame_of,
     is_circular,
     make_times_brightness,
     make_voltage,
     steps_of,
 )
-from rime_kernels.cuda.kernels.rows.kernel import Own, make_index_block, make_sum_block
+from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -32,8 +32,8 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_find_row,
     make_next_source,
 )
-from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities
-from rime_kernels.cuda.kernels.samples import End, Matrices, Samples
+from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue, make_visibilities_epilogue
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, Matrices, Samples
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -48,27 +48,33 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
     sum_sources, sum_block = _make_sum_sources(kernel), make_sum_block(kernel)
     to_stokes = make_to_stokes(kernel.matrix, kernel.variant.single, run)
-    finish_chi2, finish_visibilities = make_finish_chi2(kernel), make_finish_visibilities(kernel)
+    chi2_epilogue, visibilities_epilogue = make_chi2_epilogue(kernel), make_visibilities_epilogue(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_rows(
-        work: RowWork, tables: RowTables, sky: Sky, columns: Columns, results: Results, beams: Beams
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        columns: DataColumns,
+        results: Results,
+        beams: CudaBeams,
     ) -> None:
         partial = cuda.shared.array(n_thread, float64)
         own, samples = own_arrays(), sample_arrays()
         place, total = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work), 0.0
-        # Threads without a row have nothing to sum, but do not return: all threads of a block meet below.
+        # Threads without a row have nothing to sum, but do not return: all threads of a block reach the
+        # barrier below.
         if place.local < work.n_row:
             row = find_row(place, work, tables, sky)
             sum_sources(place, row, work, tables, sky, beams, own.sums)
             to_stokes(own.sums)
             if is_chi2:
                 # Nothing is left for matrices of antennas: any array may stand there.
-                total = finish_chi2(
+                total = chi2_epilogue(
                     place, row, work, tables, sky, columns, sky.jones, samples, own.sums, own.of_kind
                 )
             else:
-                finish_visibilities(place, row, tables, sky, results.vis, sky.jones, samples, own.sums)
+                visibilities_epilogue(place, row, tables, sky, results.vis, sky.jones, samples, own.sums)
         if is_chi2:
             own.of_kind[0] = total
             sum_block(place, work, own.of_kind, partial, results.sums)
@@ -81,13 +87,15 @@ def _make_own(kernel: RowKernel) -> Compiled:
     real, n_sum, run = float32 if kernel.variant.single else float64, 8 * kernel.shape.run, kernel.shape.run
 
     @device.inline
-    def own_arrays() -> Own:
-        return Own(cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(1, float64))
+    def own_arrays() -> RowRegisters:
+        return RowRegisters(
+            cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(1, float64)
+        )
 
     return own_arrays
 
 
-def _make_samples(end: End, single: bool) -> Compiled:
+def _make_samples(end: EpilogueKernel, single: bool) -> Compiled:
     """Function that declares those of its ending."""
     real = float32 if single else float64
     n_datum, n_factor, n_back, n_corr = end.n_datum, end.n_factor, end.n_back, end.n_corr
@@ -117,9 +125,15 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, beams: Beams, sums: Array
+        place: Place,
+        row: Row,
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        beams: CudaBeams,
+        sums: Array,
     ) -> None:
-        b, c, freq, at = place.b, place.start, tables.chan_freq[place.start], row.bright
+        b, c, freq, offset = place.b, place.start, tables.chan_freq[place.start], row.bright
         n_source, steps = int32(sky.direction.shape[1]), steps_of(sky.beam_scale[place.b], beams)
         frame_p, frame_q = (
             frame_of(b, row.time, row.p, c, sky, beams),
@@ -133,8 +147,8 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
             applies = beams.applies[min(s, beams.applies.size - 1)]
             p = times_number(voltage(frame_p, l, m, steps, applies, beams), re, im)
             q = voltage(frame_q, l, m, steps, applies, beams)
-            p = times_brightness(p, sky.bright[at], sky.bright[at + uint64(1)])
+            p = times_brightness(p, sky.bright[offset], sky.bright[offset + uint64(1)])
             add_product(sums, 0, p, q)
-            at = next_source(at, work)
+            offset = next_source(offset, work)
 
     return sum_sources

@@ -9,7 +9,7 @@ from numba import float32, float64, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.cuda.kernels.jones.voltages import Beams, Frame, Steps
+from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, Frame, Steps
 from rime_kernels.jones_beam import matrices, spline
 
 _cell, _slopes, _turned = spline.cell, spline.slopes, spline.turned
@@ -21,20 +21,20 @@ def _make_row(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.inline
-    def node(nodes: Array, at: Scalar, g: tuple[Scalar, ...]) -> Scalar:
-        a_re, a_im = unpack(nodes[at])
-        b_re, b_im = unpack(nodes[at + uint64(1)])
-        c_re, c_im = unpack(nodes[at + uint64(2)])
-        d_re, d_im = unpack(nodes[at + uint64(3)])
+    def node(nodes: Array, offset: Scalar, g: tuple[Scalar, ...]) -> Scalar:
+        a_re, a_im = unpack(nodes[offset])
+        b_re, b_im = unpack(nodes[offset + uint64(1)])
+        c_re, c_im = unpack(nodes[offset + uint64(2)])
+        d_re, d_im = unpack(nodes[offset + uint64(3)])
         half = g[0] * a_re + g[1] * a_im + g[2] * b_re + g[3] * b_im
         return half + g[4] * c_re + g[5] * c_im + g[6] * d_re + g[7] * d_im
 
     @device.part
     def row(
-        nodes: Array, at: Scalar, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
+        nodes: Array, offset: Scalar, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
     ) -> tuple[Scalar, Scalar]:
-        first, second = node(nodes, at, g), node(nodes, at + uint64(4), g)
-        third, fourth = node(nodes, at + uint64(8), g), node(nodes, at + uint64(12), g)
+        first, second = node(nodes, offset, g), node(nodes, offset + uint64(4), g)
+        third, fourth = node(nodes, offset + uint64(8), g), node(nodes, offset + uint64(12), g)
         value = w[0] * first + w[1] * second + w[2] * third + w[3] * fourth
         return value, slope[0] * first + slope[1] * second + slope[2] * third + slope[3] * fourth
 
@@ -54,7 +54,13 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
 
     @device.part
     def pull_place(
-        frame: Frame, l: Scalar, m: Scalar, steps: Steps, scale: Scalar, g: tuple[Scalar, ...], beams: Beams
+        frame: Frame,
+        l: Scalar,
+        m: Scalar,
+        steps: Steps,
+        scale: Scalar,
+        g: tuple[Scalar, ...],
+        beams: CudaBeams,
     ) -> tuple[Scalar, Scalar, Scalar]:
         # tr(g^H dE P) = tr((g P^H)^H dE), and P^H turns back.
         g = rotated(g, real(frame.feed_cos), -real(frame.feed_sin))
@@ -67,11 +73,11 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
         slope = real(a), real(b), real(c), real(d)
         a, b, c, d = _slopes(t_y)
         nodes, step = beams.coefficient, uint64(4 * beams.n_x)
-        at = frame.first + uint64(i_y) * step + uint64(4) * uint64(i_x)
-        first, first_x = row(nodes, at, g, w, slope)
-        second, second_x = row(nodes, at + step, g, w, slope)
-        third, third_x = row(nodes, at + step + step, g, w, slope)
-        fourth, fourth_x = row(nodes, at + step + step + step, g, w, slope)
+        offset = frame.first + uint64(i_y) * step + uint64(4) * uint64(i_x)
+        first, first_x = row(nodes, offset, g, w, slope)
+        second, second_x = row(nodes, offset + step, g, w, slope)
+        third, third_x = row(nodes, offset + step + step, g, w, slope)
+        fourth, fourth_x = row(nodes, offset + step + step + step, g, w, slope)
         of_x = v[0] * first_x + v[1] * second_x + v[2] * third_x + v[3] * fourth_x
         of_y = real(a) * first + real(b) * second + real(c) * third + real(d) * fourth
         by_x, by_y = float64(of_x) * (in_x * steps.per_x), float64(of_y) * (in_y * steps.per_y)

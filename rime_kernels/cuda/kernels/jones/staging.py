@@ -10,10 +10,10 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.voltages import (
-    Beams,
+    CudaBeams,
     Frame,
     Steps,
     frame_of,
@@ -21,21 +21,28 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     make_times_brightness,
     make_voltage,
 )
-from rime_kernels.cuda.kernels.tiles.parts import Block, Shared, TileKernel, TileTables, TileWork, sizes_of
+from rime_kernels.cuda.kernels.tiles.parts import (
+    TileBlock,
+    TileKernel,
+    TileSharedMemory,
+    TileTables,
+    TileWork,
+    sizes_of,
+)
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics import phase
 
 _C, _turns = phase.SPEED_OF_LIGHT, phase.turns
 
 
-class Mine(NamedTuple):
+class FirstStaged(NamedTuple):
     """What a thread stages first of each chunk."""
 
     source: Scalar  # of the chunk, uint32
     slot: Scalar
 
 
-class Frames(NamedTuple):
+class BlockFrames(NamedTuple):
     """`Frame` of each slot of a block, (n_slot,) in shared memory; float64, the last two uint64."""
 
     dl: Array
@@ -50,12 +57,15 @@ class Frames(NamedTuple):
 
 @functools.cache
 def make_place_frames(kernel: TileKernel) -> Compiled:
-    """Function that fills `Frames` for the block's antennas; `bright_at` is that of `Shared`."""
+    """Function that fills `BlockFrames` for the block's antennas; `bright_at` is that of
+    `TileSharedMemory`.
+    """
     n_thread = kernel.shape.n_thread
 
     @device.part
     def place_frames(
-        block: Block, work: TileWork, tables: TileTables, sky: Sky, beams: Beams, frames: Frames,
+        block: TileBlock, work: TileWork, tables: TileTables, sky: DeviceSky, beams: CudaBeams,
+        frames: BlockFrames,
         bright_at: Array,
     ) -> None:  # fmt: skip
         n_chan = uint32(tables.chan_freq.size)
@@ -87,7 +97,7 @@ def make_clear(kernel: TileKernel) -> Compiled:
     n_term, n_high, n_low = 16 * sizes.n_term, sizes.n_high, sizes.n_low
 
     @device.inline
-    def clear(block: Block, shared: Shared) -> None:
+    def clear(block: TileBlock, shared: TileSharedMemory) -> None:
         x = uint32(block.thread)
         while x < n_term:
             shared.staged.term[x] = 0.0
@@ -108,7 +118,14 @@ def make_coordinates(kernel: TileKernel) -> Compiled:
 
     @device.part
     def put_coordinates(
-        b: Scalar, g: Scalar, u: Scalar, v: Scalar, w: Scalar, into: Scalar, sky: Sky, shared: Shared
+        b: Scalar,
+        g: Scalar,
+        u: Scalar,
+        v: Scalar,
+        w: Scalar,
+        into: Scalar,
+        sky: DeviceSky,
+        shared: TileSharedMemory,
     ) -> None:
         axes = sky.projection
         along = scale * _turns(u, v, w, axes[b, g, 0, 0], axes[b, g, 0, 1], axes[b, g, 0, 2])
@@ -137,8 +154,9 @@ def make_stage(kernel: TileKernel) -> Compiled:
 
     @device.part
     def stage(
-        start: Scalar, buffer: Scalar, block: Block, steps: Steps, sky: Sky, beams: Beams, shared: Shared,
-        frames: Frames, mine: Mine,
+        start: Scalar, buffer: Scalar, block: TileBlock, steps: Steps, sky: DeviceSky, beams: CudaBeams,
+        shared: TileSharedMemory,
+        frames: BlockFrames, mine: FirstStaged,
     ) -> Scalar:  # fmt: skip
         n_source, slots, staged = int32(sky.direction.shape[1]), shared.slots, shared.staged
         gaussian, b = start - (n_source - sky.n_gaussian), block.b
@@ -155,9 +173,9 @@ def make_stage(kernel: TileKernel) -> Compiled:
             cos, sin = cos_sin(_turns(u, v, w, l, m, n_minus_1))
             e = voltage(frame, l, m, steps, beams.applies[min(s, beams.applies.size - 1)], beams)
             t = times_number(e, cos, sin)
-            at = int64(frames.bright[i]) + int64(2) * int64(s)
-            g = times_brightness(t, sky.bright[at], sky.bright[at + 1])
-            into = uint32(uint32(buffer * n_term) + slots.at[i] + k * uint32(side))
+            offset = int64(frames.bright[i]) + int64(2) * int64(s)
+            g = times_brightness(t, sky.bright[offset], sky.bright[offset + 1])
+            into = uint32(uint32(buffer * n_term) + slots.term_offset[i] + k * uint32(side))
             staged.term[into] = pack(t[0], t[1])
             staged.term[into + uint32(2 * n_term)] = pack(t[2], t[3])
             staged.term[into + uint32(4 * n_term)] = pack(t[4], t[5])

@@ -25,18 +25,26 @@ from rime_kernels.physics.feeds import feeds_of
 
 @functools.cache
 def make_add_product(n: int) -> Compiled:
-    """Function that adds a b^H to the sums, those of the first product at `at`, each n behind the other."""
+    """Function that adds a b^H to the sums, those of the first product at `offset`, each
+    n behind the other.
+    """
     product = device.inline(matrices.add_times_adjoint.py_func)
 
     @device.inline
-    def add_product(sums: Array, at: Scalar, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
+    def add_product(sums: Array, offset: Scalar, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
         c = (
-            sums[at], sums[at + 4 * n], sums[at + n], sums[at + 5 * n], sums[at + 2 * n], sums[at + 6 * n],
-            sums[at + 3 * n], sums[at + 7 * n],
+            sums[offset], sums[offset + 4 * n], sums[offset + n], sums[offset + 5 * n], sums[offset + 2 * n],
+            sums[offset + 6 * n],
+            sums[offset + 3 * n], sums[offset + 7 * n],
         )  # fmt: skip
         c = product(c, a, b)
-        sums[at], sums[at + 4 * n], sums[at + n], sums[at + 5 * n] = c[0], c[1], c[2], c[3]
-        sums[at + 2 * n], sums[at + 6 * n], sums[at + 3 * n], sums[at + 7 * n] = c[4], c[5], c[6], c[7]
+        sums[offset], sums[offset + 4 * n], sums[offset + n], sums[offset + 5 * n] = c[0], c[1], c[2], c[3]
+        sums[offset + 2 * n], sums[offset + 6 * n], sums[offset + 3 * n], sums[offset + 7 * n] = (
+            c[4],
+            c[5],
+            c[6],
+            c[7],
+        )
 
     return add_product
 
@@ -102,10 +110,11 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
                 c, d = unpack(term[p + uint32(i + 6 * plane)]), unpack(term[p + uint32(i + 7 * plane)])
                 first = a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]
                 for j in range(side):
-                    at = 8 * j
+                    offset = 8 * j
                     other = (
-                        second[at], second[at + 1], second[at + 2], second[at + 3], second[at + 4],
-                        second[at + 5], second[at + 6], second[at + 7],
+                        second[offset], second[offset + 1], second[offset + 2], second[offset + 3],
+                        second[offset + 4],
+                        second[offset + 5], second[offset + 6], second[offset + 7],
                     )  # fmt: skip
                     seen = first
                     if gaussian:

@@ -9,8 +9,8 @@ from numba import int32, int64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.arguments import Sky
-from rime_kernels.cuda.kernels.jones.voltages import Beams, frame_of, make_voltage, steps_of
+from rime_kernels.cuda.kernels.arguments import DeviceSky
+from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, frame_of, make_voltage, steps_of
 
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Module = device.cuda
@@ -37,9 +37,9 @@ def place_of(b: Scalar, time: Scalar, c: Scalar, s: Scalar, n_source: Scalar, ta
 
 
 @device.inline
-def read_matrix(at: Scalar, antenna: Scalar, table: Table) -> tuple[Scalar, ...]:
-    """The matrix of an antenna, of those that begin at `at`."""
-    m, n, i = table.values, table.n_antenna, at + antenna
+def read_matrix(offset: Scalar, antenna: Scalar, table: Table) -> tuple[Scalar, ...]:
+    """The matrix of an antenna, of those that begin at `offset`."""
+    m, n, i = table.values, table.n_antenna, offset + antenna
     return (
         m[i], m[i + n], m[i + 2 * n], m[i + 3 * n], m[i + 4 * n], m[i + 5 * n], m[i + 6 * n], m[i + 7 * n]
     )  # fmt: skip
@@ -51,7 +51,7 @@ def make_fill_table(single: bool, circular: bool) -> Compiled:
     voltage = make_voltage(single, circular)
 
     @device.kernel(0)
-    def fill_table(sky: Sky, beams: Beams, table: Table) -> None:
+    def fill_table(sky: DeviceSky, beams: CudaBeams, table: Table) -> None:
         i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         if i >= table.values.size // 8:
             return
@@ -64,11 +64,11 @@ def make_fill_table(single: bool, circular: bool) -> Compiled:
         frame, steps = frame_of(b, time, a, c, sky, beams), steps_of(sky.beam_scale[b], beams)
         applies = beams.applies[min(s, int32(beams.applies.size - 1))]
         found = voltage(frame, sky.direction[b, s, 0], sky.direction[b, s, 1], steps, applies, beams)
-        at = place_of(b, time, c, s, n_source, table) + a
+        offset = place_of(b, time, c, s, n_source, table) + a
         values = table.values
-        values[at], values[at + n_antenna] = found[0], found[1]
-        values[at + 2 * n_antenna], values[at + 3 * n_antenna] = found[2], found[3]
-        values[at + 4 * n_antenna], values[at + 5 * n_antenna] = found[4], found[5]
-        values[at + 6 * n_antenna], values[at + 7 * n_antenna] = found[6], found[7]
+        values[offset], values[offset + n_antenna] = found[0], found[1]
+        values[offset + 2 * n_antenna], values[offset + 3 * n_antenna] = found[2], found[3]
+        values[offset + 4 * n_antenna], values[offset + 5 * n_antenna] = found[4], found[5]
+        values[offset + 6 * n_antenna], values[offset + 7 * n_antenna] = found[6], found[7]
 
     return fill_table

@@ -12,31 +12,31 @@ from numba import complex64, complex128, float32, float64, int32, int64, uint32,
 
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, Module
-from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.cuda.kernels.jones.staging import Frames, Mine
-from rime_kernels.cuda.kernels.jones.voltages import Beams, steps_of
+from rime_kernels.cuda.kernels.jones.staging import BlockFrames, FirstStaged
+from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, steps_of
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
 from rime_kernels.cuda.kernels.tiles import index
-from rime_kernels.cuda.kernels.tiles.adjoint import Gathering
-from rime_kernels.cuda.kernels.tiles.kernel import Own, make_finish
+from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators
+from rime_kernels.cuda.kernels.tiles.kernel import TileRegisters, make_finish
 from rime_kernels.cuda.kernels.tiles.parts import (
-    Block,
     Operands,
-    Shared,
     Slots,
     Tile,
+    TileBlock,
     TileKernel,
+    TileSharedMemory,
     TileTables,
     TileWork,
     sizes_of,
 )
-from rime_kernels.cuda.kernels.tiles.sums import make_finish_visibilities, make_look_ahead
+from rime_kernels.cuda.kernels.tiles.sums import make_look_ahead, make_visibilities_epilogue
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays, or lets all threads
-# of a block meet, stands here.
+# of a block synchronise, stands here.
 cuda: Module = device.cuda
 
 
@@ -51,11 +51,16 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
     place_frames, clear = staging.make_place_frames(kernel), staging.make_clear(kernel)
     look_ahead, sum_sources = make_look_ahead(kernel), _make_sum_sources(kernel)
     to_stokes = sums.make_to_stokes(kernel.matrix, kernel.variant.single, kernel.shape.side**2)
-    finish_chi2, finish_visibilities = make_finish(kernel), make_finish_visibilities(kernel)
+    chi2_epilogue, visibilities_epilogue = make_finish(kernel), make_visibilities_epilogue(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_tiles(
-        work: TileWork, tables: TileTables, sky: Sky, columns: Columns, results: Results, beams: Beams
+        work: TileWork,
+        tables: TileTables,
+        sky: DeviceSky,
+        columns: DataColumns,
+        results: Results,
+        beams: CudaBeams,
     ) -> None:
         shared, frames, own = shared_arrays(), frame_arrays(), own_arrays()
         block = index_block(int32(cuda.threadIdx.x), uint32(cuda.blockIdx.x), work, tables)
@@ -74,9 +79,9 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         to_stokes(own.sums)
         if is_chi2:
             # Nothing is left for matrices of antennas: any array may stand there.
-            finish_chi2(block, tile, work, tables, sky, columns, results.sums, sky.jones, shared, own)
+            chi2_epilogue(block, tile, work, tables, sky, columns, results.sums, sky.jones, shared, own)
         elif tile.active:
-            finish_visibilities(
+            visibilities_epilogue(
                 block, tile, work, tables, sky, results.vis, shared.staged.term, sky.jones, own.sums,
                 own.samples,
             )  # fmt: skip
@@ -93,7 +98,7 @@ def _make_shared(kernel: TileKernel) -> Compiled:
     n_slot, n_item, n_thread = shape.n_slot, shape.n_item, shape.n_thread
 
     @device.inline
-    def shared_arrays() -> Shared:
+    def shared_arrays() -> TileSharedMemory:
         # A line for each: the simulator tells shared arrays apart by their line.
         term = cuda.shared.array(terms, pair)
         high = cuda.shared.array(n_high, cplx)
@@ -101,15 +106,15 @@ def _make_shared(kernel: TileKernel) -> Compiled:
         u = cuda.shared.array(n_slot, float64)
         v = cuda.shared.array(n_slot, float64)
         w = cuda.shared.array(n_slot, float64)
-        at = cuda.shared.array(n_slot, uint32)
+        term_offset = cuda.shared.array(n_slot, uint32)
         bright_at = cuda.shared.array(n_item, int64)
         partial = cuda.shared.array(n_thread, float64)
         # Brightness, beams of formulas and adjoints have nothing here.
         none = cuda.shared.array(1, real)
         nothing = cuda.shared.array(1, float64)
-        staged, slots = Staged(term, high, low, none), Slots(u, v, w, at, nothing, nothing, nothing)
+        staged, slots = Staged(term, high, low, none), Slots(u, v, w, term_offset, nothing, nothing, nothing)
         units = Operands(uint32(0), none, none, nothing)
-        return Shared(staged, slots, bright_at, partial, none, none, nothing, units)
+        return TileSharedMemory(staged, slots, bright_at, partial, none, none, nothing, units)
 
     return shared_arrays
 
@@ -122,7 +127,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
     n_through = end.n_through
 
     @device.inline
-    def own_arrays() -> Own:
+    def own_arrays() -> TileRegisters:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
         none = cuda.local.array(1, real)  # for the way back
         samples = Samples(
@@ -133,9 +138,9 @@ def _make_own(kernel: TileKernel) -> Compiled:
             Matrices(none, none, none, none, none, none),
         )  # fmt: skip
         # Nothing is gathered here.
-        gathering = Gathering(totals, totals, totals, totals, totals, totals)
+        accumulators = TileAccumulators(totals, totals, totals, totals, totals, totals)
         of_kind, glance = cuda.local.array(1, float64), cuda.local.array(n_glance, real)
-        return Own(totals, second, of_kind, glance, samples, gathering)
+        return TileRegisters(totals, second, of_kind, glance, samples, accumulators)
 
     return own_arrays
 
@@ -145,7 +150,7 @@ def _make_frames(kernel: TileKernel) -> Compiled:
     n_slot = kernel.shape.n_slot
 
     @device.inline
-    def frame_arrays() -> Frames:
+    def frame_arrays() -> BlockFrames:
         dl = cuda.shared.array(n_slot, float64)
         dm = cuda.shared.array(n_slot, float64)
         cos = cuda.shared.array(n_slot, float64)
@@ -154,7 +159,7 @@ def _make_frames(kernel: TileKernel) -> Compiled:
         feed_sin = cuda.shared.array(n_slot, float64)
         first = cuda.shared.array(n_slot, uint64)
         bright = cuda.shared.array(n_slot, uint64)
-        return Frames(dl, dm, cos, sin, feed_cos, feed_sin, first, bright)
+        return BlockFrames(dl, dm, cos, sin, feed_cos, feed_sin, first, bright)
 
     return frame_arrays
 
@@ -167,15 +172,16 @@ def _make_sum_sources(kernel: TileKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        block: Block, tile: Tile, corner: Corner, sky: Sky, beams: Beams, shared: Shared, frames: Frames,
-        own: Own,
+        block: TileBlock, tile: Tile, corner: Corner, sky: DeviceSky, beams: CudaBeams,
+        shared: TileSharedMemory, frames: BlockFrames,
+        own: TileRegisters,
     ) -> None:  # fmt: skip
         n_source = int32(sky.direction.shape[1])
         n_point, steps = n_source - sky.n_gaussian, steps_of(sky.beam_scale[block.b], beams)
         # Of the type they have later on, for the tuples they become part of: Numba makes one type of each.
         before, n_before, start, buffer = int64(-1), int64(0), int64(0), int64(0)
         first = uint32(uint32(block.thread) // block.n_x)
-        mine = Mine(first, uint32(uint32(block.thread) - first * block.n_x))
+        mine = FirstStaged(first, uint32(uint32(block.thread) - first * block.n_x))
         # One half of the warps stages while the other half sums: waits of the one are the other's work.
         late = (block.thread >> int32(7)) & int32(1)
         while before < n_source:
@@ -192,7 +198,7 @@ def _make_sum_sources(kernel: TileKernel) -> Compiled:
                         add_gaussians(n_before, shared.staged, here, own.sums, own.second)
                     else:
                         add_points(n_before, shared.staged, here, own.sums, own.second)
-            # One meeting a chunk is enough: it lies between the last read of a buffer and its next write.
+            # One barrier a chunk is enough: it lies between the last read of a buffer and its next write.
             cuda.syncthreads()
             before, n_before = start, n_now
             start += n_now

@@ -11,7 +11,7 @@ from numba import float32, float64, int64, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.jones_beam import matrices, spline
 from rime_kernels.physics.feeds import feeds_of
@@ -19,8 +19,8 @@ from rime_kernels.physics.feeds import feeds_of
 _cell, _turned = spline.cell, spline.turned
 
 
-class Beams(NamedTuple):
-    """A `JonesBeam` on the device; `motion` and scale are in `Sky`."""
+class CudaBeams(NamedTuple):
+    """A `JonesBeam` on the device; `motion` and scale are in `DeviceSky`."""
 
     coefficient: Array  # `pairs`, flat (n_class, n_chan, n_y, n_x, 4); borders counted
     antenna_class: Array  # int32 (n_time or 1, n_antenna)
@@ -65,14 +65,14 @@ class Steps(NamedTuple):
 
 
 @device.inline
-def steps_of(scale: Scalar, beams: Beams) -> Steps:
+def steps_of(scale: Scalar, beams: CudaBeams) -> Steps:
     """Of a beam that is `scale` times as wide as its grid has it."""
     per_x, per_y = 1.0 / (scale * beams.step_x), 1.0 / (scale * beams.step_y)
     return Steps(per_x, beams.first_x / beams.step_x, per_y, beams.first_y / beams.step_y)
 
 
 @device.inline
-def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: Sky, beams: Beams) -> Frame:
+def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: CudaBeams) -> Frame:
     """The frame of antenna a at time slot t and channel c."""
     pointing, angle, feed_angle = sky.pointing, beams.angle, beams.feed_angle
     # What does not change has a single time, or antenna.
@@ -95,20 +95,20 @@ def _make_element(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.part
-    def row(nodes: Array, at: Scalar, w: Array) -> tuple[Scalar, Scalar]:
-        a_re, a_im = unpack(nodes[at])
-        b_re, b_im = unpack(nodes[at + uint64(4)])
-        c_re, c_im = unpack(nodes[at + uint64(8)])
-        d_re, d_im = unpack(nodes[at + uint64(12)])
+    def row(nodes: Array, offset: Scalar, w: Array) -> tuple[Scalar, Scalar]:
+        a_re, a_im = unpack(nodes[offset])
+        b_re, b_im = unpack(nodes[offset + uint64(4)])
+        c_re, c_im = unpack(nodes[offset + uint64(8)])
+        d_re, d_im = unpack(nodes[offset + uint64(12)])
         re = w[0] * a_re + w[1] * b_re + w[2] * c_re + w[3] * d_re
         return re, w[0] * a_im + w[1] * b_im + w[2] * c_im + w[3] * d_im
 
     @device.inline
-    def element(nodes: Array, at: Scalar, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
-        a_re, a_im = row(nodes, at, w)
-        b_re, b_im = row(nodes, at + step, w)
-        c_re, c_im = row(nodes, at + step + step, w)
-        d_re, d_im = row(nodes, at + step + step + step, w)
+    def element(nodes: Array, offset: Scalar, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
+        a_re, a_im = row(nodes, offset, w)
+        b_re, b_im = row(nodes, offset + step, w)
+        c_re, c_im = row(nodes, offset + step + step, w)
+        d_re, d_im = row(nodes, offset + step + step + step, w)
         re = v[0] * a_re + v[1] * b_re + v[2] * c_re + v[3] * d_re
         return re, v[0] * a_im + v[1] * b_im + v[2] * c_im + v[3] * d_im
 
@@ -124,7 +124,7 @@ def make_voltage(single: bool, circular: bool) -> Compiled:
 
     @device.inline
     def voltage(
-        frame: Frame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: Beams
+        frame: Frame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: CudaBeams
     ) -> tuple[Scalar, ...]:
         one, zero = real(1), real(0)
         e = one, zero, zero, zero, zero, zero, one, zero
@@ -135,11 +135,11 @@ def make_voltage(single: bool, circular: bool) -> Compiled:
             # Cells are found in float64: their borders are where one rounding would move a place by a cell.
             w, v = weights(real(t_x)), weights(real(t_y))
             nodes, step = beams.coefficient, uint64(4 * beams.n_x)
-            at = frame.first + uint64(i_y) * step + uint64(4) * uint64(i_x)
-            e00 = element(nodes, at, step, w, v)
-            e01 = element(nodes, at + uint64(1), step, w, v)
-            e10 = element(nodes, at + uint64(2), step, w, v)
-            e11 = element(nodes, at + uint64(3), step, w, v)
+            offset = frame.first + uint64(i_y) * step + uint64(4) * uint64(i_x)
+            e00 = element(nodes, offset, step, w, v)
+            e01 = element(nodes, offset + uint64(1), step, w, v)
+            e10 = element(nodes, offset + uint64(2), step, w, v)
+            e11 = element(nodes, offset + uint64(3), step, w, v)
             e = e00[0], e00[1], e01[0], e01[1], e10[0], e10[1], e11[0], e11[1]
         return rotated(e, real(frame.feed_cos), real(frame.feed_sin))
 

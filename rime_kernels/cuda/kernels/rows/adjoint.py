@@ -14,10 +14,10 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import make_read_stokes, make_weigh_residual, turned_and_grown
-from rime_kernels.cuda.kernels.lane_sums import make_lane_sums, meet
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_warp_reduce
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     Row,
@@ -35,10 +35,10 @@ _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
 
 
-class Gathering(NamedTuple):
+class RowAccumulators(NamedTuple):
     """A thread's memory for what one source gathers from its row, in working precision.
 
-    Sizes are powers of two, as `make_lane_sums` wants them: `Moments.bright_size`, `Moments.geometry_size`.
+    Sizes are powers of two, as `make_warp_reduce` wants them: `Moments.bright_size`, `Moments.geometry_size`.
     """
 
     bright: Array  # of the brightness
@@ -49,18 +49,19 @@ class Gathering(NamedTuple):
 
 
 def _no_source(
-    place: Place, s: int, n_point: int, row: Row, at: Scalar, work: RowWork, tables: RowTables, sky: Sky,
-    exponent: Array, rest: Array, gathering: Gathering,
+    place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork, tables: RowTables,
+    sky: DeviceSky,
+    exponent: Array, rest: Array, accumulators: RowAccumulators,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
 
 
 @functools.cache
-def make_gather_source(kernel: RowKernel) -> Compiled:
+def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
     """Function that gives what source s gathers from a thread's row and channels.
 
     `rest` are the residuals, n_stokes real and n_stokes imaginary parts of the run; `exponent` the
-    squares of its frequencies, by that of the first; `at` is where the source's brightness begins.
+    squares of its frequencies, by that of the first; `bright_offset` is where the source's brightness begins.
     """
     if not kernel.has_adjoint:
         return device.inline(_no_source)
@@ -79,13 +80,14 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
     )
 
     @device.part
-    def gather_source(
-        place: Place, s: int, n_point: int, row: Row, at: Scalar, work: RowWork, tables: RowTables, sky: Sky,
-        exponent: Array, rest: Array, gathering: Gathering,
+    def accumulate_source_gradient(
+        place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork,
+        tables: RowTables, sky: DeviceSky,
+        exponent: Array, rest: Array, accumulators: RowAccumulators,
     ) -> None:  # fmt: skip
         b, start, chan_freq, gaussian = place.b, place.start, tables.chan_freq, s - n_point
-        value, geometry, voltage = gathering.bright, gathering.geometry, gathering.voltage
-        clear(gathering)
+        value, geometry, voltage = accumulators.bright, accumulators.geometry, accumulators.voltage
+        clear(accumulators)
         first_freq, n_chan = chan_freq[start], int32(chan_freq.size)
         turning = turning_of(b, s, gaussian, row, first_freq, work.step_freq, sky)
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
@@ -101,7 +103,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
                 e_q, q_scale, q_l, q_m = antenna_slopes(b, s, nu, row.slot, row.q, sky)
                 e *= real(e_p * e_q)
             x, y = e * re, e * im
-            stokes = read_stokes(sky.bright, at + uint64(k * per_source))
+            stokes = read_stokes(sky.bright, bright_offset + uint64(k * per_source))
             rest_re, rest_im = weigh_residual(rest, k, stokes)
             if has_profile and profile >= 0:
                 # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
@@ -135,7 +137,7 @@ def make_gather_source(kernel: RowKernel) -> Compiled:
             of_along, of_across = along * all_grown * first_freq, across * all_grown * first_freq
         place_geometry(geometry, row, all_turned, of_along, of_across)
 
-    return gather_source
+    return accumulate_source_gradient
 
 
 def _make_clear(kernel: RowKernel) -> Compiled:
@@ -144,11 +146,11 @@ def _make_clear(kernel: RowKernel) -> Compiled:
     n_bright, n_geometry = record.bright_size, record.geometry_size
 
     @device.inline
-    def clear(gathering: Gathering) -> None:
+    def clear(accumulators: RowAccumulators) -> None:
         for k in range(n_bright):
-            gathering.bright[k] = real(0)
+            accumulators.bright[k] = real(0)
         for k in range(n_geometry):
-            gathering.geometry[k] = real(0)
+            accumulators.geometry[k] = real(0)
 
     return clear
 
@@ -183,7 +185,7 @@ def make_antenna_slopes(code: int) -> Compiled:
 
     @device.inline
     def antenna_slopes(
-        b: Scalar, s: Scalar, nu: Scalar, slot: Scalar, antenna: Scalar, sky: Sky
+        b: Scalar, s: Scalar, nu: Scalar, slot: Scalar, antenna: Scalar, sky: DeviceSky
     ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         l = sky.direction[b, s, 0] - sky.pointing[b, slot, antenna, 0]
         m = sky.direction[b, s, 1] - sky.pointing[b, slot, antenna, 1]
@@ -201,61 +203,62 @@ def make_antenna_slopes(code: int) -> Compiled:
 def make_join_unit(kernel: RowKernel) -> Compiled:
     """Function that sums what a source gathered over all rows of a unit, and writes its record.
 
-    `is_own` says whether the thread's row is of the unit, `record` is the number of the record. `gathered` is
+    `is_own` says whether the thread's row is of the unit,
+    `record` is the number of the record. `accumulated` is
     shared memory for the sums of each group of `n_lane` threads.
     """
     single, n_row, n_lane, record = kernel.variant.single, kernel.shape.n_row, kernel.n_lane, kernel.record
     real, n_bright, n_geometry = float32 if single else float64, record.bright_size, record.geometry_size
     n_used_bright, n_value, per_group = record.n_bright, record.n_value, n_bright + n_geometry
-    sum_brights, sum_geometry = make_lane_sums(n_bright, n_lane), make_lane_sums(n_geometry, n_lane)
-    wait = meet()
+    sum_brights, sum_geometry = make_warp_reduce(n_bright, n_lane), make_warp_reduce(n_geometry, n_lane)
+    barrier = make_barrier()
 
     @device.part
     def join_unit(
         thread: Scalar,
         is_own: Scalar,
-        gathering: Gathering,
-        gathered: Array,
+        accumulators: RowAccumulators,
+        accumulated: Array,
         moments: Array,
         number: Scalar,
     ) -> None:
         start = uint32(uint32(thread // n_lane) * uint32(per_group))
         for k in range(n_bright):
-            gathering.shown_bright[k] = gathering.bright[k] if is_own else real(0)
+            accumulators.shown_bright[k] = accumulators.bright[k] if is_own else real(0)
         for k in range(n_geometry):
-            gathering.shown_geometry[k] = gathering.geometry[k] if is_own else real(0)
-        # These are copies, since `sum_lanes` overwrites what it sums, and the next unit needs the values.
-        sum_brights(thread, gathering.shown_bright, gathered, start)
-        sum_geometry(thread, gathering.shown_geometry, gathered, uint32(start + uint32(n_bright)))
-        wait()
+            accumulators.shown_geometry[k] = accumulators.geometry[k] if is_own else real(0)
+        # These are copies, since `warp_reduce` overwrites what it sums, and the next unit needs the values.
+        sum_brights(thread, accumulators.shown_bright, accumulated, start)
+        sum_geometry(thread, accumulators.shown_geometry, accumulated, uint32(start + uint32(n_bright)))
+        barrier()
         for kind in range(thread, n_value, n_row):
             # Behind the sums of the brightness are unused places, up to a power of two.
             at_kind = kind if kind < n_used_bright else kind - n_used_bright + n_bright
             joined = 0.0
             for k in range(n_row // n_lane):
-                joined += float64(gathered[k * per_group + at_kind])
+                joined += float64(accumulated[k * per_group + at_kind])
             moments[number * n_value + kind] = real(joined)
-        # `gathered` is written again, for the next unit, only after all threads have read it.
-        wait()
+        # `accumulated` is written again, for the next unit, only after all threads have read it.
+        barrier()
 
     return join_unit
 
 
 @functools.cache
-def make_gather_sources(kernel: RowKernel) -> Compiled:
+def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
     """Function that has all sources gather from a block's rows, and leaves their records."""
     n_row, code = kernel.shape.n_row, kernel.variant.beam
     n_voltage = 4 if code != _NO_BEAM else 1
-    gather_source, join_unit, next_source = (
-        make_gather_source(kernel),
+    accumulate_source_gradient, join_unit, next_source = (
+        make_accumulate_source_gradient(kernel),
         make_join_unit(kernel),
         make_next_source(kernel),
     )
 
     @device.part
-    def gather_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, records: RowRecords,
-        exponent: Array, rest: Array, gathering: Gathering, gathered: Array,
+    def accumulate_gradient(
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, records: RowRecords,
+        exponent: Array, rest: Array, accumulators: RowAccumulators, accumulated: Array,
     ) -> None:  # fmt: skip
         first_block, unit_start = work.first_row // n_row, records.unit_start
         first_unit = unit_start[first_block]
@@ -265,25 +268,32 @@ def make_gather_sources(kernel: RowKernel) -> Compiled:
         if stop_unit - unit > 1:
             # Units of a block are its times, without gaps.
             own += row.time - tables.time_index[work.first_row + int32(place.block) * int32(n_row)]
-        n_source, at = int32(sky.direction.shape[1]), row.bright
+        n_source, bright_offset = int32(sky.direction.shape[1]), row.bright
         n_point = n_source - sky.n_gaussian
         for k in range(n_voltage):
-            gathering.voltage[k] = 0.0
+            accumulators.voltage[k] = 0.0
         for s in range(n_source):
-            gather_source(place, s, n_point, row, at, work, tables, sky, exponent, rest, gathering)
-            # All threads of a block take the same units: they meet in each.
+            accumulate_source_gradient(
+                place, s, n_point, row, bright_offset, work, tables, sky, exponent, rest, accumulators
+            )
+            # All threads of a block take the same units: each unit has a barrier.
             for each in range(unit, stop_unit):
                 of_unit = int64(place.b) * n_unit + (each - first_unit)
                 of_unit = of_unit * work.n_run + place.number - place.block * work.n_run
                 join_unit(
-                    place.thread, own == each, gathering, gathered, records.moments, of_unit * n_source + s
+                    place.thread,
+                    own == each,
+                    accumulators,
+                    accumulated,
+                    records.moments,
+                    of_unit * n_source + s,
                 )
-            at = next_source(at, work)
+            bright_offset = next_source(bright_offset, work)
         if code != _NO_BEAM and place.local < work.n_row:
             # By row, not by antenna: rows of one antenna are in several blocks.
             of_row = (int64(place.b) * tables.time_index.size + row.row) * work.n_run
             of_row = of_row + place.number - place.block * work.n_run
             for k in range(n_voltage):
-                records.by_row[of_row * n_voltage + k] = gathering.voltage[k]
+                records.by_row[of_row * n_voltage + k] = accumulators.voltage[k]
 
-    return gather_sources
+    return accumulate_gradient

@@ -15,10 +15,10 @@ from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.arguments import Columns, Results, Sky
-from rime_kernels.cuda.kernels.lane_sums import make_block_sum
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.misfit import n_kinds
-from rime_kernels.cuda.kernels.rows.adjoint import Gathering, make_gather_sources
+from rime_kernels.cuda.kernels.reductions import make_block_reduce
+from rime_kernels.cuda.kernels.rows.adjoint import RowAccumulators, make_accumulate_gradient
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
     RowKernel,
@@ -27,14 +27,18 @@ from rime_kernels.cuda.kernels.rows.parts import (
     RowWork,
     make_find_row,
 )
-from rime_kernels.cuda.kernels.rows.sums import make_finish_chi2, make_finish_visibilities, make_sum_sources
+from rime_kernels.cuda.kernels.rows.sums import (
+    make_chi2_epilogue,
+    make_sum_sources,
+    make_visibilities_epilogue,
+)
 from rime_kernels.cuda.kernels.samples import Matrices, Samples
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
 
 
-class Own(NamedTuple):
+class RowRegisters(NamedTuple):
     """A thread's own memory, which ends up in registers."""
 
     sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
@@ -53,42 +57,50 @@ def make_row_sums(kernel: RowKernel) -> Compiled:
     is_chi2, has_adjoint, n_thread = kernel.is_chi2, kernel.has_adjoint, kernel.shape.n_row
     record, real = kernel.record, float32 if kernel.variant.single else float64
     per_group = record.bright_size + record.geometry_size
-    n_gathered = n_thread // kernel.n_lane * per_group if has_adjoint else 1
-    own_arrays, sample_arrays, gathering_arrays = (
+    n_accumulated = n_thread // kernel.n_lane * per_group if has_adjoint else 1
+    own_arrays, sample_arrays, accumulator_arrays = (
         _make_own(kernel),
         _make_samples(kernel),
-        _make_gathering(kernel),
+        _make_accumulators(kernel),
     )
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
-    sum_sources, gather_sources = make_sum_sources(kernel), make_gather_sources(kernel)
-    finish_chi2, finish_visibilities = make_finish_chi2(kernel), make_finish_visibilities(kernel)
+    sum_sources, accumulate_gradient = make_sum_sources(kernel), make_accumulate_gradient(kernel)
+    chi2_epilogue, visibilities_epilogue = make_chi2_epilogue(kernel), make_visibilities_epilogue(kernel)
     sum_block = make_sum_block(kernel)
 
     @device.kernel(kernel.shape.max_register)
     def sum_rows(
-        work: RowWork, tables: RowTables, sky: Sky, columns: Columns, results: Results, records: RowRecords
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        columns: DataColumns,
+        results: Results,
+        records: RowRecords,
     ) -> None:
         # A line for each: the simulator tells shared arrays apart by their line.
         partial = cuda.shared.array(n_thread, float64)
-        gathered = cuda.shared.array(n_gathered, real)
-        own, samples, gathering = own_arrays(), sample_arrays(), gathering_arrays()
+        accumulated = cuda.shared.array(n_accumulated, real)
+        own, samples, accumulators = own_arrays(), sample_arrays(), accumulator_arrays()
         place, total = index_block(int32(cuda.threadIdx.x), cuda.blockIdx.x, cuda.blockIdx.y, work), 0.0
-        # Threads without a row have nothing to sum, but do not return: all threads of a block meet below.
+        # Threads without a row have nothing to sum, but do not return: all threads of a block reach the
+        # barrier below.
         if has_adjoint or place.local < work.n_row:
             row = find_row(place, work, tables, sky)
             sum_sources(place, row, work, tables, sky, own.sums, own.exponent)
             if is_chi2:
-                total = finish_chi2(
+                total = chi2_epilogue(
                     place, row, work, tables, sky, columns, records.by_pair, samples, own.sums, own.of_kind
                 )
             else:
-                finish_visibilities(place, row, tables, sky, results.vis, records.by_pair, samples, own.sums)
+                visibilities_epilogue(
+                    place, row, tables, sky, results.vis, records.by_pair, samples, own.sums
+                )
         if is_chi2:
             own.of_kind[0] = total
             sum_block(place, work, own.of_kind, partial, results.sums)
         if has_adjoint:
-            gather_sources(
-                place, row, work, tables, sky, records, own.exponent, own.sums, gathering, gathered
+            accumulate_gradient(
+                place, row, work, tables, sky, records, own.exponent, own.sums, accumulators, accumulated
             )
 
     return sum_rows
@@ -101,8 +113,8 @@ def _make_own(kernel: RowKernel) -> Compiled:
     n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
 
     @device.inline
-    def own_arrays() -> Own:
-        return Own(
+    def own_arrays() -> RowRegisters:
+        return RowRegisters(
             cuda.local.array(n_sum, real), cuda.local.array(run, real), cuda.local.array(n_kind, float64)
         )
 
@@ -132,21 +144,21 @@ def _make_samples(kernel: RowKernel) -> Compiled:
     return sample_arrays
 
 
-def _make_gathering(kernel: RowKernel) -> Compiled:
+def _make_accumulators(kernel: RowKernel) -> Compiled:
     """Function that declares those of its adjoint; one element each without it."""
     real, record = float32 if kernel.variant.single else float64, kernel.record
     has_adjoint, n_voltage = kernel.has_adjoint, 4 if kernel.has_adjoint and record.has_beam else 1
     n_bright, n_geometry = (record.bright_size, record.geometry_size) if has_adjoint else (1, 1)
 
     @device.inline
-    def gathering_arrays() -> Gathering:
-        return Gathering(
+    def accumulator_arrays() -> RowAccumulators:
+        return RowAccumulators(
             cuda.local.array(n_bright, real), cuda.local.array(n_geometry, real),
             cuda.local.array(n_bright, real), cuda.local.array(n_geometry, real),
             cuda.local.array(n_voltage, float64),
         )  # fmt: skip
 
-    return gathering_arrays
+    return accumulator_arrays
 
 
 def make_index_block(kernel: RowKernel) -> Compiled:
@@ -165,13 +177,13 @@ def make_index_block(kernel: RowKernel) -> Compiled:
 
 def make_sum_block(kernel: RowKernel) -> Compiled:
     """Function that sums chi2, and what goes with it, over a block's threads: `Results.sums`."""
-    n_thread, block_sum = kernel.shape.n_row, make_block_sum(kernel.shape.n_row)
+    n_thread, block_reduce = kernel.shape.n_row, make_block_reduce(kernel.shape.n_row)
     n_kind = n_kinds(kernel.n_template, kernel.variant.log, kernel.has_adjoint)
 
     @device.part
     def sum_block(place: Place, work: RowWork, of_kind: Array, partial: Array, sums: Array) -> None:
         for k in range(n_kind):
-            of_block = block_sum(place.thread, of_kind[k], partial)
+            of_block = block_reduce(place.thread, of_kind[k], partial)
             # One thread writes, always the same: no atomic sum, whose order would differ from call to call.
             if place.thread == 0:
                 into = int64(work.first_row) // n_thread * work.n_run + place.number

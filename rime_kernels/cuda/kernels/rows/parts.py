@@ -14,9 +14,9 @@ from numba import float32, float64, int32, int64, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
-from rime_kernels.cuda.kernels.samples import End
+from rime_kernels.cuda.kernels.samples import EpilogueKernel
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import phase
 
@@ -47,9 +47,11 @@ class RowKernel:
     n_lane: int = 32  # neighbouring threads whose sums are joined at once; for the adjoint
 
     @property
-    def end(self) -> End:
+    def end(self) -> EpilogueKernel:
         """What its ending is compiled for: channel by channel, no row is turned round."""
-        return End(self.variant, self.matrix, self.n_template, self.has_adjoint, self.shape.run, 1, False)
+        return EpilogueKernel(
+            self.variant, self.matrix, self.n_template, self.has_adjoint, self.shape.run, 1, False
+        )
 
     @property
     def has_sums(self) -> bool:
@@ -91,7 +93,7 @@ class RowRecords(NamedTuple):
     unit_start: Array  # int32 (n_block + 1,): the first unit of each block of rows
     moments: Array  # flat (n_batch, units of the slab, n_run, n_source, `Moments.n_value`)
     by_row: Array  # float64, flat (n_batch, all rows, n_run, 4): l, m of antenna1 and of antenna2
-    by_pair: Array  # (n_batch, rows of the slab times n_chan times `End.n_record`)
+    by_pair: Array  # (n_batch, rows of the slab times n_chan times `EpilogueKernel.n_record`)
 
 
 class Place(NamedTuple):
@@ -140,7 +142,13 @@ def make_turning(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def turning_of(
-        b: Scalar, s: Scalar, gaussian: Scalar, row: Row, first_freq: Scalar, step_freq: Scalar, sky: Sky
+        b: Scalar,
+        s: Scalar,
+        gaussian: Scalar,
+        row: Row,
+        first_freq: Scalar,
+        step_freq: Scalar,
+        sky: DeviceSky,
     ) -> Turning:
         u, v, w, direction, projection = row.u, row.v, row.w, sky.direction, sky.projection
         delay = _turns(u, v, w, direction[b, s, 0], direction[b, s, 1], direction[b, s, 2])
@@ -178,13 +186,13 @@ def make_find_row(kernel: RowKernel) -> Compiled:
     """Function that looks a thread's row up.
 
     Before an adjoint, threads without a row take the last one, whose data they have with a weight of 0: they
-    must be there when threads meet.
+    must be there at the barrier.
     """
     has_adjoint, run = kernel.has_adjoint, kernel.shape.run
     per_source = 2 if kernel.variant.n_stokes == 4 else 1
 
     @device.inline
-    def find_row(place: Place, work: RowWork, tables: RowTables, sky: Sky) -> Row:
+    def find_row(place: Place, work: RowWork, tables: RowTables, sky: DeviceSky) -> Row:
         local, uvw = place.local, tables.uvw
         row = work.first_row + (min(local, int32(work.n_row - 1)) if has_adjoint else local)
         time = tables.time_index[row]
@@ -206,7 +214,7 @@ def make_next_source(kernel: RowKernel) -> Compiled:
     per_run = kernel.shape.run * (2 if kernel.variant.n_stokes == 4 else 1)
 
     @device.inline
-    def next_source(at: Scalar, work: RowWork) -> Scalar:
-        return at + uint64(work.n_run) * uint64(per_run)
+    def next_source(offset: Scalar, work: RowWork) -> Scalar:
+        return offset + uint64(work.n_run) * uint64(per_run)
 
     return next_source

@@ -8,9 +8,9 @@ from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels import ending, scalars
+from rime_kernels.cuda.kernels import epilogue, scalars
 from rime_kernels.cuda.kernels.antennas import make_pair_of
-from rime_kernels.cuda.kernels.arguments import Columns, Sky
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
 from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
@@ -47,7 +47,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, sums: Array, exponent: Array
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, sums: Array, exponent: Array
     ) -> None:
         b, start, chan_freq = place.b, place.start, tables.chan_freq
         n_source, n_chan, first_freq = int32(sky.direction.shape[1]), int32(chan_freq.size), chan_freq[start]
@@ -58,7 +58,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             c = min(start + int32(k), n_chan - int32(1))
             ratio = chan_freq[c] / first_freq
             exponent[k] = real(ratio * ratio)
-        n_point, at = n_source - sky.n_gaussian, row.bright
+        n_point, offset = n_source - sky.n_gaussian, row.bright
         for s in range(n_source if has_sums else int32(0)):
             l, m = sky.direction[b, s, 0], sky.direction[b, s, 1]
             turning = turning_of(b, s, s - n_point, row, first_freq, work.step_freq, sky)
@@ -80,7 +80,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
                     dl, dm = l - pointing[b, row.slot, row.q, 0], m - pointing[b, row.slot, row.q, 1]
                     x_q = _argument(sky.beam_scale[b], nu, dl, dm)
                     e *= real(_voltage(code, x_p) * _voltage(code, x_q))
-                stokes = read_stokes(sky.bright, at + uint64(k * per_source))
+                stokes = read_stokes(sky.bright, offset + uint64(k * per_source))
                 x, y = e * re, e * im
                 if has_profile and profile >= 0:
                     at_freq = chan_freq[min(start + int32(k), n_chan - int32(1))]
@@ -90,7 +90,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
                     x, y = real(e_re) * x - real(e_im) * y, real(e_re) * y + real(e_im) * x
                 add_stokes(sums, k, stokes, x, y)
                 re, im = turned_on(re, im, step_re, step_im)
-            at = next_source(at, work)
+            offset = next_source(offset, work)
 
     return sum_sources
 
@@ -111,7 +111,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def read_samples(
-        first: Scalar, nu: Scalar, row: Row, columns: Columns, factor: Array, samples: Samples
+        first: Scalar, nu: Scalar, row: Row, columns: DataColumns, factor: Array, samples: Samples
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
@@ -124,13 +124,13 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
                     samples.factor_re[t] * sin,
                 )
         for j in range(n_corr):
-            at = first + j * n_row
-            datum, samples.weight[j] = columns.vis[at], columns.weight[at]
+            offset = first + j * n_row
+            datum, samples.weight[j] = columns.vis[offset], columns.weight[offset]
             samples.re[j], samples.im[j] = datum.real, datum.imag
             if through:
                 samples.template_re[j], samples.template_im[j] = real(0), real(0)
             for t in range(n_taken):
-                z = columns.template[at + t * columns.stride]
+                z = columns.template[offset + t * columns.stride]
                 if through:
                     factor_re, factor_im = samples.factor_re[t], samples.factor_im[t]
                     samples.template_re[j] += factor_re * z.real - factor_im * z.imag
@@ -144,7 +144,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
 
 @functools.cache
-def make_finish_chi2(kernel: RowKernel) -> Compiled:
+def make_chi2_epilogue(kernel: RowKernel) -> Compiled:
     """Function that gives the chi2 of a thread's row and channels, and spends its sums.
 
     Before an adjoint the weighted residuals take the place of the sums, and `of_kind` has the sums for the
@@ -154,14 +154,17 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
     single, has_adjoint = kernel.variant.single, kernel.has_adjoint
     n_corr, n_kind = end.n_corr, n_kinds(kernel.n_template, kernel.variant.log, has_adjoint)
     one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
-    read_samples, sample_chi2 = make_read_samples(kernel), ending.make_sample_chi2(end)
-    move_up, clear_back = ending.make_move_up(end), ending.make_clear_back(end)
-    gather_templates = ending.make_gather_templates(single, kernel.n_template, kernel.variant.shifted)
+    read_samples, sample_chi2 = make_read_samples(kernel), epilogue.make_sample_chi2(end)
+    move_up, clear_back = epilogue.make_move_up(end), epilogue.make_clear_back(end)
+    accumulate_template_gradients = epilogue.make_accumulate_template_gradients(
+        single, kernel.n_template, kernel.variant.shifted
+    )
     pair_of = make_pair_of(end)
 
     @device.part
-    def finish_chi2(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: Sky, columns: Columns, by_pair: Array,
+    def chi2_epilogue(
+        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns,
+        by_pair: Array,
         samples: Samples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
@@ -181,7 +184,7 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
             total = sample_chi2(total, 0, samples, sums, tail, of_kind, pair)
             if has_adjoint:
                 for j in range(n_corr):
-                    gather_templates(
+                    accumulate_template_gradients(
                         uint64(first + j * n_row), samples.re[j], samples.im[j], samples.weight[j], columns,
                         factor, row.u * nu, row.v * nu, row.w * nu, of_kind,
                     )  # fmt: skip
@@ -193,19 +196,20 @@ def make_finish_chi2(kernel: RowKernel) -> Compiled:
                 move_up(sums, samples.back)
         return total
 
-    return finish_chi2
+    return chi2_epilogue
 
 
 @functools.cache
-def make_finish_visibilities(kernel: RowKernel) -> Compiled:
+def make_visibilities_epilogue(kernel: RowKernel) -> Compiled:
     """Function that writes a thread's visibilities, `Results.vis`, and spends its sums."""
     end, run, real = kernel.end, kernel.shape.run, float32 if kernel.variant.single else float64
-    write, move_up = ending.make_write_visibilities(end), ending.make_move_up(end)
+    write, move_up = epilogue.make_write_visibilities(end), epilogue.make_move_up(end)
     pair_of = make_pair_of(end)
 
     @device.part
-    def finish_visibilities(
-        place: Place, row: Row, tables: RowTables, sky: Sky, vis: Array, by_pair: Array, samples: Samples,
+    def visibilities_epilogue(
+        place: Place, row: Row, tables: RowTables, sky: DeviceSky, vis: Array, by_pair: Array,
+        samples: Samples,
         sums: Array,
     ) -> None:  # fmt: skip
         n_chan = int32(tables.chan_freq.size)
@@ -215,4 +219,4 @@ def make_finish_visibilities(kernel: RowKernel) -> Compiled:
             write(vis, place.b, place.local, c, real(1), sums, samples, pair)
             move_up(sums, samples.back)
 
-    return finish_visibilities
+    return visibilities_epilogue

@@ -14,15 +14,15 @@ from numba import float32, float64, int32, int64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged, Stokes
-from rime_kernels.cuda.kernels.lane_sums import make_lane_sums, meet
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_warp_reduce
 from rime_kernels.cuda.kernels.tiles.parts import (
-    Block,
-    Shared,
     Slots,
+    TileBlock,
     TileKernel,
     TileRecords,
+    TileSharedMemory,
     TileWork,
     sizes_of,
 )
@@ -34,7 +34,7 @@ _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
 
 
-class Gathering(NamedTuple):
+class TileAccumulators(NamedTuple):
     """A thread's memory for what a source gathers from its tile, in working precision."""
 
     rest: Array  # (2 n_stokes side^2,): residuals, as the sums lay
@@ -47,25 +47,25 @@ class Gathering(NamedTuple):
     column: Array  # (3 side,): slopes of each second antenna, where sums are by antenna
 
 
-class OfSource(NamedTuple):
+class SourceSlopes(NamedTuple):
     """What a source's sums over a tile are made of."""
 
     staged: Staged
     p: Scalar  # where the terms of the first antennas begin
     stokes: Stokes
-    gathering: Gathering
+    accumulators: TileAccumulators
 
 
 class Voltages(NamedTuple):
     """What the sums by antenna are made of."""
 
-    block: Block
+    block: TileBlock
     n_lanes: Scalar  # threads of an item
     start: Scalar  # the first source of the chunk
     records: TileRecords
     slots: Slots
-    sky: Sky
-    shown: Array  # `Shared.shown`
+    sky: DeviceSky
+    shown: Array  # `TileSharedMemory.shown`
     by_slot: Array
 
 
@@ -74,14 +74,15 @@ Slopes = tuple[Scalar, Scalar, Scalar]
 
 
 def _nothing(
-    n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array, first: Scalar,
+    n_source: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
+    first: Scalar,
     voltages: Voltages,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
 
 
 @functools.cache
-def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
+def make_accumulate_gradients(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
     """Function that adds up what `n_source` sources gather from the tiles of each item.
 
     Sources and arguments as those of `sums.make_accumulate`. The sums of source k lie in `partial` from
@@ -93,7 +94,10 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     real, has_beam, step = float32 if single else float64, kernel.has_beam, sizes_of(kernel).partial_step
     n_antenna, n_value, of_direction = 2 * side, kernel.record.size(gaussian), n_stokes
     per_source = 2 if n_stokes == 4 else 1
-    sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
+    warp_reduce, accumulate_voltage_gradients = (
+        make_warp_reduce(n_value, kernel.n_lane),
+        make_accumulate_voltage_gradients(kernel),
+    )
     read_second = baseline.make_read_second(side, gaussian, wide)
     read_stokes, all_rows, add_columns = (
         baseline.make_read_stokes(single, n_stokes, uint32),
@@ -105,11 +109,11 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
     n_column = sizes_of(kernel).n_column
 
     @device.part
-    def gather(
-        n_source: Scalar, staged: Staged, corner: Corner, gathering: Gathering, partial: Array,
+    def accumulate_gradients(
+        n_source: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators, partial: Array,
         first: Scalar, voltages: Voltages,
     ) -> None:  # fmt: skip
-        thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
+        thread, value, of_antenna = voltages.block.thread, accumulators.value, accumulators.of_antenna
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
         source = uint32(0)
@@ -120,11 +124,11 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
                 for k in range(n_antenna):
                     of_antenna[k] = real(0)
             for k in range(n_column):
-                gathering.column[k] = real(0)
-            read_second(staged, q, gathering.second, 0)
+                accumulators.column[k] = real(0)
+            read_second(staged, q, accumulators.second, 0)
             stokes = read_stokes(staged.bright, b)
-            all_rows(OfSource(staged, p, stokes, gathering))
-            add_columns(gathering)
+            all_rows(SourceSlopes(staged, p, stokes, accumulators))
+            add_columns(accumulators)
             if n_stokes == 1:
                 # I alone is multiplied here, once for all baselines.
                 for k in range(of_direction, n_value):
@@ -133,12 +137,12 @@ def make_gather(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compi
                     for k in range(n_antenna):
                         of_antenna[k] *= stokes.i
             if has_beam:
-                gather_voltages(source, of_antenna, value, voltages)
-            sum_lanes(thread, value, partial, first)
+                accumulate_voltage_gradients(source, of_antenna, value, voltages)
+            warp_reduce(thread, value, partial, first)
             p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
             first, source = uint32(first + uint32(step)), uint32(source + uint32(1))
 
-    return gather
+    return accumulate_gradients
 
 
 def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
@@ -152,28 +156,28 @@ def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
     add_row = _make_add_row(kernel, gaussian)
 
     @device.part
-    def row(i: int, given: OfSource) -> None:
-        rest, value = given.gathering.rest, given.gathering.value
-        of_antenna, stokes = given.gathering.of_antenna, given.stokes
+    def row(i: int, given: SourceSlopes) -> None:
+        rest, value = given.accumulators.rest, given.accumulators.value
+        of_antenna, stokes = given.accumulators.of_antenna, given.stokes
         if n_stokes == 1:
-            # `gather` multiplies the sums by I, once for all baselines.
+            # `accumulate_gradients` multiplies the sums by I, once for all baselines.
             stokes = Stokes(real(1), real(0), real(0), real(0))
         first = read_first(given.staged, given.p + uint32(i))
         of_row = real(0), real(0), real(0)
         for j in range(side):
             n = i * side + j
-            re, im, along, across = product(first, given.gathering.second, j)
+            re, im, along, across = product(first, given.accumulators.second, j)
             for k in range(n_stokes):
                 value[k] += re * rest[n + k * n_baseline]
                 value[k] += im * rest[n + (k + n_stokes) * n_baseline]
             rest_re, rest_im = weigh_residual(rest, n, stokes)
             turned, grown = turned_and_grown(re, im, rest_re, rest_im)
             # ln of the envelope falls as the square of a coordinate: its slope is this coordinate again.
-            of_row = add_slopes(j, n, (turned, along * grown, across * grown), of_row, given.gathering)
+            of_row = add_slopes(j, n, (turned, along * grown, across * grown), of_row, given.accumulators)
             if has_beam:
                 of_antenna[i] += grown
                 of_antenna[side + j] += grown
-        add_row(i, of_row, given.gathering)
+        add_row(i, of_row, given.accumulators)
 
     return row
 
@@ -188,8 +192,10 @@ def _make_add_slopes(kernel: TileKernel, gaussian: bool) -> Compiled:
     if kernel.by_antenna:
 
         @device.inline
-        def add_to_antennas(j: int, n: int, slopes: Slopes, of_row: Slopes, gathering: Gathering) -> Slopes:
-            column = gathering.column
+        def add_to_antennas(
+            j: int, n: int, slopes: Slopes, of_row: Slopes, accumulators: TileAccumulators
+        ) -> Slopes:
+            column = accumulators.column
             column[j] += slopes[0]
             if gaussian:
                 column[side + j] += slopes[1]
@@ -199,8 +205,8 @@ def _make_add_slopes(kernel: TileKernel, gaussian: bool) -> Compiled:
         return add_to_antennas
 
     @device.inline
-    def add_slopes(j: int, n: int, slopes: Slopes, of_row: Slopes, gathering: Gathering) -> Slopes:
-        value, uvw = gathering.value, gathering.uvw
+    def add_slopes(j: int, n: int, slopes: Slopes, of_row: Slopes, accumulators: TileAccumulators) -> Slopes:
+        value, uvw = accumulators.value, accumulators.uvw
         for k in range(3):
             value[of_direction + k] += slopes[0] * uvw[n + k * n_baseline]
         if gaussian:
@@ -216,11 +222,11 @@ def _make_add_row(kernel: TileKernel, gaussian: bool) -> Compiled:
     """Function that adds the sums of row i, times the coordinates of its antenna, to the values."""
     of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
     if not kernel.by_antenna:
-        return device.inline(lambda i, of_row, gathering: None)
+        return device.inline(lambda i, of_row, accumulators: None)
 
     @device.inline
-    def add_row(i: int, of_row: Slopes, gathering: Gathering) -> None:
-        value, uvw = gathering.value, gathering.uvw
+    def add_row(i: int, of_row: Slopes, accumulators: TileAccumulators) -> None:
+        value, uvw = accumulators.value, accumulators.uvw
         for k in range(3):
             value[of_direction + k] += of_row[0] * uvw[3 * i + k]
             if gaussian:
@@ -235,24 +241,24 @@ def _make_add_columns(kernel: TileKernel, gaussian: bool) -> Compiled:
     of_direction, of_projection = kernel.variant.n_stokes, kernel.record.projection
     side = kernel.shape.side
     if not kernel.by_antenna:
-        return device.inline(lambda gathering: None)
+        return device.inline(lambda accumulators: None)
 
     @device.inline
-    def add_columns(gathering: Gathering) -> None:
-        value, uvw, column = gathering.value, gathering.uvw, gathering.column
+    def add_columns(accumulators: TileAccumulators) -> None:
+        value, uvw, column = accumulators.value, accumulators.uvw, accumulators.column
         for j in range(side):
-            at = 3 * (side + j)
+            offset = 3 * (side + j)
             for k in range(3):
-                value[of_direction + k] -= column[j] * uvw[at + k]
+                value[of_direction + k] -= column[j] * uvw[offset + k]
                 if gaussian:
-                    value[of_projection + k] -= column[side + j] * uvw[at + k]
-                    value[of_projection + 3 + k] -= column[2 * side + j] * uvw[at + k]
+                    value[of_projection + k] -= column[side + j] * uvw[offset + k]
+                    value[of_projection + 3 + k] -= column[2 * side + j] * uvw[offset + k]
 
     return add_columns
 
 
 @functools.cache
-def make_gather_voltages(kernel: TileKernel) -> Compiled:
+def make_accumulate_voltage_gradients(kernel: TileKernel) -> Compiled:
     """Function that turns what each antenna's voltage did into sums by source and by antenna.
 
     Tiles show what they have of their antennas; the threads of an item each sum up some of its antennas, add
@@ -263,10 +269,12 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
     real, n_antenna = float32 if kernel.variant.single else float64, 2 * kernel.shape.side
     if code == _NO_BEAM:
         return device.inline(lambda source, of_antenna, value, voltages: None)
-    at_voltage, wait = kernel.record.voltage, meet()
+    at_voltage, barrier = kernel.record.voltage, make_barrier()
 
     @device.part
-    def gather_voltages(source: Scalar, of_antenna: Array, value: Array, voltages: Voltages) -> None:
+    def accumulate_voltage_gradients(
+        source: Scalar, of_antenna: Array, value: Array, voltages: Voltages
+    ) -> None:
         block, slots, shown, by_slot = voltages.block, voltages.slots, voltages.shown, voltages.by_slot
         thread, n_lanes, n_used = block.thread, voltages.n_lanes, block.n_used
         member_start = voltages.records.member_start[block.copy]
@@ -275,7 +283,7 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
         for k in range(n_antenna):
             # Neighbouring threads write neighbouring numbers, which lie in different banks of the memory.
             shown[uint32(k * n_thread) + uint32(thread)] = of_antenna[k]
-        wait()
+        barrier()
         local = uint32(uint32(thread) // uint32(n_lanes))
         slot = uint32(uint32(thread) - local * uint32(n_lanes))
         while slot < n_used and local < block.n_here:
@@ -296,15 +304,15 @@ def make_gather_voltages(kernel: TileKernel) -> Compiled:
             by_scale, by_l, by_m = _argument_slopes(scale, slots.nu[x], l, m)
             by_slot[2 * x] += of_argument * by_l
             by_slot[2 * x + 1] += of_argument * by_m
-            # Of the antennas of this thread: `sum_lanes` adds up what all threads have.
+            # Of the antennas of this thread: `warp_reduce` adds up what all threads have.
             value[at_voltage] += real(of_argument * by_l)
             value[at_voltage + 1] += real(of_argument * by_m)
             value[at_voltage + 2] += real(of_argument * by_scale)
             slot = uint32(slot + uint32(n_lanes))
         # `shown` is written again for the next source only after all threads have read it.
-        wait()
+        barrier()
 
-    return gather_voltages
+    return accumulate_voltage_gradients
 
 
 @functools.cache
@@ -321,7 +329,8 @@ def make_join(kernel: TileKernel) -> Compiled:
 
     @device.part
     def join(
-        block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Array,
+        block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar,
+        accumulated: Array,
         moments: Array,
     ) -> None:  # fmt: skip
         # Number of the record of the first item's first source; the next item's come n_copy * n_source later.
@@ -334,12 +343,12 @@ def make_join(kernel: TileKernel) -> Compiled:
             value = uint32(x - of_item * uint32(n_value))
             source = uint32(of_item // uint32(block.n_here))
             item = uint32(of_item - source * uint32(block.n_here))
-            at = uint32(source * uint32(step) + item * uint32(n_group * size) + value)
+            offset = uint32(source * uint32(step) + item * uint32(n_group * size) + value)
             total = 0.0
             if value < n_made:
                 # In float64, and always in the same order.
                 for k in range(n_group):
-                    total += float64(gathered[uint32(at + uint32(k * size))])
+                    total += float64(accumulated[uint32(offset + uint32(k * size))])
             number = first + int64(item) * (int64(block.n_copy) * n_source) + int64(source)
             moments[number * n_value + int64(value)] = real(total)
             x = uint32(x + uint32(n_thread))
@@ -348,7 +357,7 @@ def make_join(kernel: TileKernel) -> Compiled:
 
 
 def _nothing_to_join(
-    block: Block, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, gathered: Array,
+    block: TileBlock, work: TileWork, sources: Chunk, n_made: Scalar, n_source: Scalar, accumulated: Array,
     moments: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
@@ -356,7 +365,8 @@ def _nothing_to_join(
 
 @functools.cache
 def make_fill_baselines(kernel: TileKernel) -> Compiled:
-    """Function that fills `Gathering.uvw`: coordinates of a tile's baselines, u of all, then v, then w.
+    """Function that fills `TileAccumulators.uvw`: coordinates of a tile's baselines, u of all, then v, then
+    w.
 
     Or those of its antennas, from the middle one of three of them on: differences alone matter, and these are
     the more precise the smaller the coordinates are. One antenna may be far away, and without data.
@@ -410,7 +420,7 @@ def make_write_antennas(kernel: TileKernel) -> Compiled:
 
     @device.part
     def write_antennas(
-        block: Block, work: TileWork, n_slot: Scalar, shared: Shared, by_antenna: Array
+        block: TileBlock, work: TileWork, n_slot: Scalar, shared: TileSharedMemory, by_antenna: Array
     ) -> None:
         x, per_copy = uint32(block.thread), uint32(2) * n_slot
         while x < uint32(block.n_here) * per_copy:

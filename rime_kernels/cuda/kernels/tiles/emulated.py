@@ -24,21 +24,21 @@ class Address(NamedTuple):
         return Address(self.array, self.n_byte + int(n_byte))
 
 
-def load(at: Address) -> tuple[int, ...]:
+def load(address: Address) -> tuple[int, ...]:
     """Four packed pairs."""
-    first, rest = divmod(at.n_byte, 16)
+    first, rest = divmod(address.n_byte, 16)
     assert rest == 0, "16 bytes are read from multiples of 16"
-    return tuple(int(pair) for pair in at.array[4 * first : 4 * first + 4])
+    return tuple(int(pair) for pair in address.array[4 * first : 4 * first + 4])
 
 
-def fetch_line(array: Any, at: Any) -> None:
+def fetch_line(array: Any, k: Any) -> None:
     """There is no L2: only whether the element exists."""
-    assert at < array.size, "lines are brought of elements that exist"
+    assert k < array.size, "lines are brought of elements that exist"
 
 
-def read_complex(array: Any, at: Any) -> tuple[Any, Any]:
+def read_complex(array: Any, k: Any) -> tuple[Any, Any]:
     """Real and imaginary part."""
-    z = array[at]
+    z = array[k]
     return z.real, z.imag
 
 
@@ -47,31 +47,31 @@ def load_global(array: Any, k: Any) -> tuple[int, ...]:
     return tuple(int(pair) for pair in array[4 * int(k) : 4 * int(k) + 4])
 
 
-def place(array: Any, at: Any) -> Address:
+def place(array: Any, k: Any) -> Address:
     """The place of an element."""
-    return Address(array, int(at) * array.dtype.itemsize)
+    return Address(array, int(k) * array.dtype.itemsize)
 
 
-def read_numbers(at: Address) -> tuple[Any, ...]:
+def read_numbers(address: Address) -> tuple[Any, ...]:
     """16 bytes of an array: its numbers."""
-    first, n = at.n_byte // at.array.dtype.itemsize, 16 // at.array.dtype.itemsize
-    return tuple(at.array[first : first + n])
+    first, n = address.n_byte // address.array.dtype.itemsize, 16 // address.array.dtype.itemsize
+    return tuple(address.array[first : first + n])
 
 
-def load_complex(at: Address) -> tuple[Any, Any]:
+def load_complex(address: Address) -> tuple[Any, Any]:
     """Real and imaginary part of a complex number in shared memory."""
-    k = at.n_byte // at.array.dtype.itemsize
-    return at.array[k], at.array[k + 1]
+    k = address.n_byte // address.array.dtype.itemsize
+    return address.array[k], address.array[k + 1]
 
 
-def write_complex(array: Any, at: Any, re: Any, im: Any) -> None:
+def write_complex(array: Any, address: Any, re: Any, im: Any) -> None:
     """Write a complex number to an array of numbers."""
-    array[2 * int(at)], array[2 * int(at) + 1] = re, im
+    array[2 * int(address)], array[2 * int(address) + 1] = re, im
 
 
-def store_pair(at: Address, pair: Any) -> None:
+def store_pair(address: Address, pair: Any) -> None:
     """Write a packed pair."""
-    at.array[at.n_byte // 4] = pair
+    address.array[address.n_byte // 4] = pair
 
 
 def split(x: Any, y: Any) -> tuple[int, int]:
@@ -88,7 +88,7 @@ def turn(pair: Any) -> int:
 
 
 def make_product() -> Compiled:
-    """The product of a warp, whose threads meet."""
+    """The product of a warp, whose threads wait for each other."""
     given: dict[int, tuple[Any, ...]] = {}  # one block runs at a time
     meetings: dict[int, threading.Barrier] = {}
 
@@ -102,7 +102,7 @@ def make_product() -> Compiled:
         warp, lane = thread.thread_id // _WARP * _WARP, thread.thread_id % _WARP
         given[thread.thread_id] = operands
         meeting = meetings.setdefault(warp, threading.Barrier(_WARP, timeout=_PATIENCE))
-        # Two meetings: all have written before anyone reads, and have read before the next product.
+        # Two barriers: all threads have written before anyone reads, and have read before the next product.
         meeting.wait()
         row, column = warp + lane // 4 * 4, warp + lane % 4 * 8
         rows = [numbers(row, which) for which in ((0, 2), (1, 3))]

@@ -13,13 +13,13 @@ from numba import int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, Scalar
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.tiles.parts import (
-    Block,
-    Shared,
     Tile,
+    TileBlock,
     TileKernel,
+    TileSharedMemory,
     TileTables,
     TileWork,
     sizes_of,
@@ -42,7 +42,7 @@ def make_index_block(kernel: TileKernel) -> Compiled:
     has_adjoint = kernel.has_adjoint
 
     @device.inline
-    def index_block(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> Block:
+    def index_block(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> TileBlock:
         n_split = uint32(tables.place.shape[1])
         n_copy = n_split
         if has_adjoint:
@@ -61,7 +61,7 @@ def make_index_block(kernel: TileKernel) -> Compiled:
         first_item = uint32(rest * uint32(work.n_item))
         n_here = min(int32(work.n_item), int32(work.n_total) - int32(first_item))
         n_used = uint32(work.n_used)
-        return Block(
+        return TileBlock(
             thread, b, copy, n_copy, split, first_item, n_here, n_used, uint32(uint32(n_here) * n_used)
         )
 
@@ -70,7 +70,9 @@ def make_index_block(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_place_antennas(kernel: TileKernel) -> Compiled:
-    """Function that fills `Slots` for the block's antennas, and `Shared.bright_at` for its items."""
+    """Function that fills `Slots` for the block's antennas, and
+    `TileSharedMemory.bright_at` for its items.
+    """
     sizes, has_beam, n_thread, side = (
         sizes_of(kernel),
         kernel.has_beam,
@@ -80,7 +82,9 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
     step, per_source = sizes.step, sizes.per_source
 
     @device.part
-    def place_antennas(block: Block, work: TileWork, tables: TileTables, sky: Sky, shared: Shared) -> None:
+    def place_antennas(
+        block: TileBlock, work: TileWork, tables: TileTables, sky: DeviceSky, shared: TileSharedMemory
+    ) -> None:
         slots, antenna_uvw, n_used = shared.slots, tables.antenna_uvw, block.n_used
         n_chan, n_slot = uint32(tables.chan_freq.size), uint32(tables.antenna.shape[1])
         n_source = int32(sky.direction.shape[1])
@@ -99,7 +103,7 @@ def make_place_antennas(kernel: TileKernel) -> Compiled:
                 antenna_uvw[t, a, 1] * scale,
                 antenna_uvw[t, a, 2] * scale,
             )
-            slots.at[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
+            slots.term_offset[x] = _term_at(uint32(uint32(j * n_slot) + slot), side, step)
             if has_beam:
                 # Pointing errors that do not change have a single time.
                 time = min(t, sky.pointing.shape[1] - 1)
@@ -133,7 +137,7 @@ def make_clear_gaps(kernel: TileKernel) -> Compiled:
     side, step, n_term, chunk, n_thread = shape.side, sizes.step, sizes.n_term, shape.chunk, shape.n_thread
 
     @device.part
-    def clear_gaps(block: Block, tables: TileTables, staged: Staged) -> None:
+    def clear_gaps(block: TileBlock, tables: TileTables, staged: Staged) -> None:
         n_slot, n_used = uint32(tables.antenna.shape[1]), block.n_used
         n_gap = uint32(n_slot - n_used)
         # The last threads begin: where antennas are not shared evenly, the first ones have one more.
@@ -163,10 +167,10 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
     """
     has_adjoint, n_baseline, n_corr = kernel.has_adjoint, kernel.shape.side**2, kernel.end.n_corr
     has_profile, n_own = kernel.variant.profiles is not None, kernel.shape.n_own
-    units, n_item = kernel.uses_units, kernel.shape.n_item
+    tensor_cores, n_item = kernel.uses_tensor_cores, kernel.shape.n_item
 
     @device.inline
-    def find_tile(block: Block, work: TileWork, tables: TileTables) -> Tile:
+    def find_tile(block: TileBlock, work: TileWork, tables: TileTables) -> Tile:
         n_split, n_tile = uint32(tables.place.shape[1]), uint32(tables.place.shape[3])
         thread = block.thread
         n_mine, local, mine = int32(uint32(n_tile) // uint32(n_own)), int32(0), int32(thread)
@@ -175,7 +179,7 @@ def make_find_tile(kernel: TileKernel) -> Compiled:
             mine = int32(uint32(thread) - uint32(local * n_mine))
         active = local < block.n_here and mine < n_mine
         tile = mine if active else int32(0)
-        if units:
+        if tensor_cores:
             # Those of a warp lie one behind the other, first tile by first tile: `tile_table.Bundle`.
             tile = (tile >> int32(5)) * int32(32 * n_own) + (tile & int32(31))
         if has_adjoint:
@@ -220,7 +224,7 @@ def make_find_corner(kernel: TileKernel) -> Compiled:
     step, bright_step = sizes.step, sizes.bright_step
 
     @device.inline
-    def find_corner(block: Block, tile: Tile, tables: TileTables) -> Corner:
+    def find_corner(block: TileBlock, tile: Tile, tables: TileTables) -> Corner:
         p, q, bright = uint32(0), uint32(0), uint32(0)
         # A thread without a tile gathers, too: from the first places, with residuals of 0.
         if tile.active:
@@ -242,7 +246,7 @@ def make_find_operands(kernel: TileKernel) -> Compiled:
     side = kernel.shape.side
 
     @device.inline
-    def find_operands(block: Block, tile: Tile, tables: TileTables) -> Corner:
+    def find_operands(block: TileBlock, tile: Tile, tables: TileTables) -> Corner:
         lane = uint32(uint32(block.thread) & uint32(31))
         first = uint32(uint32(tile.local) * uint32(tables.antenna.shape[1]))
         p = uint32(first + uint32(side) * uint32(tables.group[0, block.split, tile.tile]))

@@ -8,27 +8,27 @@ from numba import int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.lane_sums import exchange, meet
-from rime_kernels.cuda.kernels.tiles.parts import Block, Tile, TileKernel, TileWork
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_shuffle_xor
+from rime_kernels.cuda.kernels.tiles.parts import Tile, TileBlock, TileKernel, TileWork
 
 
 @functools.cache
 def make_item_sums(kernel: TileKernel) -> Compiled:
     """Function that adds up over the tiles of an item by a tree: its order depends on their number alone."""
-    n_kind, wait = kernel.n_kind, meet()
-    if kernel.uses_units:
+    n_kind, barrier = kernel.n_kind, make_barrier()
+    if kernel.uses_tensor_cores:
         return _make_sum_warps(n_kind)
 
     @device.part
     def sum_tree(
-        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
+        block: TileBlock, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
         results: Array,
     ) -> None:  # fmt: skip
         thread, mine, n_mine, active = block.thread, tile.mine, tile.n_mine, tile.active
         for k in range(n_kind):
             # One sum after the other in the same memory.
             partial[thread] = of_kind[k]
-            wait()
+            barrier()
             width = int32(1)
             while width < n_mine:
                 width *= 2
@@ -36,21 +36,21 @@ def make_item_sums(kernel: TileKernel) -> Compiled:
                 width //= 2
                 if active and mine < width and mine + width < n_mine:
                     partial[thread] += partial[thread + width]
-                wait()
+                barrier()
             if active and mine == 0:
                 into = int64(work.first_layer) * int64(n_chan) + int64(tile.item)
                 into = into * int64(block.n_copy) + int64(block.copy)
                 results[int64(block.b) * n_kind + k, into] = partial[thread]
             # The next sum is written to the same memory only after the first thread has read this one.
             if k + 1 < n_kind:
-                wait()
+                barrier()
 
     return sum_tree
 
 
 def _make_sum_warps(n_kind: int) -> Compiled:
     """The same where the tiles of an item are those of whole warps, at most 32 of them."""
-    swapped, wait = exchange(), meet()
+    swapped, barrier = make_shuffle_xor(), make_barrier()
 
     @device.inline
     def over_lanes(value: Scalar) -> Scalar:
@@ -63,7 +63,7 @@ def _make_sum_warps(n_kind: int) -> Compiled:
 
     @device.part
     def sum_warps(
-        block: Block, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
+        block: TileBlock, tile: Tile, work: TileWork, n_chan: Scalar, of_kind: Array, partial: Array,
         results: Array,
     ) -> None:  # fmt: skip
         thread, lane = uint32(block.thread), uint32(uint32(block.thread) & uint32(31))
@@ -72,7 +72,7 @@ def _make_sum_warps(n_kind: int) -> Compiled:
             value = over_lanes(of_kind[k])
             if lane == 0:
                 partial[warp] = value
-            wait()
+            barrier()
             # The first warp of an item adds up over its warps.
             value = 0.0
             if tile.active and tile.mine < 32 and lane < uint32(tile.n_mine) >> uint32(5):
@@ -84,6 +84,6 @@ def _make_sum_warps(n_kind: int) -> Compiled:
                 results[int64(block.b) * n_kind + k, into] = value
             # The next sum is written to the same memory only after all have read this one.
             if k + 1 < n_kind:
-                wait()
+                barrier()
 
     return sum_warps

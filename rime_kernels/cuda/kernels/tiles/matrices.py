@@ -1,4 +1,4 @@
-"""Matrices of weighted residuals: one kernel with matrix units leaves them, another one multiplies by them.
+"""Matrices of weighted residuals: one kernel with tensor cores leaves them, another one multiplies by them.
 
 R^S_pq is the weighted residual of Stokes parameter S for antennas p and q, and conj(R^S_qp) where the row has
 them in the other order. With a_ps what source s is to antenna p, and T^S_ps = sum_q R^S_pq a_qs,
@@ -26,22 +26,22 @@ from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels.lane_sums import exchange
 from rime_kernels.cuda.kernels.moments import Moments
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.reductions import make_shuffle_xor
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import make_scale
-from rime_kernels.cuda.kernels.tiles.parts import Block, Tile, TileKernel, TileTables
+from rime_kernels.cuda.kernels.tiles.parts import Tile, TileBlock, TileKernel, TileTables
 from rime_kernels.inputs import Variant
 
 # Numbers of a thread in a step: real parts of two antennas with two others, then imaginary parts.
 N_STEP = 8
-# Antennas on a side of the tiles of matrix units, and numbers of a tile in each matrix and part.
+# Antennas on a side of the tiles of tensor cores, and numbers of a tile in each matrix and part.
 SIDE, N_TILE = 2, 4
 
 
 @dataclass(frozen=True)
-class GatherKernel:
-    """All that the kernel is compiled for in which sources gather by matrix units (`gather`).
+class TensorCoreAdjointKernel:
+    """All that the kernel is compiled for in which sources gather by tensor cores (`gather`).
 
     Attributes
     ----------
@@ -72,11 +72,11 @@ class GatherKernel:
     @property
     def n_rows(self) -> int:
         """Blocks of 16 rows of a matrix."""
-        return self.n_slot // units.N_ROW
+        return self.n_slot // tensor_cores.N_ROW
 
     @property
     def n_step(self) -> int:
-        return self.n_slot // units.N_COLUMN
+        return self.n_slot // tensor_cores.N_COLUMN
 
     @property
     def n_warp(self) -> int:
@@ -96,7 +96,7 @@ class GatherKernel:
     @property
     def plane_bytes(self) -> int:
         """Shared memory of one plane of the terms of a chunk."""
-        return self.chunk // units.N_COLUMN * 512
+        return self.chunk // tensor_cores.N_COLUMN * 512
 
     @property
     def n_plane(self) -> int:
@@ -120,18 +120,18 @@ def make_write_rest(kernel: TileKernel) -> Compiled:
     n_part = 2 * kernel.variant.n_stokes * kernel.shape.side**2
 
     @device.inline
-    def write_rest(block: Block, tile: Tile, tables: TileTables, sums: Array, rest: Array) -> None:
+    def write_rest(block: TileBlock, tile: Tile, tables: TileTables, sums: Array, rest: Array) -> None:
         n_tile = uint32(tables.place.shape[3])
-        at = int64(tile.item) * int64(n_part) * int64(n_tile) + int64(tile.tile)
+        offset = int64(tile.item) * int64(n_part) * int64(n_tile) + int64(tile.tile)
         for k in range(n_part):
-            rest[block.b, at] = sums[k]
-            at += int64(n_tile)
+            rest[block.b, offset] = sums[k]
+            offset += int64(n_tile)
 
     return write_rest
 
 
 @functools.cache
-def make_read_rest(kernel: GatherKernel) -> Compiled:
+def make_read_rest(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that reads what a thread has of the matrix of a Stokes parameter, into `own` (n_own,).
 
     `item` counts all of the slab and the batch, uint64. `first_tile` (n_rows n_step,) has the first tile of
@@ -154,10 +154,10 @@ def make_read_rest(kernel: GatherKernel) -> Compiled:
             first, second = min(row, column), max(row, column)
             start = first_tile[uint32((first >> uint32(3)) * uint32(n_step) + (second >> uint32(2)))]
             within = uint32(uint32(4) * uint32(first & uint32(7)) + uint32(second & uint32(3)))
-            at = of_item + uint64(uint32(max(start, int32(0))) + within)
+            offset = of_item + uint64(uint32(max(start, int32(0))) + within)
             for c in range(N_TILE):
-                own[N_STEP * k + c] = rest[at + uint64(n_tile * c)]
-                own[N_STEP * k + N_TILE + c] = rest[at + uint64(n_tile * (c + N_TILE * n_stokes))]
+                own[N_STEP * k + c] = rest[offset + uint64(n_tile * c)]
+                own[N_STEP * k + N_TILE + c] = rest[offset + uint64(n_tile * (c + N_TILE * n_stokes))]
         for k in range(n_step):
             column = uint32(uint32(4 * k) + (lane & uint32(3)))
             first, second = min(row, column), max(row, column)
@@ -166,31 +166,34 @@ def make_read_rest(kernel: GatherKernel) -> Compiled:
             # both on the diagonal.
             here = real(1) if start >= 0 and row <= column else real(0)
             there = real(1) if start >= 0 and row >= column else real(0)
-            at = N_STEP * k
-            own[at], own[at + 3] = (here + there) * own[at], (here + there) * own[at + 3]
-            own[at + 4], own[at + 7] = (there - here) * own[at + 4], (there - here) * own[at + 7]
-            one, other = own[at + 1], own[at + 2]
-            own[at + 1], own[at + 2] = here * one + there * other, here * other + there * one
-            one, other = own[at + 5], own[at + 6]
-            own[at + 5], own[at + 6] = there * other - here * one, there * one - here * other
+            offset = N_STEP * k
+            own[offset], own[offset + 3] = (here + there) * own[offset], (here + there) * own[offset + 3]
+            own[offset + 4], own[offset + 7] = (
+                (there - here) * own[offset + 4],
+                (there - here) * own[offset + 7],
+            )
+            one, other = own[offset + 1], own[offset + 2]
+            own[offset + 1], own[offset + 2] = here * one + there * other, here * other + there * one
+            one, other = own[offset + 5], own[offset + 6]
+            own[offset + 5], own[offset + 6] = there * other - here * one, there * one - here * other
 
     return read_rest
 
 
 @functools.cache
-def make_split_rest(kernel: GatherKernel) -> Compiled:
+def make_split_rest(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that makes of a thread's `own` numbers what instructions take, in `words`; gives a factor.
 
     In single precision packed pairs, of numbers scaled by a power of two: for each step four rounded ones,
     and what is left of these. Products are to be multiplied by the factor. A warp calls it together. In
     double precision numbers go in as they are.
     """
-    n_step, n_own, swapped = kernel.n_step, kernel.n_own, exchange()
+    n_step, n_own, swapped = kernel.n_step, kernel.n_own, make_shuffle_xor()
     if device.simulated():
         return _simulated_split(kernel)
     if not kernel.variant.single:
         return device.inline(lambda own, words: 1.0)
-    scale, split = make_scale(True), units.make_split()
+    scale, split = make_scale(True), tensor_cores.make_split()
 
     @device.part
     def split_rest(own: Array, words: Array) -> Scalar:
@@ -204,16 +207,16 @@ def make_split_rest(kernel: GatherKernel) -> Compiled:
         most = max(most, swapped(most, 16))
         by, inverse = scale(most)
         for k in range(n_step):
-            at = N_STEP * k
+            offset = N_STEP * k
             # Rows 2 g and 2 g + 1 with column 2 t, then with column 2 t + 1.
-            high, low = split(by * own[at], by * own[at + 4])
-            words[at], words[at + 4] = high, low
-            high, low = split(by * own[at + 2], by * own[at + 6])
-            words[at + 1], words[at + 5] = high, low
-            high, low = split(by * own[at + 1], by * own[at + 5])
-            words[at + 2], words[at + 6] = high, low
-            high, low = split(by * own[at + 3], by * own[at + 7])
-            words[at + 3], words[at + 7] = high, low
+            high, low = split(by * own[offset], by * own[offset + 4])
+            words[offset], words[offset + 4] = high, low
+            high, low = split(by * own[offset + 2], by * own[offset + 6])
+            words[offset + 1], words[offset + 5] = high, low
+            high, low = split(by * own[offset + 1], by * own[offset + 5])
+            words[offset + 2], words[offset + 6] = high, low
+            high, low = split(by * own[offset + 3], by * own[offset + 7])
+            words[offset + 3], words[offset + 7] = high, low
         return inverse
 
     return split_rest
@@ -223,7 +226,7 @@ def make_split_rest(kernel: GatherKernel) -> Compiled:
 SHOWN_REST: dict[int, Any] = {}
 
 
-def _simulated_split(kernel: GatherKernel) -> Compiled:
+def _simulated_split(kernel: TensorCoreAdjointKernel) -> Compiled:
     real = np.float32 if kernel.variant.single else np.float64
 
     def split_rest(own: Any, words: Any) -> Any:
@@ -236,8 +239,8 @@ def _simulated_split(kernel: GatherKernel) -> Compiled:
 
 
 @functools.cache
-def make_multiply(kernel: GatherKernel) -> Compiled:
-    """Function that multiplies a warp's rows by the terms of eight sources, which begin at `at`.
+def make_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
+    """Function that multiplies a warp's rows by the terms of eight sources, which begin at `offset`.
 
     `product` (8,) gets real parts, then imaginary parts: row 2 g with sources 2 t and 2 t + 1, then row
     2 g + 1.
@@ -255,10 +258,14 @@ def place_in_plane(lane: Scalar) -> Scalar:
     return uint32(uint32(16) * uint32(uint32(8) * half + number))
 
 
-def _single_multiply(kernel: GatherKernel) -> Compiled:
+def _single_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
     """In single precision: products of two steps are added up, small ones first, then added to the others."""
     n_step, plane = kernel.n_step, kernel.plane_bytes
-    multiply, turn, load = units.make_product(True, False), units.make_turn(True), units.make_load(True)
+    multiply, turn, load = (
+        tensor_cores.make_product(True, False),
+        tensor_cores.make_turn(True),
+        tensor_cores.make_load(True),
+    )
     place = device.inline(place_in_plane)
 
     @device.inline
@@ -295,8 +302,8 @@ def _single_multiply(kernel: GatherKernel) -> Compiled:
         return turn(b[0]), turn(b[1]), turn(b[2]), turn(b[3])
 
     @device.part
-    def multiply_all(at: Scalar, lane: Scalar, words: Array, product: Array) -> None:
-        first = uint32(at + place(lane))
+    def multiply_all(offset: Scalar, lane: Scalar, words: Array, product: Array) -> None:
+        first = uint32(offset + place(lane))
         for k in range(n_step // 2):
             b = load(uint32(first + uint32(2 * k * plane)))
             b_1 = load(uint32(first + uint32((2 * k + 1) * plane)))
@@ -306,11 +313,11 @@ def _single_multiply(kernel: GatherKernel) -> Compiled:
     return multiply_all
 
 
-def _double_multiply(kernel: GatherKernel) -> Compiled:
+def _double_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
     """In double precision: a step is two instructions for each part, of antennas 2 t and of 2 t + 1."""
     n_step, plane, zero = kernel.n_step, kernel.plane_bytes, 0.0
-    multiply, turn = units.make_product(False, kernel.all_rows), units.make_turn(False)
-    load, place = units.make_load(False), device.inline(place_in_plane)
+    multiply, turn = tensor_cores.make_product(False, kernel.all_rows), tensor_cores.make_turn(False)
+    load, place = tensor_cores.make_load(False), device.inline(place_in_plane)
 
     @device.inline
     def add(own: Array, k: int, b_0: Scalar, b_1: Scalar, product: Array, into: int) -> None:
@@ -321,10 +328,10 @@ def _double_multiply(kernel: GatherKernel) -> Compiled:
         product[into], product[into + 1], product[into + 2], product[into + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
-    def multiply_all(at: Scalar, lane: Scalar, own: Array, product: Array) -> None:
+    def multiply_all(offset: Scalar, lane: Scalar, own: Array, product: Array) -> None:
         for k in range(8):
             product[k] = zero
-        first = uint32(at + place(lane))
+        first = uint32(offset + place(lane))
         for k in range(n_step):
             for j in range(2):
                 b = load(uint32(first + uint32((2 * k + j) * plane)))
@@ -334,12 +341,12 @@ def _double_multiply(kernel: GatherKernel) -> Compiled:
     return multiply_all
 
 
-def _simulated_multiply(kernel: GatherKernel) -> Compiled:
-    """The same one by one, for the simulator: `at` is the terms and where those of the sources begin."""
+def _simulated_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
+    """The same one by one, for the simulator: `offset` is the terms and where those of the sources begin."""
     n_step, chunk = kernel.n_step, kernel.chunk
 
-    def multiply_all(at: Any, lane: Any, words: Any, product: Any) -> None:
-        terms, first = at
+    def multiply_all(offset: Any, lane: Any, words: Any, product: Any) -> None:
+        terms, first = offset
         thread = int(threading.current_thread().thread_id)  # type: ignore[attr-defined]
         g, t = divmod(int(lane), 4)
         for i, x in np.ndindex(2, 2):

@@ -1,4 +1,4 @@
-"""Point sources summed by matrix units: what a block puts into shared memory for them.
+"""Point sources summed by tensor cores: what a block puts into shared memory for them.
 
 For each Stokes parameter S and antennas p, q with terms a + i b,
 
@@ -33,10 +33,17 @@ from numba import float32, float64, int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline, scalars
-from rime_kernels.cuda.kernels.arguments import Sky
-from rime_kernels.cuda.kernels.lane_sums import exchange
-from rime_kernels.cuda.kernels.tiles import units
-from rime_kernels.cuda.kernels.tiles.parts import Block, Operands, Shared, Slots, TileKernel, sizes_of
+from rime_kernels.cuda.kernels.arguments import DeviceSky
+from rime_kernels.cuda.kernels.reductions import make_shuffle_xor
+from rime_kernels.cuda.kernels.tiles import tensor_cores
+from rime_kernels.cuda.kernels.tiles.parts import (
+    Operands,
+    Slots,
+    TileBlock,
+    TileKernel,
+    TileSharedMemory,
+    sizes_of,
+)
 from rime_kernels.physics import beam, phase
 
 _turns = phase.turns
@@ -68,13 +75,13 @@ def make_put(kernel: TileKernel) -> Compiled:
     """Function that writes what the sources of a unit are to two antennas, into all matrices of a buffer.
 
     `terms` has the real and imaginary parts of both antennas for the first source, then, in single precision,
-    for the second; `bright` is the brightness of each as `stage_bright` leaves it. `at` is where the buffer
-    begins, `slot` that of the first antenna, an even number.
+    for the second; `bright` is the brightness of each as `stage_bright` leaves it. `offset` is where the
+    buffer begins, `slot` that of the first antenna, an even number.
     """
     single, n_stokes, n_slot = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.n_slot
     if device.simulated():
         return _simulated_put(single, n_stokes, n_slot, sizes_of(kernel).n_operand_source)
-    n_row = 16 * kernel.shape.units
+    n_row = 16 * kernel.shape.operand_units
     return (_single_put if single else _double_put)(n_stokes, n_row, n_row * n_slot)
 
 
@@ -82,11 +89,11 @@ def _simulated_put(single: bool, n_stokes: int, n_slot: int, chunk: int) -> Comp
     """The same for the simulator, where matrices lie number by number."""
     per_unit = 2 if single else 1
 
-    def put(array: Any, at: Any, slot: Any, unit: Any, terms: Any, bright: Any) -> None:
+    def put(array: Any, offset: Any, slot: Any, unit: Any, terms: Any, bright: Any) -> None:
         for s, antenna in itertools.product(range(per_unit), range(2)):
             k = 4 * s + 2 * antenna
             term = complex(terms[k], terms[k + 1])
-            into = int(at) + (int(slot) + antenna) * chunk + per_unit * int(unit) + s
+            into = int(offset) + (int(slot) + antenna) * chunk + per_unit * int(unit) + s
             array[into] = term
             for j in range(n_stokes):
                 array[into + (1 + j) * n_slot * chunk] = bright[s][j] * term
@@ -97,30 +104,30 @@ def _simulated_put(single: bool, n_stokes: int, n_slot: int, chunk: int) -> Comp
 def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
     """The same in single precision: the products of terms and brightness are those of their halves."""
     split, store, weigh = (
-        units.make_split(),
-        units.make_store(True),
-        (units.make_weigh(0), units.make_weigh(1)),
+        tensor_cores.make_split(),
+        tensor_cores.make_store(True),
+        (tensor_cores.make_weigh(0), tensor_cores.make_weigh(1)),
     )
     weigh_even, weigh_odd = weigh
 
     @device.inline
-    def put_second(at: Scalar, x: Any, y: Any, bright: Any) -> None:
+    def put_second(offset: Scalar, x: Any, y: Any, bright: Any) -> None:
         a, b = weigh_even(x[0], x[1], bright[0][0]), weigh_even(y[0], y[1], bright[1][0])
-        store(at, a[0], b[0], a[1], b[1])
+        store(offset, a[0], b[0], a[1], b[1])
         if n_stokes > 1:
             a, b = weigh_odd(x[0], x[1], bright[0][0]), weigh_odd(y[0], y[1], bright[1][0])
-            store(uint32(at + uint32(n_matrix)), a[0], b[0], a[1], b[1])
+            store(uint32(offset + uint32(n_matrix)), a[0], b[0], a[1], b[1])
         if n_stokes == 4:
             a, b = weigh_even(x[0], x[1], bright[0][1]), weigh_even(y[0], y[1], bright[1][1])
-            store(uint32(at + uint32(2 * n_matrix)), a[0], b[0], a[1], b[1])
+            store(uint32(offset + uint32(2 * n_matrix)), a[0], b[0], a[1], b[1])
             a, b = weigh_odd(x[0], x[1], bright[0][1]), weigh_odd(y[0], y[1], bright[1][1])
-            store(uint32(at + uint32(3 * n_matrix)), a[0], b[0], a[1], b[1])
+            store(uint32(offset + uint32(3 * n_matrix)), a[0], b[0], a[1], b[1])
 
     @device.inline
-    def put(start: Scalar, at: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+    def put(start: Scalar, offset: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
         a, b = split(terms[0], terms[1]), split(terms[2], terms[3])
         c, d = split(terms[4], terms[5]), split(terms[6], terms[7])
-        pair, start = uint32(slot >> uint32(1)), uint32(start + at)
+        pair, start = uint32(slot >> uint32(1)), uint32(start + offset)
         of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
         first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
         store(first, a[0], b[0], c[0], d[0])
@@ -135,20 +142,20 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
 
 def _double_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
     """The same in double precision."""
-    store = units.make_store(False)
+    store = tensor_cores.make_store(False)
 
     @device.inline
-    def put_second(at: Scalar, re: Scalar, im: Scalar, bright: Any) -> None:
-        store(at, bright[0] * re, bright[0] * im)
+    def put_second(offset: Scalar, re: Scalar, im: Scalar, bright: Any) -> None:
+        store(offset, bright[0] * re, bright[0] * im)
         if n_stokes > 1:
-            store(uint32(at + uint32(n_matrix)), bright[1] * re, bright[1] * im)
+            store(uint32(offset + uint32(n_matrix)), bright[1] * re, bright[1] * im)
         if n_stokes == 4:
-            store(uint32(at + uint32(2 * n_matrix)), bright[2] * re, bright[2] * im)
-            store(uint32(at + uint32(3 * n_matrix)), bright[3] * re, bright[3] * im)
+            store(uint32(offset + uint32(2 * n_matrix)), bright[2] * re, bright[2] * im)
+            store(uint32(offset + uint32(3 * n_matrix)), bright[3] * re, bright[3] * im)
 
     @device.inline
-    def put(start: Scalar, at: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
-        pair, start = uint32(slot >> uint32(1)), uint32(start + at)
+    def put(start: Scalar, offset: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
+        pair, start = uint32(slot >> uint32(1)), uint32(start + offset)
         of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
         first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
         store(first, terms[0], terms[2])
@@ -197,16 +204,20 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
     One warp has work, the first of the last four: where there are 64 antennas those make fewest operands.
     """
     sizes, n_stokes, single = sizes_of(kernel), kernel.variant.n_stokes, kernel.variant.single
-    in_halves, n_word, split = single and not device.simulated(), sizes.n_bright_word, units.make_split()
+    in_halves, n_word, split = (
+        single and not device.simulated(),
+        sizes.n_bright_word,
+        tensor_cores.make_split(),
+    )
     chunk, per_source = sizes.n_operand_source, sizes.per_source
-    real, swapped, scale = float32 if single else float64, exchange(), make_scale(single)
+    real, swapped, scale = float32 if single else float64, make_shuffle_xor(), make_scale(single)
     n_read, meets = 4 if kernel.variant.polarised else 1, device.simulated()
     read_stokes = baseline.make_read_stokes(single, n_read, int64, kernel.variant.stokes)
-    # In the simulator all threads meet in what a warp exchanges.
+    # In the simulator a shuffle is a barrier of the whole block.
     first_thread = 0 if meets else 32 * max(0, kernel.shape.n_thread // 32 - 4)
 
     @device.part
-    def stage_bright(points: Points, block: Block, sky: Sky, shared: Shared) -> None:
+    def stage_bright(points: Points, block: TileBlock, sky: DeviceSky, shared: TileSharedMemory) -> None:
         # Threads before those wrap around to large numbers.
         s = uint32(uint32(block.thread) - uint32(first_thread))
         if not meets and s >= 32:
@@ -217,8 +228,8 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             # All loads stand together, so that their waits overlap.
             k, direction = points.start + int32(s), sky.direction
             l, m, n_minus_1 = direction[block.b, k, 0], direction[block.b, k, 1], direction[block.b, k, 2]
-            at = shared.bright_at[0] + int64(k) * int64(per_source)
-            stokes = read_stokes(sky.bright, at)
+            offset = shared.bright_at[0] + int64(k) * int64(per_source)
+            stokes = read_stokes(sky.bright, offset)
             i, q, u, v = stokes.i, stokes.q, stokes.u, stokes.v
         by, inverse = real(1), real(1)
         if single:
@@ -260,19 +271,24 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def _make_read_bright(n_word: int) -> Compiled:
-    """Function that reads what `stage_bright` has left of a source, from `at` on."""
+    """Function that reads what `stage_bright` has left of a source, from `offset` on."""
 
     @device.inline
-    def read_one(bright: Array, at: Scalar) -> Any:
-        return (bright[at],)
+    def read_one(bright: Array, offset: Scalar) -> Any:
+        return (bright[offset],)
 
     @device.inline
-    def read_two(bright: Array, at: Scalar) -> Any:
-        return bright[at], bright[at + uint32(1)]
+    def read_two(bright: Array, offset: Scalar) -> Any:
+        return bright[offset], bright[offset + uint32(1)]
 
     @device.inline
-    def read_four(bright: Array, at: Scalar) -> Any:
-        return bright[at], bright[at + uint32(1)], bright[at + uint32(2)], bright[at + uint32(3)]
+    def read_four(bright: Array, offset: Scalar) -> Any:
+        return (
+            bright[offset],
+            bright[offset + uint32(1)],
+            bright[offset + uint32(2)],
+            bright[offset + uint32(3)],
+        )
 
     return {1: read_one, 2: read_two, 4: read_four}[n_word]
 
@@ -306,11 +322,17 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
     """
     single, sizes, chunk = kernel.variant.single, sizes_of(kernel), sizes_of(kernel).n_operand_source
     n_thread, n_buffer = kernel.shape.n_thread, sizes.n_buffer
-    per_unit, n_word, most = 2 if single else 1, sizes.n_bright_word, kernel.shape.units.bit_length() - 1
+    per_unit, n_word, most = (
+        2 if single else 1,
+        sizes.n_bright_word,
+        kernel.shape.operand_units.bit_length() - 1,
+    )
     put, term, read_bright = make_put(kernel), _make_term(kernel), _make_read_bright(n_word)
 
     @device.part
-    def fill_operands(points: Points, at: Operands, block: Block, slots: Slots, sky: Sky) -> None:
+    def fill_operands(
+        points: Points, offset: Operands, block: TileBlock, slots: Slots, sky: DeviceSky
+    ) -> None:
         # As few threads for a pair as a multiple of a step has units: a power of two.
         shift = uint32(most)
         while shift > 2 and int32(int32(per_unit) << int32(shift - uint32(1))) >= points.n_source:
@@ -321,10 +343,14 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
         odd, scale = uint32(points.number & int32(1)), sky.beam_scale[block.b]
         s = uint32(odd * uint32(chunk) + uint32(per_unit) * unit)
         k, bright = uint32(uint32(3) * s), uint32(uint32(n_word) * s)
-        l, m, n_minus_1 = at.direction[k], at.direction[k + uint32(1)], at.direction[k + uint32(2)]
+        l, m, n_minus_1 = (
+            offset.direction[k],
+            offset.direction[k + uint32(1)],
+            offset.direction[k + uint32(2)],
+        )
         if single:
-            l_1, m_1 = at.direction[k + uint32(3)], at.direction[k + uint32(4)]
-            n_minus_1_1 = at.direction[k + uint32(5)]
+            l_1, m_1 = offset.direction[k + uint32(3)], offset.direction[k + uint32(4)]
+            n_minus_1_1 = offset.direction[k + uint32(5)]
         into, n_used = uint32(odd * uint32(n_buffer)), block.n_used
         n_pair = uint32(uint32(n_used + uint32(1)) >> uint32(1))
         while y < n_pair:
@@ -337,13 +363,14 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
                     term(slots, z, scale, l_1, m_1, n_minus_1_1),
                 )
                 put(
-                    at.at, into, x, unit, (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]),
-                    (read_bright(at.bright, bright), read_bright(at.bright, uint32(bright + uint32(n_word)))),
+                    offset.address, into, x, unit, (a[0], a[1], b[0], b[1], c[0], c[1], d[0], d[1]),
+                    (read_bright(offset.bright, bright), read_bright(offset.bright,
+                    uint32(bright + uint32(n_word)))),
                 )  # fmt: skip
             else:
                 put(
-                    at.at, into, x, unit, (a[0], a[1], b[0], b[1]),
-                    (read_bright(at.bright, bright),),
+                    offset.address, into, x, unit, (a[0], a[1], b[0], b[1]),
+                    (read_bright(offset.bright, bright),),
                 )  # fmt: skip
             y = uint32(y + n_step)
 
@@ -353,21 +380,21 @@ def make_fill_operands(kernel: TileKernel) -> Compiled:
 @functools.cache
 def make_clear_operands(kernel: TileKernel) -> Compiled:
     """Function that puts 0 where no antenna is, in both buffers: products of it would not be 0 times NaN."""
-    sizes, single, n_unit = sizes_of(kernel), kernel.variant.single, kernel.shape.units
+    sizes, single, n_unit = sizes_of(kernel), kernel.variant.single, kernel.shape.operand_units
     n_thread, n_buffer, put = kernel.shape.n_thread, sizes.n_buffer, make_put(kernel)
     number = (uint64 if single and not device.simulated() else float32 if single else float64)(0)
     zero, no_bright = (float32 if single else float64)(0), (number,) * sizes.n_bright_word
     terms, brights = (zero,) * (8 if single else 4), (no_bright,) * (2 if single else 1)
 
     @device.part
-    def clear_operands(block: Block, n_slot: Scalar, at: Operands) -> None:
+    def clear_operands(block: TileBlock, n_slot: Scalar, offset: Operands) -> None:
         n_pair = uint32(uint32(block.n_used + uint32(1)) >> uint32(1))
         n_gap = uint32(uint32(uint32(n_slot) >> uint32(1)) - n_pair)
         e = uint32(block.thread)
         while e < uint32(n_gap * uint32(2 * n_unit)):
             unit, rest = uint32(e % uint32(n_unit)), uint32(e // uint32(n_unit))
             into, gap = uint32(uint32(rest & uint32(1)) * uint32(n_buffer)), uint32(rest // uint32(2))
-            put(at.at, into, uint32(uint32(2) * uint32(n_pair + gap)), unit, terms, brights)
+            put(offset.address, into, uint32(uint32(2) * uint32(n_pair + gap)), unit, terms, brights)
             e = uint32(e + uint32(n_thread))
 
     return clear_operands

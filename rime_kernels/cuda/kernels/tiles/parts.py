@@ -11,7 +11,7 @@ from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.baseline import Staged
 from rime_kernels.cuda.kernels.misfit import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
-from rime_kernels.cuda.kernels.samples import End
+from rime_kernels.cuda.kernels.samples import EpilogueKernel
 from rime_kernels.inputs import Variant
 from rime_kernels.physics import beam
 
@@ -41,10 +41,10 @@ class TileShape:
     max_register : int
         Registers that a thread may have; 0 leaves it to the compiler.
     units : int
-        Where matrix units sum the point sources: units of 16 bytes that a chunk has in each matrix and
+        Where tensor cores sum the point sources: units of 16 bytes that a chunk has in each matrix and
         antenna (`operands`), 8 or 16; `side` is 2 then. 0 where threads sum them.
     n_own : int
-        Tiles of a thread, side by side: 1, or with matrix units 1 or 2.
+        Tiles of a thread, side by side: 1, or with tensor cores 1 or 2.
     """
 
     side: int
@@ -53,7 +53,7 @@ class TileShape:
     n_slot: int
     n_item: int
     max_register: int = 0
-    units: int = 0
+    operand_units: int = 0
     n_own: int = 1
 
 
@@ -69,7 +69,7 @@ class TileKernel:
     shape: TileShape
     has_adjoint: bool = False  # after chi2
     n_lane: int = 32  # neighbouring threads whose sums are joined at once, of one item; for the adjoint
-    all_rows: bool = False  # of matrix units in double precision: see `units.make_product`
+    all_rows: bool = False  # of tensor cores in double precision: see `tensor_cores.make_product`
     leaves_rest: bool = False  # after chi2, weighted residuals for the adjoint of another kernel: `matrices`
     rest_of: tuple[int, ...] | None = None  # in place of chi2: it finds those of these Stokes parameters
 
@@ -79,7 +79,7 @@ class TileKernel:
         return self.has_adjoint or self.leaves_rest
 
     @property
-    def end(self) -> End:
+    def end(self) -> EpilogueKernel:
         """What its ending is compiled for: a row of the tile at a time, whose loads are under way together.
 
         One baseline before an adjoint or a logarithm: more would not stay in registers.
@@ -87,17 +87,19 @@ class TileKernel:
         width = 1 if self.has_rest or self.variant.log else self.shape.side
         n_baseline = self.shape.side**2
         staged = self.variant.staged
-        return End(self.variant, self.matrix, self.n_template, self.has_rest, n_baseline, width, True, staged)
+        return EpilogueKernel(
+            self.variant, self.matrix, self.n_template, self.has_rest, n_baseline, width, True, staged
+        )
 
     @property
-    def uses_units(self) -> bool:
-        """Whether matrix units sum the points."""
-        return bool(self.shape.units)
+    def uses_tensor_cores(self) -> bool:
+        """Whether tensor cores sum the points."""
+        return bool(self.shape.operand_units)
 
     @property
     def dynamic_bytes(self) -> int:
         """Shared memory that a launch asks for: both buffers of operands."""
-        return 2 * 16 * self.shape.units * self.shape.n_slot * (1 + self.variant.n_stokes)
+        return 2 * 16 * self.shape.operand_units * self.shape.n_slot * (1 + self.variant.n_stokes)
 
     @property
     def has_sums(self) -> bool:
@@ -148,14 +150,14 @@ class Sizes(NamedTuple):
     n_bright: int  # of one chunk
     n_pointing: int
     partial_step: int  # between sources in what groups of threads have gathered
-    n_gathered: int
+    n_accumulated: int
     n_uvw: int  # coordinates of a tile's baselines, or of its antennas: `TileKernel.by_antenna`
     n_column: int  # sums by second antenna
     n_shown: int
     n_by_slot: int
     line: int  # data in a line of the device's memory, 128 bytes
     n_glance: int  # lines of the data of a thread's tiles
-    n_operand_source: int  # sources of a chunk for matrix units
+    n_operand_source: int  # sources of a chunk for tensor cores
     n_bright_word: int  # elements of the brightness of a source for them
     n_operand_bright: int  # of both chunks
     n_operand_place: int  # numbers of the directions of both chunks
@@ -166,7 +168,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     """The sizes of its workspace."""
     shape, record, single = kernel.shape, kernel.record, kernel.variant.single
     n_baseline, n_stokes = shape.side**2, kernel.variant.n_stokes
-    units, n_operand_source = kernel.uses_units, shape.units * (2 if single else 1)
+    by_tensor_cores, n_operand_source = kernel.uses_tensor_cores, shape.operand_units * (2 if single else 1)
     n_buffer = kernel.dynamic_bytes // 2
     in_halves = single and not device.simulated()
     n_bright_word = n_stokes // 2 or 1 if in_halves else n_stokes
@@ -175,7 +177,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
     # One element more than a group's terms: groups then begin in different banks.
     step = shape.chunk * shape.side + 1
     n_term = shape.n_slot // shape.side * step
-    if units and not kernel.has_gaussian:
+    if by_tensor_cores and not kernel.has_gaussian:
         n_term = shape.n_slot if kernel.end.staged else 1  # gains lie there
     per_source = 2 if kernel.variant.polarised else 1
     bright_step = (shape.chunk + 1) * per_source
@@ -193,7 +195,7 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_bright=shape.n_item * bright_step,
         n_pointing=shape.n_slot if kernel.has_beam else 1,
         partial_step=partial_step,
-        n_gathered=shape.chunk * partial_step if kernel.has_adjoint else 1,
+        n_accumulated=shape.chunk * partial_step if kernel.has_adjoint else 1,
         n_uvw=(6 * shape.side if kernel.by_antenna else 3 * n_baseline) if kernel.has_adjoint else 1,
         n_column=3 * shape.side if kernel.has_adjoint and kernel.by_antenna else 1,
         n_shown=2 * shape.side * shape.n_thread if kernel.has_voltage else 1,
@@ -202,8 +204,8 @@ def sizes_of(kernel: TileKernel) -> Sizes:
         n_glance=-(-shape.n_own * n_baseline * kernel.end.n_corr // line),
         n_operand_source=n_operand_source,
         n_bright_word=n_bright_word,
-        n_operand_bright=2 * n_operand_source * n_bright_word if units else 1,
-        n_operand_place=6 * n_operand_source if units else 1,
+        n_operand_bright=2 * n_operand_source * n_bright_word if by_tensor_cores else 1,
+        n_operand_place=6 * n_operand_source if by_tensor_cores else 1,
         n_buffer=n_buffer,
     )
 
@@ -244,10 +246,10 @@ class TileRecords(NamedTuple):
     member: Array  # int32 (n_copy, n_member): twice the tile, 1 more where the group is its second side
     moments: Array  # flat (n_batch, items of the slab, n_copy, n_source, `Moments.n_value`)
     by_antenna: Array  # float64, flat (n_batch, items of the slab, n_copy, n_slot, 2): l, m
-    # (n_batch, rows of the slab times n_chan times `End.n_record`); where matrices are `End.staged` two
-    # numbers of each datum, as the chi2 reads data. Of a kernel that `leaves_rest` the residuals in Stokes
-    # parameters, (n_batch, items of the slab times 2 n_stokes side^2 times n_tile), as sums lie; those are
-    # what a kernel reads that has some of `rest_of`.
+    # (n_batch, rows of the slab times n_chan times `EpilogueKernel.n_record`); where matrices are
+    # `EpilogueKernel.staged` two numbers of each datum, as the chi2 reads data. Of a kernel that
+    # `leaves_rest` the residuals in Stokes parameters, (n_batch, items of the slab times 2 n_stokes side^2
+    # times n_tile), as sums lie; those are what a kernel reads that has some of `rest_of`.
     by_pair: Array
     # int32 (n_split, side^2, n_tile): where among those of an item and a parameter the residual of each
     # place is; below 0 where there is none.
@@ -261,35 +263,35 @@ class Slots(NamedTuple):
     u: Array  # float64, wavelengths
     v: Array
     w: Array
-    at: Array  # uint32: where the terms lie
+    term_offset: Array  # uint32: where the terms lie
     nu: Array  # float64, Hz; this and the next are there for antennas with voltages alone
     dl: Array  # float64, rad: pointing errors
     dm: Array
 
 
 class Operands(NamedTuple):
-    """What matrix units are fed from, in shared memory; one element each without them."""
+    """What tensor cores are fed from, in shared memory; one element each without them."""
 
-    at: Any  # the address of the operands; the array in the simulator
+    address: Any  # of the operands; the array in the simulator
     bright: Array  # two chunks of the brightness, scaled: `operands.make_stage_bright`
     inverse: Array  # working precision (4,): one over the scale of four chunks
     direction: Array  # float64: l, m, n - 1 of the sources of two chunks
 
 
-class Shared(NamedTuple):
+class TileSharedMemory(NamedTuple):
     """The shared memory of a block."""
 
     staged: Staged  # two chunks of sources: one is summed while the other is made
     slots: Slots
     bright_at: Array  # int64 (n_item,): where the brightness of each item begins
     partial: Array  # float64 (n_thread,)
-    gathered: Array  # what groups of threads gathered from each source of a chunk, working precision
+    accumulated: Array  # what groups of threads gathered from each source of a chunk, working precision
     shown: Array  # what tiles have of each of their antennas, working precision
     by_slot: Array  # float64 (n_slot, 2): what each antenna gathered, l and m
     operands: Operands
 
 
-class Block(NamedTuple):
+class TileBlock(NamedTuple):
     """Which part of the work a block has, and which thread of it this is."""
 
     thread: Scalar

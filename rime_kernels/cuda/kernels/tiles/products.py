@@ -1,7 +1,7 @@
-"""The products of what a chunk of point sources is to antennas (`operands`), by matrix units, and their sums.
+"""The products of what a chunk of point sources is to antennas (`operands`), by tensor cores, and their sums.
 
 In single precision the sums of eight sources, or of sixteen, are added to those of the others outside the
-matrix units, which round towards 0.
+tensor cores, which round towards 0.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numba import float32, int32, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.baseline import Corner
-from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.operands import Points
 from rime_kernels.cuda.kernels.tiles.parts import Operands, TileKernel, sizes_of
 
@@ -25,7 +25,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     """Function that adds the products of a chunk to the sums of a thread; a warp calls it together."""
     if device.simulated():
         return _simulated_products(kernel)
-    single, n_row = kernel.variant.single, 16 * kernel.shape.units
+    single, n_row = kernel.variant.single, 16 * kernel.shape.operand_units
     n_buffer, n_matrix = sizes_of(kernel).n_buffer, n_row * kernel.shape.n_slot
     # A step takes four units, 64 bytes: of so many sources.
     per_step, add_step = 8 if single else 4, (_make_single_step if single else _make_double_step)(kernel)
@@ -34,9 +34,9 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
     add_two = _make_two_steps(kernel) if by_two else add_step
 
     @device.part
-    def add_operands(points: Points, corner: Corner, lane: Scalar, at: Operands, sums: Array) -> None:
-        odd, inverse = uint32(points.number & int32(1)), at.inverse[uint32(points.number & int32(3))]
-        first = uint32(at.at + odd * uint32(n_buffer) + uint32(16) * uint32(lane & uint32(3)))
+    def add_operands(points: Points, corner: Corner, lane: Scalar, operands: Operands, sums: Array) -> None:
+        odd, inverse = uint32(points.number & int32(1)), operands.inverse[uint32(points.number & int32(3))]
+        first = uint32(operands.address + odd * uint32(n_buffer) + uint32(16) * uint32(lane & uint32(3)))
         pair = uint32(corner.p >> uint32(1))
         p = uint32(first + uint32(n_row) * pair)
         q = uint32(first + uint32(n_matrix) + uint32(n_row) * corner.q)
@@ -58,7 +58,7 @@ def make_add_operands(kernel: TileKernel) -> Compiled:
 
 
 class _Products(NamedTuple):
-    """Parts of a step in single precision; a and b are operands as `units.make_load` gives them."""
+    """Parts of a step in single precision; a and b are operands as `tensor_cores.make_load` gives them."""
 
     turned: Compiled  # the pairs (b, -a) of pairs (a, b)
     small: Compiled  # adds the products of one rounded and one rest to c
@@ -67,7 +67,7 @@ class _Products(NamedTuple):
 
 
 def _make_products() -> _Products:
-    product, turn = units.make_product(True, False), units.make_turn(True)
+    product, turn = tensor_cores.make_product(True, False), tensor_cores.make_turn(True)
 
     @device.inline
     def turned(a: Any) -> Any:
@@ -83,11 +83,11 @@ def _make_products() -> _Products:
         return product(high[0], high[1], high[2], high[3], b[0], b[1], c[0], c[1], c[2], c[3])
 
     @device.inline
-    def add(sums: Array, at: int, inverse: Scalar, c: Any) -> None:
-        sums[at] += inverse * c[0]
-        sums[at + 1] += inverse * c[1]
-        sums[at + 2] += inverse * c[2]
-        sums[at + 3] += inverse * c[3]
+    def add(sums: Array, offset: int, inverse: Scalar, c: Any) -> None:
+        sums[offset] += inverse * c[0]
+        sums[offset + 1] += inverse * c[1]
+        sums[offset + 2] += inverse * c[2]
+        sums[offset + 3] += inverse * c[3]
 
     return _Products(turned, small, large, add)
 
@@ -95,10 +95,10 @@ def _make_products() -> _Products:
 @functools.cache
 def _make_single_step(kernel: TileKernel) -> Compiled:
     """Function that adds the products of eight sources; `p`, `q` are the addresses of their units."""
-    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, (turned, small, large, add) = units.make_load(True), _make_products()
-    n_row = 16 * kernel.shape.units
-    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
+    n_stokes, n_own, n_tile = kernel.variant.n_stokes, tensor_cores.N_OWN, kernel.shape.n_own
+    load, (turned, small, large, add) = tensor_cores.make_load(True), _make_products()
+    n_row = 16 * kernel.shape.operand_units
+    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * tensor_cores.N_COLUMN
     second_half = n_matrix // 2
 
     @device.part
@@ -120,10 +120,10 @@ def _make_single_step(kernel: TileKernel) -> Compiled:
 @functools.cache
 def _make_two_steps(kernel: TileKernel) -> Compiled:
     """Function that adds up the products of two steps of one Stokes parameter, then adds them to the sums."""
-    n_own, n_tile = units.N_OWN, kernel.shape.n_own
-    load, (turned, small, large, add) = units.make_load(True), _make_products()
-    n_row = 16 * kernel.shape.units
-    n_block, second_half = n_row * units.N_COLUMN, n_row * kernel.shape.n_slot // 2
+    n_own, n_tile = tensor_cores.N_OWN, kernel.shape.n_own
+    load, (turned, small, large, add) = tensor_cores.make_load(True), _make_products()
+    n_row = 16 * kernel.shape.operand_units
+    n_block, second_half = n_row * tensor_cores.N_COLUMN, n_row * kernel.shape.n_slot // 2
 
     @device.inline
     def both(high: Any, low: Any, b: Any, high_1: Any, low_1: Any, b_1: Any) -> Any:
@@ -148,17 +148,28 @@ def _make_two_steps(kernel: TileKernel) -> Compiled:
 @functools.cache
 def _make_double_step(kernel: TileKernel) -> Compiled:
     """The same in double precision, of four sources; `inverse` is 1."""
-    n_stokes, n_own, n_tile = kernel.variant.n_stokes, units.N_OWN, kernel.shape.n_own
-    load, turn = units.make_load(False), units.make_turn(False)
-    product = units.make_product(False, kernel.all_rows)
-    n_row = 16 * kernel.shape.units
-    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * units.N_COLUMN
+    n_stokes, n_own, n_tile = kernel.variant.n_stokes, tensor_cores.N_OWN, kernel.shape.n_own
+    load, turn = tensor_cores.make_load(False), tensor_cores.make_turn(False)
+    product = tensor_cores.make_product(False, kernel.all_rows)
+    n_row = 16 * kernel.shape.operand_units
+    n_matrix, n_block = n_row * kernel.shape.n_slot, n_row * tensor_cores.N_COLUMN
     second_half = n_matrix // 2
 
     @device.inline
-    def add(sums: Array, at: int, a: Any, b: Any) -> None:
-        c = product(a[0], a[1], a[2], a[3], b[0], b[1], sums[at], sums[at + 1], sums[at + 2], sums[at + 3])
-        sums[at], sums[at + 1], sums[at + 2], sums[at + 3] = c[0], c[1], c[2], c[3]
+    def add(sums: Array, offset: int, a: Any, b: Any) -> None:
+        c = product(
+            a[0],
+            a[1],
+            a[2],
+            a[3],
+            b[0],
+            b[1],
+            sums[offset],
+            sums[offset + 1],
+            sums[offset + 2],
+            sums[offset + 3],
+        )
+        sums[offset], sums[offset + 1], sums[offset + 2], sums[offset + 3] = c[0], c[1], c[2], c[3]
 
     @device.part
     def add_step(p: Scalar, q: Scalar, inverse: Scalar, sums: Array) -> None:
@@ -175,21 +186,21 @@ def _make_double_step(kernel: TileKernel) -> Compiled:
 
 
 def _simulated_products(kernel: TileKernel) -> Compiled:
-    """The same sums one by one, for the simulator: it has no matrix units."""
+    """The same sums one by one, for the simulator: it has no tensor cores."""
     sizes, n_stokes, side = sizes_of(kernel), kernel.variant.n_stokes, kernel.shape.side
     chunk, n_slot, n_buffer = sizes.n_operand_source, kernel.shape.n_slot, sizes.n_buffer
 
-    def add_operands(points: Any, corner: Any, lane: Any, at: Any, sums: Any) -> None:
+    def add_operands(points: Any, corner: Any, lane: Any, operands: Any, sums: Any) -> None:
         first = int(points.number & 1) * n_buffer
-        inverse = at.inverse[points.number & 3]
+        inverse = operands.inverse[points.number & 3]
         # Column g of the second matrix is what a thread reads; its own sums are of columns 2 t, 2 t + 1.
         second = int(corner.q) - (int(lane) >> 2) + side * (int(lane) & 3)
         for s, tile, n, k in itertools.product(
             range(int(points.n_source)), range(kernel.shape.n_own), range(side * side), range(n_stokes)
         ):
-            p, q = int(corner.p) + n // side, second + units.N_COLUMN * tile + n % side
-            a = complex(at.at[first + p * chunk + s])
-            b = complex(at.at[first + ((1 + k) * n_slot + q) * chunk + s])
+            p, q = int(corner.p) + n // side, second + tensor_cores.N_COLUMN * tile + n % side
+            a = complex(operands.address[first + p * chunk + s])
+            b = complex(operands.address[first + ((1 + k) * n_slot + q) * chunk + s])
             product, into = inverse * a * b.conjugate(), 2 * n_stokes * side * side * tile
             sums[into + k * side * side + n] += product.real
             sums[into + (n_stokes + k) * side * side + n] += product.imag

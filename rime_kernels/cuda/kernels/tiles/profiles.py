@@ -9,23 +9,27 @@ from numba import float32, float64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import baseline
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import Corner, Staged, Stokes
-from rime_kernels.cuda.kernels.lane_sums import make_lane_sums
 from rime_kernels.cuda.kernels.profiles import make_bare_product, make_envelope_of, make_slopes_of
-from rime_kernels.cuda.kernels.tiles.adjoint import Gathering, Voltages, make_gather_voltages
+from rime_kernels.cuda.kernels.reductions import make_warp_reduce
+from rime_kernels.cuda.kernels.tiles.adjoint import (
+    TileAccumulators,
+    Voltages,
+    make_accumulate_voltage_gradients,
+)
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, sizes_of
 
 
 def _nothing_to_add(
-    n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: Sky, staged: Staged, corner: Corner,
+    n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
     sums: Array, second: Array,
 ) -> None:  # fmt: skip
     """In place of what a kernel without profiles never calls."""
 
 
-def _nothing_to_gather(
-    n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, gathering: Gathering,
+def _nothing_to_accumulate(
+    n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators,
     partial: Array, first: Scalar, voltages: Voltages,
 ) -> None:  # fmt: skip
     """The same of a kernel without an adjoint."""
@@ -46,7 +50,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
     @device.part
     def accumulate(
-        n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: Sky, staged: Staged, corner: Corner,
+        n_source: Scalar, b: Scalar, j: Scalar, nu: Scalar, sky: DeviceSky, staged: Staged, corner: Corner,
         sums: Array, second: Array,
     ) -> None:  # fmt: skip
         for s in range(n_source):
@@ -65,24 +69,28 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
 
 @functools.cache
-def make_gather_profiles(kernel: TileKernel) -> Compiled:
+def make_accumulate_profile_gradients(kernel: TileKernel) -> Compiled:
     """Function as that of `adjoint.make_gather`, for profiles from number j on, at nu."""
     if kernel.variant.profiles is None or not kernel.has_adjoint:
-        return device.inline(_nothing_to_gather)
+        return device.inline(_nothing_to_accumulate)
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
     real, has_beam, step = float32 if single else float64, kernel.has_beam, sizes_of(kernel).partial_step
     n_antenna, n_value, per_source = 2 * side, kernel.record.most_size, 2 if n_stokes == 4 else 1
-    sum_lanes, gather_voltages = make_lane_sums(n_value, kernel.n_lane), make_gather_voltages(kernel)
+    warp_reduce, accumulate_voltage_gradients = (
+        make_warp_reduce(n_value, kernel.n_lane),
+        make_accumulate_voltage_gradients(kernel),
+    )
     read_second = baseline.make_read_second(side, True, single)
     read_stokes = baseline.make_read_stokes(single, n_stokes, uint32)
     all_baselines = _make_all_baselines(kernel)
 
     @device.part
-    def gather(
-        n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, gathering: Gathering,
+    def accumulate_gradients(
+        n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner,
+        accumulators: TileAccumulators,
         partial: Array, first: Scalar, voltages: Voltages,
     ) -> None:  # fmt: skip
-        thread, value, of_antenna = voltages.block.thread, gathering.value, gathering.of_antenna
+        thread, value, of_antenna = voltages.block.thread, accumulators.value, accumulators.of_antenna
         for s in range(n_source):
             for k in range(n_value):
                 value[k] = real(0)
@@ -90,10 +98,10 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
                 for k in range(n_antenna):
                     of_antenna[k] = real(0)
             here = uint32(uint32(s) * uint32(side))
-            read_second(staged, uint32(corner.q + here), gathering.second, 0)
+            read_second(staged, uint32(corner.q + here), accumulators.second, 0)
             stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
             p = uint32(corner.p + here)
-            all_baselines(p, j + s, nu, stokes, staged, gathering, voltages)
+            all_baselines(p, j + s, nu, stokes, staged, accumulators, voltages)
             if n_stokes == 1:
                 # I alone is multiplied here, once for all baselines.
                 for k in range(n_stokes, n_value):
@@ -102,10 +110,10 @@ def make_gather_profiles(kernel: TileKernel) -> Compiled:
                     for k in range(n_antenna):
                         of_antenna[k] *= stokes.i
             if has_beam:
-                gather_voltages(uint32(s), of_antenna, value, voltages)
-            sum_lanes(thread, value, partial, uint32(first + uint32(s) * uint32(step)))
+                accumulate_voltage_gradients(uint32(s), of_antenna, value, voltages)
+            warp_reduce(thread, value, partial, uint32(first + uint32(s) * uint32(step)))
 
-    return gather
+    return accumulate_gradients
 
 
 def _make_all_baselines(kernel: TileKernel) -> Compiled:
@@ -120,17 +128,17 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
 
     @device.part
     def all_baselines(
-        p: Scalar, j: Scalar, nu: Scalar, stokes: Stokes, staged: Staged, gathering: Gathering,
+        p: Scalar, j: Scalar, nu: Scalar, stokes: Stokes, staged: Staged, accumulators: TileAccumulators,
         voltages: Voltages,
     ) -> None:  # fmt: skip
-        rest, uvw, value, sky = gathering.rest, gathering.uvw, gathering.value, voltages.sky
+        rest, uvw, value, sky = accumulators.rest, accumulators.uvw, accumulators.value, voltages.sky
         if n_stokes == 1:
             stokes = Stokes(real(1), real(0), real(0), real(0))
         for i in range(side):
             first = read_first(staged, uint32(p + uint32(i)))
             for k in range(side):
                 n = i * side + k
-                re, im, along, across = product(first, gathering.second, k)
+                re, im, along, across = product(first, accumulators.second, k)
                 slopes = slopes_of(sky, voltages.block.b, j, along, across, nu)
                 rest_re, rest_im = weigh_residual(rest, n, stokes)
                 # With conj(P) sum_S B_S R_S before the envelope: `adjoint.Adjoint`.
@@ -150,7 +158,7 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
                 for m in range(8):
                     value[of_profile + m] += real(slopes[6 + 2 * m]) * y_re + real(slopes[7 + 2 * m]) * y_im
                 if has_beam:
-                    gathering.of_antenna[i] += grown
-                    gathering.of_antenna[side + k] += grown
+                    accumulators.of_antenna[i] += grown
+                    accumulators.of_antenna[side + k] += grown
 
     return all_baselines

@@ -10,9 +10,9 @@ from numba import complex64, complex128, float32, float64, int32, int64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import Staged
-from rime_kernels.cuda.kernels.tiles.parts import Block, Shared, Slots, TileKernel, sizes_of
+from rime_kernels.cuda.kernels.tiles.parts import Slots, TileBlock, TileKernel, TileSharedMemory, sizes_of
 from rime_kernels.physics import beam, phase
 
 _C = phase.SPEED_OF_LIGHT
@@ -39,7 +39,7 @@ class Stager(NamedTuple):
     is_one: Scalar  # whether the thread has one
     k: Scalar  # which of its item
     into: Scalar
-    at: Scalar  # where it comes from, that of the first source
+    offset: Scalar  # where it comes from, that of the first source
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
 
     @device.part
     def fill_terms(
-        block: Block, sources: Chunk, reach: Scalar, slots: Slots, sky: Sky, staged: Staged
+        block: TileBlock, sources: Chunk, reach: Scalar, slots: Slots, sky: DeviceSky, staged: Staged
     ) -> Scalar:
         b, gaussian, direction, projection = block.b, sources.gaussian, sky.direction, sky.projection
         thread, n_x, u, v, w, scale = (
@@ -105,7 +105,7 @@ def make_terms(kernel: TileKernel) -> Compiled:
                 if code != _NO_BEAM:
                     e = real(_voltage(code, _argument(scale, slots.nu[i], l - slots.dl[i], m - slots.dm[i])))
                     cos, sin = e * cos, e * sin
-                into = uint32(first + slots.at[i])
+                into = uint32(first + slots.term_offset[i])
                 staged.term[into] = complex(cos, sin)
                 if has_gaussian and gaussian >= 0:
                     along = scale_exponent * _turns(u[i], v[i], w[i], a0, a1, a2)
@@ -130,7 +130,7 @@ def make_stager(kernel: TileKernel) -> Compiled:
     per_item, bright_step = kernel.shape.chunk * sizes.per_source, sizes.bright_step
 
     @device.inline
-    def stager_of(block: Block, shared: Shared) -> Stager:
+    def stager_of(block: TileBlock, shared: TileSharedMemory) -> Stager:
         n_stage = uint32(block.n_here * int32(per_item))
         is_one = uint32(block.thread) < n_stage
         j = uint32(uint32(block.thread) // uint32(per_item))
@@ -157,7 +157,13 @@ def make_stage(kernel: TileKernel) -> Compiled:
 
     @device.part
     def stage(
-        start: Scalar, buffer: Scalar, block: Block, stager: Stager, reach: Scalar, sky: Sky, shared: Shared
+        start: Scalar,
+        buffer: Scalar,
+        block: TileBlock,
+        stager: Stager,
+        reach: Scalar,
+        sky: DeviceSky,
+        shared: TileSharedMemory,
     ) -> tuple[Scalar, Scalar]:
         n_source, staged = int32(sky.direction.shape[1]), shared.staged
         n_point = n_source - sky.n_gaussian
@@ -168,7 +174,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
         # Read from memory before the terms are computed and written after them: the wait passes meanwhile.
         early = bright_type(0)
         if stager.is_one and stager.k < uint32(n_now * per_source):
-            early = sky.bright[stager.at + int64(start * per_source)]
+            early = sky.bright[stager.offset + int64(start * per_source)]
         sources = Chunk(start, n_now, gaussian, uint32(buffer * n_term))
         wide = fill_terms(block, sources, reach, shared.slots, sky, staged)
         if stager.is_one:

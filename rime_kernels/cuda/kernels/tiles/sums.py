@@ -10,29 +10,29 @@ from numba import float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
-from rime_kernels.cuda.kernels import baseline, ending, scalars
+from rime_kernels.cuda.kernels import baseline, epilogue, scalars
 from rime_kernels.cuda.kernels.antennas import Pair, make_pair_of
-from rime_kernels.cuda.kernels.arguments import Columns, Sky
+from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky
 from rime_kernels.cuda.kernels.baseline import AntennaTerm, Corner, Staged, Stokes
 from rime_kernels.cuda.kernels.misfit import make_misfit
 from rime_kernels.cuda.kernels.samples import Samples
 from rime_kernels.cuda.kernels.tiles.parts import (
     NO_ROW,
-    Block,
     Slots,
     Tile,
+    TileBlock,
     TileKernel,
     TileTables,
     TileWork,
     sizes_of,
 )
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, make_fetch_line, make_read_complex
+from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, make_fetch_line, make_read_complex
 from rime_kernels.physics import phase
 
 _turns = phase.turns
 
 
-class OfSource(NamedTuple):
+class SourceTerms(NamedTuple):
     """What a source is added to the sums of a thread from."""
 
     staged: Staged
@@ -63,7 +63,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     add_stokes = baseline.make_add_stokes(n_stokes, n_baseline)
 
     @device.part
-    def add_row(i: int, given: OfSource) -> None:
+    def add_row(i: int, given: SourceTerms) -> None:
         stokes, sums, second = given.stokes, given.sums, given.second
         first = read_first(given.staged, given.p + uint32(i))
         if n_stokes == 1:
@@ -74,15 +74,15 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
             )  # fmt: skip
         for tile in range(n_own):
             for j in range(side):
-                n, at = tile * n_sum + i * side + j, tile * n_second + j
+                n, offset = tile * n_sum + i * side + j, tile * n_second + j
                 if n_stokes == 1 and not gaussian:
                     # The product goes straight into the sums, which takes four multiply-adds.
-                    sums[n] += first.re * second[at]
-                    sums[n] += first.im * second[side + at]
-                    sums[n + n_baseline] += first.im * second[at]
-                    sums[n + n_baseline] -= first.re * second[side + at]
+                    sums[n] += first.re * second[offset]
+                    sums[n] += first.im * second[side + offset]
+                    sums[n + n_baseline] += first.im * second[offset]
+                    sums[n + n_baseline] -= first.re * second[side + offset]
                     continue
-                re, im, _, _ = product(first, second, at)
+                re, im, _, _ = product(first, second, offset)
                 if n_stokes > 1:
                     add_stokes(sums, n, stokes, re, im)
                 else:
@@ -101,7 +101,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
             # Both are the same for all first antennas, so that they are read once for a source.
             for k in range(n_own):
                 read_second(staged, uint32(q + uint32(k * next_tile)), second, k * n_second)
-            add_rows(OfSource(staged, p, read_stokes(staged.bright, b), sums, second))
+            add_rows(SourceTerms(staged, p, read_stokes(staged.bright, b), sums, second))
             p, q, b = uint32(p + uint32(side)), uint32(q + uint32(side)), uint32(b + uint32(per_source))
 
     return accumulate
@@ -129,17 +129,17 @@ def make_add_gaussians(kernel: TileKernel) -> Compiled:
 def make_look_ahead(kernel: TileKernel) -> Compiled:
     """Function that reads one datum of every line of a tile's data, into `glance`.
 
-    They are wanted at the end: now they come nearer meanwhile. Where matrix units sum nothing is read: an
+    They are wanted at the end: now they come nearer meanwhile. Where tensor cores sum nothing is read: an
     instruction has the lines of data and weights brought.
     """
-    if kernel.uses_units:
+    if kernel.uses_tensor_cores:
         return _make_fetch_ahead(kernel)
     real, n_datum = float32 if kernel.variant.single else float64, kernel.shape.side**2 * kernel.end.n_corr
     sizes, reads_data = sizes_of(kernel), kernel.is_chi2 and kernel.rest_of is None
     line, n_glance = sizes.line, sizes.n_glance
 
     @device.inline
-    def look_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
+    def look_ahead(tile: Tile, tables: TileTables, columns: DataColumns, glance: Array) -> None:
         n_tile = uint32(tables.place.shape[3])
         for k in range(n_glance):
             # Neighbouring threads read neighbouring lines, so that the tiles of a split read each line once.
@@ -160,7 +160,7 @@ def _make_fetch_ahead(kernel: TileKernel) -> Compiled:
     n_weight_line = (n_line + 1) // 2
 
     @device.inline
-    def fetch_ahead(tile: Tile, tables: TileTables, columns: Columns, glance: Array) -> None:
+    def fetch_ahead(tile: Tile, tables: TileTables, columns: DataColumns, glance: Array) -> None:
         if is_chi2 and tile.active:
             n_all = uint32(uint32(n_datum) * uint32(tables.place.shape[3]))
             # Neighbouring threads have neighbouring lines.
@@ -190,7 +190,7 @@ def make_baselines(kernel: TileKernel) -> Compiled:
     side = kernel.shape.side
 
     @device.inline
-    def baselines_of(block: Block, tile: Tile, tables: TileTables) -> Baselines:
+    def baselines_of(block: TileBlock, tile: Tile, tables: TileTables) -> Baselines:
         of_item = uint32(tile.local) * block.n_used
         p = uint32(of_item + uint32(tables.group[0, block.split, tile.tile] * side))
         q = uint32(of_item + uint32(tables.group[1, block.split, tile.tile] * side))
@@ -220,7 +220,8 @@ def make_ends(kernel: TileKernel) -> Compiled:
 def make_tile_pair(kernel: TileKernel) -> Compiled:
     """Function that gives the `Pair` of sample j of step i, in the order of its row's antennas.
 
-    `at` is where the first datum of the sample lies, `term` the shared memory in which `make_stage_gains` has
+    `offset` is where the first datum of the sample lies,
+    `term` the shared memory in which `make_stage_gains` has
     put matrices that stay diagonal.
     """
     ends, uses, has_adjoint = make_ends(kernel), kernel.variant.jones, kernel.has_adjoint
@@ -229,15 +230,15 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
         @device.inline
         def staged_pair(
-            i: Scalar, j: Scalar, sign: Scalar, at: Scalar, term: Array, block: Block, tile: Tile,
-            work: TileWork, tables: TileTables, baselines: Baselines, sky: Sky, by_pair: Array,
+            i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+            work: TileWork, tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
         ) -> Pair:  # fmt: skip
             x, y = ends(i, j, baselines)
             if sign < 0:  # the row has its antennas in the other order
                 x, y = y, x
             into, b = int64(-1), int64(0)
             if has_adjoint:
-                into, b = int64(2) * int64(at), int64(block.b)
+                into, b = int64(2) * int64(offset), int64(block.b)
             step = int64(2) * int64(tables.place.shape[3])
             return Pair(term, uint32(uint32(2) * x), uint32(uint32(2) * y), by_pair[b], into, step)
 
@@ -245,8 +246,9 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def tile_pair(
-        i: Scalar, j: Scalar, sign: Scalar, at: Scalar, term: Array, block: Block, tile: Tile, work: TileWork,
-        tables: TileTables, baselines: Baselines, sky: Sky, by_pair: Array,
+        i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+        work: TileWork,
+        tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
     ) -> Pair:  # fmt: skip
         if not uses:
             return pair_of(sky, by_pair, block.b, 0, 0, 0, 0, 0, 0)
@@ -277,7 +279,9 @@ def make_stage_gains(kernel: TileKernel) -> Compiled:
     n_thread, real = kernel.shape.n_thread, float32 if kernel.variant.single else float64
 
     @device.part
-    def stage_gains(block: Block, work: TileWork, tables: TileTables, sky: Sky, term: Array) -> None:
+    def stage_gains(
+        block: TileBlock, work: TileWork, tables: TileTables, sky: DeviceSky, term: Array
+    ) -> None:
         n_used, n_chan = block.n_used, uint32(tables.chan_freq.size)
         jones = sky.jones[min(int64(block.b), int64(sky.jones.shape[0] - 1))]
         n_time, n_block = int64(sky.n_jones_time), int64(sky.n_jones_chan)
@@ -292,9 +296,9 @@ def make_stage_gains(kernel: TileKernel) -> Compiled:
                 tables.antenna[block.split, slot],
             )
             matrix = int64(jones[time]) * int64(sky.n_jones_antenna) + int64(antenna)
-            at = n_time + int64(n_chan) + int64(8) * (matrix * n_block + int64(jones[n_time + int64(c)]))
-            term[uint32(2) * x] = complex(real(jones[at]), real(jones[at + 1]))
-            term[uint32(2) * x + uint32(1)] = complex(real(jones[at + 6]), real(jones[at + 7]))
+            offset = n_time + int64(n_chan) + int64(8) * (matrix * n_block + int64(jones[n_time + int64(c)]))
+            term[uint32(2) * x] = complex(real(jones[offset]), real(jones[offset + 1]))
+            term[uint32(2) * x + uint32(1)] = complex(real(jones[offset + 6]), real(jones[offset + 7]))
             x = uint32(x + uint32(n_thread))
 
     return stage_gains
@@ -338,23 +342,23 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     n_corr, n_datum, through = end.n_corr, end.n_datum, kernel.variant.jones and n_template > 0
     n_taken = 0 if kernel.variant.given and not through else n_template
     # By one load; the compiler does not know that complex numbers begin at multiples of their size.
-    at_once, read_complex = single and kernel.uses_units, make_read_complex()
+    at_once, read_complex = single and kernel.uses_tensor_cores, make_read_complex()
 
     @device.inline
-    def read_samples(at: Scalar, n_tile: Scalar, columns: Columns, samples: Samples) -> Scalar:
+    def read_samples(offset: Scalar, n_tile: Scalar, columns: DataColumns, samples: Samples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
         # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
             if at_once:
-                re[k], im[k] = read_complex(columns.vis, at)
+                re[k], im[k] = read_complex(columns.vis, offset)
             else:
-                z = columns.vis[at]
+                z = columns.vis[offset]
                 re[k], im[k] = z.real, z.imag
-            weight[k] = columns.weight[at]
+            weight[k] = columns.weight[offset]
             if through:
                 samples.template_re[k], samples.template_im[k] = real(0), real(0)
             for t in range(n_taken):
-                z = columns.template[at + uint64(t) * uint64(columns.stride)]
+                z = columns.template[offset + uint64(t) * uint64(columns.stride)]
                 factor = samples.factor_re[t * width + k // n_corr]
                 if through:
                     # As below: the opposite phase where antennas are in the other order.
@@ -369,14 +373,14 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
                     factor = math.copysign(real(1), weight[k]) * samples.factor_im[t * width + k // n_corr]
                     re[k] += factor * z.imag
                     im[k] -= factor * z.real
-            at += uint64(n_tile)
-        return at
+            offset += uint64(n_tile)
+        return offset
 
     return read_samples
 
 
 @functools.cache
-def make_finish_chi2(kernel: TileKernel) -> Compiled:
+def make_chi2_epilogue(kernel: TileKernel) -> Compiled:
     """Function that gives the chi2 of a thread's tile, or its sum of logarithms; spends the sums.
 
     Before an adjoint they become the weighted residuals in Stokes parameters, and `of_kind` what the
@@ -393,28 +397,30 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
     one_over = make_misfit(kernel.variant.log, single, n_template, has_rest).one_over_scaled_dof
     fill_factors, read_samples, ends = make_fill_factors(kernel), make_read_samples(kernel), make_ends(kernel)
     sample_chi2, move_up, clear_back = (
-        ending.make_sample_chi2(end),
-        ending.make_move_up(end),
-        ending.make_clear_back(end),
+        epilogue.make_sample_chi2(end),
+        epilogue.make_move_up(end),
+        epilogue.make_clear_back(end),
     )
-    gather_templates = ending.make_gather_templates(single, n_template, kernel.variant.shifted)
+    accumulate_template_gradients = epilogue.make_accumulate_template_gradients(
+        single, n_template, kernel.variant.shifted
+    )
     tile_pair, real = make_tile_pair(kernel), float32 if single else float64
 
     @device.part
-    def finish_chi2(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
-        sky: Sky, columns: Columns, term: Array, by_pair: Array, samples: Samples, sums: Array,
+    def chi2_epilogue(
+        block: TileBlock, tile: Tile, work: TileWork, tables: TileTables, baselines: Baselines, slots: Slots,
+        sky: DeviceSky, columns: DataColumns, term: Array, by_pair: Array, samples: Samples, sums: Array,
         of_kind: Array,
     ) -> Scalar:  # fmt: skip
         u, v, w = slots.u, slots.v, slots.w
         n_tile, factor = uint32(tables.place.shape[3]), sky.template_factor[block.b]
         # Total in float64: a sum over few samples, but part of one over millions.
         total, tail = 0.0, one_over(factor)
-        at = uint64(tile.first_datum + uint64(tile.tile))
+        offset = uint64(tile.first_datum + uint64(tile.tile))
         for i in range(n // width):
             fill_factors(i, baselines, slots, factor, samples)
-            begin = at
-            at = read_samples(at, n_tile, columns, samples)
+            begin = offset
+            offset = read_samples(offset, n_tile, columns, samples)
             if has_rest:
                 clear_back(samples.back)
             for j in range(width):
@@ -426,30 +432,31 @@ def make_finish_chi2(kernel: TileKernel) -> Compiled:
             move_up(sums, samples.back)
             if has_rest and n_template:
                 for k in range(n_datum):
-                    # `at` lies behind the data that were read, so it is counted back from there.
+                    # `offset` lies behind the data that were read, so it is counted back from there.
                     x, y = ends(i, k // n_corr, baselines)
-                    gather_templates(
-                        at - uint64(n_datum - k) * uint64(n_tile), samples.re[k], samples.im[k],
+                    accumulate_template_gradients(
+                        offset - uint64(n_datum - k) * uint64(n_tile), samples.re[k], samples.im[k],
                         samples.weight[k], columns, factor, u[x] - u[y], v[x] - v[y], w[x] - w[y], of_kind,
                     )  # fmt: skip
         return total
 
-    return finish_chi2
+    return chi2_epilogue
 
 
 @functools.cache
-def make_finish_visibilities(kernel: TileKernel) -> Compiled:
+def make_visibilities_epilogue(kernel: TileKernel) -> Compiled:
     """Function that writes the visibilities of a thread's tile, `Results.vis`, and spends its sums."""
     n, real = kernel.shape.side**2, float32 if kernel.variant.single else float64
     # One sample at a time: the place of the next is looked up while the last is written.
     one = kernel.end._replace(width=1)
-    write, move_up = ending.make_write_visibilities(one), ending.make_move_up(one)
+    write, move_up = epilogue.make_write_visibilities(one), epilogue.make_move_up(one)
     tile_pair, baselines_of = make_tile_pair(kernel), make_baselines(kernel)
     width = kernel.end.width
 
     @device.part
-    def finish_visibilities(
-        block: Block, tile: Tile, work: TileWork, tables: TileTables, sky: Sky, vis: Array, term: Array,
+    def visibilities_epilogue(
+        block: TileBlock, tile: Tile, work: TileWork, tables: TileTables, sky: DeviceSky, vis: Array,
+        term: Array,
         by_pair: Array, sums: Array, samples: Samples,
     ) -> None:  # fmt: skip
         baselines, back = baselines_of(block, tile, tables), samples.back
@@ -469,7 +476,7 @@ def make_finish_visibilities(kernel: TileKernel) -> Compiled:
                 write(vis, block.b, row, c, sign, sums, samples, pair)
             move_up(sums, back)
 
-    return finish_visibilities
+    return visibilities_epilogue
 
 
 @functools.cache

@@ -1,4 +1,4 @@
-"""The sums over sources where matrix units take the points: chunk by chunk, for all threads of a block."""
+"""The sums over sources where tensor cores take the points: chunk by chunk, for all threads of a block."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from numba import int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.baseline import Corner
-from rime_kernels.cuda.kernels.lane_sums import meet, meet_or
+from rime_kernels.cuda.kernels.reductions import make_barrier, make_barrier_or
 from rime_kernels.cuda.kernels.tiles import index, operands, products, staging, sums
 from rime_kernels.cuda.kernels.tiles.parts import (
-    Block,
-    Shared,
     Tile,
+    TileBlock,
     TileKernel,
+    TileSharedMemory,
     TileTables,
     TileWork,
     sizes_of,
@@ -26,16 +26,17 @@ from rime_kernels.cuda.kernels.tiles.staging import Stager
 
 @device.inline
 def _no_points(
-    block: Block, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables, sky: Sky,
-    shared: Shared, totals: Array, second: Array,
+    block: TileBlock, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables,
+    sky: DeviceSky,
+    shared: TileSharedMemory, totals: Array, second: Array,
 ) -> None:  # fmt: skip
-    """In place of what a kernel without matrix units never calls."""
+    """In place of what a kernel without tensor cores never calls."""
 
 
 @functools.cache
 def make_sweep_points(kernel: TileKernel) -> Compiled:
-    """Function in which matrix units sum the point sources, chunk by chunk."""
-    if not kernel.uses_units:
+    """Function in which tensor cores sum the point sources, chunk by chunk."""
+    if not kernel.uses_tensor_cores:
         return _no_points
     if kernel.has_gaussian:
         return _make_sweep_both(kernel)
@@ -43,22 +44,22 @@ def make_sweep_points(kernel: TileKernel) -> Compiled:
     points_of = operands.make_points(chunk)
     stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
     clear, add = operands.make_clear_operands(kernel), products.make_add_operands(kernel)
-    find_operands, wait = index.make_find_operands(kernel), meet()
+    find_operands, barrier = index.make_find_operands(kernel), make_barrier()
 
     @device.part
     def sweep_points(
-        block: Block, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables,
-        sky: Sky, shared: Shared, totals: Array, second: Array,
+        block: TileBlock, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables,
+        sky: DeviceSky, shared: TileSharedMemory, totals: Array, second: Array,
     ) -> None:  # fmt: skip
         n_point = int32(sky.direction.shape[1]) - int32(sky.n_gaussian)
-        first, at = find_operands(block, tile, tables), shared.operands
+        first, memory = find_operands(block, tile, tables), shared.operands
         lane = uint32(uint32(block.thread) & uint32(31))
         # Half of the warps make operands first, the others multiply first: so all units are at work.
         late = (uint32(block.thread) >> uint32(5)) & uint32(1)
-        clear(block, uint32(tables.antenna.shape[1]), at)
+        clear(block, uint32(tables.antenna.shape[1]), memory)
         # Brightness is one chunk ahead of the operands, and these are one ahead of the sums.
         stage_bright(points_of(0, n_point), block, sky, shared)
-        wait()
+        barrier()
         number, stop = int32(0), int32(int32(n_point + (chunk - 1)) // int32(chunk))
         while number <= stop:
             before = points_of(int32(number - 1), n_point)
@@ -66,42 +67,42 @@ def make_sweep_points(kernel: TileKernel) -> Compiled:
                 stage_bright(points_of(int32(number + 1), n_point), block, sky, shared)
             # All threads of a warp have tiles, or none.
             if late != 0 and number > 0 and tile.active:
-                add(before, first, lane, at, totals)
+                add(before, first, lane, memory, totals)
             if number < stop:
-                fill(points_of(number, n_point), at, block, shared.slots, sky)
+                fill(points_of(number, n_point), memory, block, shared.slots, sky)
             if late == 0 and number > 0 and tile.active:
-                add(before, first, lane, at, totals)
-            wait()
+                add(before, first, lane, memory, totals)
+            barrier()
             number = int32(number + 1)
 
     return sweep_points
 
 
 def _make_sweep_both(kernel: TileKernel) -> Compiled:
-    """Function in which matrix units sum the points and threads the Gaussians, a chunk of each at a time."""
+    """Function in which tensor cores sum the points and threads the Gaussians, a chunk of each at a time."""
     chunk, n_next = sizes_of(kernel).n_operand_source, kernel.shape.chunk
     n_term, n_bright, votes = sizes_of(kernel).n_term, sizes_of(kernel).n_bright, kernel.variant.single
     points_of, find_operands = operands.make_points(chunk), index.make_find_operands(kernel)
     stage_bright, fill = operands.make_stage_bright(kernel), operands.make_fill_operands(kernel)
     clear, add = operands.make_clear_operands(kernel), products.make_add_operands(kernel)
     stage, add_gaussians = staging.make_stage(kernel), sums.make_add_gaussians(kernel)
-    wait, vote = meet(), meet_or()
+    barrier, vote = make_barrier(), make_barrier_or()
 
     @device.part
     def sweep_both(
-        block: Block, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables,
-        sky: Sky, shared: Shared, totals: Array, second: Array,
+        block: TileBlock, tile: Tile, corner: Corner, stager: Stager, work: TileWork, tables: TileTables,
+        sky: DeviceSky, shared: TileSharedMemory, totals: Array, second: Array,
     ) -> None:  # fmt: skip
         n_gaussian = int32(sky.n_gaussian)
         n_point = int32(int32(sky.direction.shape[1]) - n_gaussian)
-        first, at = find_operands(block, tile, tables), shared.operands
+        first, memory = find_operands(block, tile, tables), shared.operands
         lane = uint32(uint32(block.thread) & uint32(31))
         # Half of the warps that share a scheduler multiply first, then make operands and add Gaussians; the
-        # others go the other way round: so matrix units and multiply-adds work at the same time.
+        # others go the other way round: so tensor cores and multiply-adds work at the same time.
         late = (uint32(block.thread) >> uint32(7)) & uint32(1)
-        clear(block, uint32(tables.antenna.shape[1]), at)
+        clear(block, uint32(tables.antenna.shape[1]), memory)
         stage_bright(points_of(0, n_point), block, sky, shared)
-        wait()
+        barrier()
         number, any_wide = int32(0), 0
         stop_points = int32(int32(n_point + (chunk - 1)) // int32(chunk))
         stop_gaussians = int32(int32(n_gaussian + (n_next - 1)) // int32(n_next))
@@ -118,10 +119,10 @@ def _make_sweep_both(kernel: TileKernel) -> Compiled:
                 if task == 0:
                     # All threads of a warp have tiles, or none.
                     if 0 < number <= stop_points and tile.active:
-                        add(points_of(int32(number - 1), n_point), first, lane, at, totals)
+                        add(points_of(int32(number - 1), n_point), first, lane, memory, totals)
                 elif task == 1:
                     if number < stop_points:
-                        fill(points_of(number, n_point), at, block, shared.slots, sky)
+                        fill(points_of(number, n_point), memory, block, shared.slots, sky)
                 else:
                     if 0 < number <= stop_gaussians and tile.active:
                         start = int32(int32(number - 1) * int32(n_next))
@@ -137,7 +138,7 @@ def _make_sweep_both(kernel: TileKernel) -> Compiled:
             if votes:
                 any_wide = vote(wide)
             else:
-                wait()
+                barrier()
             number = int32(number + 1)
 
     return sweep_both

@@ -1,6 +1,6 @@
-"""The gradient of chi2 by matrix units against that of the CPU's loops, on a device or in Numba's simulator.
+"""The gradient of chi2 by tensor cores against that of the CPU's loops, on a device or in Numba's simulator.
 
-The simulator has no matrix units: there a thread multiplies numbers that the others of its warp have read.
+The simulator has no tensor cores: there a thread multiplies numbers that the others of its warp have read.
 """
 
 import dataclasses
@@ -12,9 +12,9 @@ import pytest
 
 from rime_kernels import Rows, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.shapes import matrix_units
-from rime_kernels.cuda.shapes.matrix_units import forced_units
-from tests.rime_kernels.problems import data_for, gradient_in_units, in_units
+from rime_kernels.cuda.shapes import tensor_core_shapes
+from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
+from tests.rime_kernels.problems import by_tensor_cores, data_for, gradient_by_tensor_cores
 
 # Of the largest derivative of a field: as of the other kernels (`test_gradient.py`), of which those of the
 # CPU in float64 are right to 1e-12.
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_backend", "units_a
 
 def expected_gradient(rows: Rows, sources: Any, *dof: Any, **options: Any) -> Any:
     """That of the CPU in double precision."""
-    return in_units(rows, **{**options, "backend": "cpu"}).chi2_and_gradient(sources, *dof)
+    return by_tensor_cores(rows, **{**options, "backend": "cpu"}).chi2_and_gradient(sources, *dof)
 
 
 def assert_close(found: Any, expected: Any, tolerance: float) -> None:
@@ -42,8 +42,8 @@ def assert_close(found: Any, expected: Any, tolerance: float) -> None:
 
 
 def check(rows: Rows, sources: Any, shape: TileShape, precision: Any, *dof: Any, **options: Any) -> None:
-    with forced_units(shape):
-        found = gradient_in_units(in_units(rows, precision=precision, **options), sources, *dof)
+    with forced_tensor_cores(shape):
+        found = gradient_by_tensor_cores(by_tensor_cores(rows, precision=precision, **options), sources, *dof)
     assert_close(found, expected_gradient(rows, sources, *dof, **options), TOLERANCE[precision])
 
 
@@ -102,8 +102,8 @@ def test_sources_that_do_not_vary(problem, sky) -> None:
     sources = sky(rows, n_gaussian=0, n_point=3, n_batch=1, varied=(1, 2))
     sources.stokes[..., 1:] = 0.0
     dof = np.full(1, 3.0)
-    with forced_units(SMALL[0]):
-        chi2, found = gradient_in_units(in_units(rows), sources, dof)
+    with forced_tensor_cores(SMALL[0]):
+        chi2, found = gradient_by_tensor_cores(by_tensor_cores(rows), sources, dof)
     all_vary = dataclasses.replace(sources, varied=None)
     expected_chi2, expected = expected_gradient(rows, all_vary, dof)
     np.testing.assert_allclose(chi2, expected_chi2, rtol=TOLERANCE["double"])
@@ -161,13 +161,15 @@ def test_blocks_as_devices_have_them(
     n_stokes, single = 4 if polarised else 1, precision == "single"
     if not polarised:
         sources.stokes[..., 1:] = 0.0
-    given = matrix_units.GatherShape(min(n_parameter, n_stokes), 32, 128 if single else 0)
-    monkeypatch.setitem(matrix_units.GATHER_SHAPES, (single, n_stokes), given)
-    with forced_units(shape):
-        rime = in_units(rows, precision=precision)
-        found = gradient_in_units(rime, sources)
-        again = gradient_in_units(rime, sources)
-        limited = gradient_in_units(in_units(rows, precision=precision, memory_limit="4 MB"), sources)
+    given = tensor_core_shapes.TensorCoreAdjointShape(min(n_parameter, n_stokes), 32, 128 if single else 0)
+    monkeypatch.setitem(tensor_core_shapes.GATHER_SHAPES, (single, n_stokes), given)
+    with forced_tensor_cores(shape):
+        rime = by_tensor_cores(rows, precision=precision)
+        found = gradient_by_tensor_cores(rime, sources)
+        again = gradient_by_tensor_cores(rime, sources)
+        limited = gradient_by_tensor_cores(
+            by_tensor_cores(rows, precision=precision, memory_limit="4 MB"), sources
+        )
     for other in (again, limited):
         for name in ("lm", "stokes", "spectral_terms"):
             np.testing.assert_array_equal(getattr(found[1], name), getattr(other[1], name))
@@ -176,13 +178,13 @@ def test_blocks_as_devices_have_them(
 
 @pytest.mark.on_device
 @pytest.mark.parametrize("precision", ["double", "single"])
-def test_large_arrays_take_matrix_units_by_themselves(sky, precision) -> None:
+def test_large_arrays_take_tensor_cores_by_themselves(sky, precision) -> None:
     """A block has no registers for the matrices of 80 antennas: other kernels take these."""
     for n_antenna, takes in [(64, True), (80, False)]:
         rows = complete(n_antenna, 2, ("XX", "XY", "YX", "YY"))
         sources = sky(rows, n_gaussian=0, n_point=64)
-        rime = in_units(rows, precision=precision)
+        rime = by_tensor_cores(rows, precision=precision)
         found = rime.chi2_and_gradient(sources)
         (key,) = rime._engine._adjoints  # type: ignore[attr-defined]
-        assert ("matrix units" in str(key[0])) == takes
+        assert ("tensor cores" in str(key[0])) == takes
         assert_close(found, expected_gradient(rows, sources), TOLERANCE[precision])

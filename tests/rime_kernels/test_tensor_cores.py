@@ -1,6 +1,6 @@
-"""Point sources summed by matrix units against explicit sums, on a device or in Numba's simulator.
+"""Point sources summed by tensor cores against explicit sums, on a device or in Numba's simulator.
 
-The simulator has no matrix units: there their operands are multiplied one by one.
+The simulator has no tensor cores: there their operands are multiplied one by one.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ import pytest
 from rime_kernels import Rows, device, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles import sums
 from rime_kernels.cuda.kernels.tiles.parts import Tile, TileKernel, TileShape
-from rime_kernels.cuda.shapes.matrix_units import forced_units
+from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
 from tests.rime_kernels.problems import LINEAR, chi2_of, data_for, with_data
@@ -50,9 +50,9 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precis
     if not polarised:
         sources.stokes[..., 1:] = 0.0
     expected = reference.visibilities(rows, LINEAR, sources)
-    with forced_units(shape):
+    with forced_tensor_cores(shape):
         rime = with_data(rows, form="factored", precision=precision)
-        assert "matrix units" in rime.plan(sources)
+        assert "tensor cores" in rime.plan(sources)
         assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
         np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=TOLERANCE[precision])
 
@@ -76,9 +76,9 @@ def test_correlations_of_two_stokes_parameters(
     )
     sources = points(sky, rows, 3)
     expected = reference.visibilities(rows, correlations, sources)
-    with forced_units(SMALL[1]):
+    with forced_tensor_cores(SMALL[1]):
         rime = with_data(rows, form="factored", precision=precision)
-        assert "matrix units" in rime.plan(sources)
+        assert "tensor cores" in rime.plan(sources)
         assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
         np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=TOLERANCE[precision])
         if tail is not None:
@@ -97,7 +97,7 @@ def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scal
     rows = problem(n_antenna=4, n_time=1, n_chan=1)
     sources = points(sky, rows, 3)
     sources.stokes[...] *= scale
-    with forced_units(SMALL[0]):
+    with forced_tensor_cores(SMALL[0]):
         found = with_data(rows, form="factored", precision="single").predict(sources)
     assert error_of(found, reference.visibilities(rows, LINEAR, sources)) < TOLERANCE["single"]
 
@@ -105,11 +105,11 @@ def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scal
 @pytest.mark.cuda
 @pytest.mark.usefixtures("cuda_backend", "units_always")
 def test_the_gradient_has_data_of_its_own_arrangement(problem, sky, beam_of) -> None:
-    """chi2 by matrix units, then its derivatives by other kernels, then chi2 again: data of both are kept."""
+    """chi2 by tensor cores, then its derivatives by other kernels, then chi2 again: data of both are kept."""
     rows = problem(n_antenna=4, n_time=1, n_chan=1)
-    # Beams that differ among antennas have no adjoint by matrix units.
+    # Beams that differ among antennas have no adjoint by tensor cores.
     sources = points(sky, rows, 3, beam=beam_of(rows, "cos3", pointing=True))
-    with forced_units(SMALL[0]):
+    with forced_tensor_cores(SMALL[0]):
         rime = with_data(rows, form="factored")
         before = rime.chi2(sources)
         chi2, _ = rime.chi2_and_gradient(sources)
@@ -136,7 +136,7 @@ def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypat
         return make(kernel)
 
     monkeypatch.setattr(launch.tile_kernel, "make_tile_sums", note)
-    with forced_units(SMALL[0]):
+    with forced_tensor_cores(SMALL[0]):
         for capability in [(9, 0), (8, 0)]:
             monkeypatch.setattr(device, "capability", lambda c=capability: c)
             with_data(rows, form="factored", precision=precision).chi2(sources)
@@ -178,7 +178,7 @@ def test_blocks_as_devices_have_them(
     rows = problem(n_antenna=n_antenna, n_time=2, n_chan=2)
     sources = points(sky, rows, n)
     expected = reference.visibilities(rows, LINEAR, sources)
-    with forced_units(shape_of):
+    with forced_tensor_cores(shape_of):
         rime = with_data(rows, form="factored", precision=precision)
         assert error_of(rime.predict(sources), expected) < TOLERANCE[precision]
         chi2 = rime.chi2(sources)
@@ -192,7 +192,7 @@ def test_blocks_as_devices_have_them(
 @pytest.mark.on_device
 @pytest.mark.usefixtures("cuda_backend")
 @pytest.mark.parametrize("precision", ["double", "single"])
-def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, error_of, precision) -> None:
+def test_a_large_array_takes_tensor_cores_by_itself(problem, sky, reference, error_of, precision) -> None:
     """All baselines; `problem` leaves a quarter of them out, too many for these tiles."""
     first, second = np.triu_indices(64, 1)
     position = np.random.default_rng(1).normal(scale=800.0, size=(64, 3))
@@ -201,7 +201,7 @@ def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, err
     sources = points(sky, rows, 80)
     sources.stokes[..., 1:] = 0.0
     rime = with_data(rows, form="factored", precision=precision)
-    assert ("matrix units" in rime.plan(sources)) == (device.capability() >= (8, 0))
+    assert ("tensor cores" in rime.plan(sources)) == (device.capability() >= (8, 0))
     found = error_of(rime.predict(sources), reference.visibilities(rows, ["I"], sources))
     assert found < TOLERANCE[precision]
 
@@ -211,7 +211,7 @@ def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, err
 @pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_antenna_terms(problem, sky, reference, error_of, diagonal) -> None:
-    """Jones matrices of the antennas are applied to the sums of matrix units as to all others."""
+    """Jones matrices of the antennas are applied to the sums of tensor cores as to all others."""
     from rime_kernels.arrays import AntennaTerms
 
     rows = problem(n_antenna=20, n_time=2, n_chan=2)
@@ -222,7 +222,7 @@ def test_antenna_terms(problem, sky, reference, error_of, diagonal) -> None:
     plain = points(sky, rows, 20)
     terms = AntennaTerms(jones, np.arange(2), np.zeros(2, int))
     sources = points(sky, rows, 20, antenna_terms=terms)
-    with forced_units(LARGE[0]):
+    with forced_tensor_cores(LARGE[0]):
         found = with_data(rows, form="factored").predict(sources)
     coherency = reference.visibilities(rows, LINEAR, plain).reshape(2, rows.n_row, 2, 2, 2)
     first, second = (jones[0, rows.time_index, side, 0] for side in (rows.antenna1, rows.antenna2))

@@ -14,7 +14,7 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.types import DeviceArray, Record
-from rime_kernels.cuda.as_rows.given import GivenEngine
+from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine
 from rime_kernels.cuda.kernels import brightness
 from rime_kernels.cuda.kernels import cells as kernels
 from rime_kernels.cuda.kernels.arguments import typed
@@ -24,7 +24,7 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
 
 
-class _Rows(NamedTuple):
+class _ResidentRows(NamedTuple):
     """Arrays on the device, flat, rows in the order of time."""
 
     vis: DeviceArray
@@ -32,10 +32,10 @@ class _Rows(NamedTuple):
     model: DeviceArray
 
 
-class KeptVisibilities:
+class CudaResidentVisibilities:
     """See `rime_kernels.engine.KeptVisibilities`; they are computed anew where others took their place."""
 
-    def __init__(self, engine: KeepingEngine, sources: Sources, cells: RowCells) -> None:
+    def __init__(self, engine: ResidentModelEngine, sources: Sources, cells: RowCells) -> None:
         self.sources, self.cells = sources, cells
         self._engine = engine
 
@@ -52,41 +52,41 @@ class KeptVisibilities:
         """Derivatives of chi2 where V - D is 2 a |g|^2 V + conj(b) conj(g) D."""
         return self._engine.cell_adjoint(self, gain, by_power, by_cross)
 
-    def sums_there(self, scale: float) -> DeviceArray:
+    def sums_on_device(self, scale: float) -> DeviceArray:
         """`sums` that stay on the device, until others take their place."""
         return self._engine.cell_sums(self, scale)
 
-    def adjoint_there(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
+    def adjoint_on_device(self, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]) -> Adjoint:
         """`adjoint` of arrays on the device (`cells.make_cell_slopes`)."""
-        return self._engine.adjoint_there(self, scale, gain, slopes)
+        return self._engine.adjoint_on_device(self, scale, gain, slopes)
 
 
-class KeepingEngine(GivenEngine):
+class ResidentModelEngine(DeviceResidualEngine):
     """The engine of a GPU of a `Rime` that is not smeared."""
 
-    _arrays_of_rows: _Rows | None = None
-    _last: KeptVisibilities | None = None  # whose V is on the device
+    _arrays_of_rows: _ResidentRows | None = None
+    _last: CudaResidentVisibilities | None = None  # whose V is on the device
     _tables: tuple[RowCells, Record] | None = None
 
-    def keep(self, sources: Sources, cells: RowCells) -> KeptVisibilities | None:
+    def cache_model(self, sources: Sources, cells: RowCells) -> CudaResidentVisibilities | None:
         """Visibilities of one list of sources; None where there are templates, or too little memory."""
         if sources.n_batch != 1 or len(self._fixed.template) or not self._have_rows():
             return None
-        return KeptVisibilities(self, sources, cells)
+        return CudaResidentVisibilities(self, sources, cells)
 
-    def cell_sums(self, kept: KeptVisibilities, scale: float) -> DeviceArray:
-        """See `KeptVisibilities.sums_there`."""
-        n_corr, n_unit = self._sizes(kept)
-        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+    def cell_sums(self, resident: CudaResidentVisibilities, scale: float) -> DeviceArray:
+        """See `CudaResidentVisibilities.sums_on_device`."""
+        n_corr, n_unit = self._sizes(resident)
+        rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         out = self._workspace.array("sums of cells", (3, n_unit * n_corr), np.float64)
         kernel = kernels.make_cell_sums(n_corr, _n_lane())
         kernel[n_unit, _n_lane() * n_corr, 0](float(scale), tables, rows.model, rows.vis, rows.weight, out)
         return out
 
-    def cell_chi2(self, kept: KeptVisibilities, gain: Complex) -> float:
-        """See `KeptVisibilities`."""
-        n_corr, n_unit = self._sizes(kept)
-        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+    def cell_chi2(self, resident: CudaResidentVisibilities, gain: Complex) -> float:
+        """See `CudaResidentVisibilities`."""
+        n_corr, n_unit = self._sizes(resident)
+        rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         (gains,) = self._workspace.fill("gains", [gain.view(np.float64)])
         sums = self._workspace.array("chi2 of cells", (1, gain.size), np.float64)
         out = self._workspace.array("chi2", (1,), np.float64)
@@ -96,26 +96,30 @@ class KeepingEngine(GivenEngine):
         return float(out.copy_to_host()[0])
 
     def cell_adjoint(
-        self, kept: KeptVisibilities, gain: Complex, by_power: Array, by_cross: Complex
+        self, resident: CudaResidentVisibilities, gain: Complex, by_power: Array, by_cross: Complex
     ) -> Adjoint:
-        """See `KeptVisibilities`."""
+        """See `CudaResidentVisibilities`."""
         parts = [gain.view(np.float64), by_power, by_cross.real, by_cross.imag]
         there, *slopes = self._workspace.fill("gains", parts)
-        return self.adjoint_there(kept, 1.0, there, slopes)
+        return self.adjoint_on_device(resident, 1.0, there, slopes)
 
-    def adjoint_there(
-        self, kept: KeptVisibilities, scale: float, gain: DeviceArray, slopes: Sequence[DeviceArray]
+    def adjoint_on_device(
+        self,
+        resident: CudaResidentVisibilities,
+        scale: float,
+        gain: DeviceArray,
+        slopes: Sequence[DeviceArray],
     ) -> Adjoint:
-        """See `KeptVisibilities`; what stands in the place of V - D takes that of V."""
-        n_corr, n_unit = self._sizes(kept)
-        rows, tables = self._rows_with(kept), self._tables_of(kept.cells)
+        """See `CudaResidentVisibilities`; what stands in the place of V - D takes that of V."""
+        n_corr, n_unit = self._sizes(resident)
+        rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         self._last = None
         kernel = kernels.make_cell_slopes(n_corr, _n_lane())
         arrays = rows.model, rows.vis, rows.weight, gain, *slopes
         kernel[n_unit, _n_lane() * n_corr, 0](float(scale), tables, *arrays)
-        return self._until_it_fits(lambda: self._pulled(kept.sources, rows))
+        return self._retry_with_less_memory(lambda: self._pulled(resident.sources, rows))
 
-    def _pulled(self, sources: Sources, rows: _Rows) -> Adjoint:
+    def _pulled(self, sources: Sources, rows: _ResidentRows) -> Adjoint:
         """Derivatives of chi2 where V - D stands in the place of V."""
         call = self._with_residual(self._call(sources, for_adjoint=True))
         sky = self._sky(sources)._replace(call=call)
@@ -131,9 +135,9 @@ class KeepingEngine(GivenEngine):
     def _shape(self) -> tuple[int, int, int]:
         return self._fixed.order.size, self._fixed.chan_freq.size, len(self._fixed.matrix)
 
-    def _sizes(self, kept: KeptVisibilities) -> tuple[int, int]:
+    def _sizes(self, resident: CudaResidentVisibilities) -> tuple[int, int]:
         """Correlations, and blocks of threads."""
-        return len(self._fixed.matrix), (kept.cells.starts.size - 1) * kept.cells.n_block
+        return len(self._fixed.matrix), (resident.cells.starts.size - 1) * resident.cells.n_block
 
     def _have_rows(self) -> bool:
         """Whether data, weights and V are on the device, as rows are; they take their part of the budget."""
@@ -146,24 +150,28 @@ class KeepingEngine(GivenEngine):
             log.info("gains are fitted on the CPU: %.3g MB of data are too many", n_byte / 1e6)
             return False
         self._data.clear()
-        self._recordings.clear()
+        self._graphs.clear()
         try:
             vis, weight = device.upload(fixed.vis.ravel()), device.upload(fixed.weight.ravel())
-            self._arrays_of_rows = _Rows(vis, weight, device.empty((fixed.vis.size,), fixed.vis.dtype))
+            self._arrays_of_rows = _ResidentRows(
+                vis, weight, device.empty((fixed.vis.size,), fixed.vis.dtype)
+            )
         except device.DeviceMemoryError as error:
             log.info("gains are fitted on the CPU: %s", error)
             return False
         self._data.budget -= n_byte
         return True
 
-    def _rows_with(self, kept: KeptVisibilities) -> _Rows:
+    def _rows_with(self, resident: CudaResidentVisibilities) -> _ResidentRows:
         """The arrays of rows, V that of these sources."""
         rows = self._arrays_of_rows
-        assert rows is not None, "`keep` has made them"
-        if self._last is not kept:
+        assert rows is not None, "`cache_model` has made them"
+        if self._last is not resident:
             self._last = None
-            self._until_it_fits(lambda: self._fill(kept.sources, rows.model.reshape(*self._shape)))
-            self._last = kept
+            self._retry_with_less_memory(
+                lambda: self._fill(resident.sources, rows.model.reshape(*self._shape))
+            )
+            self._last = resident
         return rows
 
     def _fill(self, sources: Sources, model: DeviceArray) -> None:

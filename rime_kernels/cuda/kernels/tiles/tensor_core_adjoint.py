@@ -1,4 +1,4 @@
-"""The kernel in which point sources gather by matrix units: the adjoint of their sum (`matrices`).
+"""The kernel in which point sources gather by tensor cores: the adjoint of their sum (`matrices`).
 
 A block works on one item of one batch entry, and of it on some blocks of 16 rows of the matrices of
 residuals, one for each warp. The terms of a chunk of sources lie in shared memory: for each eight antennas
@@ -18,10 +18,10 @@ from numba import complex64, complex128, float32, float64, int32, int64, uint32,
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels import baseline, scalars
-from rime_kernels.cuda.kernels.arguments import Sky
-from rime_kernels.cuda.kernels.lane_sums import make_fold
-from rime_kernels.cuda.kernels.tiles import matrices, units
-from rime_kernels.cuda.kernels.tiles.matrices import GatherKernel
+from rime_kernels.cuda.kernels.arguments import DeviceSky
+from rime_kernels.cuda.kernels.reductions import make_warp_fold
+from rime_kernels.cuda.kernels.tiles import matrices, tensor_cores
+from rime_kernels.cuda.kernels.tiles.matrices import TensorCoreAdjointKernel
 from rime_kernels.cuda.kernels.tiles.parts import TileTables, TileWork
 from rime_kernels.physics import phase
 
@@ -34,7 +34,7 @@ _N_SUM = 4
 cuda: Module = device.cuda
 
 
-class Rest(NamedTuple):
+class ResidualInput(NamedTuple):
     """What the kernel reads besides, and where it leaves what sources gather."""
 
     first_tile: Array  # int32 (n_rows n_step,): `matrices.make_read_rest`
@@ -42,7 +42,7 @@ class Rest(NamedTuple):
     moments: Array  # `TileRecords.moments`
 
 
-class Item(NamedTuple):
+class TensorCoreItem(NamedTuple):
     """What a block works on, and which thread of it this is."""
 
     thread: Scalar
@@ -63,12 +63,12 @@ class Memory(NamedTuple):
     v: Array
     w: Array
     uvw: Array  # the same, u of all slots, then v, then w, in working precision
-    gathered: Array  # (2, n_warp, chunk, 4), flat, working precision: of two chunks in turn
+    accumulated: Array  # (2, n_warp, chunk, 4), flat, working precision: of two chunks in turn
     terms: Any  # the address of the terms of both chunks; the array in the simulator
 
 
 @functools.cache
-def make_gather_points(kernel: GatherKernel) -> Compiled:
+def make_accumulate_point_gradients(kernel: TensorCoreAdjointKernel) -> Compiled:
     """The kernel; it leaves the records of the sources that are varied, of each item and copy."""
     single, chunk, n_own = kernel.variant.single, kernel.chunk, kernel.n_own
     real, n_parameter = float32 if single else float64, kernel.n_parameter
@@ -77,12 +77,14 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
     shared_memory, n_rows = _make_memory(kernel), kernel.n_rows
     find_item, place, fill = _make_find_item(kernel), _make_place(kernel), _make_fill(kernel)
     read, split = matrices.make_read_rest(kernel), matrices.make_split_rest(kernel)
-    gather, join = _make_gather_chunk(kernel), _make_join(kernel)
+    accumulate, join = _make_accumulate_chunk(kernel), _make_join(kernel)
     n_sum = 2 * _N_SUM  # of two sources
     numbers_of = device.inline((lambda own, words: words) if n_word > 1 else (lambda own, words: own))
 
     @device.kernel(kernel.max_register, kernel.dynamic_bytes)
-    def gather_points(work: TileWork, tables: TileTables, sky: Sky, rest: Rest) -> None:
+    def accumulate_point_gradients(
+        work: TileWork, tables: TileTables, sky: DeviceSky, rest: ResidualInput
+    ) -> None:
         memory = shared_memory()
         own, words = cuda.local.array(n_own, real), cuda.local.array(n_word, word)
         products, sums = cuda.local.array(8, real), cuda.local.array(n_sum, real)
@@ -104,7 +106,7 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
         while number < n_chunk + 2:
             # Terms are one chunk ahead of the products, and these are one ahead of the records.
             if number >= 2:
-                join(item, int32(number - 2), work, tables, sky, memory.gathered, rest.moments)
+                join(item, int32(number - 2), work, tables, sky, memory.accumulated, rest.moments)
             step = uint32(0)
             # Twice, in a way that the compiler does not know: it would make two copies of the code.
             while step <= uint32(work.n_item):
@@ -112,7 +114,7 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
                     if number < n_chunk:
                         fill(item, number, sky, memory)
                 elif 0 < number <= n_chunk:
-                    gather(
+                    accumulate(
                         item, int32(number - 1), pair, inverse, sky, numbers_of(own, words), products, sums,
                         memory,
                     )  # fmt: skip
@@ -120,17 +122,17 @@ def make_gather_points(kernel: GatherKernel) -> Compiled:
             cuda.syncthreads()
             number = int32(number + 1)
 
-    return gather_points
+    return accumulate_point_gradients
 
 
-def _make_memory(kernel: GatherKernel) -> Compiled:
+def _make_memory(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that declares a block's shared arrays."""
     single, n_slot, n_uvw = kernel.variant.single, kernel.n_slot, 3 * kernel.n_slot
-    real, n_gathered = float32 if single else float64, 2 * kernel.n_warp * kernel.chunk * _N_SUM
+    real, n_accumulated = float32 if single else float64, 2 * kernel.n_warp * kernel.chunk * _N_SUM
     element: Any = complex64 if single else complex128
     if not device.simulated():
         element = uint64
-    address = (lambda array: array) if device.simulated() else units.make_address()
+    address = (lambda array: array) if device.simulated() else tensor_cores.make_address()
 
     @device.inline
     def shared_memory() -> Memory:
@@ -139,19 +141,19 @@ def _make_memory(kernel: GatherKernel) -> Compiled:
         v = cuda.shared.array(n_slot, float64)
         w = cuda.shared.array(n_slot, float64)
         uvw = cuda.shared.array(n_uvw, real)
-        gathered = cuda.shared.array(n_gathered, real)
+        accumulated = cuda.shared.array(n_accumulated, real)
         terms = cuda.shared.array(0, element)
-        return Memory(u, v, w, uvw, gathered, address(terms))
+        return Memory(u, v, w, uvw, accumulated, address(terms))
 
     return shared_memory
 
 
-def _make_find_item(kernel: GatherKernel) -> Compiled:
+def _make_find_item(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that says what block `number` works on."""
     n_copy = kernel.n_copy
 
     @device.inline
-    def find_item(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> Item:
+    def find_item(thread: Scalar, number: Scalar, work: TileWork, tables: TileTables) -> TensorCoreItem:
         copy, rest = uint32(number % uint32(n_copy)), uint32(number // uint32(n_copy))
         b, n_chan = uint32(0), uint32(tables.chan_freq.size)
         if work.n_batch > 1:
@@ -160,18 +162,18 @@ def _make_find_item(kernel: GatherKernel) -> Compiled:
         time = tables.layer_time[uint32(work.first_layer) + layer]
         warp, lane = uint32(uint32(thread) >> uint32(5)), uint32(uint32(thread) & uint32(31))
         chan = uint32(rest - layer * n_chan)
-        return Item(uint32(thread), warp, lane, b, copy, rest, time, chan, uint32(work.n_used))
+        return TensorCoreItem(uint32(thread), warp, lane, b, copy, rest, time, chan, uint32(work.n_used))
 
     return find_item
 
 
-def _make_place(kernel: GatherKernel) -> Compiled:
+def _make_place(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that puts the antennas' coordinates, in wavelengths, into shared memory."""
     n_slot, n_thread = kernel.n_slot, 32 * kernel.n_warp
     real = float32 if kernel.variant.single else float64
 
     @device.part
-    def place(item: Item, tables: TileTables, memory: Memory) -> None:
+    def place(item: TensorCoreItem, tables: TileTables, memory: Memory) -> None:
         scale, x = tables.chan_freq[item.chan] / _C, item.thread
         while x < uint32(n_slot):
             u, v, w = 0.0, 0.0, 0.0
@@ -189,7 +191,7 @@ def _make_place(kernel: GatherKernel) -> Compiled:
 
 
 @functools.cache
-def _make_put(kernel: GatherKernel) -> Compiled:
+def _make_put(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that writes the terms of antennas 2 t and 2 t + 1 of a step for one source.
 
     `slot` is that of the first antenna, `group` and `source` say which of the chunk's, `within` where in a
@@ -207,40 +209,42 @@ def _make_put(kernel: GatherKernel) -> Compiled:
 
         return put
     single = kernel.variant.single
-    split, store = units.make_split(), units.make_store(single)
+    split, store = tensor_cores.make_split(), tensor_cores.make_store(single)
 
     @device.inline
     def put_terms(
         terms: Scalar, odd: Scalar, step: Scalar, slot: Scalar, group: Scalar, source: Scalar,
         within: Scalar, a: Any, b: Any,
     ) -> None:  # fmt: skip
-        at = uint32(terms + odd * uint32(n_buffer) + uint32(512) * group + within)
+        offset = uint32(terms + odd * uint32(n_buffer) + uint32(512) * group + within)
         if single:
             x, y = split(a[0], a[1]), split(b[0], b[1])
-            store(uint32(at + step * uint32(plane)), x[0], y[0], x[1], y[1])
+            store(uint32(offset + step * uint32(plane)), x[0], y[0], x[1], y[1])
         else:
-            at = uint32(at + step * uint32(2 * plane))
-            store(at, a[0], a[1])
-            store(uint32(at + uint32(plane)), b[0], b[1])
+            offset = uint32(offset + step * uint32(2 * plane))
+            store(offset, a[0], a[1])
+            store(uint32(offset + uint32(plane)), b[0], b[1])
 
     return put_terms
 
 
-def _make_fill(kernel: GatherKernel) -> Compiled:
+def _make_fill(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that makes the terms of chunk `number`, of two antennas and one source at a time."""
     n_step, n_warp, chunk = kernel.n_step, kernel.n_warp, kernel.chunk
     real, put = float32 if kernel.variant.single else float64, _make_put(kernel)
     cos_sin, place = scalars.make_cos_sin(kernel.variant.single), device.inline(matrices.place_in_plane)
 
     @device.inline
-    def term(x: Scalar, item: Item, memory: Memory, l: Scalar, m: Scalar, n: Scalar) -> tuple[Scalar, Scalar]:
+    def term(
+        x: Scalar, item: TensorCoreItem, memory: Memory, l: Scalar, m: Scalar, n: Scalar
+    ) -> tuple[Scalar, Scalar]:
         cos, sin = cos_sin(_turns(memory.u[x], memory.v[x], memory.w[x], l, m, n))
         if x >= item.n_used:
             cos, sin = real(0), real(0)
         return cos, sin
 
     @device.part
-    def fill(item: Item, number: Scalar, sky: Sky, memory: Memory) -> None:
+    def fill(item: TensorCoreItem, number: Scalar, sky: DeviceSky, memory: Memory) -> None:
         start = uint32(uint32(sky.first_varied) + uint32(number) * uint32(chunk))
         n_source = min(uint32(chunk), uint32(uint32(sky.stop_varied) - start))
         source, t = uint32(item.lane >> uint32(2)), uint32(item.lane & uint32(3))
@@ -262,25 +266,25 @@ def _make_fill(kernel: GatherKernel) -> Compiled:
 
 
 @functools.cache
-def _make_read(kernel: GatherKernel) -> Compiled:
+def _make_read(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that reads the terms of a pair of antennas for source 2 t + x of a group, x 0 or 1."""
     single, plane, chunk = kernel.variant.single, kernel.plane_bytes, kernel.chunk
     if device.simulated():
 
-        def read(at: Any, pair: Any, t: Any, x: int) -> Any:
-            terms, first = at
+        def read(offset: Any, pair: Any, t: Any, x: int) -> Any:
+            terms, first = offset
             into = first + 2 * int(pair) * chunk + 2 * int(t) + x
             a, b = terms[into], terms[into + chunk]
             return a.real, a.imag, b.real, b.imag
 
         return read
-    load, whole = units.make_load(single), units.make_whole()
+    load, whole = tensor_cores.make_load(single), tensor_cores.make_whole()
 
     @device.inline
-    def read_terms(at: Scalar, pair: Scalar, t: Scalar, x: int) -> Any:
+    def read_terms(offset: Scalar, pair: Scalar, t: Scalar, x: int) -> Any:
         step, within = uint32(pair >> uint32(2)), uint32(pair & uint32(3))
         number = uint32(uint32(uint32(4 * x) + within) ^ uint32(uint32(2) * t))
-        here = uint32(at + uint32(16) * uint32(uint32(8) * t + number))
+        here = uint32(offset + uint32(16) * uint32(uint32(8) * t + number))
         if single:
             both = load(uint32(here + step * uint32(plane)))
             a, b = whole(both[0], both[2]), whole(both[1], both[3])
@@ -292,7 +296,7 @@ def _make_read(kernel: GatherKernel) -> Compiled:
     return read_terms
 
 
-def _make_terms_at(kernel: GatherKernel) -> Compiled:
+def _make_terms_at(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that says where the terms of a group of eight sources begin."""
     n_buffer, n_element = kernel.dynamic_bytes // 2, kernel.n_slot * kernel.chunk
     if device.simulated():
@@ -305,22 +309,26 @@ def _make_terms_at(kernel: GatherKernel) -> Compiled:
     return terms_at
 
 
-def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
+def _make_accumulate_chunk(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function in which the sources of chunk `number` gather from the rows of a warp."""
     chunk, n_warp, n_slot = kernel.chunk, kernel.n_warp, kernel.n_slot
-    multiply, read, fold = matrices.make_multiply(kernel), _make_read(kernel), make_fold(2 * _N_SUM, 4, 32)
+    multiply, read, fold = (
+        matrices.make_multiply(kernel),
+        _make_read(kernel),
+        make_warp_fold(2 * _N_SUM, 4, 32),
+    )
     terms_at = _make_terms_at(kernel)
 
     @device.part
-    def gather_chunk(
-        item: Item, number: Scalar, pair: Scalar, inverse: Scalar, sky: Sky, numbers: Array,
+    def accumulate_chunk(
+        item: TensorCoreItem, number: Scalar, pair: Scalar, inverse: Scalar, sky: DeviceSky, numbers: Array,
         product: Array, value: Array, memory: Memory,
     ) -> None:  # fmt: skip
         odd, t = uint32(uint32(number) & uint32(1)), uint32(item.lane & uint32(3))
         left = int32(int32(sky.stop_varied) - int32(sky.first_varied) - number * int32(chunk))
         n_group = uint32(min(uint32(chunk // 8), uint32(uint32(left + int32(7)) >> uint32(3))))
         # Where the sum that this thread ends up with goes: those of source 2 t, then of 2 t + 1, one half
-        # after the other (`make_fold`).
+        # after the other (`make_warp_fold`).
         lane = item.lane
         which = uint32(
             uint32(lane & uint32(4)) | uint32((lane >> uint32(2)) & uint32(2)) | uint32(lane >> uint32(4))
@@ -329,10 +337,10 @@ def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
         into = uint32(uint32(_N_SUM) * into + which)
         group = uint32(0)
         while group < n_group:
-            at = terms_at(memory, odd, group)
-            multiply(at, lane, numbers, product)
+            offset = terms_at(memory, odd, group)
+            multiply(offset, lane, numbers, product)
             for x in range(2):
-                a_re, a_im, b_re, b_im = read(at, pair, t, x)
+                a_re, a_im, b_re, b_im = read(offset, pair, t, x)
                 re, im = product[x], product[4 + x]
                 re_1, im_1 = product[2 + x], product[6 + x]
                 turn, turn_1 = a_re * im - a_im * re, b_re * im_1 - b_im * re_1
@@ -343,14 +351,14 @@ def _make_gather_chunk(kernel: GatherKernel) -> Compiled:
                         turn * memory.uvw[slot] + turn_1 * memory.uvw[slot + uint32(1)]
                     )
             fold(lane, value)
-            memory.gathered[into] = inverse * value[0]
+            memory.accumulated[into] = inverse * value[0]
             into = uint32(into + uint32(8 * _N_SUM))
             group = uint32(group + uint32(1))
 
-    return gather_chunk
+    return accumulate_chunk
 
 
-def _make_join(kernel: GatherKernel) -> Compiled:
+def _make_join(kernel: TensorCoreAdjointKernel) -> Compiled:
     """Function that joins what the sources of chunk `number` gathered, into their records."""
     single, n_warp, chunk, n_rows = kernel.variant.single, kernel.n_warp, kernel.chunk, kernel.n_rows
     n_parameter, n_copy, n_thread = kernel.n_parameter, kernel.n_copy, 32 * kernel.n_warp
@@ -369,7 +377,8 @@ def _make_join(kernel: GatherKernel) -> Compiled:
 
     @device.part
     def join(
-        item: Item, number: Scalar, work: TileWork, tables: TileTables, sky: Sky, gathered: Array,
+        item: TensorCoreItem, number: Scalar, work: TileWork, tables: TileTables, sky: DeviceSky,
+        accumulated: Array,
         moments: Array,
     ) -> None:  # fmt: skip
         n_source, n_chan = int64(sky.direction.shape[1]), int64(tables.chan_freq.size)
@@ -388,7 +397,7 @@ def _make_join(kernel: GatherKernel) -> Compiled:
             stokes = read_stokes(sky.bright, (bright_at + int64(s)) * int64(per_source))
             is_bright, total = k < uint32(n_bright), 0.0
             column = uint32(0) if is_bright else uint32(k + uint32(1) - uint32(n_bright))
-            at = uint32(uint32(_N_SUM) * uint32(odd * uint32(n_warp * chunk) + s) + column)
+            offset = uint32(uint32(_N_SUM) * uint32(odd * uint32(n_warp * chunk) + s) + column)
             for j in range(n_parameter if k < uint32(n_made) else 0):
                 name = name_of(uint32(item.copy * uint32(n_parameter) + uint32(j)))
                 bright = stokes.i if name == 0 else stokes.q
@@ -400,8 +409,8 @@ def _make_join(kernel: GatherKernel) -> Compiled:
                 # In float64, and always in the same order.
                 of_rows = 0.0
                 for _ in range(n_rows):
-                    of_rows += float64(gathered[at])
-                    at = uint32(at + uint32(_N_SUM * chunk))
+                    of_rows += float64(accumulated[offset])
+                    offset = uint32(offset + uint32(_N_SUM * chunk))
                 total += factor * of_rows
             moments[(row + int64(s)) * int64(n_value) + int64(k)] = real(total)
             x = uint32(x + uint32(n_thread))

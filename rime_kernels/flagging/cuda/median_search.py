@@ -29,7 +29,7 @@ N_BIT = 3
 """Bits of a median that are found each time that its numbers are read, where threads cannot hold them."""
 
 
-class Cut(NamedTuple):
+class SearchShape(NamedTuple):
     """How a block looks for medians.
 
     Attributes
@@ -56,7 +56,7 @@ class Cut(NamedTuple):
         return (1 << self.n_bit) - 1
 
 
-class _Block(NamedTuple):
+class _SearchBlock(NamedTuple):
     """The numbers of a block, and what its threads keep and share.
 
     Attributes
@@ -103,7 +103,7 @@ class _Functions(NamedTuple):
     above: Compiled
 
 
-def _make_through(cut: Cut, visit: Compiled) -> Compiled:
+def _make_through(cut: SearchShape, visit: Compiled) -> Compiled:
     """Function that calls `visit(size, bounds, totals)` with the bits of each number of a thread."""
     n_each, n_lane, n_abreast, smallest = cut.n_each, cut.n_lane, cut.n_thread // cut.n_lane, cut.least
 
@@ -122,7 +122,7 @@ def _make_through(cut: Cut, visit: Compiled) -> Compiled:
     return device.inline(through_held if n_each else through_memory)
 
 
-def _make_joined(cut: Cut) -> tuple[Compiled, Compiled]:
+def _make_joined(cut: SearchShape) -> tuple[Compiled, Compiled]:
     """Functions that replace the first n totals by their sums, or two by their minima, over a block.
 
     Integers are joined, so that their order does not matter.
@@ -161,7 +161,7 @@ def _make_joined(cut: Cut) -> tuple[Compiled, Compiled]:
 
 
 @functools.cache
-def _make_functions(cut: Cut) -> _Functions:
+def _make_functions(cut: SearchShape) -> _Functions:
     """The functions of `_Functions`.
 
     Between two bounds, 2^n_bit - 1 others that are evenly spaced are counted at a time, until nothing but
@@ -250,7 +250,7 @@ def _make_functions(cut: Cut) -> _Functions:
 
 
 @functools.cache
-def make_middles(cut: Cut) -> Compiled:
+def make_medians(cut: SearchShape) -> Compiled:
     """Kernel of the middle of the sizes of float32 numbers in rectangles.
 
     There is a block for each rectangle: blocks along x are of `n_row` lines, one where threads hold numbers,
@@ -264,11 +264,11 @@ def make_middles(cut: Cut) -> Compiled:
     n_bound, n_kept, n_own = cut.n_bound, max(1, cut.n_each), max(3, cut.n_bound)
 
     @device.kernel(most_registers(cut.n_thread))
-    def middles(bits: Array, n_row: Scalar, edges: Array, n_found: Array, out: Array) -> None:
+    def medians(bits: Array, n_row: Scalar, edges: Array, n_found: Array, out: Array) -> None:
         group, chunk = cuda.blockIdx.x, cuda.blockIdx.y
         sums = cuda.shared.array((N_TURN, n_bound), int32)
         minima = cuda.shared.array((N_TURN, 2), int32)
-        block = _Block(
+        block = _SearchBlock(
             bits, group * n_row, group * n_row + n_row, edges[chunk], edges[chunk + 1],
             cuda.local.array(n_kept, int32), cuda.local.array(n_own, int32), cuda.local.array(n_own, int32),
             sums, minima, cuda.local.array(2, int32),
@@ -286,11 +286,11 @@ def make_middles(cut: Cut) -> Compiled:
             n_found[group, chunk] = n
             out[group, chunk, 0], out[group, chunk, 1] = first, second
 
-    return middles
+    return medians
 
 
 @functools.cache
-def make_percentiles(cut: Cut) -> Compiled:
+def make_percentiles(cut: SearchShape) -> Compiled:
     """Kernel of the bits of percentiles, int32 (n_line, n_share); -1 where a line has no number.
 
     There is a block for each line.
@@ -303,7 +303,7 @@ def make_percentiles(cut: Cut) -> Compiled:
         line = cuda.blockIdx.x
         sums = cuda.shared.array((N_TURN, n_bound), int32)
         minima = cuda.shared.array((N_TURN, 2), int32)
-        block = _Block(
+        block = _SearchBlock(
             bits, line, line + 1, 0, bits.shape[1],
             cuda.local.array(n_kept, int32), cuda.local.array(n_own, int32), cuda.local.array(n_own, int32),
             sums, minima, cuda.local.array(2, int32),
@@ -328,7 +328,7 @@ def percentiles(staged: NDArray[np.float32], shares: NDArray[np.float64]) -> NDA
     step = max(1, device.memory_budget() // (2 * staged.itemsize * staged.shape[1]))
     there = device.upload(shares)
     n_thread = 2 if device.simulated() else 256
-    kernel = make_percentiles(Cut(n_thread, n_thread, 0, N_BIT, 0))
+    kernel = make_percentiles(SearchShape(n_thread, n_thread, 0, N_BIT, 0))
     with CALL_LOCK:
         for start in range(0, len(staged), step):
             part = device.upload(staged[start : start + step])
@@ -338,7 +338,7 @@ def percentiles(staged: NDArray[np.float32], shares: NDArray[np.float64]) -> NDA
     return np.where(found < 0, np.float32(np.nan), found.view(np.float32))
 
 
-def cut_of(n_row: int, longest: int, shape: NoiseShape, least: int = 0) -> Cut:
+def cut_of(n_row: int, longest: int, shape: NoiseShape, least: int = 0) -> SearchShape:
     """How blocks look for medians of `n_row` lines of so many numbers, at most."""
     warp, most = (2, 8) if device.simulated() else (WARP, MAX_THREAD)
     n_thread, n_each = warp, shape.n_each
@@ -347,13 +347,13 @@ def cut_of(n_row: int, longest: int, shape: NoiseShape, least: int = 0) -> Cut:
     while n_thread == warp and n_each > 1 and n_thread * (n_each // 2) >= longest:
         n_each //= 2
     if n_row == 1 and n_thread <= most and n_each + N_OTHER <= most_registers(n_thread):
-        return Cut(n_thread, n_thread, n_each, shape.n_bit, least)
+        return SearchShape(n_thread, n_thread, n_each, shape.n_bit, least)
     if n_row == 1:
-        return Cut(most, most, 0, N_BIT, least)
-    return Cut(2, 1, 0, N_BIT, least) if device.simulated() else Cut(512, 32, 0, N_BIT, least)
+        return SearchShape(most, most, 0, N_BIT, least)
+    return SearchShape(2, 1, 0, N_BIT, least) if device.simulated() else SearchShape(512, 32, 0, N_BIT, least)
 
 
-def find_middles(
+def find_medians(
     sizes: DeviceArray,
     n_row: int,
     edges: DeviceArray,
@@ -380,6 +380,6 @@ def find_middles(
     """
     n_found, middle = found
     cut = cut_of(n_row, longest or sizes.shape[1], flagging_shape(NOISE, NoiseShape), least)
-    make_middles(cut)[n_found.shape, cut.n_thread, stream](
+    make_medians(cut)[n_found.shape, cut.n_thread, stream](
         sizes.view(np.int32), n_row, edges, n_found, middle.view(np.int32)
     )

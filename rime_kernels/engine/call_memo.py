@@ -13,8 +13,8 @@ _thread = threading.local()
 
 
 @contextmanager
-def one_call() -> Iterator[None]:
-    """Within, `once` remembers what this thread has made."""
+def call_memo() -> Iterator[None]:
+    """Within, `memoised_within_call` remembers what this thread has made."""
     before = getattr(_thread, "made", None)
     _thread.made = {}
     try:
@@ -23,8 +23,10 @@ def one_call() -> Iterator[None]:
         _thread.made = before
 
 
-def once(kind: str, of: tuple[object, ...], make: Callable[[], T], given: Hashable = None) -> T:
-    """What `make` gives; within `one_call` that is not made again for the same objects.
+def memoised_within_call(
+    kind: str, of: tuple[object, ...], make: Callable[[], T], given: Hashable = None
+) -> T:
+    """What `make` gives; within `call_memo` that is not made again for the same objects.
 
     One result of each kind is remembered, the last one.
 

@@ -21,13 +21,13 @@ from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
-from rime_kernels.cuda.kernels.arguments import Sky
+from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.jones.factors import Factor, make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.residuals import read_residual
 from rime_kernels.cuda.kernels.jones.slopes import make_pull_place
 from rime_kernels.cuda.kernels.jones.table import Table, place_of, read_matrix
 from rime_kernels.cuda.kernels.jones.voltages import (
-    Beams,
+    CudaBeams,
     frame_of,
     is_circular,
     make_times_brightness,
@@ -51,7 +51,7 @@ class Units(NamedTuple):
     rows: Array  # int32: twice the number of a row, 1 more where the antenna is its second
 
 
-class Slab(NamedTuple):
+class SlabNumbers(NamedTuple):
     """The rows and units that are at hand, in numbers."""
 
     first_row: int
@@ -60,7 +60,7 @@ class Slab(NamedTuple):
     n_unit: int
 
 
-class Item(NamedTuple):
+class AntennaItem(NamedTuple):
     """What a thread gathers for."""
 
     b: Scalar
@@ -72,14 +72,14 @@ class Item(NamedTuple):
 
 
 @functools.cache
-def make_gather(kernel: RowKernel) -> Compiled:
+def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
     """The kernel: a thread for each unit, channel, source and antenna, which leaves a record of `Moments`.
 
     `records` (n_batch, n_unit, n_chan, n_antenna, n_source, `Moments.n_value`), flat.
     """
     real, moments = float32 if kernel.variant.single else float64, kernel.record
     n_value, at_voltage = moments.n_value, moments.voltage
-    gather_rows, put_brightness = _make_gather_rows(kernel), _make_put_brightness(kernel)
+    accumulate_rows, put_brightness = _make_accumulate_rows(kernel), _make_put_brightness(kernel)
     circular = is_circular(kernel.matrix)
     pull_place = make_pull_place(kernel.variant.single, circular)
     times_brightness, has_turns = make_times_brightness(circular), moments.turned
@@ -87,8 +87,9 @@ def make_gather(kernel: RowKernel) -> Compiled:
     dot = device.inline(matrices.dot.py_func)
 
     @device.kernel(0)
-    def gather(
-        slab: Slab, tables: RowTables, units: Units, sky: Sky, beams: Beams, table: Table, residual: Array,
+    def accumulate_gradient(
+        slab: SlabNumbers, tables: RowTables, units: Units, sky: DeviceSky, beams: CudaBeams, table: Table,
+        residual: Array,
         records: Array,
     ) -> None:  # fmt: skip
         i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
@@ -99,7 +100,7 @@ def make_gather(kernel: RowKernel) -> Compiled:
         s, rest = int32(rest % n_source), rest // n_source
         c, rest = int32(rest % table.n_chan), rest // table.n_chan
         unit, b = int32(rest % slab.n_unit) + int32(slab.first_unit), int32(rest // slab.n_unit)
-        item = Item(b, unit, units.time[unit], c, s, a)
+        item = AntennaItem(b, unit, units.time[unit], c, s, a)
         value = cuda.local.array(n_value, real)
         for k in range(n_value):
             value[k] = real(0)
@@ -109,7 +110,7 @@ def make_gather(kernel: RowKernel) -> Compiled:
         bright = uint64(2) * uint64((slot * n_source + s) * table.n_chan + c)
         iq, uv = sky.bright[bright], sky.bright[bright + uint64(1)]
         own_brightness = times_brightness(own, iq, uv)
-        h = gather_rows(item, of_source, slab, tables, units, sky, table, residual, own_brightness, value)
+        h = accumulate_rows(item, of_source, slab, tables, units, sky, table, residual, own_brightness, value)
         put_brightness(h, own, value)
         if has_turns:
             # As of a place to which the antenna points, whose sign is the other one.
@@ -128,10 +129,10 @@ def make_gather(kernel: RowKernel) -> Compiled:
         for k in range(n_value):
             records[into + k] = value[k]
 
-    return gather
+    return accumulate_gradient
 
 
-def _make_gather_rows(kernel: RowKernel) -> Compiled:
+def _make_accumulate_rows(kernel: RowKernel) -> Compiled:
     """Function that sums H over the rows of an antenna, and puts what rows themselves have into a record."""
     real = float32 if kernel.variant.single else float64
     factor_of, of_row, enveloped = make_factor(kernel), _make_of_row(kernel), make_enveloped(kernel)
@@ -139,8 +140,9 @@ def _make_gather_rows(kernel: RowKernel) -> Compiled:
     times_number, dot = device.inline(matrices.times_number.py_func), device.inline(matrices.dot.py_func)
 
     @device.part
-    def gather_rows(
-        item: Item, of_source: Scalar, slab: Slab, tables: RowTables, units: Units, sky: Sky, table: Table,
+    def accumulate_rows(
+        item: AntennaItem, of_source: Scalar, slab: SlabNumbers, tables: RowTables, units: Units,
+        sky: DeviceSky, table: Table,
         residual: Array, own_brightness: tuple[Scalar, ...], value: Array,
     ) -> tuple[Scalar, ...]:  # fmt: skip
         zero = real(0)
@@ -170,7 +172,7 @@ def _make_gather_rows(kernel: RowKernel) -> Compiled:
             )  # fmt: skip
         return h
 
-    return gather_rows
+    return accumulate_rows
 
 
 def _make_of_row(kernel: RowKernel) -> Compiled:
@@ -180,12 +182,13 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
     """
     single, profiles, has_gaussian = kernel.variant.single, kernel.variant.profiles, kernel.has_gaussian
     real, slopes_of, moments = float32 if single else float64, make_slopes_of(profiles), kernel.record
-    direction, at, at_profile = moments.direction, moments.projection, moments.profile
+    direction, offset, at_profile = moments.direction, moments.projection, moments.profile
     has_profile = profiles is not None
 
     @device.part
     def of_row(
-        b: Scalar, s: Scalar, row: Row, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar, sky: Sky,
+        b: Scalar, s: Scalar, row: Row, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar,
+        sky: DeviceSky,
         value: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
         re, im = factor.re, factor.im
@@ -211,12 +214,12 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
         value[direction + 1] += real(z_im * v)
         value[direction + 2] += real(z_im * w)
         if has_gaussian:
-            value[at] += real(of_along * u)
-            value[at + 1] += real(of_along * v)
-            value[at + 2] += real(of_along * w)
-            value[at + 3] += real(of_across * u)
-            value[at + 4] += real(of_across * v)
-            value[at + 5] += real(of_across * w)
+            value[offset] += real(of_along * u)
+            value[offset + 1] += real(of_along * v)
+            value[offset + 2] += real(of_along * w)
+            value[offset + 3] += real(of_across * u)
+            value[offset + 4] += real(of_across * v)
+            value[offset + 5] += real(of_across * w)
         return re, im
 
     return of_row
@@ -245,14 +248,14 @@ def _make_put_brightness(kernel: RowKernel) -> Compiled:
 def make_sum_pointing(kernel: RowKernel) -> Compiled:
     """Kernel that sums what each antenna of a unit has of `JonesBeam.motion` over channels and sources.
 
-    `records` as `make_gather` leaves them; `out` float64, flat (n_batch, n_unit, n_out, 2 or 4).
+    `records` as `make_accumulate_gradient` leaves them; `out` float64, flat (n_batch, n_unit, n_out, 2 or 4).
     """
     n_value, at_voltage = kernel.record.n_value, kernel.record.voltage
     n_axis = 4 if kernel.record.turned else 2
 
     @device.kernel(0)
     def sum_pointing(
-        n_chan: int, n_antenna: int, n_source: int, n_out: int, beams: Beams, records: Array, out: Array
+        n_chan: int, n_antenna: int, n_source: int, n_out: int, beams: CudaBeams, records: Array, out: Array
     ) -> None:
         i = int64(cuda.blockIdx.x) * cuda.blockDim.x + cuda.threadIdx.x
         if i >= out.size:
@@ -261,10 +264,10 @@ def make_sum_pointing(kernel: RowKernel) -> Compiled:
         total, column = 0.0, at_voltage + (3 if axis > 1 else axis)
         if a < n_antenna:
             for c in range(n_chan):
-                at = ((unit * n_chan + c) * n_antenna + a) * n_source
+                offset = ((unit * n_chan + c) * n_antenna + a) * n_source
                 factor = -beams.wavelength2[c] if axis == 3 else 1.0
                 for s in range(n_source):
-                    total += factor * float64(records[(at + s) * n_value + column])
+                    total += factor * float64(records[(offset + s) * n_value + column])
         out[i] = total
 
     return sum_pointing

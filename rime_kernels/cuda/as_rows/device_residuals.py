@@ -10,39 +10,39 @@ import numpy as np
 
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
-from rime_kernels.cuda.engine import Engine
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.engine import CudaEngine
+from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.layouts.data import cut
 from rime_kernels.cuda.layouts.launch import Arrays, Slab
-from rime_kernels.cuda.staging import Call, n_times
+from rime_kernels.cuda.staging import CudaCall, n_times
 from rime_kernels.inputs import Inputs, Parameters
 
 
-class Sent(NamedTuple):
+class SentSources(NamedTuple):
     """What a call sends."""
 
-    call: Call
+    call: CudaCall
     given: Parameters  # on the device
     inputs: Inputs  # on the device
 
 
-class GivenEngine(Engine):
+class DeviceResidualEngine(CudaEngine):
     """Launches for data that lie on the device as rows do, not as kernels read them."""
 
-    def _sky(self, sources: Sources) -> Sent:
+    def _sky(self, sources: Sources) -> SentSources:
         call = self._call(sources)
         given = Parameters(*self._workspace.fill("parameters", call.given))
-        return Sent(call, given, self._staging.inputs(call, given, 0))
+        return SentSources(call, given, self._staging.inputs(call, given, 0))
 
-    def _with_residual(self, call: Call) -> Call:
+    def _with_residual(self, call: CudaCall) -> CudaCall:
         """The same call of kernels that find V - D in place of the data."""
         variant = dataclasses.replace(call.variant, given=True)
         layout = self._layouts.alike(call.layout, variant, has_gaussian=call.n_gaussian > 0)
         return call._replace(variant=variant, layout=layout)
 
     def _laid_out(
-        self, call: Call, residual: DeviceArray, rows_weight: DeviceArray, rows_template: DeviceArray
-    ) -> Columns:
+        self, call: CudaCall, residual: DeviceArray, rows_weight: DeviceArray, rows_template: DeviceArray
+    ) -> DataColumns:
         """Residuals, weights (n_row, n_chan, n_corr) and templates, as kernels read them."""
         layout, workspace = call.layout, self._workspace
         whole, n_template = layout.slab(0, layout.n_unit), len(self._fixed.template)
@@ -54,13 +54,13 @@ class GivenEngine(Engine):
         template = workspace.array("template", (max(1, n_template) * n,), cplx)
         for k in range(n_template):
             layout.arrange(whole, rows_template[k], template[k * n : (k + 1) * n], 0)
-        return Columns(out, weight, template, n if n_template else 0)
+        return DataColumns(out, weight, template, n if n_template else 0)
 
-    def _nothing(self, call: Call) -> Columns:
+    def _nothing(self, call: CudaCall) -> DataColumns:
         no_vis = self._workspace.array("no data", (1,), call.variant.complex)
-        return Columns(no_vis, self._workspace.array("no weight", (1,), call.variant.real), no_vis, 0)
+        return DataColumns(no_vis, self._workspace.array("no weight", (1,), call.variant.real), no_vis, 0)
 
-    def _pieces_of(self, call: Call, more: Callable[[Slab], int]) -> list[Slab]:
+    def _pieces_of(self, call: CudaCall, more: Callable[[Slab], int]) -> list[Slab]:
         """Pieces of the rows whose brightnesses, and more bytes for each, memory is there for."""
         per_time = self._bright_bytes(call) * call.per_time * call.n_batch
         whole = slice(0, call.layout.n_unit)
@@ -68,7 +68,9 @@ class GivenEngine(Engine):
             call.layout, whole, lambda piece: per_time * n_times(piece) + more(piece), self._work_budget
         )
 
-    def _arrays(self, sky: Sent, pieces: list[Slab], columns: Columns) -> Iterator[tuple[Slab, Arrays]]:
+    def _arrays(
+        self, sky: SentSources, pieces: list[Slab], columns: DataColumns
+    ) -> Iterator[tuple[Slab, Arrays]]:
         """What the kernels read for each piece."""
         call, given, layout = sky.call, sky.given, sky.call.layout
         bright: DeviceArray = None

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, BackendError, Rime, Rows, Sources, chi2_together, device
-from rime_kernels.cuda.recordings import Once
+from rime_kernels import AntennaTerms, BackendError, Rime, Rows, Sources, chi2_many, device
+from rime_kernels.cuda.graphs import OnceCalled
 
 STATUS = Path("/proc/self/status")
 
@@ -48,10 +48,10 @@ class StandIn:
         self._given = [np.ones(value.shape) for value in values]
         self._launch, self._read, self._workspace, self._used = launch, read, workspace, {}
         self._call()
-        recorded = type(workspace).parts
+        captured = type(workspace).parts
 
         def parts(inner: Any, name: str, shapes: list[tuple[int, ...]], dtype: type) -> Any:
-            found = recorded(inner, name, shapes, dtype)
+            found = captured(inner, name, shapes, dtype)
             self._used[name] = inner._arrays[name]
             return found
 
@@ -62,7 +62,7 @@ class StandIn:
     def _call(self) -> Any:
         return self._launch([device.upload(value) for value in self._given], 0)
 
-    def play(self, values: list[np.ndarray]) -> Callable[[], Any]:
+    def launch_graph(self, values: list[np.ndarray]) -> Callable[[], Any]:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():
@@ -72,38 +72,38 @@ class StandIn:
 
 
 @pytest.fixture
-def recorded(cuda_backend, monkeypatch) -> list[Any]:
-    """The recordings that were made."""
+def captured(cuda_backend, monkeypatch) -> list[Any]:
+    """The graphs that were captured."""
     made = []
-    given = StandIn if device.simulated() else device.record
+    given = StandIn if device.simulated() else device.capture
 
-    def record(*args: Any, **options: Any) -> Any:
+    def capture(*args: Any, **options: Any) -> Any:
         made.append(given(*args, **options))
         made[-1].options = options
         return made[-1]
 
-    monkeypatch.setattr(device, "record", record)
+    monkeypatch.setattr(device, "record", capture)
     return made
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("form", ["factored", pytest.param("row", marks=pytest.mark.on_device)])
-def test_played_again_and_again(recorded, problem, sky, form) -> None:
+def test_a_graph_is_launched_again_and_again(captured, problem, sky, form) -> None:
     kernel = with_data(small(problem), form=form)
     sources = [sky(kernel.rows, n_batch=1, seed=seed) for seed in range(3)]
     first = [with_data(kernel.rows, form=form).chi2(each) for each in sources]
     for _ in range(2 if device.simulated() else 3):
         for each, expected in zip(sources, first, strict=True):
             np.testing.assert_array_equal(kernel.chi2(each), expected)
-    assert len(recorded) == 1
+    assert len(captured) == 1
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kind", ["beam", "matrices"])
-def test_what_is_not_there_is_not_sent_where_calls_are_played(
-    recorded, problem, sky, jones_beam_of, monkeypatch, kind
+def test_what_is_not_there_is_not_sent_where_graphs_are_launched(
+    captured, problem, sky, jones_beam_of, monkeypatch, kind
 ) -> None:
-    """`play` is called by threads that may send nothing: the device's own may be recording a call."""
+    """`launch_graph` is called by threads that may send nothing: the device's own may be recording a call."""
     rows = small(problem)
 
     def fixed(seed: int) -> AntennaTerms:
@@ -123,11 +123,11 @@ def test_what_is_not_there_is_not_sent_where_calls_are_played(
     kernel, first, second = with_data(rows), given(1), given(2)
     expected = [with_data(rows).chi2(each) for each in (first, second)]
     sent: list[Any] = []
-    upload, play = device.upload, type(kernel._engine).play
+    upload, launch_graph = device.upload, type(kernel._engine).launch_graph
 
     def counted(engine: Any, *asked: Any) -> Any:
         before = len(sent)
-        found = play(engine, *asked)
+        found = launch_graph(engine, *asked)
         assert found is not None or len(sent) == before, "sent for nothing"
         return found
 
@@ -135,7 +135,7 @@ def test_what_is_not_there_is_not_sent_where_calls_are_played(
     monkeypatch.setattr(type(kernel._engine), "play", counted)
     for each in (0, 0, 0, 1, 1, 0):
         np.testing.assert_array_equal(kernel.chi2((first, second)[each]), expected[each])
-    assert recorded
+    assert captured
     assert sent
 
 
@@ -148,7 +148,7 @@ def test_two_threads_that_ask_at_once_get_one_answer() -> None:
         assert may_end.wait(10.0)
         return 7
 
-    asked = Once(work)
+    asked = OnceCalled(work)
     with ThreadPoolExecutor(2) as threads:
         first = threads.submit(asked)
         assert begun.wait(10.0)
@@ -161,7 +161,7 @@ def test_two_threads_that_ask_at_once_get_one_answer() -> None:
 
 
 @pytest.mark.cuda
-def test_an_error_is_that_of_its_own_call(recorded, problem, sky, monkeypatch) -> None:
+def test_an_error_is_that_of_its_own_call(captured, problem, sky, monkeypatch) -> None:
     """The next call is not refused for it."""
     kernel = with_data(small(problem))
     sources = sky(kernel.rows, n_batch=1)
@@ -172,14 +172,14 @@ def test_an_error_is_that_of_its_own_call(recorded, problem, sky, monkeypatch) -
         raise BackendError("the answer is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(recorded[0], "play", lambda _: fail)
+        patched.setattr(captured[0], "play", lambda _: fail)
         with pytest.raises(BackendError, match="the answer is lost"):
             kernel.chi2(sources)
     np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 
 @pytest.mark.cuda
-def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
+def test_data_that_are_streamed_are_captured(captured, problem, sky) -> None:
     """Copies of slabs on two streams are recorded with the rest."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
     kernel = with_data(rows, memory_limit=6000)
@@ -192,13 +192,13 @@ def test_data_that_are_streamed_are_played(recorded, problem, sky) -> None:
     np.testing.assert_array_equal(
         kernel.chi2(sources[0]), with_data(rows, memory_limit=6000).chi2(sources[0])
     )
-    assert len(recorded) == 1
-    assert recorded[0].options == {"in_turn": True}, "transfers of several calls at once"
+    assert len(captured) == 1
+    assert captured[0].options == {"in_turn": True}, "transfers of several calls at once"
 
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-def test_calls_that_are_streamed_take_turns(real_device, recorded, problem, sky) -> None:
+def test_calls_that_are_streamed_take_turns(real_device, captured, problem, sky) -> None:
     """Two streams play all of them; what is on the device has a stream for each call. The same numbers."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
     sources = sky(rows, n_batch=1)
@@ -208,13 +208,13 @@ def test_calls_that_are_streamed_take_turns(real_device, recorded, problem, sky)
         for _ in range(3):
             for kernel in kernels:
                 np.testing.assert_array_equal(kernel.chi2(sources), expected)
-        assert len({each._handle for each in recorded}) == n_stream
-        assert len(recorded) == 5
-        recorded.clear()
+        assert len({each._handle for each in captured}) == n_stream
+        assert len(captured) == 5
+        captured.clear()
 
 
 @pytest.mark.cuda
-def test_gradients_in_pieces_are_played(recorded, problem, sky, monkeypatch) -> None:
+def test_gradients_in_pieces_are_captured(captured, problem, sky, monkeypatch) -> None:
     """Where memory has no room for what sources leave of all rows, all pieces are recorded as one."""
     rows = problem(n_antenna=3, n_time=4, n_chan=2)
     kernel = with_data(rows)
@@ -240,7 +240,7 @@ def test_gradients_in_pieces_are_played(recorded, problem, sky, monkeypatch) -> 
             found, largest = getattr(gradient, name), np.abs(values).max(initial=0.0)
             np.testing.assert_allclose(found, values, rtol=0, atol=1e-9 * largest, err_msg=name)
     assert min(n_piece) > 1
-    assert len(recorded) == 1
+    assert len(captured) == 1
 
 
 @pytest.mark.cuda
@@ -252,7 +252,7 @@ def test_gradients_in_pieces_are_played(recorded, problem, sky, monkeypatch) -> 
         pytest.param("row", "cos3", marks=pytest.mark.thorough),
     ],
 )
-def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form, kind) -> None:
+def test_gradients_are_captured_beside_chi2(captured, problem, sky, beam_of, form, kind) -> None:
     """To the bit as at first; pointing errors have sums by antenna. Other data, between, are not played."""
     kernel = with_data(small(problem), form=form)
     rows = kernel.rows
@@ -266,7 +266,7 @@ def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form,
             for name, values in vars(gradient).items():
                 np.testing.assert_array_equal(getattr(slope, name), values, err_msg=name)
             np.testing.assert_array_equal(kernel.chi2(each), chi2)
-        assert len(recorded) == (4 if turn == 2 else 2)
+        assert len(captured) == (4 if turn == 2 else 2)
         if turn == 1:
             half = kernel.adjoint(sources[0], kernel.residual(sources[0]))
             expected = first[0][1].lm
@@ -276,7 +276,7 @@ def test_gradients_are_played_beside_chi2(recorded, problem, sky, beam_of, form,
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-def test_batches_and_variants_and_predict_between(recorded, problem, sky) -> None:
+def test_batches_and_variants_and_predict_between(captured, problem, sky) -> None:
     kernel = with_data(small(problem))
     rows = kernel.rows
     full = sky(rows, n_batch=4, n_point=1, n_gaussian=1)
@@ -299,11 +299,11 @@ def test_batches_and_variants_and_predict_between(recorded, problem, sky) -> Non
                 np.testing.assert_array_equal(found, first[name][0][entries])
         other = rng.choice(list(kinds))
         np.testing.assert_array_equal(kernel.predict(some(kinds[other], [1])), first[other][1][[1]])
-    assert len(recorded) > 3
+    assert len(captured) > 3
 
 
 @pytest.mark.cuda
-def test_a_recording_outlives_no_array_of_its_own(recorded, problem, sky) -> None:
+def test_a_graph_outlives_no_array_of_its_own(captured, problem, sky) -> None:
     """predict of another type makes arrays small again; what is recorded next lets them grow."""
     kernel = with_data(small(problem))
     sources = sky(kernel.rows, n_batch=4)
@@ -318,7 +318,7 @@ def test_a_recording_outlives_no_array_of_its_own(recorded, problem, sky) -> Non
 
 
 @pytest.mark.cuda
-def test_several_at_once(recorded, problem, sky) -> None:
+def test_several_at_once(captured, problem, sky) -> None:
     """Two observations interleaved; and one with two parameter vectors, begun before the first is fetched."""
     rows = small(problem)
     kernels = [with_data(rows, seed) for seed in (1, 2)]
@@ -326,14 +326,14 @@ def test_several_at_once(recorded, problem, sky) -> None:
     expected = {(k, s): with_data(rows, k + 1).chi2(skies[s]) for k in (0, 1) for s in (0, 1)}
     for _ in range(2 if device.simulated() else 4):
         for order in ([(0, 0), (1, 1)], [(1, 0), (0, 1)], [(0, 0), (0, 1), (1, 1), (0, 0)]):
-            found = chi2_together([kernels[k] for k, _ in order], [skies[s] for _, s in order])
+            found = chi2_many([kernels[k] for k, _ in order], [skies[s] for _, s in order])
             for each, pair in zip(found, order, strict=True):
                 np.testing.assert_array_equal(each, expected[pair])
-    assert len(recorded) == 2
+    assert len(captured) == 2
 
 
 @pytest.mark.cuda
-def test_two_threads(recorded, problem, sky) -> None:
+def test_two_threads(captured, problem, sky) -> None:
     """The second thread has never seen the device when it plays what the first one recorded."""
     rows = small(problem)
     kernels = [with_data(rows, seed) for seed in (1, 2)]
@@ -358,25 +358,25 @@ def test_two_threads(recorded, problem, sky) -> None:
     for thread in threads:
         thread.join()
     assert not wrong, wrong[0]
-    assert len(recorded) == 2
+    assert len(captured) == 2
 
 
 @pytest.mark.cuda
-def test_without_room_for_a_recording_it_goes_step_by_step(cuda_backend, problem, sky, monkeypatch) -> None:
+def test_without_room_for_a_graph_it_goes_step_by_step(cuda_backend, problem, sky, monkeypatch) -> None:
     kernel = with_data(small(problem))
     sources = sky(kernel.rows)
     expected = kernel.chi2(sources)
 
-    def record(*_: Any, **__: Any) -> Any:
+    def capture(*_: Any, **__: Any) -> Any:
         raise device.DeviceMemoryError("the device has no room for 1 MB")
 
-    monkeypatch.setattr(device, "record", record)
+    monkeypatch.setattr(device, "record", capture)
     for _ in range(3):
         np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 
 @pytest.mark.cuda
-def test_nan_in_what_is_played_stays_there(recorded, problem, sky) -> None:
+def test_nan_in_a_graph_stays_there(captured, problem, sky) -> None:
     kernel = with_data(small(problem))
     good = sky(kernel.rows, n_batch=3)
     expected = kernel.chi2(good)
@@ -386,7 +386,7 @@ def test_nan_in_what_is_played_stays_there(recorded, problem, sky) -> None:
         bad.shape[2, 0, 0] = -1.0
         np.testing.assert_array_equal(kernel.chi2(bad), [expected[0], np.nan, np.nan])
         np.testing.assert_array_equal(kernel.chi2(good), expected)
-    assert len(recorded) == 1
+    assert len(captured) == 1
 
 
 # ---- memory
@@ -441,7 +441,7 @@ def test_device_memory_does_not_grow(real_device, problem, sky) -> None:
 @pytest.mark.alone
 @pytest.mark.cuda
 @pytest.mark.parametrize("used", [device_bytes, host_bytes])
-def test_recording_anew_does_not_grow(real_device, problem, sky, used) -> None:
+def test_capturing_anew_does_not_grow(real_device, problem, sky, used) -> None:
     """Other variants between make room for themselves: each pair of calls is recorded anew."""
     kernel = with_data(small(problem))
     skies = [sky(kernel.rows, n_gaussian=n) for n in (0, 2)]

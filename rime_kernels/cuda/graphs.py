@@ -1,4 +1,4 @@
-"""Recordings of calls: the second call of a kind is recorded, and later ones repeat it in one step."""
+"""CUDA graphs of calls: the second call of a kind is captured, and later ones launch the graph."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from rime_kernels.compile.types import DeviceArray, Stream
 
 T = TypeVar("T")
 
-# Kinds of call (sizes of batch) that are remembered.
-_MAX_RECORDING = 64
+# Kinds of call (sizes of batch) whose graphs are kept.
+_MAX_GRAPH = 64
 
 
-class Once(Generic[T]):
+class OnceCalled(Generic[T]):
     """What a function gives, or its error: it is called when first asked, and that is kept for later.
 
     A second thread that asks meanwhile waits for it.
@@ -49,10 +49,10 @@ class Once(Generic[T]):
             self()
 
 
-class InOne(NamedTuple):
-    """Work that is recorded as one, for `device.record`: what it launches, and makes of the answer.
+class Capturable(NamedTuple):
+    """Work that `device.capture` can make one CUDA graph of: what it launches, and how its answer is read.
 
-    What is `streamed` waits for its data, and is played in turn.
+    Work that is `streamed` waits for data from the host, so its graph is launched in turn with others.
     """
 
     launch: Callable[[list[DeviceArray], Stream], DeviceArray]
@@ -60,35 +60,35 @@ class InOne(NamedTuple):
     streamed: bool
 
 
-class Recordings:
-    """Recordings by what their calls have in common, as long as the workspace has the arrays they hold."""
+class CudaGraphs:
+    """CUDA graphs by the kind of their call, as long as the workspace has the arrays they hold."""
 
     def __init__(self, workspace: device.Workspace) -> None:
         self._workspace, self._generation = workspace, workspace.generation
-        self._made: dict[Any, device.Recording | None] = {}
-        self._may_record = True
+        self._made: dict[Any, device.CudaGraph | None] = {}
+        self._may_capture = True
 
-    def get(self, key: Any) -> device.Recording | None:
-        """The recording of such calls; None where none has been made."""
+    def get(self, key: Any) -> device.CudaGraph | None:
+        """The graph of such calls; None where none has been captured."""
         self._forget_the_stale()
         return self._made.get(key)
 
-    def make(self, key: Any, values: Sequence[NDArray[Any]], work: InOne) -> device.Recording | None:
-        """A recording of a call with these values; None of the first such call, or where none can be made."""
-        recording = None
-        if key in self._made and self._may_record:
+    def make(self, key: Any, values: Sequence[NDArray[Any]], work: Capturable) -> device.CudaGraph | None:
+        """The graph of a call with these values; None for the first call of a kind, or
+        where capture fails.
+        """
+        graph = None
+        if key in self._made and self._may_capture:
             try:
-                recording = device.record(
-                    self._workspace, values, work.launch, work.read, in_turn=work.streamed
-                )
+                graph = device.capture(self._workspace, values, work.launch, work.read, in_turn=work.streamed)
             except device.DeviceMemoryError:
                 return None
-            self._may_record = recording is not None  # where it did not work once, it is not tried again
+            self._may_capture = graph is not None  # where it did not work once, it is not tried again
             self._forget_the_stale()  # arrays may have grown on the way
-        while len(self._made) >= _MAX_RECORDING and key not in self._made:
+        while len(self._made) >= _MAX_GRAPH and key not in self._made:
             self._made.pop(next(iter(self._made)))
-        self._made[key] = recording
-        return recording
+        self._made[key] = graph
+        return graph
 
     def clear(self) -> None:
         """Forget all."""

@@ -14,21 +14,21 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def meet() -> Compiled:
-    """Function in which all threads of a block meet; for code outside the kernel's module, too."""
+def make_barrier() -> Compiled:
+    """Function that is a barrier of all threads of a block; for code outside the kernel's module, too."""
     if device.simulated():
         return lambda: threading.current_thread().syncthreads()  # type: ignore[attr-defined]
 
     @device.inline
-    def wait() -> None:
+    def barrier() -> None:
         cuda.syncthreads()
 
-    return wait
+    return barrier
 
 
 @functools.cache
-def meet_or() -> Compiled:
-    """Function in which all threads of a block meet; says whether any of them came with something true."""
+def make_barrier_or() -> Compiled:
+    """Function that is a barrier of a block, and says whether any thread came with something true."""
     if device.simulated():
         return lambda value: threading.current_thread().syncthreads_or(value)  # type: ignore[attr-defined]
 
@@ -40,39 +40,40 @@ def meet_or() -> Compiled:
 
 
 @functools.cache
-def make_block_sum(n_thread: int) -> Compiled:
+def make_block_reduce(n_thread: int) -> Compiled:
     """Function that sums one value of each of `n_thread` threads, a power of two: all threads of a block.
 
     A tree joins them in `shown`, shared memory for one value of each; every thread gets the sum.
     """
-    wait = meet()
+    barrier = make_barrier()
 
     @device.inline
-    def block_sum(thread: Scalar, value: Scalar, shown: Array) -> Scalar:
+    def block_reduce(thread: Scalar, value: Scalar, shown: Array) -> Scalar:
         shown[thread] = value
-        wait()
+        barrier()
         half = n_thread // 2
         while half > 0:
             if thread < half:
                 shown[thread] += shown[thread + half]
-            wait()
+            barrier()
             half //= 2
         total = shown[0]
-        wait()  # the next sum is written there, after all threads have read this one
+        barrier()  # the next sum is written there, after all threads have read this one
         return total
 
-    return block_sum
+    return block_reduce
 
 
 @functools.cache
-def exchange() -> Compiled:
+def make_shuffle_xor() -> Compiled:
     """Function that gives the value of the thread whose number differs in the bit `mask`, below 32."""
     if device.simulated():
         values: dict[int, Scalar] = {}  # one block runs at a time
 
         def swapped(value: Scalar, mask: int) -> Scalar:
             thread: Scalar = threading.current_thread()
-            # Two meetings: all have written before anyone reads, and have read before the next exchange.
+            # Two barriers: all threads have written before anyone reads, and have read before the next
+            # exchange.
             values[thread.thread_id] = value
             thread.syncthreads()
             found = values[thread.thread_id ^ mask]
@@ -89,18 +90,18 @@ def exchange() -> Compiled:
 
 
 @functools.cache
-def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
+def make_warp_reduce(n_value: int, n_lane: int) -> Compiled:
     """Function that sums `n_value` values of each of `n_lane` threads, both powers of two, over these.
 
     `value` is spent; the sums lie in `into` from `first` on. As many sums as threads cost little more than
-    one: see `make_fold`.
+    one: see `make_warp_fold`.
     """
     n_halving = min(n_value, n_lane).bit_length() - 1
     n_left, lanes = n_value >> n_halving, n_lane - 1
-    fold = make_fold(n_value, 1, n_lane)
+    fold = make_warp_fold(n_value, 1, n_lane)
 
     @device.inline
-    def sum_lanes(thread: Scalar, value: Array, into: Array, first: Scalar) -> None:
+    def warp_reduce(thread: Scalar, value: Array, into: Array, first: Scalar) -> None:
         fold(thread, value)
         start = uint32(first)
         for k in range(n_halving):
@@ -111,20 +112,20 @@ def make_lane_sums(n_value: int, n_lane: int) -> Compiled:
             for k in range(n_left):
                 into[start + uint32(k)] = value[k]
 
-    return sum_lanes
+    return warp_reduce
 
 
 @functools.cache
-def make_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
+def make_warp_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
     """Function that sums over threads whose numbers differ in the bits from `mask` on, below `n_lane`.
 
     While a thread has several values it hands half of them to a partner and takes the other half: the upper
     one where its bit is set.
     """
-    swapped, half = exchange(), n_value // 2
+    swapped, half = make_shuffle_xor(), n_value // 2
     if mask >= n_lane:
         return device.inline(lambda thread, value: None)
-    rest = make_fold(max(1, half), 2 * mask, n_lane)
+    rest = make_warp_fold(max(1, half), 2 * mask, n_lane)
 
     @device.inline
     def halve(thread: Scalar, value: Array) -> None:

@@ -1,4 +1,4 @@
-"""Launch the two kernels of matrix units for chi2 and its adjoint: residuals, then what points gather."""
+"""Launch the two kernels of tensor cores for chi2 and its adjoint: residuals, then what points gather."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from numpy.typing import NDArray
 
 from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Stream
-from rime_kernels.cuda.kernels.tiles.gather import Rest, make_gather_points
-from rime_kernels.cuda.kernels.tiles.matrices import SIDE, GatherKernel
+from rime_kernels.cuda.kernels.tiles.matrices import SIDE, TensorCoreAdjointKernel
 from rime_kernels.cuda.kernels.tiles.parts import NO_ROW, TileKernel, TileRecords
-from rime_kernels.cuda.kernels.tiles.units import N_COLUMN, N_ROW
+from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput, make_accumulate_point_gradients
+from rime_kernels.cuda.kernels.tiles.tensor_cores import N_COLUMN, N_ROW
 from rime_kernels.cuda.layouts.launch import MAX_ITEM, Arrays, Share, Slab, Tiles
-from rime_kernels.cuda.shapes.matrix_units import gather_shape
+from rime_kernels.cuda.shapes.tensor_core_shapes import adjoint_shape
 
 # Tiles of a warp, 16 by 8 antennas.
 _WARP = 32
 
 
-class UnitGather:
-    """The kernels for point sources; attributes as those of `adjoint_launch.TileGather`.
+class TensorCoreAdjoint:
+    """The kernels for point sources; attributes as those of `adjoint_launch.TileAdjoint`.
 
     The first is that of chi2, which leaves the residuals, too; in the second points gather from these. With
     `has_gaussian` the first sums Gaussians as well, and records have places for what these gather elsewhere.
@@ -32,12 +32,12 @@ class UnitGather:
 
     def __init__(self, tiles: Tiles, has_gaussian: bool) -> None:
         self._tiles, self._key = tiles, tiles.kernel(True, has_gaussian=has_gaussian, leaves_rest=True)
-        self._gather = _gather_kernel(self._key, tiles.tiles.n_tile)
-        self.moments = self._gather.record
-        self.n_copies: tuple[int, ...] = (self._gather.n_copy,)
+        self._kernel = _adjoint_kernel(self._key, tiles.tiles.n_tile)
+        self.moments = self._kernel.record
+        self.n_copies: tuple[int, ...] = (self._kernel.n_copy,)
         self.n_column, self.n_sum, self.unit_time = tiles.n_chan, tiles.n_sum, tiles.tiles.layer_time
-        self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self._gather.n_copy))
-        self._first_tile = device.upload(_first_tiles(tiles.tiles.group, self._gather))
+        self.max_batch = max(1, MAX_ITEM // (tiles.tiles.n_layer * tiles.n_chan * self._kernel.n_copy))
+        self._first_tile = device.upload(_first_tiles(tiles.tiles.group, self._kernel))
         self._per_item = 2 * tiles.variant.n_stokes * tiles.shape.side**2 * tiles.tiles.n_tile
         no_table, no_number = device.empty((1, 1), np.int32), device.empty((1,), np.float64)
         self._nothing = no_table, no_table, device.empty((1,), tiles.variant.real), no_number
@@ -67,10 +67,10 @@ class UnitGather:
     ) -> None:
         """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
 
-        `by_pair` and `main` are for what there is not with point sources alone: see `TileGather.launch`.
+        `by_pair` and `main` are for what there is not with point sources alone: see `TileAdjoint.launch`.
         """
         rest = self._leave_rest(workspace, slab, arrays, stream)
-        self._gather_points(slab, arrays, rest, records[0], stream)
+        self._accumulate_point_gradients(slab, arrays, rest, records[0], stream)
 
     def _leave_rest(
         self, workspace: device.Workspace, slab: Slab, arrays: Arrays, stream: Stream
@@ -82,14 +82,15 @@ class UnitGather:
         self._tiles.launch_kernel(self._key, slab, arrays, Share(self._tiles.n_item, 1, 1), left, stream)
         return rest
 
-    def _gather_points(
+    def _accumulate_point_gradients(
         self, slab: Slab, arrays: Arrays, rest: DeviceArray, records: DeviceArray, stream: Stream
     ) -> None:
         """Have those sources gather that are varied, all of them points."""
-        gather = self._gather
-        self._tiles.launch_gather(
-            make_gather_points(gather), 32 * gather.n_warp, slab, arrays, Share(1, gather.n_copy, 1),
-            Rest(self._first_tile, rest.reshape(rest.size), records), stream,
+        kernel = self._kernel
+        self._tiles.launch_adjoint(
+            make_accumulate_point_gradients(kernel), 32 * kernel.n_warp, slab, arrays, Share(1,
+            kernel.n_copy, 1),
+            ResidualInput(self._first_tile, rest.reshape(rest.size), records), stream,
         )  # fmt: skip
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
@@ -104,15 +105,15 @@ class UnitGather:
         return np.zeros((len(fetched), 1, 1, 2))
 
 
-def _gather_kernel(key: TileKernel, n_tile: int) -> GatherKernel:
+def _adjoint_kernel(key: TileKernel, n_tile: int) -> TensorCoreAdjointKernel:
     """The second kernel, for the residuals that the first one leaves."""
-    n_parameter, chunk, register = gather_shape(key.variant)
-    return GatherKernel(
+    n_parameter, chunk, register = adjoint_shape(key.variant)
+    return TensorCoreAdjointKernel(
         key.variant, key.shape.n_slot, n_tile, n_parameter, chunk, register, key.all_rows, key.has_gaussian
     )
 
 
-def _first_tiles(group: NDArray[np.int32], kernel: GatherKernel) -> NDArray[np.int32]:
+def _first_tiles(group: NDArray[np.int32], kernel: TensorCoreAdjointKernel) -> NDArray[np.int32]:
     """The first tile of each 16 antennas with each eight antennas, -1 where there are no tiles; flat."""
     found = np.full((kernel.n_rows, kernel.n_step), -1, np.int32)
     first = np.arange(0, group.shape[2], _WARP)
@@ -121,25 +122,27 @@ def _first_tiles(group: NDArray[np.int32], kernel: GatherKernel) -> NDArray[np.i
     return found.ravel()
 
 
-class RestTable(NamedTuple):
+class ResidualTable(NamedTuple):
     """Where a kernel over other tiles finds the residuals: see `TileKernel.rest_of` and `TileRecords`."""
 
     of: tuple[int, ...]
-    at: NDArray[np.int32]
+    place: NDArray[np.int32]
     step: int
 
 
-def rest_table(units: Tiles, others: Tiles) -> RestTable:
+def residual_table(units: Tiles, others: Tiles) -> ResidualTable:
     """The table for the tiles of another layout of the same rows; an item is one block's in the first."""
     (_, cell, tile), first, second = _baselines(units)
     (split, *of_other), third, fourth = _baselines(others)
     n_antenna, n_tile = 1 + int(second.max(initial=0)), units.tiles.n_tile
     where = np.full((n_antenna, n_antenna), -1, np.int32)
     where[first, second] = cell * n_tile + tile
-    at = np.full(others.tiles.place.shape[1:], -1, np.int32)
-    at[split, *of_other] = where[third, fourth]
+    place = np.full(others.tiles.place.shape[1:], -1, np.int32)
+    place[split, *of_other] = where[third, fourth]
     variant = units.variant
-    return RestTable(variant.stokes or tuple(range(variant.n_stokes)), at, units.shape.side**2 * n_tile)
+    return ResidualTable(
+        variant.stokes or tuple(range(variant.n_stokes)), place, units.shape.side**2 * n_tile
+    )
 
 
 def _baselines(tiles: Tiles) -> tuple[tuple[NDArray[np.intp], ...], NDArray[np.int32], NDArray[np.int32]]:

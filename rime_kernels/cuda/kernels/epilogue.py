@@ -16,17 +16,17 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.antennas import Pair, make_pull, make_see
-from rime_kernels.cuda.kernels.arguments import Columns
+from rime_kernels.cuda.kernels.arguments import DataColumns
 from rime_kernels.cuda.kernels.correlations import make_back, make_correlation
 from rime_kernels.cuda.kernels.misfit import make_misfit
-from rime_kernels.cuda.kernels.samples import End, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, Samples
 from rime_kernels.physics import phase
 
 _turns = phase.turns
 
 
 @functools.cache
-def make_sample_chi2(end: End) -> Compiled:
+def make_sample_chi2(end: EpilogueKernel) -> Compiled:
     """Function that adds chi2 of sample j of those at hand, or its logarithm, to a total in float64.
 
     Before an adjoint the data of the sample become its weighted residuals, `Samples.back` has them in Stokes
@@ -103,7 +103,7 @@ def _nothing_to_pull(j: int, sign: Scalar, samples: Samples, pair: Pair) -> None
 
 
 @functools.cache
-def make_move_up(end: End) -> Compiled:
+def make_move_up(end: EpilogueKernel) -> Compiled:
     """Function that takes `width` samples off the front of the sums and moves the others up.
 
     Before an adjoint the residuals in `back` take the places that fall free: once all samples have been
@@ -126,7 +126,7 @@ def make_move_up(end: End) -> Compiled:
 
 
 @functools.cache
-def make_clear_back(end: End) -> Compiled:
+def make_clear_back(end: EpilogueKernel) -> Compiled:
     """Function that begins the residuals of the samples at hand."""
     real, n_back = float32 if end.variant.single else float64, end.n_back
 
@@ -139,7 +139,7 @@ def make_clear_back(end: End) -> Compiled:
 
 
 @functools.cache
-def make_write_visibilities(end: End) -> Compiled:
+def make_write_visibilities(end: EpilogueKernel) -> Compiled:
     """Function that writes all correlations of the first sample of the sums to (entry, row, channel, .)."""
     n_corr, see = end.n_corr, make_see(end)
 
@@ -155,8 +155,8 @@ def make_write_visibilities(end: End) -> Compiled:
 
 
 @functools.cache
-def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compiled:
-    """Function that adds what each template gathers from a weighted residual re + i im of datum `at`.
+def make_accumulate_template_gradients(single: bool, n_template: int, shifted: bool) -> Compiled:
+    """Function that adds what each template gathers from a weighted residual re + i im of datum `datum`.
 
     With x = conj(the template, where it is moved to) times the residual: Re(x); and where templates are
     moved, 2 pi scale Im(x) (u, v, w). `u`, `v`, `w` in wavelengths, of the baseline as tiles have it;
@@ -168,13 +168,13 @@ def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compi
     two_pi = 2.0 * math.pi
 
     @device.inline
-    def gather_templates(
-        at: Scalar, re: Scalar, im: Scalar, weight: Scalar, columns: Columns, factor: Array, u: Scalar,
+    def accumulate_template_gradients(
+        datum: Scalar, re: Scalar, im: Scalar, weight: Scalar, columns: DataColumns, factor: Array, u: Scalar,
         v: Scalar, w: Scalar, into: Array,
     ) -> None:  # fmt: skip
         for t in range(n_template):
             # Templates are read again, not kept: they would take registers that the sums need.
-            z = columns.template[at + uint64(t) * uint64(columns.stride)]
+            z = columns.template[datum + uint64(t) * uint64(columns.stride)]
             x_re, x_im = z.real * re + z.imag * im, z.real * im - z.imag * re
             if shifted:
                 cos, sin = cos_sin(_turns(u, v, w, factor[t, 1], factor[t, 2], factor[t, 3]))
@@ -188,4 +188,4 @@ def make_gather_templates(single: bool, n_template: int, shifted: bool) -> Compi
                 into[4 * t + 4] += turned * w
             into[4 * t + 1] += x_re
 
-    return gather_templates
+    return accumulate_template_gradients

@@ -1,4 +1,4 @@
-"""When matrix units sum the point sources, and how their kernel is cut."""
+"""When tensor cores sum the point sources, and how their kernel is cut."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from rime_kernels import device
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
-from rime_kernels.cuda.kernels.tiles.units import N_ROW, are_there
+from rime_kernels.cuda.kernels.tiles.tensor_cores import N_ROW, available
 from rime_kernels.cuda.shapes.families import MAX_SHARED, REGISTERS
 from rime_kernels.cuda.shapes.model import kernel_bytes
 from rime_kernels.inputs import Variant
@@ -18,13 +18,13 @@ from rime_kernels.physics.beam import NO_BEAM
 # Antennas on each side of a tile.
 _SIDE = 2
 # Tiles that rows fill by less than this lose to other kernels (H100: 0.25, 20 antennas, by 1.1).
-LEAST_UNIT_FILL = 0.35
+LEAST_TENSOR_CORE_FILL = 0.35
 # Where rows fill less, units take four Stokes parameters in double precision for adjoints alone (H200: with
 # 0.46, 27 antennas, other kernels are faster by 1.17 to 1.26, with 0.79 slower by 1.12 to 1.40), and adjoints
 # of so many points alone, in single precision or not (100 points lose 1.13 in single and gain 1.12 in double
 # precision, 1000 gain 1.26 and 1.45).
 _GOOD_FILL = 0.6
-_LEAST_GATHERING_BELOW = {True: 160, False: 64}
+_LEAST_ADJOINT_POINTS_BELOW = {True: 160, False: 64}
 # Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100;
 # four in double precision: H200).
 _LEAST_POINTS = {
@@ -47,12 +47,12 @@ _SHAPES = {
 
 # Registers of a thread that adds Gaussians, too, at least: with fewer, sums would not stay in them.
 _MIXED_REGISTERS = 96
-# Fewest points whose adjoint goes by matrix units: a guess; 100 were measured.
-_LEAST_GATHERING = 48
+# Fewest points whose adjoint goes by tensor cores: a guess; 100 were measured.
+_LEAST_ADJOINT_POINTS = 48
 
 
-class GatherShape(NamedTuple):
-    """How the kernel is cut in which sources gather: see `matrices.GatherKernel`."""
+class TensorCoreAdjointShape(NamedTuple):
+    """How the kernel is cut in which sources gather: see `matrices.TensorCoreAdjointKernel`."""
 
     n_parameter: int
     chunk: int
@@ -61,21 +61,23 @@ class GatherShape(NamedTuple):
 
 # By precision (single or not) and Stokes parameters.
 GATHER_SHAPES = {
-    (True, 4): GatherShape(2, 32, 128),
-    (True, 2): GatherShape(2, 32, 128),
-    (True, 1): GatherShape(1, 32, 128),
-    (False, 4): GatherShape(2, 32, 255),
-    (False, 2): GatherShape(2, 32, 255),
-    (False, 1): GatherShape(1, 32, 255),
+    (True, 4): TensorCoreAdjointShape(2, 32, 128),
+    (True, 2): TensorCoreAdjointShape(2, 32, 128),
+    (True, 1): TensorCoreAdjointShape(1, 32, 128),
+    (False, 4): TensorCoreAdjointShape(2, 32, 255),
+    (False, 2): TensorCoreAdjointShape(2, 32, 255),
+    (False, 1): TensorCoreAdjointShape(1, 32, 255),
 }
 # What a warp has of a matrix fills its registers.
-_GATHER_SLOTS = 64
+_ADJOINT_SLOTS = 64
 
 _forced: list[TileShape | None] = []
 
 
-def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: bool = False) -> bool:
-    """Whether the kernels of matrix units are faster for such a model than others, or for its adjoint."""
+def tensor_cores_faster(
+    variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: bool = False
+) -> bool:
+    """Whether the kernels of tensor cores are faster for such a model than others, or for its adjoint."""
     if not variant.factored or variant.jones_beam or variant.profiles is not None:
         return False
     if for_adjoint and (variant.jones or variant.beam != NO_BEAM):
@@ -85,16 +87,16 @@ def units_pay(variant: Variant, n_point: int, n_gaussian: int, *, for_adjoint: b
     # Halves of float16 have no digits left for what the voltage beam of an antenna leaves of a bright source.
     if variant.single and variant.beam != NO_BEAM:
         return False
-    least = _least_gathering(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
-    return n_point >= least and are_there()
+    least = _least_adjoint_points(n_gaussian) if for_adjoint else _least_points(variant, n_gaussian)
+    return n_point >= least and available()
 
 
-def fill_pays(variant: Variant, n_point: int, fill: float, *, for_adjoint: bool) -> bool:
+def full_enough(variant: Variant, n_point: int, fill: float, *, for_adjoint: bool) -> bool:
     """Whether so many points are worth units where rows fill no more than that of their tiles."""
     if _forced or fill >= _GOOD_FILL:
         return True
     if for_adjoint:
-        return n_point >= _LEAST_GATHERING_BELOW[variant.single]
+        return n_point >= _LEAST_ADJOINT_POINTS_BELOW[variant.single]
     return variant.single or variant.n_stokes < 4
 
 
@@ -113,41 +115,41 @@ def _least_points(variant: Variant, n_gaussian: int) -> int:
     return alone + 90 + 4 * n_gaussian
 
 
-def _least_gathering(n_gaussian: int) -> int:
+def _least_adjoint_points(n_gaussian: int) -> int:
     """Fewest points whose adjoint goes by units beside so many Gaussians, which gather as fast as without.
 
     Beside 50 Gaussians 50 points gain 3 %, beside 100 with Stokes I alone 100 gain 6 % (H200); beside 20, 100
     points gain 24 % (as above). Data may have to be laid out twice for them.
     """
-    return max(_LEAST_GATHERING, n_gaussian)
+    return max(_LEAST_ADJOINT_POINTS, n_gaussian)
 
 
-def may_gather(n_split: int, n_slot: int) -> bool:
+def has_adjoint_kernel(n_split: int, n_slot: int) -> bool:
     """Whether there is a kernel in which sources gather, for so many blocks an item and slots of antennas."""
-    return n_split == 1 and n_slot <= _GATHER_SLOTS
+    return n_split == 1 and n_slot <= _ADJOINT_SLOTS
 
 
-def gather_shape(variant: Variant) -> GatherShape:
+def adjoint_shape(variant: Variant) -> TensorCoreAdjointShape:
     """The shape of that kernel."""
     return GATHER_SHAPES[variant.single, variant.n_stokes]
 
 
-def most_unit_splits(variant: Variant) -> int | None:
+def most_tensor_core_splits(variant: Variant) -> int | None:
     """Blocks that may share the tiles of an item, where each makes the operands of its own; None for any."""
     return 1 if variant.polarised and not _forced else None
 
 
-def unit_shape(variant: Variant) -> TileShape:
+def tensor_core_shape(variant: Variant) -> TileShape:
     """The most that a block may have; half as long chunks where shared memory is small."""
     if _forced and _forced[-1] is not None:
         return _forced[-1]
-    n_thread, register, units, n_own = _SHAPES[variant.single, variant.n_stokes]
+    n_thread, register, operand_units, n_own = _SHAPES[variant.single, variant.n_stokes]
     room = device.shared_bytes() - _REST_BYTES
     per_slot = 2 * 16 * (1 + variant.n_stokes)
-    if room // (per_slot * units) < 64:
-        units = 8
-    n_slot = min(_MAX_SLOT, room // (per_slot * units) // N_ROW * N_ROW)
-    return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, units, n_own)
+    if room // (per_slot * operand_units) < 64:
+        operand_units = 8
+    n_slot = min(_MAX_SLOT, room // (per_slot * operand_units) // N_ROW * N_ROW)
+    return TileShape(_SIDE, n_thread, 8, n_slot, 1, register, operand_units, n_own)
 
 
 def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
@@ -160,24 +162,29 @@ def mixed_shape(variant: Variant, shape: TileShape) -> TileShape | None:
     n_stokes, system = 4 if variant.polarised else 1, 1024  # bytes of each block that the system takes
     register = max(_MIXED_REGISTERS, shape.max_register)
     most = min(2, REGISTERS // (shape.n_thread * register))  # small arrays would have shorter chunks
-    for n_block, units, chunk in [(most, shape.units, 8), (most, 8, 8), (most, 8, 4), (1, 8, 4)]:
-        found = dataclasses.replace(shape, units=units, chunk=chunk, max_register=register)
+    for n_block, operand_units, chunk in [
+        (most, shape.operand_units, 8),
+        (most, 8, 8),
+        (most, 8, 4),
+        (1, 8, 4),
+    ]:
+        found = dataclasses.replace(shape, operand_units=operand_units, chunk=chunk, max_register=register)
         declared = kernel_bytes(variant.single, n_stokes, True, found) + _BRIGHT_BYTES
-        of_operands = 2 * 16 * units * shape.n_slot * (1 + variant.n_stokes)
+        of_operands = 2 * 16 * operand_units * shape.n_slot * (1 + variant.n_stokes)
         of_all = n_block * (declared + of_operands + system)
         if declared <= MAX_SHARED and of_all <= device.shared_bytes() + system:
             return found
     return None
 
 
-def fitted_units(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
+def fitted_tensor_cores(shape: TileShape, n_tile: int, n_slot: int) -> TileShape:
     """The shape of a kernel whose splits have so many tiles and slots; a block has one item."""
     return dataclasses.replace(shape, n_thread=n_tile // shape.n_own, n_slot=n_slot, n_item=1)
 
 
 @contextmanager
-def forced_units(shape: TileShape | None) -> Iterator[None]:
-    """Take matrix units, cut so, wherever a kernel for them exists; nowhere for None."""
+def forced_tensor_cores(shape: TileShape | None) -> Iterator[None]:
+    """Take tensor cores, cut so, wherever a kernel for them exists; nowhere for None."""
     _forced.append(shape)
     try:
         yield

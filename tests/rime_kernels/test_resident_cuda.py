@@ -10,7 +10,7 @@ import pytest
 from rime_kernels import Rime, Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.gains.models import HostModel, model_of
-from rime_kernels.kept import KeptModel
+from rime_kernels.resident_model import ResidentModel
 
 # Visibilities as in `test_cuda.py`; sums are as good.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
@@ -61,10 +61,10 @@ def with_data(rows: Rows, **options: Any) -> Rime:
     return Rime(rows, vis=vis, weight=weight, extent=0.04, **{"backend": "cuda", **options})
 
 
-def kept_of(rime: Rime, sources: Sources, cells: RowCells) -> KeptModel:
-    kept = rime.keep(sources, cells)
-    assert kept is not None
-    return kept
+def resident_of(rime: Rime, sources: Sources, cells: RowCells) -> ResidentModel:
+    resident = rime.cache_model(sources, cells)
+    assert resident is not None
+    return resident
 
 
 @pytest.mark.parametrize(
@@ -79,46 +79,46 @@ def test_sums_chi2_and_slopes(problem, sky, reference, error_of, precision, form
     sources, (data, weight) = sky(rows).entries(0, 1), data_for(rows)
     rime, (cells, number) = with_data(rows, precision=precision, form=form), cells_of(rows)
     (model,) = reference.visibilities(rows, corr, sources)
-    kept, n_cell = kept_of(rime, sources, cells), number.max() + 1
+    resident, n_cell = resident_of(rime, sources, cells), number.max() + 1
     cross = weight * data * model.conj()
     of_cells = [
         np.bincount(number.ravel(), each.ravel())
         for each in (weight * np.abs(model) ** 2, cross.real, cross.imag)
     ]
-    assert error_of(kept.sums(0.25), 0.25 * np.array(of_cells)) < TOLERANCE[precision]
+    assert error_of(resident.sums(0.25), 0.25 * np.array(of_cells)) < TOLERANCE[precision]
     gain, by_power, by_cross = numbers_for(n_cell)
     away = data - gain[number] * model
     expected = (weight * np.abs(away) ** 2).sum()
-    assert kept.chi2(gain) == pytest.approx(expected, rel=TOLERANCE[precision])
+    assert resident.chi2(gain) == pytest.approx(expected, rel=TOLERANCE[precision])
     slope = 2 * by_power[number] * np.abs(gain[number]) ** 2 * model
     slope = slope + np.conj(by_cross * gain)[number] * data
     # The engine's own way back, of residuals from the host: that it is right stands in `test_gradient.py`.
     wanted = rime.adjoint(sources, slope[None])
-    found = kept.pulled(gain, by_power, by_cross)
+    found = resident.pulled(gain, by_power, by_cross)
     for name in ("stokes", "lm", "spectral_terms", "shape"):
         # Of sums of both signs, which keep fewer digits than their terms.
         assert error_of(getattr(found, name), getattr(wanted, name)) < 20 * TOLERANCE[precision], name
     # The slopes took the place of the visibilities, which come back; sums repeat to the bit.
-    assert kept.chi2(gain) == pytest.approx(expected, rel=TOLERANCE[precision])
-    assert np.array_equal(kept.sums(1.0), kept.sums(1.0))
+    assert resident.chi2(gain) == pytest.approx(expected, rel=TOLERANCE[precision])
+    assert np.array_equal(resident.sums(1.0), resident.sums(1.0))
 
 
-def test_slopes_by_matrix_units(problem, sky, error_of, monkeypatch) -> None:
+def test_slopes_by_tensor_cores(problem, sky, error_of, monkeypatch) -> None:
     """Of points alone; slopes take the place of V - D there, too."""
     from rime_kernels.cuda.kernels.tiles.parts import TileShape
     from rime_kernels.cuda.layouts import choice
-    from rime_kernels.cuda.shapes.matrix_units import forced_units
+    from rime_kernels.cuda.shapes.tensor_core_shapes import forced_tensor_cores
 
-    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
+    monkeypatch.setattr(choice, "LEAST_TENSOR_CORE_FILL", 0.0)
     rows = shuffled(problem(n_antenna=4, n_time=1, n_chan=3, corr=["RR"]))
     sources, (data, _) = sky(rows, n_gaussian=0).entries(0, 1), data_for(rows)
     sources.stokes[..., 1:] = 0.0
-    with forced_units(TileShape(2, 32, 4, 32, 1, 0, 8, 1)):
+    with forced_tensor_cores(TileShape(2, 32, 4, 32, 1, 0, 8, 1)):
         rime, (cells, number) = with_data(rows, form="factored"), cells_of(rows)
-        assert "matrix units" in rime.plan(sources)
-        kept, host = kept_of(rime, sources, cells), with_data(rows, form="factored", backend="cpu")
+        assert "tensor cores" in rime.plan(sources)
+        resident, host = resident_of(rime, sources, cells), with_data(rows, form="factored", backend="cpu")
         (gain, by_power, by_cross), (model,) = numbers_for(number.max() + 1), host.predict(sources)
-        found = kept.pulled(gain, by_power, by_cross)
+        found = resident.pulled(gain, by_power, by_cross)
     slope = 2 * by_power[number] * np.abs(gain[number]) ** 2 * model
     wanted = host.adjoint(sources, (slope + np.conj(by_cross * gain)[number] * data)[None])
     for name in ("stokes", "lm", "spectral_terms"):
@@ -129,7 +129,7 @@ def test_two_skies_in_turns(problem, sky) -> None:
     """Each has its own sums, although there is room for the visibilities of one."""
     rows = problem(n_antenna=3, n_time=1, n_chan=3)
     rime, (cells, number) = with_data(rows), cells_of(rows)
-    both = [kept_of(rime, sky(rows).entries(b, b + 1), cells) for b in range(2)]
+    both = [resident_of(rime, sky(rows).entries(b, b + 1), cells) for b in range(2)]
     gain, by_power, by_cross = numbers_for(number.max() + 1)
     first, second = (one.chi2(gain) for one in both)
     assert first != pytest.approx(second, rel=1e-3)
@@ -148,8 +148,8 @@ def test_what_cannot_stay_goes_by_the_host(problem, sky) -> None:
     sources, (data, weight) = sky(rows).entries(0, 1), data_for(rows)
     cells, _ = cells_of(rows)
     tight = with_data(rows, memory_limit=2000)
-    assert tight.keep(sources, cells) is None
+    assert tight.cache_model(sources, cells) is None
     model = model_of(tight, sources, data, weight, cells)
     assert isinstance(model, HostModel)
-    kept = kept_of(with_data(rows), sources, cells)
-    np.testing.assert_allclose(model.sums(2.0), kept.sums(2.0), rtol=1e-11, atol=1e-11)
+    resident = resident_of(with_data(rows), sources, cells)
+    np.testing.assert_allclose(model.sums(2.0), resident.sums(2.0), rtol=1e-11, atol=1e-11)

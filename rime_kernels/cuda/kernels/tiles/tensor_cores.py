@@ -1,4 +1,4 @@
-"""Instructions of matrix units, of the shared memory that feeds them, and for the device's memory.
+"""Instructions of tensor cores, of the shared memory that feeds them, and for the device's memory.
 
 A warp multiplies a matrix of 16 rows by one of 8 columns at once. Its threads hold the result as the
 instruction lays it out: thread 4 g + t has rows g and g + 8 of columns 2 t and 2 t + 1.
@@ -59,7 +59,7 @@ def _instruction(code: str, results: str, arguments: str, more: str = "") -> Cal
     return build
 
 
-def are_there() -> bool:
+def available() -> bool:
     """Whether the device of this thread has these instructions; the simulator has not."""
     return device.capability() >= _CAPABILITY
 
@@ -190,7 +190,7 @@ def make_load(single: bool) -> Compiled:
     result = types.UniTuple(numba_kind, n)
 
     @device.intrinsic
-    def load(context: Any, at: Scalar) -> Any:
+    def load(context: Any, address: Scalar) -> Any:
         return result(types.uint32), build
 
     return load
@@ -205,14 +205,14 @@ def _element(target: Any, builder: Any, kinds: Any, args: Any) -> Any:
 
 @functools.cache
 def make_fetch_line() -> Compiled:
-    """Function that has the line of element `at` (uint64) of an array brought to L2, without a wait."""
+    """Function that has the line of element `k` (uint64) of an array brought to L2, without a wait."""
     if device.simulated():
         return emulated.fetch_line
     code = "{.reg .u64 x; cvta.to.global.u64 x, $0; prefetch.global.L2 [x];}"
     fetch = _instruction(code, "", "l")
 
     @device.intrinsic
-    def fetch_line(context: Any, array: Array, at: Scalar) -> Any:
+    def fetch_line(context: Any, array: Array, k: Scalar) -> Any:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = _element(target, builder, signature.args, args)
             return fetch(target, builder, signature, [place])
@@ -224,7 +224,7 @@ def make_fetch_line() -> Compiled:
 
 @functools.cache
 def make_read_complex() -> Compiled:
-    """Function that reads element `at` (uint64) of an array of complex64 at once: real and imaginary part.
+    """Function that reads element `k` (uint64) of an array of complex64 at once: real and imaginary part.
 
     The array is one that the kernel does not write; what is read once displaces nothing in L1.
     """
@@ -234,7 +234,7 @@ def make_read_complex() -> Compiled:
     read = _instruction(code, "ff", "l")
 
     @device.intrinsic
-    def read_complex(context: Any, array: Array, at: Scalar) -> Any:
+    def read_complex(context: Any, array: Array, k: Scalar) -> Any:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             place = _element(target, builder, signature.args, args)
             return read(target, builder, signature, [place])
@@ -269,13 +269,13 @@ def make_load_global() -> Compiled:
 
 @functools.cache
 def make_place() -> Compiled:
-    """Function that gives the address of element `at` (uint64) of an array in the device's memory, uint64."""
+    """Function that gives the address of element `k` (uint64) of an array in the device's memory, uint64."""
     if device.simulated():
         return emulated.place
     to_global = _instruction("cvta.to.global.u64 $0, $1;", "l", "l")
 
     @device.intrinsic
-    def place(context: Any, array: Array, at: Scalar) -> Any:
+    def place(context: Any, array: Array, k: Scalar) -> Any:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             return to_global(target, builder, signature, [_element(target, builder, signature.args, args)])
 
@@ -298,7 +298,7 @@ def make_read_numbers(single: bool) -> Compiled:
     result = types.UniTuple(types.float32 if single else types.float64, n)
 
     @device.intrinsic
-    def read_numbers(context: Any, at: Scalar) -> Any:
+    def read_numbers(context: Any, address: Scalar) -> Any:
         return result(types.uint64), build
 
     return read_numbers
@@ -314,7 +314,7 @@ def make_load_complex(single: bool) -> Compiled:
     result = types.UniTuple(types.float32 if single else types.float64, 2)
 
     @device.intrinsic
-    def load_complex(context: Any, at: Scalar) -> Any:
+    def load_complex(context: Any, address: Scalar) -> Any:
         return result(types.uint32), build
 
     return load_complex
@@ -322,7 +322,7 @@ def make_load_complex(single: bool) -> Compiled:
 
 @functools.cache
 def make_write_complex(single: bool) -> Compiled:
-    """Function that writes complex number `at` (uint64) of an array of numbers at once."""
+    """Function that writes complex number `k` (uint64) of an array of numbers at once."""
     if device.simulated():
         return emulated.write_complex
     kind, letter = ("f32", "f") if single else ("f64", "d")
@@ -331,7 +331,7 @@ def make_write_complex(single: bool) -> Compiled:
     real = types.float32 if single else types.float64
 
     @device.intrinsic
-    def write_complex(context: Any, array: Array, at: Scalar, re: Scalar, im: Scalar) -> Any:
+    def write_complex(context: Any, array: Array, k: Scalar, re: Scalar, im: Scalar) -> Any:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             number = builder.mul(args[1], _KINDS["l"](2))
             place = _element(target, builder, signature.args, [args[0], number])
@@ -351,7 +351,7 @@ def make_store_pair() -> Compiled:
     u32 = types.uint32
 
     @device.intrinsic
-    def store_pair(context: Any, at: Scalar, pair: Scalar) -> Any:
+    def store_pair(context: Any, address: Scalar, pair: Scalar) -> Any:
         return types.void(u32, u32), build
 
     return store_pair
@@ -426,14 +426,14 @@ def make_store(single: bool) -> Compiled:
         u32 = types.uint32
 
         @device.intrinsic
-        def store_pairs(context: Any, at: Scalar, a: Scalar, b: Scalar, c: Scalar, d: Scalar) -> Any:
+        def store_pairs(context: Any, address: Scalar, a: Scalar, b: Scalar, c: Scalar, d: Scalar) -> Any:
             return types.void(u32, u32, u32, u32, u32), build
 
         return store_pairs
     build_two = _instruction("st.shared.v2.f64 [$0], {$1, $2};", "", "rdd", "~{memory}")
 
     @device.intrinsic
-    def store(context: Any, at: Scalar, x: Scalar, y: Scalar) -> Any:
+    def store(context: Any, address: Scalar, x: Scalar, y: Scalar) -> Any:
         return types.void(types.uint32, types.float64, types.float64), build_two
 
     return store

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import checked_inputs
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.engine.one_call import one_call
+from rime_kernels.engine.call_memo import call_memo
 from rime_kernels.gradient import Gradient
 
 
@@ -29,7 +29,7 @@ class Startable(Protocol):
         """chi2 and its derivatives."""
 
 
-def chi2_together(
+def chi2_many(
     rimes: Sequence[Startable],
     sources: Iterable[Sources],
     scaled_dofs: Iterable[ArrayLike | None] | None = None,
@@ -51,29 +51,29 @@ def chi2_together(
     InputError
         As `Rime.chi2`.
     """
-    with CALL_LOCK, one_call():  # partitions often have the same sources
+    with CALL_LOCK, call_memo():  # partitions often have the same sources
         started = []
         try:
             for rime, batch, scaled_dof in zip(
                 rimes, sources, scaled_dofs or [None] * len(rimes), strict=True
             ):
                 t = checked_inputs.scaled_dof_of(batch, scaled_dof)
-                started.append((rime._start_chi2(batch, t), batch.impossible(), t))
+                started.append((rime._start_chi2(batch, t), batch.invalid(), t))
         finally:  # also after an error: none may be left running
-            finished = [(finish(), impossible, t) for finish, impossible, t in started]
-    for chi2, impossible, t in finished:
+            finished = [(finish(), invalid, t) for finish, invalid, t in started]
+    for chi2, invalid, t in finished:
         if t is not None:
             chi2 *= t  # the engines divide by it
-        chi2[impossible] = np.nan
+        chi2[invalid] = np.nan
     return [chi2 for chi2, _, _ in finished]
 
 
-def chi2_and_gradient_together(
+def chi2_and_gradient_many(
     rimes: Sequence[Startable],
     sources: Iterable[Sources],
     scaled_dofs: Iterable[ArrayLike | None] | None = None,
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
-    """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_together`."""
+    """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_many`."""
     calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
-    with one_call():
+    with call_memo():
         return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]

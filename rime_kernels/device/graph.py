@@ -1,4 +1,4 @@
-"""Streams, and calls on them that are recorded once and played."""
+"""Streams, and CUDA graphs: calls that are captured once and launched again in one step."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rime_kernels.errors import BackendError
 
 log = logging.getLogger(__name__)
 
-# What a recorded call gives; the caller knows: chi2, or chi2 with its derivatives.
+# What a captured call gives; the caller knows: chi2, or chi2 with its derivatives.
 Answer: TypeAlias = Any
 # Launches kernels for parameters on the device, on a stream; gives the answer on the device.
 Launch = Callable[[list[DeviceArray], Stream], DeviceArray]
 
-# Recordings at work on a device at once, of those that take turns: while one waits, another transfers.
+# Graphs at work on a device at once, of those that take turns: while one waits, another transfers.
 _N_TURN = 2
 
 
@@ -59,16 +59,16 @@ def _queue_wait(before: Stream, after: Sequence[Stream]) -> None:
         event.wait(stream)
 
 
-class Recording:
-    """A recorded call: upload, launches and download, replayed in one step.
+class CudaGraph:
+    """A captured call: upload, launches and download, launched again in one step.
 
     Parameters
     ----------
     graph : cuda.bindings.driver.CUgraphExec
     stream : stream
-        Of the recording alone.
+        The stream of this graph alone.
     turn : int or None
-        Handle of the stream that plays it, where that is another one.
+        Handle of the stream that the graph is launched on, where that is another one.
     pinned : list of float64
         Pinned host arrays that the graph uploads.
     answer : float64, flat
@@ -100,15 +100,15 @@ class Recording:
         driver, own = packages.driver(), int(stream.handle)
         self._handle = own if turn is None else turn
         # Not by way of Numba's wrappers, which take longer than to read the answer.
-        self._launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
+        self._graph_launch, self._wait = driver.cuGraphLaunch, driver.cuStreamSynchronize
         weakref.finalize(self, _destroy, driver, graph, own)
 
-    def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
+    def launch(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
         attach_thread()
         for into, value in zip(self._pinned, values, strict=True):
             into[...] = value
-        _checked(self._launch(self._graph, self._handle))
+        _checked(self._graph_launch(self._graph, self._handle))
         return self._finish
 
     def _finish(self) -> Answer:
@@ -133,7 +133,7 @@ def attach_thread() -> None:
 
 
 @contextmanager
-def at(number: int) -> Iterator[None]:
+def selected(number: int) -> Iterator[None]:
     """Within, the device of this number is the current one of this thread; then the one before is again."""
     if packages.simulated():
         yield
@@ -148,50 +148,50 @@ def at(number: int) -> Iterator[None]:
                 del _thread.attached
 
 
-def record(
+def capture(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
     read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool,
-) -> Recording | None:  # fmt: skip
-    """Record a call: `launch` gets the values on the device and the stream, and gives the answer there.
+) -> CudaGraph | None:  # fmt: skip
+    """Capture a call: `launch` gets the values on the device and the stream, and gives the answer there.
 
-    Recordings of a device that are played `in_turn` wait for each other, so that no more than two are at
+    Graphs of a device that are launched `in_turn` wait for each other, so that no more than two are at
     work: those that wait for transfers, of which the bus does one at a time.
 
     The stream has the highest priority. Short kernels belong on it, and long ones on others: where several
     calls are at work on a device, short ones then need not wait for the blocks of other calls' long ones.
 
     `read` makes what the call gives from the flat answer. All kernels must have been compiled before.
-    None where the call cannot be recorded.
+    None where the call cannot be captured.
     """
     if packages.simulated():
         return None
     if packages.driver() is None:
         return None
     try:
-        return _record(workspace, values, launch, read, in_turn=in_turn)
+        return _capture(workspace, values, launch, read, in_turn=in_turn)
     except DeviceMemoryError:
         raise
-    except Exception as error:  # of the driver; the call works without a recording
-        log.info("calls are not recorded: %s", error)
+    except Exception as error:  # of the driver; the call works without a graph
+        log.info("calls are not captured as CUDA graphs: %s", error)
         return None
 
 
-def _record(
+def _capture(
     workspace: Workspace, values: Sequence[NDArray[np.generic]], launch: Launch,
     read: Callable[[NDArray[np.float64]], Answer], *, in_turn: bool,
-) -> Recording:  # fmt: skip
+) -> CudaGraph:  # fmt: skip
     driver = packages.driver()
     _, highest = _checked(driver.cuCtxGetStreamPriorityRange())
     handle = int(_checked(driver.cuStreamCreateWithPriority(0, highest)))
     try:
-        return _record_on(handle, _next_turn() if in_turn else None, workspace, values, launch, read)
+        return _capture_on(handle, _next_turn() if in_turn else None, workspace, values, launch, read)
     except BaseException:
         driver.cuStreamDestroy(handle)
         raise
 
 
 def _next_turn() -> int:
-    """The stream that plays the next recording of this device that is played in turn."""
+    """The stream that the next graph of this device is launched on, of those launched in turn."""
     number = packages.cuda().current_context().device.id
     with _turns_lock:
         if number not in _turns:
@@ -205,11 +205,11 @@ _turns: dict[int, Iterator[int]] = {}
 _turns_lock = threading.Lock()
 
 
-def _record_on(
+def _capture_on(
     handle: int, turn: int | None, workspace: Workspace, values: Sequence[NDArray[np.generic]],
     launch: Launch, read: Callable[[NDArray[np.float64]], Answer],
-) -> Recording:  # fmt: skip
-    """The same on a stream of this handle, which belongs to the recording."""
+) -> CudaGraph:  # fmt: skip
+    """Capture a call on the stream of this handle, which belongs to the graph."""
     cuda, driver = packages.cuda(), packages.driver()
     stream = cuda.external_stream(handle)
     ends = np.cumsum([value.size for value in values]).tolist()
@@ -235,7 +235,7 @@ def _record_on(
         executable = _checked(driver.cuGraphInstantiate(graph, int(flags)))
     finally:
         driver.cuGraphDestroy(graph)
-    return Recording(executable, stream, turn, pinned, answer, read, (workspace, host, on_device, arrays))
+    return CudaGraph(executable, stream, turn, pinned, answer, read, (workspace, host, on_device, arrays))
 
 
 def _checked(result: tuple[DriverObject, ...]) -> DriverObject:

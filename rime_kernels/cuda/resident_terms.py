@@ -12,12 +12,12 @@ from rime_kernels.compile.types import DeviceArray
 from rime_kernels.inputs import jones_rows
 
 
-def stays(terms: AntennaTerms | None) -> bool:
+def is_device_resident(terms: AntennaTerms | None) -> bool:
     """Whether the matrices cannot change: the same for all entries, in an array that cannot be written to."""
     return terms is not None and len(terms.jones) == 1 and _is_frozen(terms.jones)
 
 
-class KeptTerms:
+class ResidentTerms:
     """The last matrices that stay, as kernels read them: `inputs.jones_rows`, uploaded once."""
 
     def __init__(self) -> None:

@@ -14,8 +14,8 @@ from rime_kernels import device
 from rime_kernels.compile.types import DeviceArray, Record, Stream
 from rime_kernels.cuda.adjoint_totals import add_up, collect, grouped
 from rime_kernels.cuda.kernels.arguments import typed
-from rime_kernels.cuda.kernels.jones import gather as kernels
-from rime_kernels.cuda.kernels.jones.residuals import Left, make_residuals
+from rime_kernels.cuda.kernels.jones import adjoint as kernels
+from rime_kernels.cuda.kernels.jones.residuals import JonesResiduals, make_residuals
 from rime_kernels.cuda.kernels.jones.table import Table, make_fill_table
 from rime_kernels.cuda.kernels.jones.voltages import is_circular
 from rime_kernels.cuda.kernels.moments import moments_of
@@ -24,8 +24,8 @@ from rime_kernels.cuda.layouts.launch import Arrays, Runs, Slab
 from rime_kernels.inputs import Parameters
 
 
-class JonesGather:
-    """The kernels over rows and over antennas; attributes as those of `adjoint_launch.TileGather`.
+class JonesAdjoint:
+    """The kernels over rows and over antennas; attributes as those of `adjoint_launch.TileAdjoint`.
 
     A unit is the rows of one time, cut where slabs may be cut: `Runs.unit_step`. Antennas are the copies.
     """
@@ -97,11 +97,11 @@ class JonesGather:
         )
         size = 8 * n_batch * self.n_column * n_row
         residual = workspace.array("residuals", (size,), runs.variant.real)
-        left = typed(Left(residual, by_pair))
+        left = typed(JonesResiduals(residual, by_pair))
         runs.launch_kernel(make_residuals(self._key), slab, arrays, stream, typed(table), left)
-        rows = typed(kernels.Slab(slab.place.start, n_row, first, stop - first))
+        rows = typed(kernels.SlabNumbers(slab.place.start, n_row, first, stop - first))
         n_record = records[0].size // self.moments.n_value
-        kernels.make_gather(self._key)[-(-n_record // n_thread), n_thread, stream](
+        kernels.make_accumulate_gradient(self._key)[-(-n_record // n_thread), n_thread, stream](
             rows, runs.tables, self._units, sky, arrays.beams, typed(table), residual, records[0]
         )
         if self.has_pointing:
