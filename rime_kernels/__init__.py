@@ -3,7 +3,7 @@
 predict           visibilities of a sky that is given as plain arrays
 Rime              visibilities of batches of sources at the same rows, and their chi2 given data
 Rows, Sources     the rows that a `Rime` is made for, and the sources that it is called with
-chi2_together     the chi2 of several `Rime`, so that a GPU works on all of them at once
+chi2_many         the chi2 of several `Rime`, so that a GPU works on all of them at once
 Gradient          derivatives of chi2 with respect to all of Sources: see Rime.chi2_and_gradient
 Smearing          how long rows were integrated and how wide channels are, where visibilities are averages
 make_gridder      what makes visibilities of images, and images of visibilities: `Idg` or `WProjection`
@@ -44,4 +44,8 @@ if TYPE_CHECKING:
     from rime_kernels.smearing.smearing import Smearing as Smearing
     from rime_kernels.tuning import tune as tune
 
-__all__, __getattr__, __dir__ = attach(__name__)
+_RENAMED = {
+    "chi2_together": "chi2_many",
+    "chi2_and_gradient_together": "chi2_and_gradient_many",
+}
+__all__, __getattr__, __dir__ = attach(__name__, renamed=_RENAMED)

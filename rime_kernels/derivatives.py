@@ -76,7 +76,7 @@ class Derivatives:
     def _chi2_and_gradient(
         self, sources: Sources, t: NDArray[np.float64] | None
     ) -> tuple[NDArray[np.float64], Gradient]:
-        """The same for a batch that is small enough to be worked out at once."""
+        """chi2 and its gradient for a batch that is small enough to be worked out at once."""
         with self._lock:
             adjoint = self._engine.start_adjoint(sources, t)()
         chi2 = np.where(sources.invalid(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
@@ -122,7 +122,7 @@ class Derivatives:
         return gradient.times(0.5 / scale)
 
     def of_resident(self, sources: Sources, adjoint: Adjoint) -> Gradient:
-        """Re(J^H W r) for what `KeptVisibilities.adjoint` has in the place of V - D."""
+        """Re(J^H W r) for what `ResidentVisibilities.adjoint` has in the place of V - D."""
         return gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm).times(0.5)
 
     def information(
@@ -143,7 +143,7 @@ class Derivatives:
         n_inner: int,
         weight: NDArray[np.floating] | None,
     ) -> GroupedInformation:
-        """The same by groups of rows."""
+        """The information of each group of rows; see `Rime.grouped_information`."""
         with self._lock:
             used = self._checked_weight() if weight is None else weight
             return grouped_information(self._fixed, used, sources, change, groups, n_inner, COLUMN_BYTES)
@@ -154,7 +154,7 @@ class Derivatives:
 
 
 class ShardedDerivatives(Derivatives):
-    """The same where shards have the data: each gives its products, which are added in the order of shards.
+    """Derivatives where shards have the data: the products of all shards are added in their order.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class ShardedDerivatives(Derivatives):
         n_inner: int,
         weight: NDArray[np.floating] | None,
     ) -> GroupedInformation:
-        """The same by groups of rows."""
+        """The information of each group of rows; see `Rime.grouped_information`."""
         of_rows, n_group = self._shards.of_shards(groups), int(groups.max(initial=-1)) + 1
         weights = [None] * len(of_rows) if weight is None else self._shards.of_shards(weight)
         call = ShardCall("grouped", sources, change=change, n_inner=n_inner)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
+from rime_kernels.errors import warn_renamed
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
 from rime_kernels.physics.envelope import GaussianFrame, pull_projections, unit_axes
@@ -96,6 +97,11 @@ class Gradient:
         for values in vars(self).values():
             if values is not None:
                 values[entries] = np.nan
+
+    def spoil(self, entries: NDArray[np.bool_]) -> None:
+        """Call `set_nan`, which this is the earlier name of; it warns."""
+        warn_renamed("Gradient.spoil", "Gradient.set_nan")
+        self.set_nan(entries)
 
 
 class Geometry(NamedTuple):
@@ -183,7 +189,9 @@ def gradient_of(
 def _of_argument(
     argument: NDArray[np.float64], sources: Sources
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """With respect to the beam's scale, and to l, m, by way of x = scale nu r: `beam.argument_slopes`."""
+    """Derivatives with respect to the beam's scale, and to l, m, by way of x = scale nu r:
+    `beam.argument_slopes`.
+    """
     if sources.beam is None:
         return np.zeros(sources.n_batch), np.zeros_like(sources.lm)
     r = np.hypot(sources.lm[..., 0], sources.lm[..., 1])
@@ -195,7 +203,7 @@ def _of_argument(
 def _of_templates(
     gradient: NDArray[np.float64], sources: Sources, template_lm: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.float64] | None]:
-    """With respect to scale and shift; from what the loops multiply: scale, change of l, m, n."""
+    """Derivatives with respect to scale and shift of templates, from scale and change of l, m, n."""
     if sources.template_scale is None:
         return None, None
     n_template = sources.template_scale.shape[1]

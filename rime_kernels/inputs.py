@@ -296,7 +296,7 @@ def constants(
 def with_data(
     fixed: Constants, data: tuple[NDArray[np.complexfloating], NDArray[np.floating]] | None
 ) -> Constants:
-    """The same with data and weights in working precision; as it is without them."""
+    """These constants with data and weights in working precision, or unchanged without them."""
     if data is None:
         return fixed
     cplx = fixed.matrix.dtype
@@ -305,12 +305,12 @@ def with_data(
 
 
 def in_files(fixed: Constants, folder: str | None) -> Constants:
-    """The same with data and weights in files of a folder, where one is given."""
+    """These constants with data and weights in files of a folder, where one is given."""
     return fixed._replace(vis=in_folder(fixed.vis, folder), weight=in_folder(fixed.weight, folder))
 
 
 def in_time_order(fixed: Constants) -> Constants:
-    """The same with rows grouped by time; `order` still says where they came from."""
+    """These constants with rows grouped by time; `order` still says where the rows came from."""
     if np.array_equal(fixed.order, np.arange(fixed.order.size)):
         return fixed
     data = [name for name in ("vis", "weight") if getattr(fixed, name).shape[0] == fixed.order.size]

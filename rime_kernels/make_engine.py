@@ -25,7 +25,9 @@ from rime_kernels.tangent.columns import Fixed
 
 
 class _Recipe(NamedTuple):
-    """Some rows, their data or what gives these, and how they are computed; see `local_shards.Recipe`."""
+    """Some rows, their data or what gives these, and how they are computed; see
+    `local_shards.EngineRecipe`.
+    """
 
     backend: str
     average: Average | None

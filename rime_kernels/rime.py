@@ -17,7 +17,7 @@ from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
 from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks, ShardedEngine, ShardShares, Team
 from rime_kernels.engine.smeared import Settings
-from rime_kernels.errors import InputError
+from rime_kernels.errors import InputError, warn_renamed
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
@@ -222,6 +222,11 @@ class Rime:
         with CALL_LOCK:
             self._engine.run_sharded(sources, on_shard_done)
 
+    def predict_apart(self, sources: Sources, keep: OnShardDone) -> None:
+        """Call `predict_sharded`, which this is the earlier name of; it warns."""
+        warn_renamed("Rime.predict_apart", "Rime.predict_sharded")
+        self.predict_sharded(sources, keep)
+
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
         """Model minus data, V - D; as `predict` otherwise."""
         self._need("residual", weight=False)
@@ -372,6 +377,11 @@ class Rime:
         with CALL_LOCK:
             resident = self._engine.cache_model(sources, cells)
         return None if resident is None else ResidentModel(sources, resident, self._derivatives)
+
+    def keep(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
+        """Call `cache_model`, which this is the earlier name of; it warns."""
+        warn_renamed("Rime.keep", "Rime.cache_model")
+        return self.cache_model(sources, cells)
 
     def information(
         self, sources: Sources, change: Gradient, weight: NDArray[np.floating] | None = None

@@ -13,7 +13,7 @@ from rime_kernels import check
 from rime_kernels.arrays.antenna_terms import AntennaTerms
 from rime_kernels.arrays.beam import Beam
 from rime_kernels.arrays.circle import within_circle
-from rime_kernels.errors import InputError
+from rime_kernels.errors import InputError, warn_renamed
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 
@@ -172,7 +172,7 @@ class Sources:
         return new
 
     def copy(self) -> Sources:
-        """The same sources in arrays of their own, checked."""
+        """Sources with these values in arrays of their own, checked."""
         values = {name: getattr(self, name) for name in _NAMES}
         return Sources(**{k: v.copy() if hasattr(v, "copy") else v for k, v in values.items()})
 
@@ -206,7 +206,7 @@ class Sources:
         bool (n_batch,)
             A source below the horizon, l^2 + m^2 > 1 (physics: section 1), a FWHM or a scale of
             the beam below 0, or the scale of a `JonesBeam` of 0.
-            NaN is not impossible: it makes NaN by itself.
+            A NaN is not counted: it makes the result NaN by itself.
         """
         bad = np.zeros(self.n_batch, dtype=bool)
         if not within_circle(self.lm):
@@ -219,6 +219,11 @@ class Sources:
         elif self.beam is not None:
             bad |= self.beam.scale < 0.0
         return bad
+
+    def impossible(self) -> NDArray[np.bool_]:
+        """Call `invalid`, which this is the earlier name of; it warns."""
+        warn_renamed("Sources.impossible", "Sources.invalid")
+        return self.invalid()
 
     @property
     def n_batch(self) -> int:

@@ -58,7 +58,7 @@ def identity(value: object) -> Identity:
 
 
 def foreign_identity(function: FunctionType) -> Identity:
-    """That of a function whose source text is not this package's: constants and globals are included.
+    """Identity of a function from outside this package; constants and globals are included.
 
     Raises
     ------

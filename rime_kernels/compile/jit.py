@@ -58,7 +58,7 @@ def loop(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def loop_over_parts(function: Callable[P, R]) -> Callable[P, R]:
-    """As `loop`, for a loop over long functions: each is optimised by itself, not where it is called.
+    """Compile a loop over long functions as `loop` does, but optimise each by itself, not where it is called.
 
     What flags interference takes half of the time so (measured), and twice as long to compile.
     """

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 
+from rime_kernels.errors import warn_renamed
 
-def attach(package: str, *others: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+
+def attach(
+    package: str, *others: str, renamed: Mapping[str, str] | None = None
+) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a package.
 
     Parameters
@@ -21,6 +25,8 @@ def attach(package: str, *others: str) -> tuple[list[str], Callable[[str], objec
         Its name, `__name__`.
     *others : str
         Public names that it defines itself.
+    renamed : mapping of str to str, optional
+        Earlier names, each with its present name: they work, with a `DeprecationWarning`.
 
     Examples
     --------
@@ -32,6 +38,9 @@ def attach(package: str, *others: str) -> tuple[list[str], Callable[[str], objec
     public = sorted([*homes, *others])
 
     def get(name: str) -> object:
+        if renamed and name in renamed:
+            warn_renamed(f"{package}.{name}", renamed[name])
+            return get(renamed[name])
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         home = homes[name]

@@ -143,7 +143,7 @@ def _cholesky_row(k: int, n_before: int, cov: Array, rows: Array, slopes: Array)
 def _smoothed_factors(
     place: Index, begin: Index, powers: Array, correlation: Array, rows: Array, slopes: Array
 ) -> None:
-    """With smoothing; derivatives are carried along."""
+    """Factors of the covariance with smoothing, and their derivatives."""
     cov = np.zeros((3, 3))  # of difference k with k, k - 1, k - 2; value, derivatives by rho and h
     for pattern in range(begin.size - 1):
         start = begin[pattern]
@@ -191,7 +191,9 @@ def information(patterns: Patterns, of: Factors, *, smoothed: bool) -> Array:
 
 @loop
 def _smoothed_information(begin: Index, rows: Array, slopes: Array, found: Array) -> None:
-    """With E_a = (L^-1 B)_a (L^-1 B)^-1, a lower triangle: 2 tr(E_a E_b) + 2 tr(E_a E_b^T), by columns."""
+    """The Fisher information with smoothing: with E_a = (L^-1 B)_a (L^-1 B)^-1, a lower triangle: 2 tr(E_a
+    E_b) + 2 tr(E_a E_b^T), by columns.
+    """
     for pattern in prange(begin.size - 1):
         start, end = begin[pattern], begin[pattern + 1]
         for j in range(start, end):

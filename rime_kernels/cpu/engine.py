@@ -45,7 +45,7 @@ _SUMS = (Output.CHI2, Output.LOG)
 
 
 class CpuEngine:
-    """See `rime_kernels.engine.Engine`."""
+    """The engine on the CPU: see the protocol `rime_kernels.engine.Engine`."""
 
     def __init__(
         self,
@@ -79,14 +79,14 @@ class CpuEngine:
         return self._lanes
 
     def at_node(self, lanes: Lanes, chan_freq: NDArray[np.float64]) -> CpuEngine:
-        """The same engine at other coordinates and frequencies; it shares the data."""
+        """An engine at other coordinates and frequencies that shares the data of this one."""
         other = copy.copy(self)
         other._lanes, other._nodes, other._chan_freqs = lanes, one_node(lanes), [chan_freq]
         other._beam_lanes = BeamLanes(lanes, np.float32 if self._single else np.float64)
         return other
 
     def smeared(self, nodes: Nodes, chan_freqs: list[NDArray[np.float64]]) -> CpuEngine:
-        """The same engine, whose V is the mean over nodes; not for what is computed `by_node`."""
+        """An engine whose V is the mean over nodes; it has no use for what is computed `by_node`."""
         other = copy.copy(self)
         other._nodes, other._chan_freqs = nodes, chan_freqs
         return other

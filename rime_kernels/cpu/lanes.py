@@ -215,7 +215,7 @@ def _parts(
 
 
 def with_data(lanes: Lanes, vis: NDArray[np.complexfloating]) -> Lanes:
-    """The same lanes with other data (n_row, n_chan, n_corr)."""
+    """Lanes of the same rows with other data (n_row, n_chan, n_corr)."""
     out = copied(lanes.data, lanes.data.dtype)
     for target, laid_out in _parts(lanes.row, lanes.chan, out):
         values = laid_out(vis)

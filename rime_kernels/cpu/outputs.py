@@ -122,7 +122,7 @@ def _difference(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_
 
 @vector_function
 def _given(epilogue: Epilogue, i: int, sums: Pointer, data: Pointer, lanes_like: Vector) -> Vector:
-    """As `_difference`, where it is given in place of the data."""
+    """The difference V - D where it is given in place of the data; otherwise like `_difference`."""
     return convert(load(data, size(lanes_like) * (i % 2), lanes_like), epilogue.scale)
 
 
@@ -139,7 +139,8 @@ def _square_total(so_far: Vector) -> Vector:
 
 @vector_function
 def _add_log(epilogue: Epilogue, backward: Backward, so_far: Vector, square: Vector) -> Vector:
-    """As `_add_square` for Student's t: p with 1 + p = (1 + y1) (1 + y2) ..., y = square / scaled_dof.
+    """The counterpart of `_add_square` for Student's t: p with 1 + p = (1 + y1) (1 + y2) ..., y = square /
+    scaled_dof.
 
     Exact for any y, since all terms are positive. Adds y/(1 + y) to a sum of `backward`.
     """

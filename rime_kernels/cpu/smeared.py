@@ -25,7 +25,7 @@ BLOCK_BYTES = 64 << 20
 
 
 class CpuSmearedBlocks:
-    """See `rime_kernels.engine.smeared.Blocks`."""
+    """Makes blocks of rows for the CPU: see the protocol `rime_kernels.engine.smeared.SmearedBlocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
         self.most_rows = _bytes(settings) // (16 * fixed.chan_freq.size * fixed.matrix.shape[0])
@@ -43,7 +43,7 @@ def _bytes(settings: Settings) -> int:
 
 
 class CpuSmearedRows:
-    """See `rime_kernels.engine.smeared.Block`."""
+    """A block of rows on the CPU: see the protocol `rime_kernels.engine.smeared.SmearedBlock`."""
 
     def __init__(self, average: Average, fixed: Constants, table: RowTable, settings: Settings) -> None:
         fixed = in_files(fixed, settings.folder)
@@ -90,7 +90,7 @@ class CpuSmearedRows:
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
             return self._engine.start_adjoint(sources, scaled_dof)()
         if not CpuEngine.by_node(sources):

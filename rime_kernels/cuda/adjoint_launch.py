@@ -78,7 +78,7 @@ class TileAdjoint:
         Items of a unit (channels).
     n_copies : tuple of int
         Blocks that each have some tiles of an item, and leave records; of points, then of Gaussians, where
-        these gather in kernels of their own.
+        these accumulate in kernels of their own.
     run : int
         Channels of a column.
     n_sum : int
@@ -116,7 +116,7 @@ class TileAdjoint:
 
     @property
     def has_pointing(self) -> bool:
-        """Whether antennas gather where they point."""
+        """Whether there are derivatives by pointing offsets of antennas."""
         return self.moments.has_beam
 
     def units(self, slab: Slab) -> tuple[int, int]:
@@ -124,7 +124,7 @@ class TileAdjoint:
         return self._tiles.layers(slab)
 
     def more_bytes(self, slab: Slab) -> int:
-        """What antennas gather from a slab, for one entry of the batch."""
+        """The pointing derivatives of antennas from a slab, for one entry of the batch."""
         first, stop = self.units(slab)
         return 8 * (stop - first) * self.n_column * self._n_by_antenna * self.moments.has_beam
 
@@ -138,7 +138,7 @@ class TileAdjoint:
         stream: Stream,
         main: Stream,
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
 
         `records` has an array for each of `n_copies`. `by_pair` is for what samples leave for the matrices of
         their antennas; or it has the residuals. `main` is the stream that waits for all others, or the only
@@ -158,17 +158,17 @@ class TileAdjoint:
         return workspace.array("totals by antenna", shape, np.float64)
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """What antennas gathered, as it is fetched."""
+        """Shape of the pointing derivatives of antennas, as they are fetched."""
         return n_batch * self._n_pointing_time, self._n_by_antenna
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Put what antennas gathered together."""
+        """Sum the pointing derivatives of antennas."""
         totals = self._totals(workspace, n_batch)
         n_row = totals.shape[1] * totals.shape[2] // self._n_pointing_time
         add_up(totals, (out.shape[0], n_row), out, main)
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2)."""
         found = np.zeros((len(fetched), n_antenna, 2))
         for k, antenna in enumerate(self._antenna):
             found[:, antenna] += fetched[:, 2 * k : 2 * k + 2]
@@ -201,7 +201,7 @@ class RowAdjoint:
 
     @property
     def has_pointing(self) -> bool:
-        """Whether antennas gather where they point."""
+        """Whether there are derivatives by pointing offsets of antennas."""
         return self.moments.has_beam
 
     def units(self, slab: Slab) -> tuple[int, int]:
@@ -210,7 +210,7 @@ class RowAdjoint:
         return int(self._starts[slab.unit.start // n_row]), int(self._starts[-(-slab.unit.stop // n_row)])
 
     def more_bytes(self, slab: Slab) -> int:
-        """What antennas gather, for one entry of the batch."""
+        """Size of the pointing derivatives of antennas, for one entry of the batch."""
         return 32 * self._runs.n_unit * self.n_column * self.moments.has_beam
 
     def launch(
@@ -223,7 +223,7 @@ class RowAdjoint:
         stream: Stream,
         main: Stream,
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
 
         `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
         waits for all others, or the only one.
@@ -237,11 +237,11 @@ class RowAdjoint:
         return workspace.array("by row", (size,), np.float64)
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """What antennas gathered, as it is fetched."""
+        """Shape of the pointing derivatives of antennas, as they are fetched."""
         return n_batch, self._n_pointing_time, n_antenna, 2
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Put what antennas gathered together."""
+        """Sum the pointing derivatives of antennas."""
         if self._table is None:
             starts, rows = self._runs.rows_of_antennas(self._n_pointing_time, out.shape[2])
             self._table = device.upload(starts), device.upload(rows)
@@ -251,12 +251,14 @@ class RowAdjoint:
         )
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2)."""
+        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2)."""
         return fetched
 
 
 class MixedAdjoint(TensorCoreAdjoint):
-    """The kernels for points and Gaussians: points gather by tensor cores, Gaussians in tiles of threads."""
+    """The kernels for points and Gaussians: points accumulate by tensor cores, Gaussians
+    in tiles of threads.
+    """
 
     def __init__(self, tiles: Tiles, threads: Tiles) -> None:
         super().__init__(tiles, True)
@@ -274,7 +276,7 @@ class MixedAdjoint(TensorCoreAdjoint):
         stream: Stream,
         main: Stream,
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2."""
+        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source."""
         inputs, n_point = arrays.inputs, arrays.inputs.direction.shape[1] - arrays.n_gaussian
         rest = self._leave_rest(workspace, slab, arrays, stream)
         if inputs.first_varied < n_point:

@@ -32,7 +32,7 @@ class AdjointSums:
 
     Parameters
     ----------
-    gather : Gather
+    launcher : AdjointLauncher
         The kernel that makes records.
     variant : Variant
     shared_beam : int

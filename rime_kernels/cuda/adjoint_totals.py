@@ -26,7 +26,10 @@ class UnitGroups(NamedTuple):
         return self.starts.size - 1
 
     def meeting(self, first: int, stop: int) -> tuple[int, int]:
-        """The first group with these units, and how many; groups without units are taken with the next."""
+        """The first group that contains units first .. stop - 1, and the number of such groups.
+
+        A group without units is counted with the group after it.
+        """
         low, high = (int(x) for x in np.searchsorted(self.starts, [first, stop]))
         if self.starts[low] != first:
             low -= 1

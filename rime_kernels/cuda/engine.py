@@ -360,7 +360,7 @@ class CudaEngine:
         self, call: CudaCall, pieces: list[tuple[int, Slab]], n_byte: int, more: Callable[[Slab], int],
         max_batch: int,
     ) -> int:  # fmt: skip
-        """The same where an entry takes so many bytes for its sums, and more for each piece."""
+        """Entries of the batch for one launch, of so many bytes each for sums, and more for each piece."""
         n_time = max(n_times(piece) for _, piece in pieces) if call.per_time else 1
         given = sum(value[:1].nbytes for value in call.given)
         each = n_byte + max(more(piece) for _, piece in pieces)
@@ -488,10 +488,12 @@ class CudaEngine:
 
 
 def _beam_codes(sources: Sources) -> tuple[int, int]:
-    """As `beam_codes`, but the source of no flux that stands for none has no beam either."""
+    """Codes of the beam as `beam_codes` has them; the source of no flux that stands for none has no beam."""
     return beam_codes(sources) if sources.n_source else (NO_BEAM, NO_BEAM)
 
 
 def _spectrum(sources: Sources) -> brightness.SpectrumKernel:
-    """As `Spectrum.of`; the source of no flux that stands for none is a polynomial."""
+    """The form of spectra as `SpectrumKernel.of` has it; the source of no flux that stands for none is a
+    polynomial.
+    """
     return brightness.SpectrumKernel.of(sources) if sources.n_source else brightness.SpectrumKernel()

@@ -1,8 +1,8 @@
 """The gradient of chi2 through beams of Jones matrices: the kernels that make its sums, one after the other.
 
 A table of the matrices of all antennas is filled, chi2 and the residuals of all rows are worked out with it,
-and then antennas gather from their rows. It goes by rows for both forms, of whose phases each row's own are
-as exact.
+and then antennas accumulate from their rows. It goes by rows for both forms, of whose phases each row's own
+are as exact.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class JonesAdjoint:
         stream: Stream,
         main: Stream,
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
 
         `by_pair` is for what samples leave for the matrices of their antennas. `main` is the stream that
         waits for all others, or the only one.
@@ -117,7 +117,7 @@ class JonesAdjoint:
         self, workspace: device.Workspace, first: int, stop: int, arrays: Arrays, records: DeviceArray,
         stream: Stream, main: Stream,
     ) -> None:  # fmt: skip
-        """Add what antennas gathered in some units to the totals."""
+        """Add the pointing derivatives of antennas in some units to the totals."""
         n_batch, n_thread = arrays.inputs.direction.shape[0], device.threads_per_block()
         size = self._n_axis * n_batch * (stop - first) * self._n_out
         by_unit = workspace.array("by unit", (size,), np.float64)
@@ -132,14 +132,14 @@ class JonesAdjoint:
         )
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """What antennas gathered, as it is fetched."""
+        """Shape of the pointing derivatives of antennas, as they are fetched."""
         return n_batch * self._n_pointing_time, self._n_axis * self._n_out
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Put what antennas gathered together."""
+        """Sum the pointing derivatives of antennas."""
         n_each = self._groups.n_group // self._n_pointing_time
         add_up(self._totals(workspace, n_batch), (out.shape[0], n_each), out, main)
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered, (n_batch, n_time or 1, n_antenna, 2 or 4)."""
+        """Pointing derivatives of antennas, (n_batch, n_time or 1, n_antenna, 2 or 4)."""
         return fetched.reshape(-1, self._n_pointing_time, self._n_out, self._n_axis)

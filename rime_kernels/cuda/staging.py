@@ -42,7 +42,7 @@ class CudaCall(NamedTuple):
 
     @property
     def jones_shape(self) -> tuple[int, int, int]:
-        """As in `Arrays`."""
+        """The shape of Jones matrices, as in `Arrays`."""
         return (0, 0, 0) if self.terms is None else (self.terms.time_block.size, *self.terms.jones.shape[2:4])
 
     def jones(self, given: Parameters) -> DeviceArray:

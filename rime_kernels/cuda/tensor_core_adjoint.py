@@ -1,4 +1,6 @@
-"""Launch the two kernels of tensor cores for chi2 and its adjoint: residuals, then what points gather."""
+"""Launch the two kernels of tensor cores for chi2 and its adjoint: residuals, then the
+gradients of points.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,9 @@ _WARP = 32
 class TensorCoreAdjoint:
     """The kernels for point sources; attributes as those of `adjoint_launch.TileAdjoint`.
 
-    The first is that of chi2, which leaves the residuals, too; in the second points gather from these. With
-    `has_gaussian` the first sums Gaussians as well, and records have places for what these gather elsewhere.
+    The first is that of chi2, which leaves the residuals, too; in the second points accumulate their
+    gradients from these. With `has_gaussian` the first sums Gaussians as well, and records have places for
+    what these accumulate elsewhere.
     """
 
     run = 1
@@ -65,7 +68,7 @@ class TensorCoreAdjoint:
         stream: Stream,
         main: Stream,
     ) -> None:
-        """Sum a slab's visibilities over the sources, and gather what each source did to chi2.
+        """Sum a slab's visibilities over the sources, and accumulate the gradient of each source.
 
         `by_pair` and `main` are for what there is not with point sources alone: see `TileAdjoint.launch`.
         """
@@ -85,7 +88,7 @@ class TensorCoreAdjoint:
     def _accumulate_point_gradients(
         self, slab: Slab, arrays: Arrays, rest: DeviceArray, records: DeviceArray, stream: Stream
     ) -> None:
-        """Have those sources gather that are varied, all of them points."""
+        """Launch the kernel that accumulates the gradients of the varied sources, all of them points."""
         kernel = self._kernel
         self._tiles.launch_adjoint(
             make_accumulate_point_gradients(kernel), 32 * kernel.n_warp, slab, arrays, Share(1,
@@ -94,14 +97,14 @@ class TensorCoreAdjoint:
         )  # fmt: skip
 
     def pointing_shape(self, n_batch: int, n_antenna: int) -> tuple[int, ...]:
-        """What antennas gathered, as it is fetched: nothing."""
+        """Shape of the pointing derivatives of antennas, as they are fetched: nothing."""
         return n_batch, 0
 
     def sum_pointing(self, workspace: device.Workspace, n_batch: int, out: DeviceArray, main: Stream) -> None:
-        """Put what antennas gathered together: nothing."""
+        """Sum the pointing derivatives of antennas: there are none."""
 
     def pointing(self, fetched: NDArray[np.float64], n_antenna: int) -> NDArray[np.float64]:
-        """What antennas gathered: nothing."""
+        """Pointing derivatives of antennas: there are none, so zeros."""
         return np.zeros((len(fetched), 1, 1, 2))
 
 

@@ -53,7 +53,7 @@ class Worker(Protocol):
 
 @runtime_checkable
 class GraphEngine(Protocol):
-    """An engine that records calls, and can play them."""
+    """An engine that captures calls as CUDA graphs, and can launch these."""
 
     def launch_graph(
         self, what: Literal["chi2", "adjoint"], sources: Sources, scaled_dof: NDArray[np.float64] | None, /
@@ -355,7 +355,7 @@ def _give_all_back() -> None:
 
 
 def _all_done(futures: list[_Future]) -> list[_Future]:
-    """The same, once all are done: an error of one device leaves none of the others at work."""
+    """The futures, once all are done: an error of one device leaves none of the others at work."""
     for future in futures:
         future.exception()
     return futures

@@ -43,7 +43,7 @@ class FarShards(Protocol):
 
     @property
     def processes(self) -> Sequence[int]:
-        """Of each device the number of its process; this one is 0."""
+        """The number of the process of each device; this process is 0."""
         ...
 
     def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
@@ -127,7 +127,7 @@ class MakeRecipe(Protocol):
 
 
 class ShardedEngine:
-    """See `rime_kernels.engine.Engine`.
+    """An engine of several shards: see the protocol `rime_kernels.engine.Engine`.
 
     Parameters
     ----------

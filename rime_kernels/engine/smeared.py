@@ -54,7 +54,7 @@ class SmearedBlock(Protocol):
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
         ...
 
     def plan(self, sources: Sources) -> str:
@@ -80,7 +80,7 @@ class _Part(NamedTuple):
 
 
 class SmearedEngine:
-    """See `rime_kernels.engine.Engine`.
+    """The engine of smeared rows, node by node: see the protocol `rime_kernels.engine.Engine`.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ class SmearedEngine:
     def _adjoint(
         self, sources: Sources, t: NDArray[np.float64] | None, data: NDArray[np.complexfloating] | None
     ) -> Adjoint:
-        """The same for one entry of the batch, or none."""
+        """chi2 and its derivatives for one entry of the batch, or none."""
         total: Adjoint | None = None
         for rows, block in self._parts:
             total = plus(total, block.adjoint(sources, t, None if data is None else data[rows]))

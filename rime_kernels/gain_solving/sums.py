@@ -45,7 +45,7 @@ class IntervalSums:
     count: Index
 
     def of_parallel_hands(self) -> IntervalSums:
-        """Of sums of all four correlations, those of each feed by itself."""
+        """The sums of each feed by itself, out of sums of all four correlations."""
         return IntervalSums(
             _parallel(self.cross), _parallel(self.model), _parallel(self.data), _parallel(self.count)
         )

@@ -80,7 +80,7 @@ class GainGroups(NamedTuple):
 
 
 class GainSums(NamedTuple):
-    """Of each cell, float64 (n_cell,): sum w |V|^2, and real and imaginary part of sum w D conj(V)."""
+    """Sums of each cell, float64 (n_cell,): sum w |V|^2, and real and imaginary part of sum w D conj(V)."""
 
     power: Array
     real: Array
@@ -137,7 +137,7 @@ class GainWork(NamedTuple):
 
     @classmethod
     def of(cls, n: int, n_stored: int, n_group: int) -> GainWork:
-        """Of so many coordinates, elements of matrices, and groups."""
+        """Work space for so many coordinates, elements of matrices, and groups."""
         step, trial, slope, other = np.empty((4, n))
         matrix, has_factor = np.empty(n_stored), np.zeros(n_group, bool)
         return cls(step, trial, slope, other, np.empty(n, bool), matrix, has_factor)

@@ -39,7 +39,7 @@ class CellModel(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class HostModel:
-    """See `CellModel`.
+    """Model visibilities of gain cells on the host: see the protocol `CellModel`.
 
     Parameters
     ----------

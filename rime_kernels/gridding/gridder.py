@@ -121,7 +121,7 @@ class Gridder(ABC):
         return self._engine.transform_seconds + self._facet_seconds
 
     def of_rows(self, wanted: NDArray[np.int64]) -> Self:
-        """The same gridder for some of its rows: it predicts these alone, to the bit as with all others.
+        """Make a gridder for some of the rows: it predicts these alone, to the bit as with all others.
 
         Parameters
         ----------

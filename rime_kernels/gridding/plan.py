@@ -129,9 +129,12 @@ def sort_rows(rows: Rows, grid: ImageGrid, slot_of_time: NDArray[np.int32] | Non
     is_flipped = (rows.uvw[:, 2] < 0.0) & flip
     p = np.where(is_flipped, rows.antenna2, rows.antenna1)
     q = np.where(is_flipped, rows.antenna1, rows.antenna2)
+    # By baseline, then time: neighbours in this order lie close in uv, so that items can hold many rows.
     order = np.lexsort((rows.time_index, is_flipped, q, p)).astype(np.int32)
     u, v, w = rows.uvw[order].T
     shift = u * grid.l0 + v * grid.m0 - w * (grid.l0**2 + grid.m0**2) / (1.0 + grid.n0)
+    # Coordinates of the plane tangent at the image's centre: w then multiplies a curvature that is flat
+    # there.
     tilted = np.stack([-(u - w * grid.l0 / grid.n0), v - w * grid.m0 / grid.n0, w], axis=1)
     sign = np.where(is_flipped, -1.0, 1.0)[order, None]
     slot = np.zeros(rows.n_time, np.int32) if slot_of_time is None else slot_of_time
@@ -186,6 +189,7 @@ def make_plan(rows: SortedRows, limits: Limits) -> Plan:
     starts = runs(rows)
     pairs = np.stack([starts[:-1], starts[1:]], axis=1)
     n_item, _ = _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, limits.max_rows, *_room(0))
+    # Two passes: one counts the items, the other writes them into arrays of that size.
     items, w = _room(n_item)
     _cover(pairs, rows.uvw, rows.scale, limits, _SHARES, limits.max_rows, items, w)
     # Of one layer, neighbours on the grid follow each other: they are in the cache together.
@@ -225,6 +229,7 @@ def only(
     n_before = np.concatenate([[0], np.cumsum(is_wanted[rows.order])])
     stop = plan.first_row + plan.n_row
     items = np.flatnonzero(n_before[stop] > n_before[plan.first_row])
+    # Rows of these items: +1 where an item begins, -1 behind its end, then a running sum.
     steps = np.zeros(rows.order.size + 1, np.int64)
     np.add.at(steps, plan.first_row[items], 1)
     np.add.at(steps, stop[items], -1)
@@ -262,6 +267,7 @@ def _fits(box: tuple[float, ...], limits: Limits) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
         low, high = box[2 * axis], box[2 * axis + 1]
+        # A subgrid's middle is a whole cell.
         middle = np.rint(0.5 * (low + high))
         if high - middle > limits.reach or middle - low > limits.reach:
             return False
@@ -324,6 +330,7 @@ def _cover_run(
     chan = n_group = zero
     while chan < scale.size:
         end, low, high = _group_end(chan, scale, spread)
+        # Greedy: an item takes rows while its box fits; for one axis (time) that gives the fewest.
         box: tuple[float, ...] = empty
         first = start
         for row in range(start, stop):
@@ -363,8 +370,10 @@ def _cover(
         for row in range(start, stop):
             longest = max(longest, max(abs(uvw[row, 0]), abs(uvw[row, 1])) * limits.field)
             w_longest = max(w_longest, abs(uvw[row, 2]))
+        # A group of channels spreads a row by |u| times the spread of their scales: it has to fit a subgrid.
         widest = min((2.0 * limits.reach - 1.0) / (longest + 1e-300), w_room / (w_longest + 1e-300))
         best, fewest, n_group = widest, -1, 0
+        # Wide groups of channels leave room for few times, narrow ones for many: some shares are tried.
         for share in shares:
             found, groups = _cover_run(
                 start, stop, uvw, scale, limits, share * widest, max_rows, none, w, zero

@@ -115,7 +115,7 @@ class JonesBeam:
         pointing: NDArray[np.float64] | None,
         turn: NDArray[np.float64] | None,
     ) -> JonesBeam:
-        """The same beam with other contiguous arrays of the right shapes: see `Sources.unchecked`."""
+        """This beam with other contiguous arrays of the right shapes, unchecked: see `Sources.unchecked`."""
         new = object.__new__(cls)
         new.__dict__.update(template.__dict__, scale=scale, pointing=pointing, turn=turn)
         return new
@@ -131,7 +131,7 @@ class JonesBeam:
         return self.feed_angle if self.feed_angle.ndim == 3 else self.feed_angle[..., None]
 
     def copy(self) -> JonesBeam:
-        """The same beam in arrays of its own, checked; coefficients, which nothing changes, are shared."""
+        """This beam in arrays of its own, checked; coefficients, which nothing changes, are shared."""
         names = [name for name in _SHAPES if name != "coefficient" and getattr(self, name) is not None]
         return replace(self, **{name: getattr(self, name).copy() for name in names})
 

@@ -107,7 +107,9 @@ def gradient_gaussian(a: float, b: float, p0: float, p1: float, p2: float, nu: f
 
 @scalar
 def gradient_gaussian_slopes(a: float, b: float, p0: float, p1: float, p2: float, nu: float) -> Scalar:
-    """That, and its derivatives by a, b, p0, p1, p2: re, im, re_a, im_a, ..."""
+    """The envelope of a Gaussian with a gradient, and its derivatives by a, b, p0, p1, p2: re, im, re_a,
+    im_a, ...
+    """
     re, im = gradient_gaussian(a, b, p0, p1, p2, nu)
     growth = math.log(nu / p2)
     # Of ln V: c (L p0 + 2 pi i a) times the change of what is in brackets.

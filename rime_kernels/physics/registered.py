@@ -155,7 +155,7 @@ def profiles_of(kinds: Iterable[int]) -> tuple[RegisteredProfile, ...]:
 
 
 def numbered(kinds: NDArray[np.int32], registered: tuple[RegisteredProfile, ...]) -> NDArray[np.int64]:
-    """These codes as the functions made of these profiles have them, whatever else is registered."""
+    """Codes of profiles, numbered as in functions made of these profiles, whatever else is registered."""
     own = {each.code: FIRST_REGISTERED + k for k, each in enumerate(registered)}
     return np.array([own.get(kind, kind) for kind in kinds.tolist()], np.int64)
 
@@ -171,7 +171,7 @@ def make_visibility(registered: tuple[RegisteredProfile, ...]) -> Compiled:
 
 @functools.cache
 def make_slopes(registered: tuple[RegisteredProfile, ...]) -> Compiled:
-    """The same as `profile_slopes`."""
+    """Make the function of slopes for some profiles, like `profile_slopes` for all."""
     return _chain(profile_slopes, [each.slopes for each in registered])
 
 
@@ -381,7 +381,9 @@ def _make_differences(envelope: Compiled, n: int, scales: tuple[float, ...]) -> 
         k: int, h: float, a: float, b: float, p0: float, p1: float, p2: float, p3: float, p4: float,
         p5: float, p6: float, p7: float,
     ) -> Scalar:  # fmt: skip
-        """That with respect to argument k; 0 where there is none, or at the origin."""
+        """The derivative with respect to argument k by differences; 0 if there is no argument k, or at the
+        origin.
+        """
         re, im = 0.0, 0.0
         if k >= n + 2 or h == 0.0:
             return re, im

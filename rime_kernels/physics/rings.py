@@ -89,7 +89,9 @@ def _powers(first: float, a: float, b: float) -> Scalar:
 def high_mring(
     a: float, b: float, re0: float, im0: float, re1: float, im1: float, re2: float, im2: float, first: float
 ) -> Scalar:
-    """As `mring` for m = first, first + 1, first + 2 and their conjugates: re, im, what they add to it."""
+    """The terms of `mring` for m = first, first + 1, first + 2 and their conjugates: re, im, what they add to
+    it.
+    """
     r0, r1, r2, _ = high_ratios(first, _PI * math.sqrt(a * a + b * b))
     size, c, s = _powers(first, a, b)
     c0, s0 = a * c - b * s, a * s + b * c

@@ -70,12 +70,12 @@ class Average:
         return f"smeared: the mean of {' or '.join(each)}"
 
     def of(self, group: NodeGroup, rows: NDArray[np.int64]) -> Average:
-        """The same of some rows of a group."""
+        """The average for some rows of a group."""
         smearing = replace(self.smearing, interval=self.smearing.interval[rows])
         return replace(self, smearing=smearing, times=group.times, freqs=group.freqs, groups=())
 
     def of_rows(self, rows: NDArray[np.int64]) -> Average:
-        """The same of some of the rows."""
+        """The average for some of the rows."""
         groups = [group._replace(has_row=group.has_row[rows]) for group in self.groups]
         smearing = replace(self.smearing, interval=self.smearing.interval[rows])
         return replace(

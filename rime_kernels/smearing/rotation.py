@@ -53,7 +53,9 @@ def turned(
 def turned_by(
     u: Any, v: Any, w: Any, cos: Any, sin: Any, cos_d: float, sin_d: float, cos_x: float, sin_x: float
 ) -> tuple[Any, Any, Any]:
-    """As `turned`, from cosines and sines of the angle, the declination and chi; of arrays or of scalars."""
+    """Coordinates turned as by `turned`, from cosines and sines of the angle, the declination and chi; of
+    arrays or of scalars.
+    """
     u1, v1 = u * cos_x - v * sin_x, u * sin_x + v * cos_x
     a, b = w * cos_d - v1 * sin_d, v1 * cos_d + w * sin_d
     later = a * cos - u1 * sin

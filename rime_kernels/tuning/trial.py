@@ -152,7 +152,7 @@ def _amplitudes() -> DeviceArray:
 
 @functools.lru_cache(maxsize=1)
 def _drawn() -> NDArray[np.float32]:
-    """Those of the spectra that differ."""
+    """Random numbers for the spectra that differ."""
     rng = np.random.default_rng(1)
     parts = rng.standard_normal((2, _SPECTRUM, min(_DRAWN, _SPECTRA)), np.float32)
     found: NDArray[np.float32] = np.hypot(*parts)

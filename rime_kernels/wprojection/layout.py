@@ -289,7 +289,7 @@ def _cost(rows: SortedRows, need: _WProjectionNeed, choice: _Choice, n_term: flo
 
 
 def _cost_of_tensor_cores(rows: SortedRows, need: _WProjectionNeed, choice: _Choice, n_term: float) -> float:
-    """That of visibilities by tensor cores, infinite where they are not there."""
+    """Estimated time of a prediction by tensor cores, infinite where there are none."""
     costs, n_plane, block = (
         need.costs.tensor_cores,
         need.n_corr,
@@ -311,7 +311,7 @@ def _tensor_core_time(
 
 
 def _tensor_core_limits(need: _WProjectionNeed, choice: _Choice) -> Limits:
-    """Those of items for tensor cores: their visibilities lie as far apart as the block has room for."""
+    """Limits of items for tensor cores: visibilities may lie as far apart as the block has room for."""
     reach = (tensor_core_block(choice.support, choice.reach) - choice.support) // 2
     return _limits(need, choice._replace(reach=reach))._replace(max_rows=_TENSOR_CORE_ROWS)
 

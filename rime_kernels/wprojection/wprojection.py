@@ -152,7 +152,7 @@ class WProjection(Gridder):
 
 
 def _costs(backend: str) -> WProjectionCosts:
-    """Those of the backend; without tensor cores where the device has none."""
+    """Costs of the backend; without tensor cores where the device has none."""
     costs = COSTS[backend]
     if costs.tensor_cores:
         from rime_kernels.cuda.kernels.tiles import tensor_cores

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rime_kernels
 from rime_kernels import Beam, InputError, Rows, Sources, stokes_to_corr
 from rime_kernels.arrays.circle import within_circle
 
@@ -163,3 +164,11 @@ def test_copies_share_nothing() -> None:
         assert not np.shares_memory(getattr(copied, name), getattr(given, name))
     assert copied.beam.kind == "cos3"
     assert not np.shares_memory(copied.beam.pointing, given.beam.pointing)
+
+
+def test_earlier_names_work_and_warn() -> None:
+    given = sources(beam=Beam("cos3", np.array([1.0, -1.0])))
+    with pytest.warns(DeprecationWarning, match=r"Sources\.invalid"):
+        assert given.impossible().tolist() == [False, True]
+    with pytest.warns(DeprecationWarning, match="chi2_many"):
+        assert rime_kernels.chi2_together is rime_kernels.chi2_many

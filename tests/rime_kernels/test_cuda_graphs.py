@@ -62,7 +62,7 @@ class StandIn:
     def _call(self) -> Any:
         return self._launch([device.upload(value) for value in self._given], 0)
 
-    def launch_graph(self, values: list[np.ndarray]) -> Callable[[], Any]:
+    def launch(self, values: list[np.ndarray]) -> Callable[[], Any]:
         for into, value in zip(self._given, values, strict=True):
             into[...] = value
         for name, array in self._used.items():

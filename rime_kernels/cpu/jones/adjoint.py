@@ -110,7 +110,8 @@ def _residual(entries: Entries, e: int, lanes_like: Vector) -> Vector:
     n, r, offset = size(lanes_like), entries.residual, 8 * size(lanes_like) * e
     return (
         load(r, offset, lanes_like), load(r, offset + 4 * n, lanes_like), load(r, offset + n, lanes_like),
-        load(r, offset + 5 * n, lanes_like),
+        load(r,
+        offset + 5 * n, lanes_like),
         load(r, offset + 2 * n, lanes_like), load(r, offset + 6 * n, lanes_like), load(r, offset + 3 * n,
         lanes_like),
         load(r, offset + 7 * n, lanes_like),
@@ -167,7 +168,9 @@ def _pull_profile(
     profiles: Profiles, entries: Entries, e: int, j: int, ends: Ends, phases: Pointer, axes: Vector,
     of_profile: Pointer, lane: Vector, lanes_like: Vector, wide: Vector,
 ) -> Vector:  # fmt: skip
-    """The same of profile j, from its phases K; gives z and the sums of `profiles.pull_entry`."""
+    """Add what profile j adds to the gains, from its phases K; gives z and the sums of
+    `profiles.pull_entry`.
+    """
     n, r = size(lanes_like), _residual(entries, e, lanes_like)
     r = times_number(r, load(phases, 2 * n * e, lanes_like), -load(phases, 2 * n * e + n, lanes_like))
     of_p = times(r, load_matrix(ends.q, 0, lanes_like))

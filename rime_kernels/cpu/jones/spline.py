@@ -39,7 +39,7 @@ class CpuBeams(NamedTuple):
 
 
 def _ready(value: NDArray[T]) -> NDArray[T]:
-    """As the loops are compiled for it: contiguous, writable, aligned."""
+    """The array in the form that loops are compiled for: contiguous, writable, aligned."""
     return np.require(value, requirements=["C", "W", "A"])
 
 

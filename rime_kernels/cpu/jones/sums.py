@@ -57,7 +57,8 @@ def load_matrix(pointer: Pointer, offset: int, lanes_like: Vector) -> Vector:
     n = size(lanes_like)
     return (
         load(pointer, offset, lanes_like), load(pointer, offset + n, lanes_like), load(pointer,
-        offset + 2 * n, lanes_like),
+        offset + 2 * n,
+        lanes_like),
         load(pointer, offset + 3 * n, lanes_like), load(pointer, offset + 4 * n, lanes_like), load(pointer,
         offset + 5 * n, lanes_like),
         load(pointer, offset + 6 * n, lanes_like), load(pointer, offset + 7 * n, lanes_like),

@@ -172,7 +172,8 @@ def _fill_slopes(
 @inner_function
 def _fill_moves(
     samples: TangentSamples, sky: TangentSky, beams: CpuBeams, changes: Changes, i_change: int, pair: int,
-    row: int, offset: Array,
+    row: int,
+    offset: Array,
     out: Array,
 ) -> None:  # fmt: skip
     """Changes of x and y of both antennas, (4,), from their places `offset` (2, 2)."""

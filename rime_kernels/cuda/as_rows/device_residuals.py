@@ -35,7 +35,7 @@ class DeviceResidualEngine(CudaEngine):
         return SentSources(call, given, self._staging.inputs(call, given, 0))
 
     def _with_residual(self, call: CudaCall) -> CudaCall:
-        """The same call of kernels that find V - D in place of the data."""
+        """This call with kernels that find V - D in the place of the data."""
         variant = dataclasses.replace(call.variant, given=True)
         layout = self._layouts.alike(call.layout, variant, has_gaussian=call.n_gaussian > 0)
         return call._replace(variant=variant, layout=layout)

@@ -33,7 +33,9 @@ class _ResidentRows(NamedTuple):
 
 
 class CudaResidentVisibilities:
-    """See `rime_kernels.engine.KeptVisibilities`; they are computed anew where others took their place."""
+    """Visibilities on a GPU (`rime_kernels.engine.ResidentVisibilities`), computed anew where others replaced
+    them.
+    """
 
     def __init__(self, engine: ResidentModelEngine, sources: Sources, cells: RowCells) -> None:
         self.sources, self.cells = sources, cells
@@ -75,7 +77,7 @@ class ResidentModelEngine(DeviceResidualEngine):
         return CudaResidentVisibilities(self, sources, cells)
 
     def cell_sums(self, resident: CudaResidentVisibilities, scale: float) -> DeviceArray:
-        """See `CudaResidentVisibilities.sums_on_device`."""
+        """The sums of `CudaResidentVisibilities.sums_on_device`."""
         n_corr, n_unit = self._sizes(resident)
         rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         out = self._workspace.array("sums of cells", (3, n_unit * n_corr), np.float64)
@@ -84,7 +86,7 @@ class ResidentModelEngine(DeviceResidualEngine):
         return out
 
     def cell_chi2(self, resident: CudaResidentVisibilities, gain: Complex) -> float:
-        """See `CudaResidentVisibilities`."""
+        """The chi2 of `CudaResidentVisibilities.chi2`."""
         n_corr, n_unit = self._sizes(resident)
         rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         (gains,) = self._workspace.fill("gains", [gain.view(np.float64)])
@@ -98,7 +100,7 @@ class ResidentModelEngine(DeviceResidualEngine):
     def cell_adjoint(
         self, resident: CudaResidentVisibilities, gain: Complex, by_power: Array, by_cross: Complex
     ) -> Adjoint:
-        """See `CudaResidentVisibilities`."""
+        """The derivatives of `CudaResidentVisibilities.adjoint`."""
         parts = [gain.view(np.float64), by_power, by_cross.real, by_cross.imag]
         there, *slopes = self._workspace.fill("gains", parts)
         return self.adjoint_on_device(resident, 1.0, there, slopes)
@@ -110,7 +112,7 @@ class ResidentModelEngine(DeviceResidualEngine):
         gain: DeviceArray,
         slopes: Sequence[DeviceArray],
     ) -> Adjoint:
-        """See `CudaResidentVisibilities`; what stands in the place of V - D takes that of V."""
+        """Derivatives as `CudaResidentVisibilities.adjoint_on_device`; V - D overwrites V on the device."""
         n_corr, n_unit = self._sizes(resident)
         rows, tables = self._rows_with(resident), self._tables_of(resident.cells)
         self._last = None

@@ -46,7 +46,7 @@ class SharedByBlocks(NamedTuple):
 
 
 class CudaSmearedBlocks:
-    """See `rime_kernels.engine.smeared.Blocks`."""
+    """Makes blocks of rows for a GPU: see the protocol `rime_kernels.engine.smeared.SmearedBlocks`."""
 
     def __init__(self, fixed: Constants, settings: Settings) -> None:
         limit = settings.memory_limit
@@ -76,7 +76,7 @@ class _SmearedData(NamedTuple):
 
 
 class CudaSmearedRows(DeviceResidualEngine):
-    """See `rime_kernels.engine.smeared.Block`."""
+    """A block of rows on a GPU: see the protocol `rime_kernels.engine.smeared.SmearedBlock`."""
 
     def __init__(
         self, average: Average, fixed: Constants, table: RowTable, settings: Settings, shared: SharedByBlocks
@@ -100,7 +100,7 @@ class CudaSmearedRows(DeviceResidualEngine):
         cplx = 8 if settings.single else 16
         self.max_batch = max(1, int(0.1 * shared.budget) // (2 * cplx * int(np.prod(self._shape))))
 
-    # ---- what a `Block` gives
+    # ---- what a `SmearedBlock` gives
 
     def mean(self, sources: Sources) -> Visibilities:
         """V, the mean over nodes, complex (n_batch, n_row, n_chan, n_corr)."""
@@ -119,7 +119,7 @@ class CudaSmearedRows(DeviceResidualEngine):
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """The same with its derivatives for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
         if not sources.n_batch:
             return super().start_adjoint(sources, scaled_dof)()
         return self._retry_with_less_memory(lambda: self._pulled(sources, scaled_dof, vis))
@@ -146,7 +146,7 @@ class CudaSmearedRows(DeviceResidualEngine):
                 yield time.weight * node.weight, time, node
 
     def _coordinates(self, layout: Layout) -> tuple[DeviceArray, DeviceArray]:
-        """Those in the middle of each integration (n, 3), of rows or of antennas, and how long these last."""
+        """Coordinates in the middle of each integration (n, 3), of rows or antennas, and its length in s."""
         by_rows = isinstance(layout, Runs)
         if by_rows not in self._middle:
             average, fixed = self._average, self._fixed

@@ -144,8 +144,8 @@ def make_row_pairs(n_corr: int, n_lane: int, n_unit: int) -> Compiled:
 def make_collect_gains(matrix: tuple[complex, ...]) -> Compiled:
     """`make_collect_pairs` of matrices that stay diagonal, from sums of `make_row_pairs`.
 
-    With u = sum R conj(X) of correlation ij, the elements i of A_p and j of A_q gather u A_q,jj and
-    conj(u) A_p,ii. `jones` is as `Sky` has it, (n_batch or 1, .), of `n_time` times.
+    With u = sum R conj(X) of correlation ij, the elements i of A_p and j of A_q accumulate u A_q,jj and
+    conj(u) A_p,ii. `jones` is as `DeviceSky` has it, (n_batch or 1, .), of `n_time` times.
     """
     place = feeds_of(np.reshape(matrix, (-1, 4)))[1]
     n_corr, first, second = len(place), tuple(k // 2 for k in place), tuple(k % 2 for k in place)

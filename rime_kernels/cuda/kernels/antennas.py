@@ -190,7 +190,7 @@ def make_pull(end: EpilogueKernel) -> Compiled:
     """Function that takes the weighted residuals of sample j from V to X.
 
     In `Samples.re` and `im` those of X take their place, which templates are part of; `Samples.back` has them
-    in Stokes parameters, of all correlations of the feeds. What the matrices of the two antennas gather,
+    in Stokes parameters, of all correlations of the feeds. What the matrices of the two antennas accumulate,
     R A_q X^H and R^H A_p X, goes to `Pair.records`; of matrices that stay diagonal, R conj(X).
     """
     n_corr, n_stokes, width = end.n_corr, end.variant.n_stokes, end.width
@@ -242,7 +242,7 @@ def make_pull(end: EpilogueKernel) -> Compiled:
 def _make_pull_gains(
     end: EpilogueKernel, real: Compiled, place: tuple[int, ...], add_back: Compiled
 ) -> Compiled:
-    """The same where matrices stay diagonal, element by element."""
+    """Function for matrices that stay diagonal: it pulls the residual through them element by element."""
     n_corr, width, gain = end.n_corr, end.width, _make_gain(real, end.staged)
     first, second = tuple(k // 2 for k in place), tuple(k % 2 for k in place)
 

@@ -49,7 +49,7 @@ class DataColumns(NamedTuple):
     stride: int  # template t lies t `stride` behind the first
 
     def ahead(self, n: int) -> DataColumns:
-        """The same without the first n data."""
+        """The columns without their first n data."""
         if not n:
             return self
         template = self.template[n:] if self.stride else self.template

@@ -79,7 +79,7 @@ class SpectrumKernel(NamedTuple):
 
     @classmethod
     def of(cls, sources: Sources) -> SpectrumKernel:
-        """That of these sources."""
+        """The kernel variant that these sources need."""
         return cls(sources.spectral_form is not None, sources.faraday is not None and sources.polarised)
 
 
@@ -105,6 +105,7 @@ def make_brightness(
         n_batch, n_source = lm.shape[0], lm.shape[1]
         if i >= n_batch * n_time * n_source * n_chan:
             return
+        # The fastest index of a thread is the fastest of the array: writes are coalesced.
         if source_first:
             c, s = i % n_chan, i // n_chan % n_source
         else:
@@ -130,6 +131,8 @@ def make_brightness(
                 offset = _N_OWN
                 if _is_table(form):
                     offset = spectral_terms.shape[3]
+                    # The segment of the table that holds nu; tables have few rows, a search in order is
+                    # short.
                     while first + 5 < offset:
                         if not (spectral_terms[b, s, k, first + 4] > 0.0):
                             break
@@ -137,6 +140,7 @@ def make_brightness(
                             break
                         first += 2
             polynomial = 0.0
+            # Horner's rule from the highest term; a form's own numbers come before the polynomial's.
             for j in range(spectral_terms.shape[3] - 1, offset - 1, -1):
                 polynomial = polynomial * x + spectral_terms[b, s, k, j]
             factor = _factor(polynomial, x, is_log)
@@ -156,6 +160,7 @@ def make_brightness(
                 elif k == 2:
                     u = bright
                 elif k == 3:
+                    # Faraday rotation turns Q + i U: both must be known, so Q waits until U has come.
                     out[2 * i] = complex(previous, real(re * q - im * u))
                     out[2 * i + 1] = complex(real(im * q + re * u), value)
                 if k == 0:
@@ -206,6 +211,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
             for j in range(n_kind):
                 sums[j] = 0.0
             for c in range(thread, n_chan, n_thread):
+                # The record has half of the derivative: the factor of |V - D|^2 is put in here.
                 nu, of_bright = chan_freq[c], 2.0 * gradient[b, t, c // run, s, c % run, k]
                 x, voltage, slope = _variable(nu / ref_freq[s], is_log), 1.0, 0.0
                 if has_beam:
@@ -241,6 +247,8 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                     wave2, is_q = (_C / nu) * (_C / nu), k == 1
                     rm, wave2_0, slab = faraday[b, s, 0], faraday[b, s, 1], faraday[b, s, 2]
                     re, im = _faraday(wave2, rm, wave2_0, slab, faraday[b, s, 3])
+                    # The transposed rotation brings the derivatives by rotated Q and U back to those before
+                    # it.
                     of_bright = of_q * re + of_u * im if is_q else of_u * re - of_q * im
                     bright = _brightness(stokes[b, t, s, k], factor * voltage * voltage)
                     re_0, im_0, re_1, im_1, re_2, im_2, re_3, im_3 = _faraday_slopes(
@@ -264,6 +272,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                     sums[n_term + 1] += 2.0 * voltage * slope * of_factor * factor * nu
                     of_power = of_factor * voltage * voltage
                     of_term = of_power * of_polynomial
+                    # dB/dterm j is the derivative by the polynomial times x^j.
                     for j in range(offset, n_term):
                         sums[j] += of_term
                         of_term *= x
@@ -272,6 +281,7 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                         sums[first + 1] += of_power * by_1
                         sums[first + 2] += of_power * by_2
                         sums[first + 3] += of_power * by_3
+            # One reduction after the other in one shared array: each ends with a barrier.
             for j in range(n_kind):
                 total = block_reduce(thread, sums[j], shared)
                 if thread == 0:

@@ -39,7 +39,7 @@ class Span(NamedTuple):
 
 @device.inline
 def span_of(tables: CellTables, unit: Scalar) -> Span:
-    """Of a baseline and a block of channels."""
+    """The rows and channels of a baseline and a block of channels."""
     n_block = int64(tables.chan_start.size - 1)
     baseline, block = unit // n_block, unit % n_block
     row, chan = int64(tables.starts[baseline]), int64(tables.chan_start[block])

@@ -156,7 +156,7 @@ def make_write_visibilities(end: EpilogueKernel) -> Compiled:
 
 @functools.cache
 def make_accumulate_template_gradients(single: bool, n_template: int, shifted: bool) -> Compiled:
-    """Function that adds what each template gathers from a weighted residual re + i im of datum `datum`.
+    """Function that adds what each template accumulates from a weighted residual re + i im of datum `datum`.
 
     With x = conj(the template, where it is moved to) times the residual: Re(x); and where templates are
     moved, 2 pi scale Im(x) (u, v, w). `u`, `v`, `w` in wavelengths, of the baseline as tiles have it;

@@ -1,4 +1,4 @@
-"""What the adjoints of both CUDA kernels share: what a source gathers, and how it is summed up."""
+"""What the adjoints of both CUDA kernels share: what a source accumulates, and how it is summed up."""
 
 from __future__ import annotations
 
@@ -102,6 +102,7 @@ def make_collect() -> Compiled:
     ) -> None:  # fmt: skip
         n_batch, n_column, n_item = totals.shape[0], totals.shape[2], totals.shape[3]
         i = cuda.grid(1)
+        # A thread for each total: no two threads add to one, so that no atomics are needed.
         if i >= n_batch * n_group * n_column * n_here:
             return
         item, column = first_item + i % n_here, i // n_here % n_column
@@ -112,6 +113,7 @@ def make_collect() -> Compiled:
         for unit in range(first, stop):
             row = (int64(b) * n_unit + unit - first_unit) * n_column + column
             for copy in range(n_copy):
+                # Records are in working precision; from here on all is added in float64.
                 total += float64(records[(row * n_copy + copy) * n_item + item])
         totals[b, g, column, item] = total
 
@@ -143,7 +145,7 @@ def make_row_totals() -> Compiled:
 
 @functools.cache
 def make_antenna_sums() -> Compiled:
-    """Kernel that sums what rows gathered by antenna: `out` (n_batch, n_time or 1, n_antenna, 2).
+    """Kernel that sums what rows accumulated by antenna: `out` (n_batch, n_time or 1, n_antenna, 2).
 
     `by_row` (n_batch, n_row, n_run, 4), flat. `rows` are twice the rows of each time and antenna in turn, 1
     more where the antenna is the second, those of each from `starts` on.

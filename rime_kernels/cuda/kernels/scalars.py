@@ -62,7 +62,7 @@ def make_series_cos_sin(single: bool) -> Compiled:
 
 
 def make_cos_sin(single: bool) -> Compiled:
-    """The same by the device's own instructions, where it has some."""
+    """Function that gives cosine and sine by the device's own instructions, where it has some."""
     return cos_sin_function(single, make_series_cos_sin(single))
 
 

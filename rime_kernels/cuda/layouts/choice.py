@@ -89,7 +89,7 @@ class Layouts:
         return self._of_tensor_cores[variant]
 
     def beside(self, layout: Layout, variant: Variant, n_done: int) -> Tiles | None:
-        """The tiles in which Gaussians gather where that layout is of tensor cores, or None.
+        """The tiles in which Gaussians accumulate where that layout is of tensor cores, or None.
 
         `n_done` are all sources of a call.
         """
@@ -111,7 +111,7 @@ class Layouts:
         return self._known[key]
 
     def alike(self, layout: Layout, variant: Variant, *, has_gaussian: bool) -> Layout:
-        """That layout for another variant, which is cut alike."""
+        """The layout of another variant that is cut like this one."""
         key = variant, has_gaussian, isinstance(layout, Tiles) and bool(layout.shape.operand_units)
         if key not in self._known:
             self._known[key] = layout.of(variant)

@@ -57,7 +57,7 @@ class Arrays(NamedTuple):
     jones: DeviceArray
     jones_shape: tuple[int, int, int]  # time slots, antennas and blocks of channels
     n_profile: int = 0  # the last of the n_gaussian
-    beams: Record = None  # `voltages.Beams` of a `JonesBeam`
+    beams: Record = None  # `voltages.CudaBeams` of a `JonesBeam`
 
     @property
     def sky(self) -> DeviceSky:
@@ -142,7 +142,7 @@ class Tiles:
         self.arrangement = object()
 
     def of(self, variant: Variant) -> Tiles:
-        """The same layout for a variant that is cut alike."""
+        """This layout for another variant that is cut alike."""
         other = copy.copy(self)
         other.variant = dataclasses.replace(variant, stokes=self.variant.stokes)
         return other
@@ -197,7 +197,7 @@ class Tiles:
     def launch_kernel(
         self, key: TileKernel, slab: Slab, arrays: Arrays, share: Share, records: TileRecords, stream: Stream
     ) -> None:
-        """Launch a kernel that leaves what its adjoint gathers in `records`."""
+        """Launch a kernel that leaves what its adjoint accumulates in `records`."""
         work, n_block = self._work(slab, arrays, share)
         make = make_jones_tile_sums if key.variant.jones_beam else tile_kernel.make_tile_sums
         make(key)[n_block, key.shape.n_thread, stream](
@@ -209,7 +209,7 @@ class Tiles:
         self, kernel: Compiled, n_thread: int, slab: Slab, arrays: Arrays, share: Share, rest: ResidualInput,
         stream: Stream,
     ) -> None:  # fmt: skip
-        """Launch a kernel in which sources gather from residuals."""
+        """Launch a kernel in which sources accumulate from residuals."""
         work, n_block = self._work(slab, arrays, share)
         kernel[n_block, n_thread, stream](work, self._tables, typed(arrays.sky), typed(rest))
 
@@ -284,7 +284,7 @@ class Runs:
         self.arrangement = object()
 
     def of(self, variant: Variant) -> Runs:
-        """The same layout for a variant that is cut alike."""
+        """This layout for another variant that is cut alike."""
         other = copy.copy(self)
         other.variant = variant
         return other

@@ -76,7 +76,7 @@ def kernel_bytes(single: bool, n_stokes: int, has_gaussian: bool, shape: TileSha
         4 * shape.n_slot,  # where terms lie
         8 * shape.n_item,  # where brightness lies
         8 * shape.n_thread,  # partial sums
-        *(16 for _ in range(3)),  # one element each of what an adjoint gathers
+        *(16 for _ in range(3)),  # one element each of what an adjoint accumulates
         *(16 for _ in range(3)),  # and of what tensor cores read
     ]
     return sum(-(-n_byte // 16) * 16 for n_byte in arrays)

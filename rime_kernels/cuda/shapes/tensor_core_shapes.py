@@ -19,10 +19,10 @@ from rime_kernels.physics.beam import NO_BEAM
 _SIDE = 2
 # Tiles that rows fill by less than this lose to other kernels (H100: 0.25, 20 antennas, by 1.1).
 LEAST_TENSOR_CORE_FILL = 0.35
-# Where rows fill less, units take four Stokes parameters in double precision for adjoints alone (H200: with
-# 0.46, 27 antennas, other kernels are faster by 1.17 to 1.26, with 0.79 slower by 1.12 to 1.40), and adjoints
-# of so many points alone, in single precision or not (100 points lose 1.13 in single and gain 1.12 in double
-# precision, 1000 gain 1.26 and 1.45).
+# Where rows fill less, tensor cores take four Stokes parameters in double precision for adjoints alone (H200:
+# with 0.46, 27 antennas, other kernels are faster by 1.17 to 1.26, with 0.79 slower by 1.12 to 1.40), and
+# adjoints of so many points alone, in single precision or not (100 points lose 1.13 in single and gain 1.12
+# in double precision, 1000 gain 1.26 and 1.45).
 _GOOD_FILL = 0.6
 _LEAST_ADJOINT_POINTS_BELOW = {True: 160, False: 64}
 # Fewer points are summed faster by other kernels, by precision (single or not) and Stokes parameters (H100;
@@ -34,8 +34,8 @@ _LEAST_POINTS = {
 _MAX_SLOT, _REST_BYTES = 112, 12 * 1024
 # The same for brightness and directions of two chunks of points alone.
 _BRIGHT_BYTES = 3 * 1024
-# Threads, registers of each, units and tiles of a thread, by precision (single or not) and Stokes parameters:
-# the fastest of those tried on an H100 (four in double precision: on an H200).
+# Threads, registers of each, operand units and tiles of a thread, by precision (single or not) and Stokes
+# parameters: the fastest of those tried on an H100 (four in double precision: on an H200).
 _SHAPES = {
     (True, 4): (640, 96, 16, 1),
     (True, 2): (320, 96, 16, 2),
@@ -52,7 +52,7 @@ _LEAST_ADJOINT_POINTS = 48
 
 
 class TensorCoreAdjointShape(NamedTuple):
-    """How the kernel is cut in which sources gather: see `matrices.TensorCoreAdjointKernel`."""
+    """How the kernel is cut in which sources accumulate gradients: see `matrices.TensorCoreAdjointKernel`."""
 
     n_parameter: int
     chunk: int
@@ -92,7 +92,7 @@ def tensor_cores_faster(
 
 
 def full_enough(variant: Variant, n_point: int, fill: float, *, for_adjoint: bool) -> bool:
-    """Whether so many points are worth units where rows fill no more than that of their tiles."""
+    """Whether tensor cores are faster for so many points if rows fill only this share of their tiles."""
     if _forced or fill >= _GOOD_FILL:
         return True
     if for_adjoint:
@@ -101,12 +101,12 @@ def full_enough(variant: Variant, n_point: int, fill: float, *, for_adjoint: boo
 
 
 def _least_points(variant: Variant, n_gaussian: int) -> int:
-    """Fewest points that are summed faster by units beside so many Gaussians.
+    """Fewest points that are summed faster by tensor cores beside so many Gaussians.
 
-    A Gaussian takes longer in tiles of units than in others, which rows fill better: 0.023 ms in place of
-    0.016 where a point takes 0.006 to 0.008 in place of 0.012 (H100, 64 antennas, 100 times, 64 channels,
-    four Stokes parameters, single precision). In double precision it takes 0.077 in place of 0.045, and
-    the first one 0.3 more, where a point takes 0.017 in place of 0.021 (H200). Of fewer Stokes parameters
+    A Gaussian takes longer in tiles for tensor cores than in others, which rows fill better: 0.023 ms in
+    place of 0.016 where a point takes 0.006 to 0.008 in place of 0.012 (H100, 64 antennas, 100 times, 64
+    channels, four Stokes parameters, single precision). In double precision it takes 0.077 in place of 0.045,
+    and the first one 0.3 more, where a point takes 0.017 in place of 0.021 (H200). Of fewer Stokes parameters
     the numbers are guesses.
     """
     alone = _LEAST_POINTS[variant.single, variant.n_stokes]
@@ -116,7 +116,7 @@ def _least_points(variant: Variant, n_gaussian: int) -> int:
 
 
 def _least_adjoint_points(n_gaussian: int) -> int:
-    """Fewest points whose adjoint goes by units beside so many Gaussians, which gather as fast as without.
+    """Fewest points whose adjoint is faster by tensor cores, beside so many Gaussians.
 
     Beside 50 Gaussians 50 points gain 3 %, beside 100 with Stokes I alone 100 gain 6 % (H200); beside 20, 100
     points gain 24 % (as above). Data may have to be laid out twice for them.
@@ -125,7 +125,9 @@ def _least_adjoint_points(n_gaussian: int) -> int:
 
 
 def has_adjoint_kernel(n_split: int, n_slot: int) -> bool:
-    """Whether there is a kernel in which sources gather, for so many blocks an item and slots of antennas."""
+    """Whether there is a kernel in which sources accumulate, for so many blocks an item and slots of
+    antennas.
+    """
     return n_split == 1 and n_slot <= _ADJOINT_SLOTS
 
 

@@ -95,7 +95,7 @@ def make_accumulate(finds: bool) -> Compiled:
 
 
 class DeviceSums:
-    """`rime_kernels.flagging.averaging.Sums` on a GPU.
+    """`rime_kernels.flagging.averaging.AverageSums` on a GPU.
 
     Arrays that are on the device already are taken as they are, complex64, float32 and uint8, all
     (n_row, n_chan, n_corr); flags that are found are written into theirs.

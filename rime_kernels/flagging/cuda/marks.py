@@ -135,8 +135,10 @@ def make_extend() -> Compiled:
     def extend(code: Array, out: Array, n_line: Scalar, half_time: Scalar, half_chan: Scalar) -> None:
         line = cuda.blockIdx.x
         start = line // n_line * n_line
+        # The extension stays within the waterfall: lines of the next one follow in the same array.
         first, stop = max(start, line - half_time), min(start + n_line, line + half_time + 1)
         for c in range(cuda.threadIdx.x, code.shape[1], cuda.blockDim.x):
+            # A second array gets the result: written in place, an extension would extend itself.
             own = code[line, c]
             near = False
             if own == CLEAR:
@@ -166,6 +168,9 @@ def make_rank() -> Compiled:
         n = code.shape[1]
         if i >= code.shape[2]:
             return
+        # Offringa et al. (2012): a sample is flagged if an interval that holds it has a share of flags of at
+        # least 1 - eta. With a sum of eta for flags and -(1 - eta) for clear samples that is an interval
+        # whose sum is not negative: the largest later sum less the smallest earlier one.
         n_flagged, n_clear = 0, 0
         sums[w, 0, i] = 0.0
         for k in range(n):
@@ -178,6 +183,7 @@ def make_rank() -> Compiled:
         n_flagged, n_clear, smallest = 0, 0, 0.0
         for k in range(n):
             smallest = min(smallest, balance(n_flagged, n_clear, eta))
+            # The code is read before it is overwritten: new flags do not count as flags of the data.
             was = code[w, k, i]
             n_flagged += int32(was > GIVEN)
             n_clear += int32(was == CLEAR)
@@ -199,8 +205,10 @@ def make_wholes(n_thread: int) -> Compiled:
         for i in range(cuda.threadIdx.x, code.shape[1], n_thread):
             n_found += int32(code[line, i] > GIVEN)
             n_there += int32(code[line, i] != GIVEN)
+        # Two reductions in turn share one array: `block_reduce` ends with a barrier.
         n_found = block_reduce(cuda.threadIdx.x, n_found, shown)
         n_there = block_reduce(cuda.threadIdx.x, n_there, shown)
+        # All threads hold the sums; one of them writes.
         if cuda.threadIdx.x == 0:
             whole[line] = n_found > share * n_there
 
@@ -219,6 +227,7 @@ def make_mark_wholes() -> Compiled:
         line, n_chan = cuda.blockIdx.x, code.shape[1]
         first = line // n_line * n_chan
         for c in range(cuda.threadIdx.x, n_chan, cuda.blockDim.x):
+            # A sample keeps the cause that was found first.
             if code[line, c] == CLEAR:
                 if channel[first + c]:
                     code[line, c] = WHOLE_CHANNEL

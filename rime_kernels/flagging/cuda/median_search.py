@@ -116,6 +116,7 @@ def _make_through(cut: SearchShape, visit: Compiled) -> Compiled:
         for k in range(block.first + thread // n_lane, block.stop, n_abreast):
             line = block.bits[uint32(k)]
             for i in range(block.begin + thread % n_lane, block.end, n_lane):
+                # The bits of a float32 without its sign, as an integer, are in the order of the numbers.
                 size = int32(line[uint32(i)] & SIGN)
                 visit(size if size >= smallest else int32(INFINITY_BITS), block.bounds, block.totals)
 
@@ -131,12 +132,15 @@ def _make_joined(cut: SearchShape) -> tuple[Compiled, Compiled]:
 
     @device.inline
     def summed(block: Record, n: Scalar) -> None:
+        # Three places in turn save a barrier: this one is filled, the one before may still be read, and the
+        # next one is emptied.
         here = block.turn[0]
         later = here + int32(1) if here < N_TURN - 1 else int32(0)
         if cuda.threadIdx.x == 0:
             for j in range(n_bound):
                 block.sums[later, j] = 0
         for j in range(n):
+            # Atomic additions of integers come to one result in any order.
             cuda.atomic.add(block.sums, (here, j), block.totals[j])
         cuda.syncthreads()
         for j in range(n):
@@ -173,6 +177,7 @@ def _make_functions(cut: SearchShape) -> _Functions:
     def visit_all(size: Scalar, bounds: Array, totals: Array) -> None:
         there = size < INFINITY_BITS
         totals[0] = min(totals[0], size)
+        # The largest number as the smallest negative: one reduction serves both ends.
         totals[1] = min(totals[1], -size if there else int32(INFINITY_BITS))
         totals[2] += int32(there)
 
@@ -189,6 +194,7 @@ def _make_functions(cut: SearchShape) -> _Functions:
     )
 
     @device.inline
+    # Later turns are emptied by `summed` and `least`; the first has to be emptied here.
     def start(block: Record) -> None:
         thread = cuda.threadIdx.x
         if thread == 0:
@@ -212,6 +218,7 @@ def _make_functions(cut: SearchShape) -> _Functions:
         through_all(block)
         n = totals[2]
         least(block)
+        # Numbers are counted above `low`, so it lies one below the smallest.
         low, high = totals[0] - int32(1), -totals[1]
         totals[0] = n
         summed(block, 1)
@@ -225,15 +232,18 @@ def _make_functions(cut: SearchShape) -> _Functions:
         n_low, n_high = int32(0), int32(n)
         low, high = int32(low), int32(high)
         while n_high - n_low > 1 and high - low > 1:
+            # Rounded up: the last bound reaches `high`, and the interval shrinks by 2^n_bit each time.
             step = (high - low + n_bound) >> n_bit
             for j in range(n_bound):
                 bounds[j], totals[j] = int32(min(low + (j + 1) * step, high)), int32(0)
             through_up_to(block)
             summed(block, n_bound)
             for j in range(n_bound):
+                # Counts grow with the bounds: the last bound with too few numbers is the new lower end ...
                 if totals[j] < rank:
                     low, n_low = bounds[j], totals[j]
             for j in range(n_bound):
+                # ... and the first one with enough of them, met last in this order, the upper end.
                 if totals[n_bound - 1 - j] >= rank:
                     high, n_high = bounds[n_bound - 1 - j], totals[n_bound - 1 - j]
         return low, high, n_high
@@ -280,6 +290,7 @@ def make_medians(cut: SearchShape) -> Compiled:
             rank = (n + 1) // 2
             low, high, n_high = ranked(block, rank, n, low, high)
             first, second = above(block, low, high)
+            # The second middle number is the first again where equal numbers reach beyond the middle.
             if n % 2 == 1 or n_high > rank:
                 second = first
         if cuda.threadIdx.x == 0:
@@ -323,7 +334,7 @@ def make_percentiles(cut: SearchShape) -> Compiled:
 
 
 def percentiles(staged: NDArray[np.float32], shares: NDArray[np.float64]) -> NDArray[np.float32]:
-    """As `rime_kernels.flagging.percentiles.line_percentiles` finds them on the CPU."""
+    """Percentiles of lines, equal to those of `rime_kernels.flagging.percentiles.line_percentiles`."""
     found = np.empty((len(staged), len(shares)), np.int32)
     step = max(1, device.memory_budget() // (2 * staged.itemsize * staged.shape[1]))
     there = device.upload(shares)
@@ -341,6 +352,7 @@ def percentiles(staged: NDArray[np.float32], shares: NDArray[np.float64]) -> NDA
 def cut_of(n_row: int, longest: int, shape: NoiseShape, least: int = 0) -> SearchShape:
     """How blocks look for medians of `n_row` lines of so many numbers, at most."""
     warp, most = (2, 8) if device.simulated() else (WARP, MAX_THREAD)
+    # A line stays in registers if threads can hold it: then it is read from memory once.
     n_thread, n_each = warp, shape.n_each
     while n_thread * n_each < longest:
         n_thread *= 2

@@ -25,6 +25,8 @@ def make_deviations(width: int) -> Compiled:
 
     @device.inline
     def replace(window: Array, old: Scalar, new: Scalar) -> None:
+        # One pass takes `old` out and puts `new` in: elements from `old` on come from one place higher, then
+        # each becomes the median of (`new`, the element before it, itself), which inserts `new` in order.
         before = float32(-infinity)
         for k in range(width):
             here, above = window[k], window[k + 1]
@@ -36,15 +38,18 @@ def make_deviations(width: int) -> Compiled:
     def deviations(amplitude: Array, n_part: Scalar, out: Array) -> None:
         s = uint32(cuda.blockIdx.x * cuda.blockDim.x + cuda.threadIdx.x)
         n_chan, first = int32(amplitude.shape[0]), int32(cuda.blockIdx.y * n_part)
+        # One thread a spectrum and part: neighbouring threads read neighbouring spectra of a channel.
         if s >= uint32(amplitude.shape[1]):
             return
         begin, end = int32(max(0, first - half)), int32(min(first + n_part, n_chan) + half)
         window = cuda.local.array(n_kept, float32)
         for k in range(n_kept):
+            # Missing samples are infinite, so that they sort to the end and shorten the window at edges.
             window[k] = float32(infinity)
         count = int32(0)
         for enters in range(begin, end):
             centre, leaves = int32(enters - half), int32(enters - 2 * half - 1)
+            # Replacing infinity by infinity is how the window grows and shrinks at the ends of the band.
             new, old = float32(infinity), float32(infinity)
             if enters < n_chan:
                 new = amplitude[uint32(enters), s]
@@ -55,6 +60,8 @@ def make_deviations(width: int) -> Compiled:
             if first <= centre:
                 value, deviation = amplitude[uint32(centre), s], float32(0.0)
                 if value < infinity:
+                    # A full window has an odd number: constant index, so that the window can stay in
+                    # registers.
                     if count == width:
                         pair = window[half] + window[half]
                     else:

@@ -44,6 +44,7 @@ def make_noises() -> Compiled:
         line = cuda.blockIdx.x
         for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
             known = _noise_of(n_found[line, chunk], middle, line, chunk)
+            # Infinity stands for an unknown noise: medians leave it out, and `make_thresholds` replaces it.
             noise[line, chunk] = float32(known) if known > 0.0 else float32(float("inf"))
 
     return noises
@@ -63,6 +64,7 @@ def make_errors() -> Compiled:
         for chunk in range(cuda.threadIdx.x, noise.shape[1], cuda.blockDim.x):
             own, far = float64(noise[line, chunk]), float("inf")
             if own < far:
+                # In units of its own statistical error: lines with fewer samples may lie farther off.
                 far = abs(errors_from(own, n_found[line, chunk], _median_of(common, line // n_line, 0)))
             out[line, chunk] = float32(far)
 
@@ -110,7 +112,9 @@ def make_log_noises() -> Compiled:
             value[w, t], code[w, t] = float32(0.0), uint8(1)
             error[w, t] = float32(float("inf"))
             if noise > 0.0 and alike[w, t]:
+                # Logarithms: the scatter of a noise is a share of it, whatever the noise is.
                 value[w, t], code[w, t] = float32(math.log(noise)), uint8(0)
+                # The error of ln(noise) by its n samples: the variance of a MAD is VARIANCE noise^2 / n.
                 error[w, t] = float32(math.sqrt(VARIANCE / float64(n_found[i, 0])))
 
     return log_noises
@@ -146,6 +150,7 @@ def make_thresholds() -> Compiled:
     ) -> None:
         line, chunk, k = cuda.blockIdx.x, cuda.blockIdx.y, cuda.threadIdx.x
         known = float64(noise[line, chunk])
+        # Written so that NaN counts as unknown, too.
         if not known < float("inf"):
             known = _noise_of(n_of_all[line // n_line, 0], of_all, line // n_line, 0)
         bound = scales[k] * known if known > 0.0 else float("inf")
@@ -171,6 +176,7 @@ def make_spectrum_thresholds() -> Compiled:
         if s >= amplitude.shape[1]:
             return
         n_there = n_found[s, 0]
+        # `n_found` leaves out deviations of exactly 0; a second count is only needed when they decide.
         if n_there > 0 and n_there < MIN_SAMPLES:  # deviations that are 0 may count, too
             n_there = int32(0)
             for c in range(amplitude.shape[0]):
@@ -211,6 +217,7 @@ def find_noises(
     n_found, middle = work.array("n lines", shape, np.int32), work.array("lines", (*shape, 2), np.float32)
     find_medians(size.reshape(n * n_line, m), 1, edges, (n_found, middle), stream, longest=longest)
     noise, block = work.array("noise", shape, np.float32), (shape[0], 4 if device.simulated() else 32, stream)
+    # The spread is of errors, which need the common noise first: hence two searches for medians.
     make_noises()[block](noise, n_found, middle)
     if ends is not None:
         errors = work.array("errors", shape, np.float32)

@@ -36,6 +36,8 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
     @device.inline
     def add(values: Array, weights: Array, offset: Scalar, tap: Scalar, kept: Array, total: Array) -> None:
         for j in range(n_kept):
+            # Each number read from shared memory serves n_each outputs: n_each + n_unrolled - 1 reads for
+            # n_each times n_unrolled multiply-adds.
             kept[j] = values[offset + tap + j]
         for k in range(n_unrolled):
             weight = weights[tap + k]
@@ -44,6 +46,7 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
 
     @device.kernel(0)
     def smooth(one: Array, other: Array, weight: Array, one_out: Array, other_out: Array) -> None:
+        # Values and their weights are smoothed together: their quotient is the background of what is there.
         one_near = cuda.shared.array(n_shared, float32)
         other_near = cuda.shared.array(n_shared, float32)
         weights = cuda.shared.array(n_tap, float32)
@@ -54,11 +57,15 @@ def make_smooth(n_thread: int, n_each: int, n_tap: int, n_unrolled: int) -> Comp
         for e in range(n_each):
             one_total[e], other_total[e] = float32(0.0), float32(0.0)
         for base in range(0, n_weight, n_tap):
+            # Weights come in batches of n_tap, so that kernels of any width fit shared memory.
             load(one, line, first + base - n_weight // 2, one_near)
             load(other, line, first + base - n_weight // 2, other_near)
             for j in range(thread, n_tap, n_thread):
+                # Weights behind the last are 0: the loop over a batch has a constant length and is unrolled.
                 weights[j] = weight[base + j] if base + j < n_weight else float32(0.0)
             cuda.syncthreads()
+            # The barrier before is for what was loaded; the one after keeps the next batch from overwriting
+            # it.
             for tap in range(0, n_tap, n_unrolled):
                 add(one_near, weights, offset, tap, kept, one_total)
                 add(other_near, weights, offset, tap, kept, other_total)
@@ -131,7 +138,9 @@ def make_interpolate() -> Compiled:
         n, before = value.shape[1], -1
         for i in range(n + 1):
             here = value[w, i, t] if i < n else float32(0.0)
+            # NaN differs from itself.
             if here == here:
+                # A gap is filled when its other end is known: the thread reads each number once.
                 for j in range(before + 1, i):
                     if before >= 0 and i < n:
                         low = value[w, before, t]

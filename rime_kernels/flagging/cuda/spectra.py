@@ -25,7 +25,7 @@ BYTES = 17
 
 
 def flag_spectra(amplitude: ArrayLike, flag: ArrayLike, options: SpectrumOptions) -> NDArray[np.bool_]:
-    """As `rime_kernels.flagging.spectra.flag_spectra` finds on the CPU."""
+    """Flags of spectra, equal to those of `rime_kernels.flagging.spectra.flag_spectra` on the CPU."""
     staged = amplitudes(amplitude, flag, ("n_spectrum", "n_chan"))
     found = np.zeros(staged.shape, bool)
     if not staged.size:

@@ -95,10 +95,12 @@ def _make_spread(k: int, n_each: int) -> tuple[Compiled, Compiled]:
 
     @device.inline
     def spread(begins: Scalar, reaches: Array, side: Scalar) -> Scalar:
+        # A run may begin several threads before: each thread has published how far its last run reaches.
         thread, most = cuda.threadIdx.x, int32(0)
         for before in range(1, n_before + 1):
             if thread >= before:
                 most = max(most, int32(reaches[side, uint32(thread - before)] - (before - 1) * n_each))
+        # Each step doubles how many samples a beginning covers, as the sums of runs are doubled.
         for step in range(n_step):
             begins |= begins << (1 << step)
         return int32((begins | bits(most)) & ((1 << n_each) - 1))
@@ -117,6 +119,7 @@ def _make_window(k: int, n_each: int, two_sided: bool) -> Compiled:
         for j in range(n_each):
             high, low = block.found[0] & (1 << j), block.found[1] & (1 << j)
             sums[j] = held(block.value[j], high != 0, low != 0, block.bounds[k])
+        # A thread needs the samples of its neighbours to complete runs that begin with it.
         if length > 1:
             for j in range(n_each):
                 near[uint32(own + j)] = sums[j]
@@ -124,6 +127,7 @@ def _make_window(k: int, n_each: int, two_sided: bool) -> Compiled:
             for j in range(n_each, n_each + length - 1):
                 sums[j] = near[uint32(own + j)]
         for step in range(k):
+            # Sums of 2, 4, ... samples come from sums of half as many: k additions a run, in fixed order.
             half = 1 << step
             for j in range(n_each + length - 2 * half):
                 sums[j] += sums[j + half]
@@ -138,12 +142,15 @@ def _make_window(k: int, n_each: int, two_sided: bool) -> Compiled:
                 high |= int32(1 << j)
             if two_sided and -sums[j] > bound:
                 low |= int32(1 << j)
+        # Runs that would pass the ends of the data do not count.
         there = bits(block.last - length + 1) & ~bits(block.first)
         begins = block.begins
         begins[0], begins[1] = int32(high & there), int32(low & there)
         if length > 1:
             for side in range(n_side):
                 block.reaches[side, cuda.threadIdx.x] = reach(begins[side])
+            # All reaches are written before a neighbour reads them; the next window writes them after its own
+            # barrier over the samples.
             cuda.syncthreads()
         for side in range(n_side):
             block.found[side] |= spread(begins[side], block.reaches, side)
@@ -173,6 +180,8 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
     (n_line, n), thresholds float32 (n_line, n_chunk, n_window), edges int32 (n_chunk + 1,), found is bool or
     uint8 (n_line, n). Windows reach beyond a chunk by less than the longest of them.
     """
+    # Samples in the halo are found again by neighbouring blocks: a sample is certain where all windows that
+    # hold it, and those that decide how their samples are held, lie in the block.
     margin, reach = halo(n_window), (1 << (n_window - 1)) - 1
     n_sample = n_thread * n_each
     n_own, n_near, n_sum = n_sample - 2 * margin, n_sample + reach, n_each + reach
@@ -188,6 +197,8 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
         if start + margin >= last:
             return
         begin, end = int32(max(0, first - reach)), int32(min(deviation.shape[1], last + reach))
+        # Neighbouring threads read neighbouring samples (coalesced); through shared memory each thread then
+        # gets `n_each` samples in a row.
         for j in range(n_each):
             i = int32(thread + j * n_thread)
             c = int32(start + i)
@@ -199,6 +210,7 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
             cuda.local.array(2, int32), cuda.local.array(2, int32), begin - start - own,
             min(end - start, n_sample) - own,
         )  # fmt: skip
+        # A run is compared as a sum: the bound of the mean times the number of samples, see `window`.
         for k in range(n_window):
             block.bounds[k] = thresholds[line, chunk, k]
         block.found[0], block.found[1] = int32(0), int32(0)
@@ -207,6 +219,7 @@ def make_sum_threshold(n_window: int, n_thread: int, n_each: int, two_sided: boo
             block.value[j] = near[uint32(own + j)]
         windows(block)
         cuda.syncthreads()
+        # Flags go back through shared memory, so that writes are coalesced as the reads were.
         all_found = int32(block.found[0] | block.found[1])
         for j in range(n_each):
             near[uint32(own + j)] = float32(1.0) if all_found & (1 << j) else float32(0.0)
@@ -238,6 +251,7 @@ def find_runs(
     n_chunk, n_window = thresholds.shape[1:]
     shape = flagging_shape(RUNS, RunShape)
     n_thread, n_each, margin = shape.n_thread, shape.n_each, halo(n_window)
+    # With less than three halos a block would spend most of its work on samples of its neighbours.
     least = 1 if device.simulated() else WARP
     while n_thread * n_each < 3 * margin:
         n_thread *= 2

@@ -106,9 +106,11 @@ class Lane:
 
     def start(self, value: Waterfalls, alike: NDArray[np.bool_], code: Codes) -> None:
         """Send a batch, and start the kernels and the way back, after what was under way before has ended."""
+        # Pinned memory and workspace of this lane are used again: what was under way must have ended.
         self.finish()
         host = tuple(each[: len(value)] for each in self._host)
         for into, each in zip(host, (value, alike, code), strict=True):
+            # Copies from pinned memory alone are asynchronous: the data go there first.
             into[...] = each
         there = [
             self._array(name, h.shape, h.dtype.type)
@@ -130,8 +132,11 @@ class Lane:
     def _flag(self, value: DeviceArray, alike: DeviceArray, code: DeviceArray) -> DeviceArray:
         """All steps on the device; gives the codes."""
         n_line = value.shape[1]
+        # The order is that of `rime_kernels.flagging.steps` on the CPU: later steps leave out what earlier
+        # ones found.
         self._mark(self._find_in_spectrum(value, code), n_line, SPECTRUM, code)
         background = self._background(value, code, self._channels, self._chunks, in_time=True)
+        # Workspace arrays are used again by name: "a" to "d" are scratch, "kept" lives to the last search.
         deviation, size = (self._array(name, value.shape, np.float32) for name in ("kept", "a"))
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         if self._numbers.integration_scales[0] > 0.0:
@@ -147,6 +152,7 @@ class Lane:
         """Channels (n_waterfall, 1, n_chan) whose median over time stands out."""
         size = self._array("a", value.shape, np.float32)
         self._over(marks.make_sizes(), (value, code, size))
+        # Kernels walk the last axis, which is coalesced: for steps along time the arrays are transposed.
         median = self._medians(self._transposed(size, "b"), 1, self._all_times.edges, "median")
         shape = len(value), 1, value.shape[2]
         line, left_out = self._array("line", shape, np.float32), self._array("gone", shape, np.uint8)
@@ -204,6 +210,7 @@ class Lane:
         self._over(marks.make_deviate(), (value, background, code, deviation, size))
         n_line = value.shape[1]
         median = self._medians(size, n_line, chunks.edges, "chunks")
+        # Again, since smoothing has used these arrays for scratch.
         self._over(split, (value, code, total, weight))
         limit = self._numbers.reject * MAD_NORMAL
         self._over(marks.make_reject(), (deviation, total, weight), chunks.chunk_of, n_line, *median, limit)
@@ -225,6 +232,7 @@ class Lane:
             )
             turned = out
         _, divide = smoothing.make_parts()
+        # Normalised convolution: smoothed values over smoothed weights, which leaves out what is missing.
         self._over(divide, (*turned, turned[0]))
         if fill:
             n, _, n_time = turned[0].shape
@@ -257,6 +265,7 @@ class Lane:
         noise = find_noises(size, edges, ends, self._work, self._stream, chunks.longest)
         if least is not None:
             n_thread = _threads(len(noise))
+            # A noise that happens to come out too small would flag sound integrations.
             make_raise()[-(-len(noise) // n_thread), n_thread, self._stream](noise, least)
         bounds = self._array("bounds", (*noise.shape, scales.size), np.float32)
         make_thresholds()[noise.shape, scales.size, self._stream](noise, *of_all, n_line, scales, bounds)
@@ -278,6 +287,7 @@ class Lane:
         halves = numbers.half_time, numbers.half_channels
         self._over(marks.make_extend(), (code, wider), code.shape[1], *halves)
         if numbers.rank_eta > 0.0:
+            # Along time first, then along channels: flags of the first pass count in the second.
             self._rank(wider)
             by_channel = self._transposed(wider, "turned", np.uint8)
             self._rank(by_channel)

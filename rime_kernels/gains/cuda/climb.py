@@ -50,6 +50,7 @@ def make_longest(shape: GroupShape) -> Compiled:
                 longest = abs(log)
             if abs(phase) > longest:
                 longest = abs(phase)
+        # A maximum over the block by a tree; every thread gets it.
         shown[thread] = longest
         barrier()
         half = n_thread // 2
@@ -84,6 +85,8 @@ def make_direction(shape: GroupShape) -> Compiled:
         while True:
             if not is_known:
                 assemble(thread, group, tables, priors, sums, state, x, 0)
+                # ln det is -inf where the matrix is not positive: then there is no step, and the CPU has the
+                # group.
                 log = invert(thread, group, state.inverse, 1e-14, sweep, room.total)
                 is_known = is_new = log > -math.inf
                 if not is_known:
@@ -94,6 +97,7 @@ def make_direction(shape: GroupShape) -> Compiled:
                 gain += slope[i] * step[i]
                 step[i] = -step[i]
             gain = block_reduce(thread, gain, room.total)
+            # The inverse of an earlier place is good while steps gain fast enough: an inversion costs n^3.
             if is_new or gain <= SLOW * last:
                 break
             is_known = False
@@ -119,6 +123,7 @@ def make_near(shape: GroupShape) -> Compiled:
             before += anchor[0, cell]
         now = block_reduce(thread, now, total)
         before = block_reduce(thread, before, total)
+        # Sums are compared after a common factor is taken out; beyond a factor of 2 an anchor is far anyway.
         if not (before > 0.0 and now > 0.5 * before and now < 2.0 * before):
             return False
         by = before / now
@@ -138,6 +143,7 @@ def make_near(shape: GroupShape) -> Compiled:
                 place = int64(tables.slot[s]) // 2
                 moved += by_pair[3 * place]
                 whole += by_pair[3 * place + 1]
+            # Written so that NaN counts as far.
             if not moved <= most * whole:
                 n_far += 1.0
         return block_reduce(thread, n_far, total) == 0.0
@@ -155,6 +161,7 @@ def make_turn_back(shape: GroupShape) -> Compiled:
         n_turned = 0.0
         for i in range(thread, group.n, n_thread):
             if tables.returns[group.first + i] == 1:
+                # Whole turns change no cell, but they do change the prior.
                 turns = math.floor((x[i] - priors.middle[group.first + i]) / _TURN + 0.5)
                 x[i] -= _TURN * turns
                 n_turned += abs(turns)
@@ -202,6 +209,7 @@ def make_climb(shape: GroupShape) -> Compiled:
             x[i] = start[group.first + i]
         has_inverse, n_turned, n_step, is_done = state.has_inverse[group.number] == 1, 1.0, 0, False
         barrier()
+        # A search from a far anchor could end at another maximum than the CPU's: it is not begun.
         if group.n > 0 and not near(
             thread, group, tables, sums, anchor, most[group.number], state.by_pair, total
         ):
@@ -219,8 +227,10 @@ def make_climb(shape: GroupShape) -> Compiled:
                     has_inverse = False
                     break
                 longest, part = longest_of(thread, group, tables, step, total), 1.0
+                # Newton's step trusts a quadratic model: no cell changes by more than LONGEST in one step.
                 if longest > LONGEST:
                     part = LONGEST / longest
+                # So close to the maximum the step needs no trial: it gains next to nothing.
                 if gain <= (CLOSE if is_new else CLOSER) * group.n + ROUNDING * abs(value):
                     for i in range(thread, group.n, n_thread):
                         x[i] += part * step[i]
@@ -238,6 +248,8 @@ def make_climb(shape: GroupShape) -> Compiled:
                     found = of_cells + of_priors
                     # Close to the maximum differences of f are roundings.
                     is_better = found < value or gain * part < 1e-9 * (abs(value) + 1.0)
+                    # With an old inverse a bad step says little: a new one is made before the step is
+                    # shortened.
                     if is_better or not is_new:
                         break
                     part *= 0.4
@@ -246,15 +258,18 @@ def make_climb(shape: GroupShape) -> Compiled:
                         x[i], slope[i] = trial[i], other[i]
                     value, last = found, gain
                     barrier()
+                # No part of Newton's own step is better: f cannot be told from its maximum.
                 elif is_new:
                     is_done = True
                 else:
                     has_inverse = False
                 n_step += 1
+            # Phases that were turned back stand elsewhere beside their priors: the climb goes on from there.
             n_turned = turn_back(thread, group, tables, priors, x) if is_done else 0.0
             n_turned = block_reduce(thread, n_turned, total)
         of_cells, of_priors = evaluate(thread, group, tables, priors, sums, state.by_entry, room, x, slope)
         if thread == 0:
+            # The next call begins with this inverse: skies change little from one to the next.
             state.has_inverse[group.number] = 1 if has_inverse else 0
             answer[group.number] = n_step if is_done else -1
             answer[n_group + group.number], answer[2 * n_group + group.number] = of_cells, of_priors

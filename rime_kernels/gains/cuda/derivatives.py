@@ -178,9 +178,11 @@ def make_finish(shape: GroupShape) -> Compiled:
             cell, number = turned(tables, sums, place, x), int64(tables.cell[place])
             log, phase = log_gain(tables, place, x)
             by_log, by_phase = log_gain(tables, place, u)
+            # How the maximum moves: sums of cells enter its equations by m, Re r and Im r.
             slopes[0, number] += by_log
             slopes[1, number] -= by_log
             slopes[2, number] -= by_phase
+            # The derivative by a factor of all sums of cells.
             total += (slopes[0, number] + 0.5) * cell.power + (slopes[1, number] - 1.0) * cell.real
             total += slopes[2, number] * cell.imag
             size = math.exp(log)

@@ -92,7 +92,7 @@ def group_tables(cells: GainCells, groups: GainGroups, returns: NDArray[np.bool_
 
 
 class _Entries(NamedTuple):
-    """Of all entries: place, number within the cell, group, coordinate, kind and factor."""
+    """Entries of all cells: place, number within the cell, group, coordinate, kind and factor."""
 
     place: Index
     number: Index
@@ -103,7 +103,7 @@ class _Entries(NamedTuple):
 
 
 class _Elements(NamedTuple):
-    """See `GroupTables`."""
+    """Elements of the groups' matrices, as `GroupTables` has them."""
 
     square: Index
     first: Index

@@ -84,7 +84,7 @@ C = TypeVar("C", bound=GriddingCall)
 
 
 class CudaLayerEngine(ABC, Generic[C]):
-    """Predicts and grids on a GPU, W-layer after W-layer; see `gridding.cpu.engine.LayerEngine`.
+    """Predicts and grids on a GPU, W-layer after W-layer; see `gridding.cpu.engine.CpuLayerEngine`.
 
     Parameters
     ----------
@@ -183,7 +183,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         return found
 
     def predict_on_device(self, image: DeviceArray, screens: Screens, vis: DeviceArray = None) -> DeviceArray:
-        """The same of an image that was sent, as a device array that stays there: `vis`, or a new one."""
+        """Predict from an image that is on the device, into a device array: `vis`, or a new one."""
         if vis is None:
             vis = device.empty((self._n_row, self._n_chan, screens.to_corr.shape[0]), self._complex)
         flat = Visibilities(self._flat(vis), None, False)
@@ -218,7 +218,7 @@ class CudaLayerEngine(ABC, Generic[C]):
         return self._summed(add, screens, batches)
 
     def grid_on_device(self, vis: DeviceArray, weight: DeviceArray, screens: Screens) -> NDArray[np.float64]:
-        """The same of device arrays (n_row, n_chan, n_corr); no weight means weights of 1."""
+        """Grid device arrays (n_row, n_chan, n_corr); no weight means weights of 1."""
         there = Visibilities(self._flat(vis), None if weight is None else weight.reshape(weight.size), False)
         self._find_scale(lambda: planes_cuda.largest(there.values, there.weight, self._stream), screens)
         return self._summed(

@@ -79,6 +79,7 @@ def _factor(terms: ItemTerms, w: float, p: Scalar, q: Scalar, offset: int, lanes
     if terms.kind == 1:
         p_re, p_im = _complex(p, offset, terms.n_pixel, lanes_like)
         q_re, q_im = _complex(q, offset, terms.n_pixel, lanes_like)
+        # E_p conj(E_q): the baseline's beam in the direction of each pixel.
         both_re, both_im = _times(p_re, p_im, q_re, -q_im)
         re, im = _times(re, im, both_re, both_im)
     return re, im
@@ -91,7 +92,9 @@ def _mixed(terms: ItemTerms, source: Pointer, k: int, offset: int, flip: int, la
     re, im = constant(0.0, lanes_like), constant(0.0, lanes_like)
     for s in range(terms.n_plane):
         m_re, m_im = terms.mix[2 * (k * terms.n_plane + s)], terms.mix[2 * (k * terms.n_plane + s) + 1]
+        # Elements that are 0 are passed over: XX and YY, for example, have no part of V.
         if m_re != 0.0 or m_im != 0.0:
+            # A flipped row is predicted as its conjugate at (-u, -v, -w): the conjugate matrix undoes that.
             m_im = -m_im if flip and terms.kind < 2 else m_im
             where = 2 * (s * terms.n_pixel + offset)
             a, b = load(source, where, lanes_like), load(source, where + n, lanes_like)
@@ -115,11 +118,13 @@ def _jones(
     """Correlation c of E_p B E_q^H; B in `element` as (4, 2, lanes)."""
     n, step = size(lanes_like), 2 * terms.n_pixel
     row, column = terms.element[c] // 2, terms.element[c] % 2
+    # With p and q exchanged correlation ij is the conjugate of ji.
     if flip:
         row, column = column, row
     re, im = constant(0.0, lanes_like), constant(0.0, lanes_like)
     for j in range(2):
         left_re, left_im = constant(0.0, lanes_like), constant(0.0, lanes_like)
+        # (E_p B)_row,j first, then times conj(E_q)_column,j: 6 complex products instead of 8.
         for i in range(2):
             e_re, e_im = _complex(p, (2 * row + i) * step + offset, terms.n_pixel, lanes_like)
             b_re, b_im = _complex(element, 2 * n * (2 * i + j), n, lanes_like)
@@ -148,6 +153,7 @@ def apply(
         f_re, f_im = _factor(terms, w, p, q, offset, lanes_like)
         out = ahead(target, 2 * terms.n_sum * offset)
         if terms.kind == 2:
+            # All four elements of B are made once for a pixel: each correlation needs all of them.
             for k in range(4):
                 re, im = _mixed(terms, source, k, offset, flip, lanes_like)
                 store(scratch, 2 * n * k, re)
@@ -160,6 +166,7 @@ def apply(
             else:
                 where = 2 * (c * terms.n_pixel + offset)
                 a, b = load(source, where, lanes_like), load(source, where + n, lanes_like)
+                # Pixels come as re, im, re, im, ...: they are sorted into a vector of each.
                 re, im = even(a, b), odd(a, b)
             re, im = _times(f_re, f_im, re, im)
             store(out, n * c, re)
@@ -228,10 +235,12 @@ def apply_adjoint(
         f_re, f_im = _factor(terms, w, p, q, offset, lanes_like)
         given = ahead(source, 2 * terms.n_sum * offset)
         if terms.kind == 2:
+            # Elements get contributions of all correlations: they begin with 0.
             for k in range(8):
                 store(scratch, n * k, constant(0.0, lanes_like))
         for c in range(terms.n_sum):
             v_re, v_im = load(given, n * c, lanes_like), load(given, n * (terms.n_sum + c), lanes_like)
+            # The adjoint of a product is the product with the conjugate.
             v_re, v_im = _times(v_re, v_im, f_re, -f_im)
             if terms.kind == 2:
                 _jones_adjoint(terms, c, p, q, offset, flip, v_re, v_im, scratch, lanes_like)

@@ -41,7 +41,7 @@ class Pixels(NamedTuple):
     taper : (S^2,)
         Divided by S^2.
     twiddle, matrix, sign
-        As in `Tables`.
+        As in `DftTables`.
     """
 
     size: int
@@ -56,7 +56,7 @@ class Pixels(NamedTuple):
 
 
 class IdgRecipe(NamedTuple):
-    """A-terms and planes of one call (`apply.Terms`), and how correlations follow from the sums.
+    """A-terms and planes of one call (`apply.ItemTerms`), and how correlations follow from the sums.
 
     Attributes
     ----------
@@ -108,6 +108,7 @@ def _coordinates(pixels: Pixels) -> Vector:
 @inner_function
 def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> Vector:
     """The screens of an item's antennas."""
+    # Without A-terms (kind 0) all offsets are 0: there is no branch in the loop over items.
     n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]
     first = plan.slot[item] * recipe.screens.shape[1] * (terms.kind > 0)
     p, q = first + plan.antenna1[item], first + plan.antenna2[item]
@@ -139,6 +140,7 @@ def _load_subgrid(
     copy = ahead(scratch, 4 * n * (n + size(lanes_like)))
     for p in range(n_plane):
         plane, target = ahead(grid, 2 * p * n_grid * n_grid), ahead(out, 2 * p * n * n)
+        # Most subgrids lie within the grid and are transformed from where they are; others are copied first.
         if x0 + n <= n_grid and y0 + n <= n_grid:
             source, stride = ahead(plane, 2 * (y0 * n_grid + x0)), 2 * n_grid
         else:
@@ -154,6 +156,7 @@ def _fill_run(
 ) -> None:  # fmt: skip
     """Phases of channels c .. stop - 1 of a row: the first, and the step."""
     u, v, w, scale = rows.uvw[r, 0], rows.uvw[r, 1], rows.uvw[r, 2], channels.scale[c]
+    # Channels of a run are evenly spaced: one phasor for the first, one for the step, then products.
     step = channels.scale[c + 1] - scale if stop > c + 1 else 0.0
     fill_phasors(
         u * scale - plan.x[item], v * scale - plan.y[item], w * scale - plan.w[item], u * step, v * step,
@@ -170,6 +173,7 @@ def _item_sums(
 ) -> None:  # fmt: skip
     """The visibilities of an item from its planes."""
     coordinates, n_sum, sign = _coordinates(pixels), epilogue.n_sum, real(1 - 2 * plan.flip[item])
+    # Four channels at a time while their sums fit registers: pixels are then read half as often as with two.
     n_vector, at_once = pixels.size**2 // size(lanes_like), 4 if size(wide) <= 2 * size(lanes_like) else 2
     first, end = plan.first_chan[item], plan.first_chan[item] + plan.n_chan[item]
     for r in range(plan.first_row[item], plan.first_row[item] + plan.n_row[item]):
@@ -178,12 +182,14 @@ def _item_sums(
             stop = min(channels.run_end[c], end)
             _fill_run(rows, channels, plan, item, r, c, stop, coordinates, pixels.size, phasors, lanes_like)
             for k in range(c, stop, at_once):
+                # Behind the last channels of a run phasors are not carried on: the next run makes its own.
                 more, offset = k + at_once < stop, 2 * n_sum * (k - c)
                 if at_once == 4:
                     sum_pixels_of_4(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
                 else:
                     sum_pixels(n_vector, phasors, planes, more, sums, offset, lanes_like, wide)
             for k in range(c, stop):
+                # The phase of the image's centre is that of all pixels: it is applied to the sum.
                 cos, sin = _cos_sin(rows.shift[r] * channels.scale[k])
                 there = ahead(vis, 2 * epilogue.n_corr * (row * channels.scale.size + k))
                 write(ahead(sums, 2 * n_sum * (k - c)), epilogue, sign, real(cos), real(sin), there)
@@ -287,6 +293,7 @@ def _grid_task(
     terms, epilogue = _terms(pixels, recipe), make_epilogue(recipe.to_corr, recipe.n_sum, recipe.is_direct)
     factors = pointer(pixels.twiddle), pointer(pixels.matrix)
     for item in range(first, stop):
+        # Gridding adds to the planes of one item at a time: they stay in the cache.
         planes[:] = 0
         _item_planes(
             item, plan, rows, channels, pixels, epilogue, pointer(planes), pointer(phasors), pointer(shares),

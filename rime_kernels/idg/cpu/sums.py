@@ -139,7 +139,7 @@ def sum_pixels_of_4(
     lanes_like: Vector,
     wide: Vector,
 ) -> None:
-    """As `sum_pixels`, for four channels: with one plane or two, registers hold their sums."""
+    """Sum pixels like `sum_pixels`, for four channels: with one plane or two, registers hold their sums."""
     n, n_all = size(lanes_like), size(wide)
     re, im, re2, im2 = constant(0.0, wide), constant(0.0, wide), constant(0.0, wide), constant(0.0, wide)
     re3, im3, re4, im4 = re, im, re2, im2

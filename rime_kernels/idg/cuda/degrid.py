@@ -64,8 +64,10 @@ def _make_of_block(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Com
     ) -> None:  # fmt: skip
         n = uint32(n_task[k])
         n_here = uint32((n + uint32(n_thread - 1)) // uint32(n_thread))
+        # Blocks of one kind follow those of another: threads of a block take one branch.
         if block < n_here:
             task = uint32(block * uint32(n_thread) + uint32(cuda.threadIdx.x))
+            # No barrier follows: threads behind the last task have nothing to do.
             if task < n:
                 of_kind(
                     task, first_item, n_item, most_c, items, w_item, start, first_chan, n_chan, first_task,
@@ -117,13 +119,16 @@ def _make_of_kind(kernel: IdgKernel, k: int, n_corr: int, compact: bool) -> Comp
         pixel, end, y = uint32(0), uint32(size), real(-size // 2)
         while pixel != uint32(n_pixel):
             x = real(-size // 2)
+            # b y is common to a row: two multiply-adds are left for the phase of each pixel.
             for j in range(n_phase):
                 of_row[j] = abd[4 * j + 1] * y
             y += real(1)
+            # Two loops, over rows and their pixels, instead of a division for x and y.
             while pixel != end:
                 read_curvature(curvature, uint64(pixel), c)
                 of_pixel = of_item + uint64(pixel) * uint64(n_value)
                 for i in range(n_step):
+                    # All threads of an item read this pixel at once: one broadcast.
                     read(sums, of_pixel + uint64(i * n_value), p)
                     for j in range(n_phase):
                         angle[j] = abd[4 * j] * x + (abd[4 * j + 2] * c[i] + of_row[j])
@@ -151,6 +156,7 @@ def _make_add_even(kernel: IdgKernel, kind: TaskKind) -> Compiled:
             q[s] = p[s] * cos - p[s + 1] * sin
             q[s + 1] = p[s] * sin + p[s + 1] * cos
         cos, sin = cos_sin(angle[1])
+        # 2 cos 2 h = 2 - 4 sin^2 h: for small h more exact than 2 cos^2 h - 1.
         twice, before_cos, before_sin = real(2) - real(4) * sin * sin, cos, -sin
         for k in range(n_pair):
             if k > 0:

@@ -46,16 +46,20 @@ def make_grid(kernel: IdgKernel) -> Compiled:
         n_item: int, first_item: int, n_task: Scalar, first_task: Array, coef: Scalar, curvature: Array,
         parts: Array, sums: Pointer,
     ) -> None:  # fmt: skip
+        # Arrays of constant size and constant indices (loops are unrolled): they end up in registers.
         total = cuda.local.array(n_total, real)
         c = cuda.local.array(n_own, real)
         thread = uint32(uint32(cuda.blockIdx.x) * uint32(n_thread) + uint32(cuda.threadIdx.x))
         item = uint32(thread // uint32(n_of_item))
+        # No barrier follows, so that threads without an item may return.
         if item >= uint32(n_item):
             return
         own = uint32(thread - item * uint32(n_of_item))
         row = uint32(own // uint32(size))
+        # Whole pixels from the middle: exact in float32, whatever the size of a pixel is.
         x, y = real(own - row * uint32(size)) - real(size // 2), real(row) - real(size // 2)
         for j in range(n_own):
+            # Pixels of a thread lie n_of_item apart: neighbouring threads read and write neighbouring pixels.
             c[j] = curvature[own + uint32(j * n_of_item)]
         for j in range(n_total):
             total[j] = real(0)
@@ -93,11 +97,13 @@ def _make_of_kinds(kernel: IdgKernel, k: int) -> Compiled:
         before_cos = cuda.local.array(n_own, real)
         before_sin = cuda.local.array(n_own, real)
         twice = cuda.local.array(n_own, real)
+        # Tasks of the batch are counted from its first item: `coef` and `parts` hold this batch alone.
         base = first_task[k, first_item]
         task = uint32(first_task[k, item] - base)
         end = uint32(first_task[k, item + uint32(1)] - base)
         at_coef = of_coef + uint64(task) * uint64(n_coef)
         offset = of_part + uint64(task) * uint64(n_of_task)
+        # All threads of an item read one task at a time, the same addresses: one transaction for a warp.
         while task != end:
             read_coef(coef, at_coef, abd)
             add(

@@ -97,8 +97,11 @@ def _cut(scale: NDArray[np.float64], sizes: list[int]) -> list[int]:
     n = scale.size
     counts = [0] * (len(sizes) + 1)
     straight = np.linspace(scale[0], scale[-1], n)
+    # Even tasks compute phases from a middle and a step: channels have to lie on a straight line.
     if np.any(np.abs(scale - straight) > _EVEN * np.abs(straight)):
         return [*counts[:-1], n]
+    # As many of the largest tasks as fit; what remains goes to one even task with idle places, if it would
+    # fill enough of it, else to tasks whose visibilities have phases of their own.
     counts[0] = n - n % sizes[0]
     rest = n % sizes[0]
     if rest >= _LEAST_EVEN:
@@ -130,6 +133,7 @@ def make_find() -> Compiled:
     def find(
         first_task: Array, row_of_kind: Scalar, task: Scalar, first_item: Scalar, n_item: Scalar
     ) -> Scalar:
+        # Tasks ascend with items: bisection takes log2(n_item) reads a thread.
         low, high = int64(first_item), int64(first_item) + n_item
         while high - low > 1:
             middle = (low + high) // 2
@@ -166,13 +170,16 @@ def make_coefficients(kernel: TaskKernel) -> Compiled:
                 s = scale[first]
                 step = (scale[first + chans - 1] - s) / max(chans - 1, 1)
                 s += step * (chan - k + 0.5 * (n - 1))
+                # Of a step the subgrid's middle is not subtracted: it is the difference of two phases.
                 if k == 1:
                     s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0  # type: ignore[assignment]
             u, v, w = uvw[row, 0], uvw[row, 1], uvw[row, 2]
+            # Coefficients are differences of large numbers: float64 here, working precision from here on.
             a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
             b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)
             d = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, 0.0, most_c)
             abd[4 * k], abd[4 * k + 1], abd[4 * k + 2] = real(turn * a), real(turn * b), real(turn * d)
+            # A fourth, idle number makes each phase 16 or 32 bytes, so that it is read by wide loads.
             abd[4 * k + 3] = real(0)
 
     return coefficients
@@ -214,6 +221,7 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
                         of_s = offset + n_value + 2 * s
                         more = real(1) if side == 0 else real(-1)
                         re, im = re - more * total[of_s + 1], im + more * total[of_s]
+                    # A flipped item was predicted at -(u, v, w): its visibilities are the conjugates.
                     v[2 * s], v[2 * s + 1] = re, sign * im
                 chan += first_chan[row_of_kind, item]
                 cos, sin = cos_sin(shift[row] * scale[chan])
@@ -226,6 +234,8 @@ def make_finish(kernel: TaskKernel, n_corr: int, compact: bool, part: int = 0) -
                     out[2 * c], out[2 * c + 1] = re * cos - im * sin, im * cos + re * sin
                 to = address(row, chan, item, first_item, items, start, order, scale.size)
                 write(vis, to * (2 * n_corr), 0, out)
+        # Recursion at compile time instead of a loop: `part` is a constant, so that `total` stays in
+        # registers.
         if rest is not None:
             rest(
                 row_of_kind, item, local, first_item, items, start, first_chan, n_chan, order, shift, scale,
@@ -288,6 +298,8 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
                         if has_weight:
                             # What has no weight may be NaN.
                             re, im = (w[c] * re, w[c] * im) if w[c] > real(0) else (real(0), real(0))
+                        # The adjoint of each step of `make_finish`, in the opposite order: conjugate phase,
+                        # then to_corr^H.
                         re, im = re * cos + im * sin, im * cos - re * sin
                         for s in range(n_sum):
                             t = to_corr[c, s]
@@ -301,6 +313,7 @@ def make_prepare(kernel: TaskKernel, n_corr: int, compact: bool, has_weight: boo
                                 v[n_value + 2 * s] += more * y
                                 v[n_value + 2 * s + 1] -= more * x
             write(parts, of_part + int64(i) * n_here, 0, v)
+            # One thread of a task writes the coefficients that all its parts share.
             if part == 0:
                 coefficients(
                     row_of_kind, item, local, most_c, items, w_item, first_chan, n_chan, uvw, scale, abd

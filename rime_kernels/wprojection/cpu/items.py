@@ -34,7 +34,7 @@ class Kernels(NamedTuple):
     Attributes
     ----------
     terms : (2, n_plane, n_w, n_d, 2, n_lane)
-        As in `kernel.Tables`, with zeros beyond the support.
+        As in `kernel.KernelTables`, with zeros beyond the support.
     support, block : int
         S, and cells of a block along an axis.
     w_half : float
@@ -70,12 +70,15 @@ def _place(
 ) -> Vector:  # fmt: skip
     scale, n_plane = rows.scale[c], kernels.terms.shape[1]
     u, v = rows.uvw[r, 0] * scale, rows.uvw[r, 1] * scale
+    # The kernel depends on the distance to the nearest cell, in -1/2 .. 1/2: its polynomials take twice that.
     near_u, near_v = np.rint(u), np.rint(v)
     delta = rows.uvw[r, 2] * scale - layer_w
+    # Planes divide -w_half .. w_half evenly; t below is the place within the plane, in -1 .. 1.
     offset = 0.5 * n_plane * (delta / kernels.w_half + 1.0) if kernels.w_half > 0.0 else 0.5
     plane = min(max(math.floor(offset), 0), n_plane - 1)
     sign = 1.0 - 2.0 * plan.flip[item]
     cos, sin = _cos_sin(rows.shift[r] * scale + sign * delta * kernels.middle)
+    # The block begins so many cells before the item's middle that every kernel of the item fits.
     first = kernels.block // 2 - kernels.support // 2
     return _Place(
         int(near_u) - plan.x[item] + first, int(near_v) - plan.y[item] + first, real(2.0 * (u - near_u)),
@@ -88,6 +91,7 @@ def _kernel(terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, lanes_like
     """Real and imaginary parts of a kernel, from the terms (n_w, n_d, 2, n_lane) of its plane."""
     n, zs, ts = size(lanes_like), spread(z, lanes_like), spread(t, lanes_like)
     re = im = lanes_like
+    # Horner's rule twice: the inner one in z for each power of t, the outer one in t.
     for b in range(n_w - 1, -1, -1):
         offset = 2 * n * n_d * (b + 1)
         of_re, of_im = load(terms, offset - 2 * n, lanes_like), load(terms, offset - n, lanes_like)
@@ -95,7 +99,8 @@ def _kernel(terms: Pointer, n_w: int, n_d: int, z: Scalar, t: Scalar, lanes_like
             offset -= 2 * n
             of_re, of_im = (
                 fma(of_re, zs, load(terms, offset - 2 * n, lanes_like)), fma(of_im, zs, load(terms,
-                offset - n, lanes_like))
+                offset - n,
+                lanes_like))
             )  # fmt: skip
         re, im = fma(re, ts, of_re), fma(im, ts, of_im)
     return re, im
@@ -116,6 +121,7 @@ def _fill_kernels(kernels: Kernels, place: _Place, of_v: Pointer, lanes_like: Ve
 def _total(a: Vector, b: Vector, four: Vector) -> Scalar:
     """sum a b."""
     parts = dot(a, b, four)
+    # A fixed tree, so that results repeat to the bit whatever the width of vectors.
     return (lane(parts, 0) + lane(parts, 1)) + (lane(parts, 2) + lane(parts, 3))
 
 
@@ -133,6 +139,8 @@ def _sum_block(
             offset = 2 * p * n_each + (place.y + k) * stride + place.x
             g_re, g_im = load(block, offset, lanes_like), load(block, offset + n_each, lanes_like)
             c_re, c_im = spread(of_v[k], lanes_like), spread(of_v[n + k], lanes_like)
+            # Rows are weighted and added first: the kernel along u is applied once a visibility, not once a
+            # row.
             re, im = fma(c_re, g_re, re), fma(c_re, g_im, im)
             re, im = fma(-c_im, g_im, re), fma(c_im, g_re, im)
         sums[p] = _total(re, u_re, four) - _total(im, u_im, four)
@@ -149,6 +157,7 @@ def _add_to_block(
     n, n_each = size(lanes_like), kernels.block * stride
     for p in range(n_plane):
         v_re, v_im = spread(shares[p], lanes_like), spread(shares[n_plane + p], lanes_like)
+        # The share times the conjugate kernel along u; each row then takes it times that along v, conjugated.
         re, im = fma(v_re, u_re, v_im * u_im), fma(v_im, u_re, -(v_re * u_im))
         for k in range(kernels.support):
             offset = 2 * p * n_each + (place.y + k) * stride + place.x
@@ -188,9 +197,11 @@ def _degrid_task(
     to_corr: Array, is_direct: bool, vis: Array, real: NumbaType, lanes_like: Vector, four: Vector,
 ) -> None:  # fmt: skip
     n, n_plane, n_grid, n_chan = kernels.block, grid.shape[0], grid.shape[1], rows.scale.size
+    # Rows of a block are read as whole vectors, which may reach behind the block: these cells are 0.
     stride = n + size(lanes_like)
     block, sums = workspace(2 * n_plane * n * stride, real), workspace(2 * n_plane, real)
     of_v, epilogue = workspace(2 * size(lanes_like), real), make_epilogue(to_corr, n_plane, is_direct)
+    # The cells behind the rows' ends are never copied: they stay 0.
     block[:] = 0
     for item in range(first, stop):
         x0, y0 = plan.x[item] - n // 2 + n_grid, plan.y[item] - n // 2 + n_grid

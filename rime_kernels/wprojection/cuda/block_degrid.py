@@ -106,7 +106,7 @@ class DegridKernel(BlockKernel):
 
     @property
     def dynamic_bytes(self) -> int:
-        """Of two batches in turn."""
+        """Bytes of dynamic shared memory: those of two batches in turn."""
         return 2 * 8 * self.n_pair
 
     @property
@@ -158,6 +158,7 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
         in_write = in_locate - int32(WARP) if in_locate >= int32(WARP) else in_locate + int32(n_thread - WARP)
         x = remainder(items[item, X] - int32(before), n_grid)
         y = remainder(items[item, Y] - int32(before), n_grid)
+        # The block is read once for all visibilities of the item; its largest number sets the scale.
         by = load(thread, x, y, uint32(n_grid), grid, raw, cells, of_warp) * real(inverse)
         n_batch, batch = (n_vis + int32(N_STAGE - 1)) // int32(N_STAGE), int32(0)
         while batch < n_batch + int32(3):
@@ -183,11 +184,13 @@ def make_block_degrid(kernel: DegridKernel) -> Compiled:
                 )  # fmt: skip
             # ---- of the one before that: sums over the cells of a warp
             base -= int32(N_STAGE)
+            # Sums over v by tensor cores; then a thread has columns, and sums over u by multiply-adds.
             if base >= int32(0) and base < n_vis:
                 multiply(thread, half * uint32(n_pair), pairs, cells, sums)
                 weigh(thread, half * uint32(n_pair), of_x, by, sums, value)
                 group = uint32(thread) // uint32(4)
                 warp_reduce(thread, value, of_warp, half * uint32(n_batch_sum) + group * uint32(n_value))
+            # These sums lie in the other half than those that this round writes: one barrier is enough.
             # ---- of the one before that: sums over warps, and visibilities
             base -= int32(N_STAGE)
             i = in_write
@@ -258,6 +261,7 @@ def _make_unit_of() -> Compiled:
 
     @device.inline
     def unit_of(g: Scalar, t: Scalar) -> Scalar:
+        # Eight threads that read 16 bytes at a time cover all 32 banks once, in this order.
         return uint32(uint32(8) * (g >> uint32(1)) + (t ^ (g & uint32(2))) + uint32(4) * (g & uint32(1)))
 
     return unit_of
@@ -280,6 +284,7 @@ def _make_load(kernel: DegridKernel) -> Compiled:
         most = float32(0)
         for k in range(n_own):
             most = max(most, abs(raw[k]))
+        # The largest number of a warp by a butterfly, of the block through shared memory.
         most = max(most, swapped(most, 1))
         most = max(most, swapped(most, 2))
         most = max(most, swapped(most, 4))
@@ -290,6 +295,7 @@ def _make_load(kernel: DegridKernel) -> Compiled:
         for other in range(n_warp):
             most = max(most, shown[other])
         barrier()  # `shown` is written again later
+        # Half precision ends at 65504 and loses digits below 6e-5: cells are brought to 2^10 .. 2^11.
         by, inverse = scale(most)
         split_raw(by, raw, cells)
         return inverse
@@ -319,6 +325,7 @@ def _make_read(kernel: DegridKernel) -> Compiled:
                 row, column = y + t + uint32(4 * k), x + of_tile + g
                 row -= n_grid if row >= n_grid else uint32(0)
                 column -= n_grid if column >= n_grid else uint32(0)
+                # The grid is periodic: a block may lie across its edge.
                 offset = (uint64(s) * uint64(n_grid) + uint64(row)) * uint64(n_grid) + uint64(column)
                 z = grid[offset]
                 raw[2 * (n * n_each + k)], raw[2 * (n * n_each + k) + 1] = z.real, z.imag
@@ -369,6 +376,7 @@ def _make_multiply(kernel: DegridKernel) -> Compiled:
         for step in range(n_step):
             high = load(offset + uint32(8 * UNIT * step))
             low = load(offset + uint32(8 * UNIT * step + 4 * UNIT))
+            # Pairs hold (im, re): turned to (re, -im) they give real parts, as they are imaginary parts.
             high_turned = turn(high[0]), turn(high[1]), turn(high[2]), turn(high[3])
             low_turned = turn(low[0]), turn(low[1]), turn(low[2]), turn(low[3])
             for n in range(n_tile):
@@ -399,6 +407,7 @@ def _make_weigh(kernel: DegridKernel) -> Compiled:
             value[k] = float32(0)
         for m in range(n_column):
             for q in range(4):
+                # Of the result a thread has columns 2 t and 2 t + 1 of visibilities g and g + 8.
                 u = of_x[offset + uint32(8 * m + q // 2 * 8 * pitch_x + q % 2)]
                 for s in range(n_own_plane):
                     k, into = 8 * (m * n_own_plane + s) + q, 2 * (q // 2 * n_own_plane + s)
@@ -423,6 +432,7 @@ def _make_sum_of_groups(kernel: DegridKernel) -> Compiled:
         k = first + (row & uint32(7)) * uint32(n_value) + (row >> uint32(3)) * uint32(2 * n_own_plane)
         k += uint32(s // n_own_plane * n_group * 8 * n_value + 2 * (s % n_own_plane))
         sum_re = sum_im = real(0)
+        # In the order of warps, so that results repeat to the bit.
         for other in range(n_group):
             sum_re += of_warp[k + uint32(8 * n_value * other)]
             sum_im += of_warp[k + uint32(8 * n_value * other + 1)]

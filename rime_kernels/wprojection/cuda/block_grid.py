@@ -75,7 +75,7 @@ class GridKernel(BlockKernel):
 
     @property
     def dynamic_bytes(self) -> int:
-        """Of two batches in turn; sums of a row of tiles take less."""
+        """Bytes of dynamic shared memory: those of two batches in turn; sums of a row of tiles take less."""
         return 2 * 8 * self.n_pair
 
     @property

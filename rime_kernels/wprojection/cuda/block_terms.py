@@ -54,7 +54,7 @@ def shares_of(n_w: int, n_d: int, support: int) -> TermShares:
 
 
 def packed_terms(terms: NDArray[np.float64]) -> NDArray[np.uint32]:
-    """Terms of `kernel.Tables`, times a power of two, as threads read them: 16 bytes each.
+    """Terms of `kernel.KernelTables`, times a power of two, as threads read them: 16 bytes each.
 
     Axis, plane of w, task, tile, step, thread: two pairs rounded, and two of what is left.
     """

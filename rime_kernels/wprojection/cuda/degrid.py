@@ -71,6 +71,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
         value = cuda.local.array(_VALUES, real)
         t, numbers = cuda.local.array(n_sum, real), cuda.local.array(N_OWN, real)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        # As in the gridder a thread owns cells at fixed places of a bin, which it reads when they move on.
         my_x, my_y = (thread % int32(n_x)) * int32(m_x), (thread // int32(n_x)) * int32(m_y)
         is_mine, warp = thread < int32(n_x * n_y), thread // int32(LANES)
         at_x, at_y = thread % int32(n_x), my_y + int32(bin_x)
@@ -78,6 +79,7 @@ def make_degrid(kernel: Kernel) -> Compiled:
         sign = real(1 - 2 * items[item, FLIP])
         now_x = now_y = last_x = last_y = int32(NOWHERE)
         n_batch, batch = (n_vis + int32(n_stage - 1)) // int32(n_stage), int32(0)
+        # Four stages in one loop, one barrier a round: locate, evaluate kernels, sum over cells, write.
         while batch < n_batch + int32(3):
             base = batch * int32(n_stage)
             i = thread

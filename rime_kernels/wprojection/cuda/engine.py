@@ -180,7 +180,7 @@ class WProjectionCudaEngine(CudaLayerEngine[GriddingCall]):
         return 0
 
     def _bytes_per_cell(self) -> int:
-        """With the whole numbers."""
+        """Bytes of a cell of the grid, with the fixed-point sums."""
         return super()._bytes_per_cell() + 16
 
 

@@ -66,6 +66,8 @@ def make_grid(kernel: Kernel) -> Compiled:
         sums = cuda.local.array(n_own, real)
         t, numbers = cuda.local.array(n_sum, real), cuda.local.array(N_OWN, real)
         item, thread = int32(first_item + cuda.blockIdx.x), int32(cuda.threadIdx.x)
+        # A thread owns a block of m_x m_y cells at each place of a bin: whatever a kernel's place, each
+        # thread has one block of it, and no two threads the same cell.
         my_x, my_y = (thread % int32(n_x)) * int32(m_x), (thread // int32(n_x)) * int32(m_y)
         is_mine, at_x, at_y = thread < int32(n_x * n_y), thread % int32(n_x), my_y + int32(bin_x)
         n_vis, before = int32(start[item + 1] - start[item]), start[item] - int64(first_vis)
@@ -74,6 +76,8 @@ def make_grid(kernel: Kernel) -> Compiled:
         for k in range(n_own):
             sums[k] = real(0)
         n_batch, batch = (n_vis + int32(n_stage - 1)) // int32(n_stage), int32(0)
+        # A pipeline of three stages in one loop: while one batch is located, the kernels of the one before
+        # are evaluated and the one before that is summed. So one barrier a round is enough.
         while batch < n_batch + int32(2):
             base = batch * int32(n_stage)
             i = thread
@@ -114,15 +118,21 @@ def make_grid(kernel: Kernel) -> Compiled:
                     first_x, first_y = next_x, next_y
                     kept += uint64(1)
                     next_x, next_y = place[kept, FIRST_X], place[kept, FIRST_Y]
+                    # Visibilities are sorted: often the kernel begins where the last one did, and nothing
+                    # moves.
                     if first_x != last_x or first_y != last_y:
                         last_x, last_y = first_x, first_y
                         x = last_x + int32(remainder(my_x - last_x, bin_x))
                         y = last_y + int32(remainder(my_y - last_y, bin_y))
                         if x != now_x or y != now_y:
+                            # The cells of this thread move on: what it has summed goes to memory, once for
+                            # many visibilities.
                             if now_x != nowhere:
                                 flush(now_x, now_y, n_grid, fixed, sums, total)
                             now_x, now_y = x, y
                     of_vis = i * uint64(2 * n_cell)
+                    # Two orders of multiplication: (kernel u times v) times shares, or shares times v, then
+                    # times u. Which is less work depends on the number of planes and cells.
                     if whole_kernel:
                         for s in range(n_sum):
                             t[s] = share[i, s]
@@ -141,10 +151,13 @@ def make_grid(kernel: Kernel) -> Compiled:
                                 u_re, u_im = u_re * v_re - u_im * v_im, u_re * v_im + u_im * v_re
                             for s in range(n_plane):
                                 k = (b * m_x + a) * n_sum + 2 * s
+                                # Times the conjugate of the kernel in u: gridding is the adjoint of
+                                # degridding.
                                 sums[k] += t[2 * s] * u_re
                                 sums[k] += t[2 * s + 1] * u_im
                                 sums[k + 1] += t[2 * s + 1] * u_re
                                 sums[k + 1] -= t[2 * s] * u_im
+            # Between the last read of a buffer and its next write: buffers are used in turn.
             cuda.syncthreads()
             batch += int32(1)
         if now_x != nowhere:
@@ -186,6 +199,7 @@ def _make_flush_from(kernel: Kernel, cell: int) -> Compiled:
         offset = uint64(row) * uint64(n_grid) + uint64(column)
         for s in range(2 * n_plane):
             k = cell * 2 * n_plane + s
+            # Integers: additions in any order give one result, unlike floating-point atomics.
             cuda.atomic.add(total, (offset, s), whole(sums[k] * fixed))
             sums[k] = real(0)
         rest(x, y, n_grid, fixed, sums, total)

@@ -186,8 +186,8 @@ class Kernel(Task):
 def make_locate(task: Task, put_place: Compiled) -> Compiled:
     """Function that finds where the visibility k of an item is, and leaves it at `i` of the staged ones.
 
-    `number` gets z and t of `kernel.Tables` and the phase; `plane` the plane of w; `offset` the index of the
-    visibility in the arrays. `put_place(i, x, y, item, items, place)` leaves where the kernel begins.
+    `number` gets z and t of `kernel.KernelTables` and the phase; `plane` the plane of w; `offset` the index
+    of the visibility in the arrays. `put_place(i, x, y, item, items, place)` leaves where the kernel begins.
     """
     real, half, n_w_plane = task.real, task.support // 2, task.n_w_plane
     compact, cos_sin = task.compact, turn_function(task.single)

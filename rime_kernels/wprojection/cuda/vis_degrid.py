@@ -85,7 +85,7 @@ class VisKernel(Task):
 
     @property
     def dynamic_bytes(self) -> int:
-        """Of the block."""
+        """Bytes of dynamic shared memory of a block."""
         return self.n_byte * self.n_plane * self.block * self.pitch
 
     @property

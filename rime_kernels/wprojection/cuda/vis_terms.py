@@ -29,7 +29,7 @@ def _n_z(single: bool, n_d: int) -> int:
 
 
 def terms_in_order(terms: NDArray[np.float64], single: bool) -> NDArray[np.floating]:
-    """Terms of `kernel.Tables` in the order in which they are read.
+    """Terms of `kernel.KernelTables` in the order in which they are read.
 
     Axis, plane of w, cell, powers of t and of z from the highest one on, real and imaginary part.
     """

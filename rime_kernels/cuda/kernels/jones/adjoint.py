@@ -1,7 +1,7 @@
 """The gradient of chi2 with 2x2 beams: what each source did to chi2 by way of each antenna.
 
 V_pq = sum over sources of f T_p B T_q^H, f the phase and the envelope. With R the weighted residual of a row,
-an antenna gathers from its rows, in their order,
+an antenna accumulates from its rows, in their order,
 
     H = sum over rows of conj(f) R T_q          where it is p; f R^H T_p where it is q
 
@@ -61,7 +61,7 @@ class SlabNumbers(NamedTuple):
 
 
 class AntennaItem(NamedTuple):
-    """What a thread gathers for."""
+    """What a thread accumulates for."""
 
     b: Scalar
     unit: Scalar  # among all
@@ -96,6 +96,7 @@ def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
         n_antenna, n_source = int64(table.n_antenna), int64(sky.direction.shape[1])
         if i >= records.size // n_value:
             return
+        # Antennas are the fastest index, as in `table`: neighbouring threads read neighbouring matrices.
         a, rest = int32(i % n_antenna), i // n_antenna
         s, rest = int32(rest % n_source), rest // n_source
         c, rest = int32(rest % table.n_chan), rest // table.n_chan
@@ -109,7 +110,9 @@ def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
         slot = int64(b) * sky.n_bright_time + min(item.time - table.first_time, int32(sky.n_bright_time - 1))
         bright = uint64(2) * uint64((slot * n_source + s) * table.n_chan + c)
         iq, uv = sky.bright[bright], sky.bright[bright + uint64(1)]
+        # T_p B is the same for all rows of this antenna and source: made once.
         own_brightness = times_brightness(own, iq, uv)
+        # One thread owns one antenna, source and channel: its rows are added in order, without atomics.
         h = accumulate_rows(item, of_source, slab, tables, units, sky, table, residual, own_brightness, value)
         put_brightness(h, own, value)
         if has_turns:
@@ -157,9 +160,11 @@ def _make_accumulate_rows(kernel: RowKernel) -> Compiled:
             )  # fmt: skip
             factor = factor_of(b, s, row, freq, sky)
             r = read_residual(b, item.c, table.n_chan, number - slab.first_row, slab.n_row, residual)
+            # V = T_p B T_q^H: a row counts for its first antenna by R T_q, and for its second by R^H T_p.
             if is_second == 0:
                 half = times(r, read_matrix(of_source, q, table))
                 y_re, y_im = dot(own_brightness, half)
+                # What belongs to the row itself is taken where the antenna is the first: once, not twice.
                 re, im = of_row(b, s, row, freq, factor, y_re, y_im, sky, value)
                 half = times_number(half, re, -im)
             else:
@@ -192,6 +197,7 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
         value: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip
         re, im = factor.re, factor.im
+        # z = conj(K) y, K the factor of the row: phase and, for Gaussians, envelope.
         z_re, z_im = re * y_re + im * y_im, re * y_im - im * y_re
         n_source = int32(sky.direction.shape[1])
         j = s - (n_source - int32(sky.n_profile))
@@ -207,6 +213,7 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
             re, im = e_re * factor.re - e_im * factor.im, e_re * factor.im + e_im * factor.re
             z_re, z_im = e_re * z_re + e_im * z_im, e_re * z_im - e_im * z_re
         elif has_gaussian and s >= n_source - int32(sky.n_gaussian):
+            # Derivatives of exp(-(along^2 + across^2)), less factors that are put in at the end.
             of_along, of_across = factor.along * z_re, factor.across * z_re
         # In wavelengths: the row's coordinates are in seconds.
         u, v, w = row.u * freq, row.v * freq, row.w * freq

@@ -39,10 +39,12 @@ def make_factor(kernel: RowKernel) -> Compiled:
     def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: DeviceSky) -> Factor:
         n_source = int32(sky.direction.shape[1])
         n_point = n_source - int32(sky.n_gaussian)
+        # The phase of the baseline, from the row's own u, v and w: no antenna's matrix has it here.
         turning = turning_of(b, s, s - n_point, row, freq, 0.0, sky)
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
         is_gaussian = has_gaussian and s >= n_point
         if has_profile and s >= n_source - int32(sky.n_profile):
+            # Profiles stand behind the Gaussians and have their coordinates, but an envelope of their own.
             is_gaussian = False
         if is_gaussian:
             e = exp2(real(along * along + across * across))
@@ -70,6 +72,7 @@ def make_enveloped(kernel: RowKernel) -> Compiled:
         if has_profile and j >= 0:
             along, across = COORDINATE_SCALE * factor.along, COORDINATE_SCALE * factor.across
             x, y = envelope_of(sky, b, j, along, across, freq)
+            # An envelope may be complex: that of a source without point symmetry.
             re, im = real(x) * re - real(y) * im, real(x) * im + real(y) * re
         return re, im
 

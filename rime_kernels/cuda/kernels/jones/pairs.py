@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
 
 @functools.cache
 def pairs_of(single: bool) -> Pairs:
-    """Those of a device, or of the simulator."""
+    """The pack and unpack functions of a device, or of the simulator."""
     if device.simulated() or not single:
         whole, parts = device.inline(lambda a, b: complex(a, b)), device.inline(lambda z: (z.real, z.imag))
         return Pairs(complex64 if single else complex128, whole, parts)

@@ -26,6 +26,7 @@ def _make_row(single: bool) -> Compiled:
         b_re, b_im = unpack(nodes[offset + uint64(1)])
         c_re, c_im = unpack(nodes[offset + uint64(2)])
         d_re, d_im = unpack(nodes[offset + uint64(3)])
+        # Two halves of four terms each: shorter chains of dependent multiply-adds.
         half = g[0] * a_re + g[1] * a_im + g[2] * b_re + g[3] * b_im
         return half + g[4] * c_re + g[5] * c_im + g[6] * d_re + g[7] * d_im
 
@@ -35,6 +36,7 @@ def _make_row(single: bool) -> Compiled:
     ) -> tuple[Scalar, Scalar]:
         first, second = node(nodes, offset, g), node(nodes, offset + uint64(4), g)
         third, fourth = node(nodes, offset + uint64(8), g), node(nodes, offset + uint64(12), g)
+        # One read of the four nodes serves the value and the slope along x.
         value = w[0] * first + w[1] * second + w[2] * third + w[3] * fourth
         return value, slope[0] * first + slope[1] * second + slope[2] * third + slope[3] * fourth
 
@@ -64,6 +66,7 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
     ) -> tuple[Scalar, Scalar, Scalar]:
         # tr(g^H dE P) = tr((g P^H)^H dE), and P^H turns back.
         g = rotated(g, real(frame.feed_cos), -real(frame.feed_sin))
+        # The place in the beam's own frame: from where the antenna points, turned by the parallactic angle.
         dl, dm = l - frame.dl, m - frame.dm
         x, y = _turned(dl, dm, frame.sin, frame.cos)
         i_x, t_x, in_x = _cell(x * steps.per_x - steps.from_x, beams.n_x - 2)
@@ -80,8 +83,10 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
         fourth, fourth_x = row(nodes, offset + step + step + step, g, w, slope)
         of_x = v[0] * first_x + v[1] * second_x + v[2] * third_x + v[3] * fourth_x
         of_y = real(a) * first + real(b) * second + real(c) * third + real(d) * fourth
+        # `in_x` and `in_y` are 0 beyond the grid, where E is held at the value of the edge.
         by_x, by_y = float64(of_x) * (in_x * steps.per_x), float64(of_y) * (in_y * steps.per_y)
         of_l, of_m = by_x * frame.cos + by_y * frame.sin, by_y * frame.cos - by_x * frame.sin
+        # The place within the beam goes as 1 / scale: d/d scale = -(dl d/dl + dm d/dm) / scale.
         return of_l, of_m, -(of_l * dl + of_m * dm) / scale
 
     return pull_place

@@ -70,6 +70,7 @@ def make_place_frames(kernel: TileKernel) -> Compiled:
     ) -> None:  # fmt: skip
         n_chan = uint32(tables.chan_freq.size)
         x = uint32(block.thread)
+        # One thread for each antenna slot of each item of the block, in steps of the block's size.
         while x < block.n_x:
             j = uint32(x // block.n_used)
             slot, item = uint32(x - j * block.n_used), uint32(block.first_item + j)
@@ -132,6 +133,8 @@ def make_coordinates(kernel: TileKernel) -> Compiled:
         across = scale * _turns(u, v, w, axes[b, g, 1, 0], axes[b, g, 1, 1], axes[b, g, 1, 2])
         shared.staged.high[into] = complex(real(along), real(across))
         if single:
+            # Differences of antennas' coordinates are much smaller than the coordinates: what float32 rounds
+            # away is kept as a second float32.
             rest, other = along - float64(real(along)), across - float64(real(across))
             shared.staged.low[into] = complex(real(rest), real(other))
 
@@ -170,11 +173,13 @@ def make_stage(kernel: TileKernel) -> Compiled:
                 frames.dl[i], frames.dm[i], frames.cos[i], frames.sin[i], frames.feed_cos[i],
                 frames.feed_sin[i], frames.first[i],
             )  # fmt: skip
+            # T = E P exp(i phase): the phase of an antenna is in its matrix, so a baseline needs no sine.
             cos, sin = cos_sin(_turns(u, v, w, l, m, n_minus_1))
             e = voltage(frame, l, m, steps, beams.applies[min(s, beams.applies.size - 1)], beams)
             t = times_number(e, cos, sin)
             offset = int64(frames.bright[i]) + int64(2) * int64(s)
             g = times_brightness(t, sky.bright[offset], sky.bright[offset + 1])
+            # Eight planes of complex numbers: T, then T B (`times_brightness`), each with both buffers.
             into = uint32(uint32(buffer * n_term) + slots.term_offset[i] + k * uint32(side))
             staged.term[into] = pack(t[0], t[1])
             staged.term[into + uint32(2 * n_term)] = pack(t[2], t[3])
@@ -184,9 +189,11 @@ def make_stage(kernel: TileKernel) -> Compiled:
             staged.term[into + uint32(10 * n_term)] = pack(g[2], g[3])
             staged.term[into + uint32(12 * n_term)] = pack(g[4], g[5])
             staged.term[into + uint32(14 * n_term)] = pack(g[6], g[7])
+            # The envelope belongs to a baseline: its antennas' coordinates are staged instead.
             if has_gaussian and gaussian >= 0:
                 put_coordinates(b, gaussian + int32(k), u, v, w, into, sky, shared)
             i = uint32(i + uint32(n_thread))
+            # The next slot of this thread: past the last slot it goes on with the next source.
             while i >= n_x:
                 i = uint32(i - n_x)
                 k = uint32(k + uint32(1))

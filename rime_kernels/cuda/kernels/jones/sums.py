@@ -37,6 +37,7 @@ def make_add_product(n: int) -> Compiled:
             sums[offset + 6 * n],
             sums[offset + 3 * n], sums[offset + 7 * n],
         )  # fmt: skip
+        # Sums are read into a tuple and written back: the compiler keeps them in registers throughout.
         c = product(c, a, b)
         sums[offset], sums[offset + 4 * n], sums[offset + n], sums[offset + 5 * n] = c[0], c[1], c[2], c[3]
         sums[offset + 2 * n], sums[offset + 6 * n], sums[offset + 3 * n], sums[offset + 7 * n] = (
@@ -99,12 +100,14 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
     @device.part
     def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, term = corner.p, corner.q, staged.term
+        # A running address compared with its end is one counter less than an index of the source.
         end = uint32(p + uint32(n_source) * uint32(side))
         while p != end:
             for j in range(side):
                 for k in range(4):
                     z = unpack(term[q + uint32(j + k * plane)])
                     second[8 * j + 2 * k], second[8 * j + 2 * k + 1] = z[0], z[1]
+            # T of second antennas stays in registers while first antennas pass, of which each is read once.
             for i in range(side):
                 a, b = unpack(term[p + uint32(i + 4 * plane)]), unpack(term[p + uint32(i + 5 * plane)])
                 c, d = unpack(term[p + uint32(i + 6 * plane)]), unpack(term[p + uint32(i + 7 * plane)])
@@ -118,6 +121,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
                     )  # fmt: skip
                     seen = first
                     if gaussian:
+                        # The envelope is one number for a baseline: it multiplies T B before the product.
                         seen = scaled(first, exp2(coordinate(staged, p + uint32(i), q + uint32(j))))
                     add_product(sums, i * side + j, seen, other)
             p, q = uint32(p + uint32(side)), uint32(q + uint32(side))

@@ -137,7 +137,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
             cuda.local.array(n_through, real), cuda.local.array(n_through, real),
             Matrices(none, none, none, none, none, none),
         )  # fmt: skip
-        # Nothing is gathered here.
+        # Nothing is accumulated here.
         accumulators = TileAccumulators(totals, totals, totals, totals, totals, totals)
         of_kind, glance = cuda.local.array(1, float64), cuda.local.array(n_glance, real)
         return TileRegisters(totals, second, of_kind, glance, samples, accumulators)

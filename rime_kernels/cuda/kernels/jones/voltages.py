@@ -66,7 +66,7 @@ class Steps(NamedTuple):
 
 @device.inline
 def steps_of(scale: Scalar, beams: CudaBeams) -> Steps:
-    """Of a beam that is `scale` times as wide as its grid has it."""
+    """The steps of the grid for a beam that is `scale` times as wide as its grid has it."""
     per_x, per_y = 1.0 / (scale * beams.step_x), 1.0 / (scale * beams.step_y)
     return Steps(per_x, beams.first_x / beams.step_x, per_y, beams.first_y / beams.step_y)
 

@@ -1,7 +1,7 @@
 """The adjoint of the sum over sources for a row and a run of channels.
 
 After the sum a thread has the weighted residuals of its row, in Stokes parameters, where the sums were; the
-sources come by a second time, and each gathers from all rows of a unit what it did to them.
+sources come by a second time, and each accumulates from all rows of a unit what it did to them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
 
 
 class RowAccumulators(NamedTuple):
-    """A thread's memory for what one source gathers from its row, in working precision.
+    """A thread's memory for what one source accumulates from its row, in working precision.
 
     Sizes are powers of two, as `make_warp_reduce` wants them: `Moments.bright_size`, `Moments.geometry_size`.
     """
@@ -45,7 +45,7 @@ class RowAccumulators(NamedTuple):
     geometry: Array  # the others of `Moments`
     shown_bright: Array  # the same for one unit: 0 where the row belongs to another
     shown_geometry: Array
-    voltage: Array  # float64 (4,): what the row's two antennas gather of all sources, l and m each
+    voltage: Array  # float64 (4,): what the row's two antennas accumulate of all sources, l and m each
 
 
 def _no_source(
@@ -58,7 +58,7 @@ def _no_source(
 
 @functools.cache
 def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
-    """Function that gives what source s gathers from a thread's row and channels.
+    """Function that gives what source s accumulates from a thread's row and channels.
 
     `rest` are the residuals, n_stokes real and n_stokes imaginary parts of the run; `exponent` the
     squares of its frequencies, by that of the first; `bright_offset` is where the source's brightness begins.
@@ -141,7 +141,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
 
 
 def _make_clear(kernel: RowKernel) -> Compiled:
-    """Function that begins what a source gathers."""
+    """Function that begins what a source accumulates."""
     real, record = float32 if kernel.variant.single else float64, kernel.record
     n_bright, n_geometry = record.bright_size, record.geometry_size
 
@@ -201,7 +201,7 @@ def make_antenna_slopes(code: int) -> Compiled:
 
 @functools.cache
 def make_join_unit(kernel: RowKernel) -> Compiled:
-    """Function that sums what a source gathered over all rows of a unit, and writes its record.
+    """Function that sums what a source accumulated over all rows of a unit, and writes its record.
 
     `is_own` says whether the thread's row is of the unit,
     `record` is the number of the record. `accumulated` is
@@ -246,7 +246,7 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
 
 @functools.cache
 def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
-    """Function that has all sources gather from a block's rows, and leaves their records."""
+    """Function that has all sources accumulate from a block's rows, and leaves their records."""
     n_row, code = kernel.shape.n_row, kernel.variant.beam
     n_voltage = 4 if code != _NO_BEAM else 1
     accumulate_source_gradient, join_unit, next_source = (

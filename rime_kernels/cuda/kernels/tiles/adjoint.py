@@ -1,7 +1,7 @@
 """The adjoint of the sum over sources for a tile of antennas.
 
 After the sum over sources a thread has the weighted residuals of its tile, in Stokes parameters, where the
-sums were. The sources come by a second time, and each gathers from all tiles what it did to them.
+sums were. The sources come by a second time, and each accumulates from all tiles what it did to them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
 
 
 class TileAccumulators(NamedTuple):
-    """A thread's memory for what a source gathers from its tile, in working precision."""
+    """A thread's memory for what a source accumulates from its tile, in working precision."""
 
     rest: Array  # (2 n_stokes side^2,): residuals, as the sums lay
     # Wavelengths: the tile's baselines (3 side^2,); or, where sums are `TileKernel.by_antenna`, its antennas
@@ -83,7 +83,7 @@ def _nothing(
 
 @functools.cache
 def make_accumulate_gradients(kernel: TileKernel, gaussian: bool, wide: bool = False) -> Compiled:
-    """Function that adds up what `n_source` sources gather from the tiles of each item.
+    """Function that adds up what `n_source` sources accumulate from the tiles of each item.
 
     Sources and arguments as those of `sums.make_accumulate`. The sums of source k lie in `partial` from
     `first` + k `Sizes.partial_step` on, in the order of `Moments`.
@@ -146,7 +146,7 @@ def make_accumulate_gradients(kernel: TileKernel, gaussian: bool, wide: bool = F
 
 
 def _make_row(kernel: TileKernel, gaussian: bool, wide: bool) -> Compiled:
-    """Function that gathers from row `i` of a tile: one first antenna with all second ones."""
+    """Function that accumulates from row `i` of a tile: one first antenna with all second ones."""
     side, single, n_stokes = kernel.shape.side, kernel.variant.single, kernel.variant.n_stokes
     has_beam, n_baseline, real = kernel.has_beam, side * side, float32 if single else float64
     read_first = baseline.make_read_first(single, gaussian, wide)
@@ -317,9 +317,9 @@ def make_accumulate_voltage_gradients(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_join(kernel: TileKernel) -> Compiled:
-    """Function that joins what all threads of an item gathered from a chunk of sources, into its records.
+    """Function that joins what all threads of an item accumulated from a chunk of sources, into its records.
 
-    Sources have gathered `n_made` values; those behind, which only Gaussians have, are 0.
+    Sources have accumulated `n_made` values; those behind, which only Gaussians have, are 0.
     """
     if not kernel.has_adjoint:
         return device.inline(_nothing_to_join)
@@ -415,7 +415,7 @@ def make_fill_baselines(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_write_antennas(kernel: TileKernel) -> Compiled:
-    """Function that writes what each slot of the block gathered, `TileRecords.by_antenna`."""
+    """Function that writes what each slot of the block accumulated, `TileRecords.by_antenna`."""
     n_thread = kernel.shape.n_thread
 
     @device.part
@@ -428,7 +428,7 @@ def make_write_antennas(kernel: TileKernel) -> Compiled:
             k = uint32(x - j * per_copy)
             row = (int64(block.b) * work.n_total + int64(block.first_item + j)) * int64(block.n_copy)
             row += int64(block.copy)
-            # Slots without an antenna gather nothing.
+            # Slots without an antenna accumulate nothing.
             is_used = k < uint32(2) * block.n_used
             at_slot = uint32(j * uint32(2) * block.n_used + k)
             by_antenna[row * int64(per_copy) + int64(k)] = shared.by_slot[at_slot] if is_used else 0.0

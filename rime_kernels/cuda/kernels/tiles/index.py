@@ -226,7 +226,7 @@ def make_find_corner(kernel: TileKernel) -> Compiled:
     @device.inline
     def find_corner(block: TileBlock, tile: Tile, tables: TileTables) -> Corner:
         p, q, bright = uint32(0), uint32(0), uint32(0)
-        # A thread without a tile gathers, too: from the first places, with residuals of 0.
+        # A thread without a tile accumulates, too: from the first places, with residuals of 0.
         if tile.active:
             first_group = tile.local * int32(uint32(tables.antenna.shape[1])) // side
             p = uint32((first_group + tables.group[0, block.split, tile.tile]) * step)

@@ -49,7 +49,7 @@ def make_item_sums(kernel: TileKernel) -> Compiled:
 
 
 def _make_sum_warps(n_kind: int) -> Compiled:
-    """The same where the tiles of an item are those of whole warps, at most 32 of them."""
+    """Function that sums over the tiles of an item where these are whole warps, at most 32 of them."""
     swapped, barrier = make_shuffle_xor(), make_barrier()
 
     @device.inline

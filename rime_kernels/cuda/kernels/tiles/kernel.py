@@ -117,7 +117,7 @@ def make_tile_sums(kernel: TileKernel) -> Compiled:
         corner = find_corner(block, tile, tables)
         clear(block, own, shared)
         stager = stager_of(block, shared)
-        # The adjoint needs the residuals of all sources before the first of them can gather.
+        # The adjoint needs the residuals of all sources before the first of them can accumulate.
         if uses_tensor_cores and first_sweep == 0:
             sweep_points(block, tile, corner, stager, work, tables, sky, shared, own.sums, own.second)
         if begin:
@@ -250,7 +250,7 @@ def _make_clear(kernel: TileKernel) -> Compiled:
 
 
 def _make_sweep(kernel: TileKernel) -> Compiled:
-    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that gather."""
+    """Function that takes sources chunk by chunk: all, to sum them, or in sweep 1 those that accumulate."""
     sizes, has_gaussian = sizes_of(kernel), kernel.has_gaussian
     n_term, n_bright, votes = sizes.n_term, sizes.n_bright, has_gaussian and kernel.variant.single
     stage, add_chunk = staging.make_stage(kernel), _make_add_chunk(kernel)
@@ -324,7 +324,9 @@ def _make_add_chunk(kernel: TileKernel) -> Compiled:
 
 
 def _make_accumulate_chunk(kernel: TileKernel) -> Compiled:
-    """Function that has a chunk of sources gather from all tiles of the block, and leaves their records."""
+    """Function that has a chunk of sources accumulate from all tiles of the block, and
+    leaves their records.
+    """
     single, n_lane, record = kernel.variant.single, kernel.n_lane, kernel.record
     size, point_size, join = record.most_size, record.size(False), adjoint.make_join(kernel)
     gaussian_size, has_profile = record.size(record.has_gaussian), kernel.variant.profiles is not None
@@ -390,7 +392,7 @@ def _make_take_rest(kernel: TileKernel) -> Compiled:
     ) -> None:
         rest, uvw, of_all, step = own.sums, own.accumulators.uvw, records.by_pair[block.b], records.rest_step
         for n in range(n_uvw):
-            # Threads without a tile gather as well: 0 times what was left there could be NaN.
+            # Threads without a tile accumulate as well: 0 times what was left there could be NaN.
             uvw[n] = real(0)
         if tile.active:
             fill_baselines(shared.slots, baselines_of(block, tile, tables), uvw)
@@ -447,7 +449,7 @@ def make_finish(kernel: TileKernel) -> Compiled:
                     write_rest(block, here, tables, own.sums, by_pair)
                 next_sums(own.sums)
         elif has_adjoint:
-            # Threads without a tile gather as well: 0 times what was left there could be NaN.
+            # Threads without a tile accumulate as well: 0 times what was left there could be NaN.
             for n in range(n_uvw):
                 own.accumulators.uvw[n] = real(0)
         of_kind[0] = total

@@ -41,7 +41,8 @@ SIDE, N_TILE = 2, 4
 
 @dataclass(frozen=True)
 class TensorCoreAdjointKernel:
-    """All that the kernel is compiled for in which sources gather by tensor cores (`gather`).
+    """All that the kernel is compiled for in which sources accumulate gradients by tensor cores
+    (`tensor_core_adjoint`).
 
     Attributes
     ----------
@@ -57,7 +58,7 @@ class TensorCoreAdjointKernel:
     all_rows : bool
         See `TileKernel`.
     has_gaussian : bool
-        Records have places for what Gaussians gather elsewhere.
+        Records have places for what Gaussians accumulate elsewhere.
     """
 
     variant: Variant
@@ -342,7 +343,9 @@ def _double_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
 
 
 def _simulated_multiply(kernel: TensorCoreAdjointKernel) -> Compiled:
-    """The same one by one, for the simulator: `offset` is the terms and where those of the sources begin."""
+    """Multiply one number after the other, for the simulator; `offset` is (terms, where
+    the sources' begin).
+    """
     n_step, chunk = kernel.n_step, kernel.chunk
 
     def multiply_all(offset: Any, lane: Any, words: Any, product: Any) -> None:

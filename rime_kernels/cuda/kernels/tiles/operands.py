@@ -86,7 +86,7 @@ def make_put(kernel: TileKernel) -> Compiled:
 
 
 def _simulated_put(single: bool, n_stokes: int, n_slot: int, chunk: int) -> Compiled:
-    """The same for the simulator, where matrices lie number by number."""
+    """Function that puts operands of a source for the simulator, where matrices lie number by number."""
     per_unit = 2 if single else 1
 
     def put(array: Any, offset: Any, slot: Any, unit: Any, terms: Any, bright: Any) -> None:
@@ -96,13 +96,16 @@ def _simulated_put(single: bool, n_stokes: int, n_slot: int, chunk: int) -> Comp
             into = int(offset) + (int(slot) + antenna) * chunk + per_unit * int(unit) + s
             array[into] = term
             for j in range(n_stokes):
+                # Matrix 0 is of first antennas, 1 + j of second antennas times Stokes parameter j.
                 array[into + (1 + j) * n_slot * chunk] = bright[s][j] * term
 
     return put
 
 
 def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
-    """The same in single precision: the products of terms and brightness are those of their halves."""
+    """Function that puts operands in single precision: the products of terms and brightness are those of
+    their halves.
+    """
     split, store, weigh = (
         tensor_cores.make_split(),
         tensor_cores.make_store(True),
@@ -127,6 +130,8 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
     def put(start: Scalar, offset: Scalar, slot: Scalar, unit: Scalar, terms: Any, bright: Any) -> None:
         a, b = split(terms[0], terms[1]), split(terms[2], terms[3])
         c, d = split(terms[4], terms[5]), split(terms[6], terms[7])
+        # Two first antennas share a unit; odd pairs have their units in another order (exclusive or with 4),
+        # which puts threads that read together into different banks.
         pair, start = uint32(slot >> uint32(1)), uint32(start + offset)
         of_pair = uint32(uint32(4) * uint32(pair & uint32(1)))
         first = uint32(start + uint32(n_row) * pair + uint32(16) * uint32(unit ^ of_pair))
@@ -134,6 +139,7 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
         store(uint32(first + uint32(n_matrix // 2)), a[1], b[1], c[1], d[1])
         second = uint32(start + uint32(n_matrix) + uint32(n_row) * slot)
         put_second(uint32(second + uint32(16) * unit), a, c, bright)
+        # The odd antenna of the pair: again in the order with bit 2 turned, for the banks.
         second = uint32(second + uint32(n_row))
         put_second(uint32(second + uint32(16) * uint32(unit ^ uint32(4))), b, d, bright)
 
@@ -141,7 +147,7 @@ def _single_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
 
 
 def _double_put(n_stokes: int, n_row: int, n_matrix: int) -> Compiled:
-    """The same in double precision."""
+    """Function that puts operands in double precision."""
     store = tensor_cores.make_store(False)
 
     @device.inline
@@ -186,6 +192,7 @@ def make_scale(single: bool) -> Compiled:
     @device.inline
     def scale(most: Scalar) -> tuple[Scalar, Scalar]:
         # Sources fainter than 2^-106 Jy are taken as they are.
+        # The exponent straight from the bits: a power of two scales without rounding.
         exponent = min(max(bits_of(most) >> int32(23), int32(20)), int32(250))
         return (
             number_of(int32((int32(264) - exponent) << int32(23))),
@@ -234,6 +241,7 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
         by, inverse = real(1), real(1)
         if single:
             most = max(max(abs(i), abs(q)), max(abs(u), abs(v)))
+            # A maximum over the lanes of a warp, by a butterfly: 4 or 5 shuffles for 16 or 32 sources.
             most = max(most, swapped(most, 1))
             most = max(most, swapped(most, 2))
             most = max(most, swapped(most, 4))
@@ -248,6 +256,7 @@ def make_stage_bright(kernel: TileKernel) -> Compiled:
             shared.operands.direction[uint32(3) * into + uint32(2)] = n_minus_1
             into = uint32(uint32(n_word) * into)
             if in_halves:
+                # Two words of packed halves, rounded and left over, in one store of 8 bytes.
                 high, low = split(by * i, by * q)
                 shared.operands.bright[into] = uint64(high) | uint64(uint64(low) << uint64(32))
                 if n_stokes == 4:

@@ -126,7 +126,7 @@ class TileKernel:
 
     @property
     def has_voltage(self) -> bool:
-        """Whether the adjoint gathers by antenna."""
+        """Whether the adjoint accumulates by antenna."""
         return self.has_adjoint and self.has_beam
 
     @property
@@ -149,7 +149,7 @@ class Sizes(NamedTuple):
     bright_step: int  # between items in the brightness
     n_bright: int  # of one chunk
     n_pointing: int
-    partial_step: int  # between sources in what groups of threads have gathered
+    partial_step: int  # between sources in what groups of threads have accumulated
     n_accumulated: int
     n_uvw: int  # coordinates of a tile's baselines, or of its antennas: `TileKernel.by_antenna`
     n_column: int  # sums by second antenna
@@ -285,9 +285,9 @@ class TileSharedMemory(NamedTuple):
     slots: Slots
     bright_at: Array  # int64 (n_item,): where the brightness of each item begins
     partial: Array  # float64 (n_thread,)
-    accumulated: Array  # what groups of threads gathered from each source of a chunk, working precision
+    accumulated: Array  # what groups of threads accumulated from each source of a chunk, working precision
     shown: Array  # what tiles have of each of their antennas, working precision
-    by_slot: Array  # float64 (n_slot, 2): what each antenna gathered, l and m
+    by_slot: Array  # float64 (n_slot, 2): what each antenna accumulated, l and m
     operands: Operands
 
 

@@ -147,7 +147,7 @@ def _make_two_steps(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def _make_double_step(kernel: TileKernel) -> Compiled:
-    """The same in double precision, of four sources; `inverse` is 1."""
+    """Function that adds the products of four sources in double precision; `inverse` is 1."""
     n_stokes, n_own, n_tile = kernel.variant.n_stokes, tensor_cores.N_OWN, kernel.shape.n_own
     load, turn = tensor_cores.make_load(False), tensor_cores.make_turn(False)
     product = tensor_cores.make_product(False, kernel.all_rows)
@@ -186,7 +186,7 @@ def _make_double_step(kernel: TileKernel) -> Compiled:
 
 
 def _simulated_products(kernel: TileKernel) -> Compiled:
-    """The same sums one by one, for the simulator: it has no tensor cores."""
+    """Function that adds the products one by one, for the simulator: it has no tensor cores."""
     sizes, n_stokes, side = sizes_of(kernel), kernel.variant.n_stokes, kernel.shape.side
     chunk, n_slot, n_buffer = sizes.n_operand_source, kernel.shape.n_slot, sizes.n_buffer
 

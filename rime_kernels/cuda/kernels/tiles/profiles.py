@@ -1,4 +1,4 @@
-"""Profiles in the kernel over tiles: their sum, and what they gather."""
+"""Profiles in the kernel over tiles: their sum, and what they accumulate."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _nothing_to_accumulate(
     n_source: Scalar, j: Scalar, nu: Scalar, staged: Staged, corner: Corner, accumulators: TileAccumulators,
     partial: Array, first: Scalar, voltages: Voltages,
 ) -> None:  # fmt: skip
-    """The same of a kernel without an adjoint."""
+    """Accumulate nothing: a kernel without an adjoint never calls this."""
 
 
 @functools.cache
@@ -54,14 +54,17 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
         sums: Array, second: Array,
     ) -> None:  # fmt: skip
         for s in range(n_source):
+            # Terms of a source lie side by side for the antennas of a tile.
             here = uint32(uint32(s) * uint32(side))
             read_second(staged, uint32(corner.q + here), second, 0)
             stokes = read_stokes(staged.bright, uint32(corner.bright + uint32(s) * uint32(per_source)))
             for i in range(side):
                 first = read_first(staged, uint32(corner.p + here + uint32(i)))
+                # Second antennas in the inner loop: their terms have been read once for all first antennas.
                 for k in range(side):
                     re, im, along, across = product(first, second, k)
                     x, y = envelope_of(sky, b, j + s, along, across, nu)
+                    # An envelope comes in float64, as the literals of its function are.
                     x, y = real(x), real(y)
                     add_stokes(sums, i * side + k, stokes, x * re - y * im, x * im + y * re)
 
@@ -70,7 +73,7 @@ def make_accumulate_profiles(kernel: TileKernel) -> Compiled:
 
 @functools.cache
 def make_accumulate_profile_gradients(kernel: TileKernel) -> Compiled:
-    """Function as that of `adjoint.make_gather`, for profiles from number j on, at nu."""
+    """Function as that of `adjoint.make_accumulate_gradients`, for profiles from number j on, at nu."""
     if kernel.variant.profiles is None or not kernel.has_adjoint:
         return device.inline(_nothing_to_accumulate)
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
@@ -92,6 +95,7 @@ def make_accumulate_profile_gradients(kernel: TileKernel) -> Compiled:
     ) -> None:  # fmt: skip
         thread, value, of_antenna = voltages.block.thread, accumulators.value, accumulators.of_antenna
         for s in range(n_source):
+            # Each source begins from 0: the sums of the last one have gone to `partial`.
             for k in range(n_value):
                 value[k] = real(0)
             if has_beam:
@@ -111,13 +115,14 @@ def make_accumulate_profile_gradients(kernel: TileKernel) -> Compiled:
                         of_antenna[k] *= stokes.i
             if has_beam:
                 accumulate_voltage_gradients(uint32(s), of_antenna, value, voltages)
+            # The threads that share an item add up here, all values of a source in one reduction.
             warp_reduce(thread, value, partial, uint32(first + uint32(s) * uint32(step)))
 
     return accumulate_gradients
 
 
 def _make_all_baselines(kernel: TileKernel) -> Compiled:
-    """Function that gathers what profile j did to all baselines of a tile."""
+    """Function that accumulates what profile j did to all baselines of a tile."""
     single, n_stokes, side = kernel.variant.single, kernel.variant.n_stokes, kernel.shape.side
     real, n_baseline, has_beam = float32 if single else float64, side * side, kernel.has_beam
     of_direction, of_projection = kernel.record.direction, kernel.record.projection
@@ -132,6 +137,7 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
         voltages: Voltages,
     ) -> None:  # fmt: skip
         rest, uvw, value, sky = accumulators.rest, accumulators.uvw, accumulators.value, voltages.sky
+        # Derivatives are linear in I: with 1 here, I is multiplied once for a source, not for each baseline.
         if n_stokes == 1:
             stokes = Stokes(real(1), real(0), real(0), real(0))
         for i in range(side):
@@ -145,9 +151,11 @@ def _make_all_baselines(kernel: TileKernel) -> Compiled:
                 y_im, y_re = turned_and_grown(re, im, rest_re, rest_im)
                 x, y = real(slopes[0]), real(slopes[1])
                 re, im = x * re - y * im, x * im + y * re
+                # dchi2/dS is the residual times phase and envelope; other derivatives are of S times that.
                 for m in range(n_stokes):
                     value[m] += re * rest[n + m * n_baseline]
                     value[m] += im * rest[n + (m + n_stokes) * n_baseline]
+                # `turned` is of a change of the phase, `grown` of a change of the amplitude.
                 turned, grown = turned_and_grown(re, im, rest_re, rest_im)
                 of_a = real(slopes[2]) * y_re + real(slopes[3]) * y_im
                 of_b = real(slopes[4]) * y_re + real(slopes[5]) * y_im

@@ -384,7 +384,7 @@ def make_chi2_epilogue(kernel: TileKernel) -> Compiled:
     """Function that gives the chi2 of a thread's tile, or its sum of logarithms; spends the sums.
 
     Before an adjoint they become the weighted residuals in Stokes parameters, and `of_kind` what the
-    templates of the tile gather: four sums each, halved derivatives of `Inputs.template`; and one sum of
+    templates of the tile accumulate: four sums each, halved derivatives of `Inputs.template`; and one sum of
     `misfit`. A weight below 0 says that antenna2 is on the tile's first side.
     """
     single, n_template, end, has_rest = (

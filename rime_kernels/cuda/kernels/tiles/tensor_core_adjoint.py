@@ -1,11 +1,11 @@
-"""The kernel in which point sources gather by tensor cores: the adjoint of their sum (`matrices`).
+"""The kernel in which point sources accumulate by tensor cores: the adjoint of their sum (`matrices`).
 
 A block works on one item of one batch entry, and of it on some blocks of 16 rows of the matrices of
 residuals, one for each warp. The terms of a chunk of sources lie in shared memory: for each eight antennas
 and sources 512 bytes, in double precision one such plane for even and one for odd antennas. Thread 4 g + t
 multiplies by the terms of source g and antennas 2 t, 2 t + 1, and has products of sources 2 t, 2 t + 1 and
 antennas 2 g, 2 g + 1, whose terms it reads as well; the order within a plane is such that neither meets
-another thread's bank. While one chunk gathers the next is made.
+another thread's bank. While one chunk accumulates the next is made.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ cuda: Module = device.cuda
 
 
 class ResidualInput(NamedTuple):
-    """What the kernel reads besides, and where it leaves what sources gather."""
+    """What the kernel reads besides, and where it leaves what sources accumulate."""
 
     first_tile: Array  # int32 (n_rows n_step,): `matrices.make_read_rest`
     values: Array  # residuals, flat: `TileRecords.by_pair`
@@ -253,7 +253,8 @@ def _make_fill(kernel: TensorCoreAdjointKernel) -> Compiled:
         while e < uint32(uint32(n_step) * uint32(uint32(n_source + uint32(7)) >> uint32(3))):
             group = uint32(e // uint32(n_step))
             step = uint32(e - group * uint32(n_step))
-            # In place of sources that are not there the last one comes again; nobody reads what it gathers.
+            # In place of sources that are not there the last one comes again; nobody reads what it
+            # accumulates.
             s = uint32(start + min(uint32(uint32(8) * group + source), uint32(n_source - uint32(1))))
             l, m, n = sky.direction[item.b, s, 0], sky.direction[item.b, s, 1], sky.direction[item.b, s, 2]
             x = uint32(uint32(8) * step + uint32(2) * t)
@@ -310,7 +311,7 @@ def _make_terms_at(kernel: TensorCoreAdjointKernel) -> Compiled:
 
 
 def _make_accumulate_chunk(kernel: TensorCoreAdjointKernel) -> Compiled:
-    """Function in which the sources of chunk `number` gather from the rows of a warp."""
+    """Function in which the sources of chunk `number` accumulate from the rows of a warp."""
     chunk, n_warp, n_slot = kernel.chunk, kernel.n_warp, kernel.n_slot
     multiply, read, fold = (
         matrices.make_multiply(kernel),
@@ -359,7 +360,7 @@ def _make_accumulate_chunk(kernel: TensorCoreAdjointKernel) -> Compiled:
 
 
 def _make_join(kernel: TensorCoreAdjointKernel) -> Compiled:
-    """Function that joins what the sources of chunk `number` gathered, into their records."""
+    """Function that joins what the sources of chunk `number` accumulated, into their records."""
     single, n_warp, chunk, n_rows = kernel.variant.single, kernel.n_warp, kernel.chunk, kernel.n_rows
     n_parameter, n_copy, n_thread = kernel.n_parameter, kernel.n_copy, 32 * kernel.n_warp
     polarised, per_source = kernel.variant.polarised, 2 if kernel.variant.polarised else 1

@@ -82,6 +82,7 @@ def make_product(single: bool, all_rows: bool) -> Compiled:
         return _double_product(all_rows)
     if device.simulated():
         return emulated.make_product()
+    # Products of half precision are exact and are added in float32 (rounded towards 0).
     four = types.UniTuple(types.float32, 4)
     code = (
         "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
@@ -133,6 +134,7 @@ def make_turn(single: bool) -> Compiled:
     if single and device.simulated():
         return emulated.turn
     if single:
+        # prmt swaps the halves, xor turns the sign of the upper one: two integer instructions for a pair.
         code = "{.reg .b32 x; prmt.b32 x, $1, $1, 0x1032; xor.b32 $0, x, 0x80000000;}"
         build = _instruction(code, "r", "r")
         u32 = types.uint32
@@ -169,6 +171,8 @@ def make_address() -> Compiled:
         def build(target: Any, builder: Any, signature: Any, args: Any) -> Any:
             pointer = target.make_array(signature.args[0])(target, builder, args[0]).data
             number = builder.ptrtoint(pointer, _KINDS["l"])
+            # Shared memory has 32-bit addresses: half the registers of a generic pointer, and ld.shared takes
+            # them.
             code = "{.reg .u64 x; cvta.to.shared.u64 x, $1; cvt.u32.u64 $0, x;}"
             return _instruction(code, "r", "l")(target, builder, signature, [number])
 
@@ -185,6 +189,7 @@ def make_load(single: bool) -> Compiled:
     letter, n = ("r", 4) if single else ("d", 2)
     numba_kind = types.uint32 if single else types.float64
     outs = ", ".join(f"${k}" for k in range(n))
+    # One vector load: the alignment of 16 bytes is the caller's, who lays operands out in units of 16.
     code = f"ld.shared.v{n}.{'b32' if single else 'f64'} {{{outs}}}, [${n}];"
     build = _instruction(code, n * letter, "r", "~{memory}")
     result = types.UniTuple(numba_kind, n)
