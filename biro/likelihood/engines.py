@@ -77,7 +77,7 @@ class EngineOptions:
             check_devices(self.devices)
 
     def keywords(self) -> dict[str, Any]:
-        """The same as arguments of a likelihood, by name."""
+        """Options as arguments of a likelihood, by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def memory_shares(self, sizes: Sequence[int], taken: int) -> list[int | None]:
@@ -188,7 +188,7 @@ class PartitionEngines:
     def predict_some(
         self, batch: ThetaBatch, i: int, rows: NDArray[np.int64], channels: slice
     ) -> NDArray[np.complexfloating]:
-        """Those of some rows and channels of partition i, for a batch of one, without its axis."""
+        """Model visibilities of some rows and channels of partition i, for a batch of one."""
         sources = list(self.sources(batch))[i]
         return np.asarray(self.rimes[i].predict_some(sources, rows, channels)[0])
 
@@ -275,7 +275,7 @@ class _Memory:
     def of(
         cls, observation: Observation, precision: Precision, smearing: Sequence[Choice], ranks: Ranks | None
     ) -> _Memory:
-        """That of all partitions."""
+        """Memory that all partitions need."""
         parts, n_rank = observation.partitions, 1 if ranks is None else ranks.n_rank
         shares = [
             part.held.shares if isinstance(part.held, HeldByRanks) else shares_of(part, n_rank)

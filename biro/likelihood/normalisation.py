@@ -54,7 +54,7 @@ class Normalisation:
 
     @classmethod
     def of_visibilities(cls, partitions: Sequence[Partition]) -> Normalisation:
-        """Of the usable visibilities of each partition."""
+        """The normalisation for the usable visibilities of each partition."""
         n_vis = [part.n_usable for part in partitions]
         log_weight = [sum(part.by_shard(_log_weight)) for part in partitions]
         log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]
