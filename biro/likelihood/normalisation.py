@@ -21,7 +21,7 @@ class OfFactor(NamedTuple):
 
 
 class Normalisation:
-    """Of each partition, over its N usable complex visibilities of weight w, with a noise factor s,
+    """ln L from chi-squared, for N usable complex visibilities of weight w in a partition, with a noise factor s:
 
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 

@@ -95,7 +95,7 @@ def knot_tables(
 def brightness_tables(
     stokes: Index, knots: Sequence[KnotTable | None], partitions: Sequence[PartitionView]
 ) -> list[KnotTable | None]:
-    """Tables of each partition; where `stokes` has several items, brightness is a list with one for each time."""
+    """Tables of each partition; with several items in `stokes`, brightness has one for each time."""
     if len(stokes) == 1:
         return list(knots)
     return [KnotTable(stokes, (), partition.time, 0.0) for partition in partitions]
