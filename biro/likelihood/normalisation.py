@@ -21,7 +21,7 @@ class OfFactor(NamedTuple):
 
 
 class Normalisation:
-    """ln L from chi-squared, for N usable complex visibilities of weight w in a partition, with a noise factor s:
+    """ln L of N usable complex visibilities of weight w of each partition, with a noise factor s,
 
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
