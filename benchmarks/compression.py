@@ -216,7 +216,7 @@ def compared(n: int, *, quick: bool, repeat: int) -> Iterator[Line]:
         yield {
             "sources": n,
             "form": form,
-            "phases": each.forms[0],
+            "phases": each.choices.forms[0],
             "rows": n_row,
             "channels": n_chan,
             "fewer": data.partitions[0].n_row * data.partitions[0].n_chan / (n_row * n_chan),
@@ -266,7 +266,7 @@ def fitted(name: str, data: Observation, sky: SkyModel, repeat: int) -> Line:
     evidences = [each.log_evidence for each in (one, other)]
     return {
         "data": name,
-        "said": cells.average_lines,
+        "said": cells.choices.average,
         "seconds_to_choose": seconds,
         "n_param": whole.n_param,
         "fewer": n_all / n_kept,

@@ -1,3 +1,3 @@
-"""The version of the distribution."""
+"""The version of the distribution: nothing else states it, but the changelog."""
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"

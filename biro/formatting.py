@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import html
+import inspect
 import math
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 from biro.errors import InputError
 
+P = ParamSpec("P")
+R = TypeVar("R")
 MOST_LISTED = 8
 """Items of a list that a message names."""
 ARCSEC = np.pi / 180 / 3600
@@ -43,26 +47,25 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
 
 
-def with_new_names(
-    options: Mapping[str, object], renamed: Mapping[str, str], caller: str
-) -> dict[str, object]:
-    """Keyword arguments by their present names; an earlier name gives a `DeprecationWarning`.
+def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
+    """Refuse whatever is no likelihood, in one line, as the argument `likelihood` of a function.
 
-    Raises
-    ------
-    InputError
-        An argument is given by both names.
+    Something is a likelihood if it has a method log_likelihood or predict.
     """
-    given = dict(options)
-    for old, new in renamed.items():
-        if old in given:
-            if new in given:
-                raise InputError(f"{caller}: {old} is the earlier name of {new}; give {new} alone")
-            warnings.warn(
-                f"{caller}: {old} is called {new} now; write {new}=", DeprecationWarning, stacklevel=4
+    place = list(inspect.signature(function).parameters).index("likelihood")
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **options: P.kwargs) -> R:
+        given = options.get("likelihood", args[place] if len(args) > place else None)
+        is_one = any(callable(getattr(given, name, None)) for name in ("log_likelihood", "predict"))
+        if not is_one and given is not None:
+            raise InputError(
+                f"{function.__name__} takes a Likelihood, got {type(given).__name__}. Make one: "
+                'biro.Likelihood(observation, biro.read_model("sky.toml"))'
             )
-            given[new] = given.pop(old)
-    return given
+        return function(*args, **options)
+
+    return checked
 
 
 def first_few(texts: Iterable[str], joint: str = ", ") -> str:
@@ -73,6 +76,11 @@ def first_few(texts: Iterable[str], joint: str = ", ") -> str:
     return f"{joint.join(every[:MOST_LISTED])} and {len(every) - MOST_LISTED} more"
 
 
+def number_of(n: int, what: str, several: str = "") -> str:
+    """A number of things in words, as in "1 time" and "2 times"; `several` is an irregular plural."""
+    return f"{n} {what if n == 1 else several or what + 's'}"
+
+
 def plain(value: float, figures: int = 2, sign: str = "") -> str:
     """A number with so many significant figures, without an exponent from 1e-5 to 1e6; sign "+" shows it."""
     size = abs(value)
@@ -80,6 +88,11 @@ def plain(value: float, figures: int = 2, sign: str = "") -> str:
         return f"{value:{sign}.{figures}g}"
     digits = max(0, figures - 1 - math.floor(math.log10(float(f"{size:.{figures}g}"))))
     return f"{value:{sign}.{digits}f}"
+
+
+def count_text(n: int, word: str) -> str:
+    """A number and a noun: "1 block", "3 blocks"."""
+    return f"{n} {word}{'s' * (n != 1)}"
 
 
 def percent(part: float, figures: int = 2, sign: str = "") -> str:

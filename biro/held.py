@@ -8,6 +8,7 @@ from typing import Any, NoReturn, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.errors import InputError
 from rime_kernels.engine.sharded import End, HeldData, Ranks
 
 T = TypeVar("T")
@@ -111,7 +112,7 @@ class Elsewhere:
         self.nbytes, self.held = self.size * dtype.itemsize, held
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
-        raise TypeError(
+        raise InputError(
             "these values are distributed over MPI processes; use by_shard, taken or whole of the partition, "
             "or pass the model to write_column or image as it is"
         )

@@ -7,8 +7,9 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import NoReturn, TextIO, TypeAlias, TypeVar
 
 from tqdm import tqdm
@@ -21,6 +22,12 @@ BETWEEN_LINES = 60.0
 """Seconds before the first line, and between lines, where there is no terminal."""
 
 
+SEARCH = "looking for the maximum"
+"""What is done until the maximum of a posterior is found."""
+COMPILING = "compiling kernels (first time only)"
+"""What is done while numba compiles."""
+_PAUSE = 0.5
+"""Seconds without compilation after which it has ended."""
 _IS_SHOWN: ContextVar[bool] = ContextVar("progress", default=True)
 
 
@@ -105,6 +112,67 @@ def doing(what: str, *, show: bool = True) -> Iterator[None]:
         finally:
             ended.set()
             clock.join()
+
+
+def end_of(what: str) -> None:
+    """End the bars of this name, wherever they were made, because something else is done from now on."""
+    for each in list(getattr(tqdm, "_instances", ())):
+        if each.desc.removesuffix(": ") == what:
+            each.close()
+
+
+class _Compiling:
+    """Shows that numba compiles, from when it begins until it has paused for half a second."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._depth = 0
+        self._shown: AbstractContextManager[None] | None = None
+        self._pause = threading.Timer(0.0, self._end)
+
+    def on_start(self, _event: object) -> None:
+        """Show it, unless it is shown already."""
+        with self._lock:
+            self._depth += 1
+            self._pause.cancel()
+            if self._shown is None and _IS_SHOWN.get():
+                self._shown = doing(COMPILING)
+                self._shown.__enter__()
+
+    def on_end(self, _event: object) -> None:
+        """End it soon, unless numba compiles more."""
+        with self._lock:
+            self._depth -= 1
+            if self._depth == 0:
+                self._pause = threading.Timer(_PAUSE, self._end)
+                self._pause.daemon = True
+                self._pause.start()
+
+    def _end(self) -> None:
+        with self._lock:
+            if self._depth == 0 and self._shown is not None:
+                self._shown.__exit__(None, None, None)
+                self._shown = None
+
+
+@cache
+def show_compilation() -> None:
+    """Show from now on when numba compiles functions; what is read from its cache on disk is not compiled."""
+    from numba.core import event
+
+    class Listener(event.Listener):  # type: ignore[misc]  # numba has no types
+        """Hands numba's events on."""
+
+        def __init__(self) -> None:
+            self._compiling = _Compiling()
+
+        def on_start(self, event: object) -> None:
+            self._compiling.on_start(event)
+
+        def on_end(self, event: object) -> None:
+            self._compiling.on_end(event)
+
+    event.register("numba:compile", Listener())
 
 
 def _tick(shown: Bar, ended: threading.Event) -> None:

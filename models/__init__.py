@@ -3,212 +3,73 @@
 Names are imported when first used: what reads data needs few of them.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from rime_kernels.compile.lazy import attach
+
 if TYPE_CHECKING:
-    from biro.models.bound.model import BoundModel
-    from biro.models.components.antenna_terms.feeds import Feeds
-    from biro.models.components.antenna_terms.gain import Gain
-    from biro.models.components.antenna_terms.gain_solutions import GainSolutions
-    from biro.models.components.antenna_terms.ionosphere import Ionosphere, IonosphereSamples
-    from biro.models.components.antenna_terms.leakage import Leakage
-    from biro.models.components.antenna_terms.per_segment import PerSegment
-    from biro.models.components.beam import AiryBeam, Cos3Beam, GaussianBeam, Pointing
-    from biro.models.components.beam_cube import AntennaBeams, BeamCube
-    from biro.models.components.constraint import Bounds, Condition, Order
-    from biro.models.components.image import ImageModel
-    from biro.models.components.image_term import ImageTerm
-    from biro.models.components.jones_beam import (
-        DishBeam,
-        EveryBeam,
-        FitsBeam,
-        FunctionBeam,
-        KatBeam,
-        ZernikeBeam,
-    )
-    from biro.models.components.noise import Noise
-    from biro.models.components.partition_view import PartitionView
-    from biro.models.components.shapes.custom import CustomSource
-    from biro.models.components.shapes.discs import (
-        AnnulusSource,
-        DiscSource,
-        LimbDarkenedSource,
-        RingSource,
-        SphereSource,
-    )
-    from biro.models.components.shapes.galaxies import (
-        BetaModelSource,
-        CoreHaloSource,
-        ExponentialSource,
-        GradientGaussianSource,
-        SersicSource,
-        ShapeletSource,
-    )
-    from biro.models.components.shapes.one_sided import (
-        CrescentSource,
-        MRingSource,
-    )
-    from biro.models.components.source import GaussianSource, PointSource
-    from biro.models.errors import ModelError
-    from biro.models.files import read_model, read_sky, write_model, write_sky
-    from biro.models.quantities.frozen_prior import Frozen
-    from biro.models.quantities.parameter import Fixed, Parameter
-    from biro.models.quantities.prior import (
-        Cosine,
-        HalfNormal,
-        LogNormal,
-        LogUniform,
-        Normal,
-        Prior,
-        Sine,
-        Triangular,
-        TruncatedNormal,
-        Uniform,
-    )
-    from biro.models.quantities.tie import Tie
-    from biro.models.sky import SkyModel
+    from biro.models.bound.model import BoundModel as BoundModel
+    from biro.models.components.antenna_terms.feeds import Feeds as Feeds
+    from biro.models.components.antenna_terms.gain import Gain as Gain
+    from biro.models.components.antenna_terms.gain_solutions import GainSolutions as GainSolutions
+    from biro.models.components.antenna_terms.ionosphere import Ionosphere as Ionosphere
+    from biro.models.components.antenna_terms.ionosphere import IonosphereSamples as IonosphereSamples
+    from biro.models.components.antenna_terms.leakage import Leakage as Leakage
+    from biro.models.components.antenna_terms.per_segment import PerSegment as PerSegment
+    from biro.models.components.beam import AiryBeam as AiryBeam
+    from biro.models.components.beam import Cos3Beam as Cos3Beam
+    from biro.models.components.beam import GaussianBeam as GaussianBeam
+    from biro.models.components.beam import Pointing as Pointing
+    from biro.models.components.beam_cube import AntennaBeams as AntennaBeams
+    from biro.models.components.beam_cube import BeamCube as BeamCube
+    from biro.models.components.constraint import Bounds as Bounds
+    from biro.models.components.constraint import Condition as Condition
+    from biro.models.components.constraint import Order as Order
+    from biro.models.components.image import ImageModel as ImageModel
+    from biro.models.components.image_term import ImageTerm as ImageTerm
+    from biro.models.components.jones_beam import DishBeam as DishBeam
+    from biro.models.components.jones_beam import EveryBeam as EveryBeam
+    from biro.models.components.jones_beam import FitsBeam as FitsBeam
+    from biro.models.components.jones_beam import FunctionBeam as FunctionBeam
+    from biro.models.components.jones_beam import KatBeam as KatBeam
+    from biro.models.components.jones_beam import ZernikeBeam as ZernikeBeam
+    from biro.models.components.noise import Noise as Noise
+    from biro.models.components.partition_view import PartitionView as PartitionView
+    from biro.models.components.shapes.custom import CustomSource as CustomSource
+    from biro.models.components.shapes.discs import AnnulusSource as AnnulusSource
+    from biro.models.components.shapes.discs import DiscSource as DiscSource
+    from biro.models.components.shapes.discs import LimbDarkenedSource as LimbDarkenedSource
+    from biro.models.components.shapes.discs import RingSource as RingSource
+    from biro.models.components.shapes.discs import SphereSource as SphereSource
+    from biro.models.components.shapes.galaxies import BetaModelSource as BetaModelSource
+    from biro.models.components.shapes.galaxies import CoreHaloSource as CoreHaloSource
+    from biro.models.components.shapes.galaxies import ExponentialSource as ExponentialSource
+    from biro.models.components.shapes.galaxies import GradientGaussianSource as GradientGaussianSource
+    from biro.models.components.shapes.galaxies import SersicSource as SersicSource
+    from biro.models.components.shapes.galaxies import ShapeletSource as ShapeletSource
+    from biro.models.components.shapes.one_sided import CrescentSource as CrescentSource
+    from biro.models.components.shapes.one_sided import MRingSource as MRingSource
+    from biro.models.components.source import GaussianSource as GaussianSource
+    from biro.models.components.source import PointSource as PointSource
+    from biro.models.errors import ModelError as ModelError
+    from biro.models.files import read_model as read_model
+    from biro.models.files import read_sky as read_sky
+    from biro.models.files import write_model as write_model
+    from biro.models.files import write_sky as write_sky
+    from biro.models.quantities.frozen_prior import Frozen as Frozen
+    from biro.models.quantities.parameter import Fixed as Fixed
+    from biro.models.quantities.parameter import Parameter as Parameter
+    from biro.models.quantities.prior import Cosine as Cosine
+    from biro.models.quantities.prior import HalfNormal as HalfNormal
+    from biro.models.quantities.prior import LogNormal as LogNormal
+    from biro.models.quantities.prior import LogUniform as LogUniform
+    from biro.models.quantities.prior import Normal as Normal
+    from biro.models.quantities.prior import Prior as Prior
+    from biro.models.quantities.prior import Sine as Sine
+    from biro.models.quantities.prior import Triangular as Triangular
+    from biro.models.quantities.prior import TruncatedNormal as TruncatedNormal
+    from biro.models.quantities.prior import Uniform as Uniform
+    from biro.models.quantities.tie import Tie as Tie
+    from biro.models.sky import SkyModel as SkyModel
 
-__all__ = [
-    "AiryBeam",
-    "AnnulusSource",
-    "AntennaBeams",
-    "BeamCube",
-    "BetaModelSource",
-    "BoundModel",
-    "Bounds",
-    "Condition",
-    "CoreHaloSource",
-    "Cos3Beam",
-    "Cosine",
-    "CrescentSource",
-    "CustomSource",
-    "DiscSource",
-    "DishBeam",
-    "EveryBeam",
-    "ExponentialSource",
-    "Feeds",
-    "FitsBeam",
-    "Fixed",
-    "Frozen",
-    "FunctionBeam",
-    "Gain",
-    "GainSolutions",
-    "GaussianBeam",
-    "GaussianSource",
-    "GradientGaussianSource",
-    "HalfNormal",
-    "ImageModel",
-    "ImageTerm",
-    "Ionosphere",
-    "IonosphereSamples",
-    "KatBeam",
-    "Leakage",
-    "LimbDarkenedSource",
-    "LogNormal",
-    "LogUniform",
-    "MRingSource",
-    "ModelError",
-    "Noise",
-    "Normal",
-    "Order",
-    "Parameter",
-    "PartitionView",
-    "PerSegment",
-    "PointSource",
-    "Pointing",
-    "Prior",
-    "RingSource",
-    "SersicSource",
-    "ShapeletSource",
-    "Sine",
-    "SkyModel",
-    "SphereSource",
-    "Tie",
-    "Triangular",
-    "TruncatedNormal",
-    "Uniform",
-    "ZernikeBeam",
-    "read_model",
-    "read_sky",
-    "write_model",
-    "write_sky",
-]
-
-_HOME = {
-    "AiryBeam": "biro.models.components.beam",
-    "AnnulusSource": "biro.models.components.shapes.discs",
-    "AntennaBeams": "biro.models.components.beam_cube",
-    "BeamCube": "biro.models.components.beam_cube",
-    "BetaModelSource": "biro.models.components.shapes.galaxies",
-    "BoundModel": "biro.models.bound.model",
-    "Bounds": "biro.models.components.constraint",
-    "Condition": "biro.models.components.constraint",
-    "CoreHaloSource": "biro.models.components.shapes.galaxies",
-    "Cos3Beam": "biro.models.components.beam",
-    "Cosine": "biro.models.quantities.prior",
-    "CrescentSource": "biro.models.components.shapes.one_sided",
-    "CustomSource": "biro.models.components.shapes.custom",
-    "DiscSource": "biro.models.components.shapes.discs",
-    "DishBeam": "biro.models.components.jones_beam",
-    "EveryBeam": "biro.models.components.jones_beam",
-    "ExponentialSource": "biro.models.components.shapes.galaxies",
-    "Feeds": "biro.models.components.antenna_terms.feeds",
-    "FitsBeam": "biro.models.components.jones_beam",
-    "Fixed": "biro.models.quantities.parameter",
-    "Frozen": "biro.models.quantities.frozen_prior",
-    "FunctionBeam": "biro.models.components.jones_beam",
-    "Gain": "biro.models.components.antenna_terms.gain",
-    "GainSolutions": "biro.models.components.antenna_terms.gain_solutions",
-    "GaussianBeam": "biro.models.components.beam",
-    "GaussianSource": "biro.models.components.source",
-    "GradientGaussianSource": "biro.models.components.shapes.galaxies",
-    "HalfNormal": "biro.models.quantities.prior",
-    "ImageModel": "biro.models.components.image",
-    "ImageTerm": "biro.models.components.image_term",
-    "Ionosphere": "biro.models.components.antenna_terms.ionosphere",
-    "IonosphereSamples": "biro.models.components.antenna_terms.ionosphere",
-    "KatBeam": "biro.models.components.jones_beam",
-    "Leakage": "biro.models.components.antenna_terms.leakage",
-    "LimbDarkenedSource": "biro.models.components.shapes.discs",
-    "LogNormal": "biro.models.quantities.prior",
-    "LogUniform": "biro.models.quantities.prior",
-    "MRingSource": "biro.models.components.shapes.one_sided",
-    "ModelError": "biro.models.errors",
-    "Noise": "biro.models.components.noise",
-    "Normal": "biro.models.quantities.prior",
-    "Order": "biro.models.components.constraint",
-    "Parameter": "biro.models.quantities.parameter",
-    "PartitionView": "biro.models.components.partition_view",
-    "PerSegment": "biro.models.components.antenna_terms.per_segment",
-    "PointSource": "biro.models.components.source",
-    "Pointing": "biro.models.components.beam",
-    "Prior": "biro.models.quantities.prior",
-    "RingSource": "biro.models.components.shapes.discs",
-    "SersicSource": "biro.models.components.shapes.galaxies",
-    "ShapeletSource": "biro.models.components.shapes.galaxies",
-    "Sine": "biro.models.quantities.prior",
-    "SkyModel": "biro.models.sky",
-    "SphereSource": "biro.models.components.shapes.discs",
-    "Tie": "biro.models.quantities.tie",
-    "Triangular": "biro.models.quantities.prior",
-    "TruncatedNormal": "biro.models.quantities.prior",
-    "Uniform": "biro.models.quantities.prior",
-    "ZernikeBeam": "biro.models.components.jones_beam",
-    "read_model": "biro.models.files",
-    "read_sky": "biro.models.files",
-    "write_model": "biro.models.files",
-    "write_sky": "biro.models.files",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value = getattr(import_module(_HOME[name]), name)
-        globals()[name] = value
-        return value
-    raise AttributeError(f"module 'biro.models' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = attach(__name__)

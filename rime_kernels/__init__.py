@@ -14,77 +14,34 @@ tune              measure which shape of each CUDA kernel is fastest on this mac
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from rime_kernels.compile.lazy import attach
 
 if TYPE_CHECKING:
-    from rime_kernels.arrays import AntennaTerms, Beam, Rows, Sources
-    from rime_kernels.errors import BackendError, BiroError, InputError
-    from rime_kernels.geometry import AntennaGeometry, solve_antennas
-    from rime_kernels.gradient import Gradient
-    from rime_kernels.gridder_choice import make_gridder
-    from rime_kernels.gridding.grid import ImageGrid
-    from rime_kernels.jones_beam import JonesBeam
-    from rime_kernels.physics.brightness import stokes_to_corr
-    from rime_kernels.physics.registered import register_profile
-    from rime_kernels.prediction import Antennas, Options, Spectrum, predict
-    from rime_kernels.rime import Rime
-    from rime_kernels.smearing.smearing import Smearing
-    from rime_kernels.together import chi2_and_gradient_together, chi2_together
-    from rime_kernels.tuning import tune
+    from rime_kernels.arrays import AntennaTerms as AntennaTerms
+    from rime_kernels.arrays import Beam as Beam
+    from rime_kernels.arrays import Rows as Rows
+    from rime_kernels.arrays import Sources as Sources
+    from rime_kernels.errors import BackendError as BackendError
+    from rime_kernels.errors import BiroError as BiroError
+    from rime_kernels.errors import InputError as InputError
+    from rime_kernels.geometry import AntennaGeometry as AntennaGeometry
+    from rime_kernels.geometry import solve_antennas as solve_antennas
+    from rime_kernels.gradient import Gradient as Gradient
+    from rime_kernels.gridder_choice import make_gridder as make_gridder
+    from rime_kernels.gridding.grid import ImageGrid as ImageGrid
+    from rime_kernels.jones_beam import JonesBeam as JonesBeam
+    from rime_kernels.physics.brightness import stokes_to_corr as stokes_to_corr
+    from rime_kernels.physics.registered import register_profile as register_profile
+    from rime_kernels.prediction import Antennas as Antennas
+    from rime_kernels.prediction import Options as Options
+    from rime_kernels.prediction import Spectrum as Spectrum
+    from rime_kernels.prediction import predict as predict
+    from rime_kernels.rime import Rime as Rime
+    from rime_kernels.smearing.smearing import Smearing as Smearing
+    from rime_kernels.together import chi2_and_gradient_together as chi2_and_gradient_together
+    from rime_kernels.together import chi2_together as chi2_together
+    from rime_kernels.tuning import tune as tune
 
-__all__ = [
-    "AntennaGeometry",
-    "AntennaTerms",
-    "Antennas",
-    "BackendError",
-    "Beam",
-    "BiroError",
-    "Gradient",
-    "ImageGrid",
-    "InputError",
-    "JonesBeam",
-    "Options",
-    "Rime",
-    "Rows",
-    "Smearing",
-    "Sources",
-    "Spectrum",
-    "chi2_and_gradient_together",
-    "chi2_together",
-    "make_gridder",
-    "predict",
-    "register_profile",
-    "solve_antennas",
-    "stokes_to_corr",
-    "tune",
-]
-
-_HOME = {
-    "arrays": ("AntennaTerms", "Beam", "Rows", "Sources"),
-    "physics.brightness": ("stokes_to_corr",),
-    "physics.registered": ("register_profile",),
-    "errors": ("BackendError", "BiroError", "InputError"),
-    "geometry": ("AntennaGeometry", "solve_antennas"),
-    "gradient": ("Gradient",),
-    "jones_beam": ("JonesBeam",),
-    "gridder_choice": ("make_gridder",),
-    "gridding.grid": ("ImageGrid",),
-    "rime": ("Rime",),
-    "together": ("chi2_and_gradient_together", "chi2_together"),
-    "smearing.smearing": ("Smearing",),
-    "prediction": ("Antennas", "Options", "Spectrum", "predict"),
-    "tuning": ("tune",),
-}
-
-
-def __getattr__(name: str) -> Any:  # any public name
-    """Import a public name when it is first used: arrays and errors need no Numba."""
-    for module, names in _HOME.items():
-        if name in names:
-            return getattr(importlib.import_module(f"rime_kernels.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__all__, __getattr__, __dir__ = attach(__name__)

@@ -87,18 +87,14 @@ def of_varied(adjoint: Adjoint, first: int, stop: int) -> Adjoint:
         found[own] = values[own]
         return found
 
+    derivatives: dict[str, Any] = {name: kept(name, 2 if name == "stokes" else 1) for name in _OF_SOURCES}
     return adjoint._replace(
-        stokes=kept("stokes", 2),
-        spectral_terms=kept("spectral_terms"),
-        argument=kept("argument"),
-        direction=kept("direction"),
-        projection=kept("projection"),
+        **derivatives,
         beam_scale=np.zeros_like(adjoint.beam_scale),
         pointing=np.zeros_like(adjoint.pointing),
-        voltage_lm=kept("voltage_lm"),
-        profile=kept("profile"),
-        faraday=kept("faraday"),
     )
 
 
 _OF_SHAPES = "projection", "profile"
+_OF_OTHERS = "chi2", "beam_scale", "pointing", "template", "jones"
+_OF_SOURCES = tuple(name for name in Adjoint._fields if name not in _OF_OTHERS)

@@ -20,9 +20,10 @@ from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.engine import Engine
 from rime_kernels.engine.local_shards import Call
+from rime_kernels.engine.one_call import once
 from rime_kernels.engine.sharded import ShardedEngine
 from rime_kernels.errors import InputError
-from rime_kernels.gradient import Gradient, gradient_of
+from rime_kernels.gradient import Gradient, geometry_of, gradient_of
 from rime_kernels.inputs import Output
 from rime_kernels.tangent.columns import Fixed
 from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
@@ -79,7 +80,9 @@ class Derivatives:
         with self._lock:
             adjoint = self._engine.start_adjoint(sources, t)()
         chi2 = np.where(sources.impossible(), np.nan, adjoint.chi2 if t is None else t * adjoint.chi2)
-        gradient = gradient_of(adjoint, sources, self._fixed.frame, self._fixed.template_lm)
+        frame = self._fixed.frame
+        geometry = once("geometry", (sources,), lambda: geometry_of(sources, frame), frame)
+        gradient = gradient_of(adjoint, sources, frame, self._fixed.template_lm, geometry)
         if t is not None:
             # d/dt of sum t ln(1 + y), y = w |D - V|^2 / t, is sum ln(1 + y) - sum y / (1 + y).
             gradient = replace(gradient, scaled_dof=adjoint.chi2 - 0.5 * adjoint.template[:, -1, 0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
-from rime_kernels.physics.envelope import GaussianFrame, pull_projections
+from rime_kernels.physics.envelope import GaussianFrame, pull_projections, unit_axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,8 +98,26 @@ class Gradient:
                 values[entries] = np.nan
 
 
+class Geometry(NamedTuple):
+    """What the derivatives of all partitions with the same sources have in common; float64."""
+
+    direction: NDArray[np.float64]  # (n_batch, n_source, 3): `phase.directions`
+    axes: NDArray[np.float64]  # (n_batch, n_shape, 2, 3): `envelope.unit_axes`
+
+
+def geometry_of(sources: Sources, frame: GaussianFrame) -> Geometry:
+    """Directions and axes of sources."""
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        direction = phase.directions(sources.lm)
+        return Geometry(direction, unit_axes(sources.shape, direction[:, sources.n_point :], frame))
+
+
 def gradient_of(
-    adjoint: Adjoint, sources: Sources, frame: GaussianFrame, template_lm: NDArray[np.float64]
+    adjoint: Adjoint,
+    sources: Sources,
+    frame: GaussianFrame,
+    template_lm: NDArray[np.float64],
+    geometry: Geometry | None = None,
 ) -> Gradient:
     """The chain rule from an engine's sums to the arrays of `Sources`.
 
@@ -111,6 +129,8 @@ def gradient_of(
     frame : "tangent" or "uv"
     template_lm : float64 (n_template, 2)
         Centres of the templates.
+    geometry : Geometry, optional
+        `geometry_of` the sources, where it is known.
     """
     n_source, n_term = sources.n_source, sources.spectral_terms.shape[3]
     # Loops that make one Stokes parameter of another have all four; nobody asks where Q, U, V are 0.
@@ -122,12 +142,12 @@ def gradient_of(
     terms[:, :, :n_stokes] = adjoint.spectral_terms[:, :n_source, :n_stokes, :n_term]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         by_scale, by_argument = _of_argument(adjoint.argument[:, :n_source], sources)
-        direction = phase.directions(sources.lm)
+        direction, axes = geometry_of(sources, frame) if geometry is None else geometry
         lm = phase.pull_directions(direction, adjoint.direction[:, :n_source])
         lm += by_argument + adjoint.voltage_lm[:, :n_source]
         gaussian = direction[:, sources.n_point :]
         of_projection = adjoint.projection[:, : sources.n_shape]
-        shape, by_projection = pull_projections(sources.shape, gaussian, frame, of_projection)
+        shape, by_projection = pull_projections(sources.shape, gaussian, frame, of_projection, axes)
         lm[:, sources.n_point :] += by_projection
         template_scale, template_shift = _of_templates(adjoint.template, sources, template_lm)
     scale = pointing = turn = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,9 +140,7 @@ class Inputs(NamedTuple):
 
     def batch(self, start: int, stop: int) -> Inputs:
         """The entries start .. stop - 1 of the batch."""
-        shared = {"ref_freq", "spectral_form", "profile_kind", "first_varied", "stop_varied"}
-        own: dict[str, Any] = {name: getattr(self, name) for name in self._fields if name not in shared}
-        return self._replace(**{name: value[start:stop] for name, value in own.items()})
+        return self._replace(**{name: getattr(self, name)[start:stop] for name in _PER_ENTRY_OF_INPUTS})
 
 
 class Parameters(NamedTuple):
@@ -169,14 +167,14 @@ class Parameters(NamedTuple):
 
     def batch(self, start: int, stop: int) -> Parameters:
         """The entries start .. stop - 1 of the batch."""
-        part = {name: getattr(self, name)[start:stop] for name in _OF_BATCH}
+        part = {name: getattr(self, name)[start:stop] for name in _PER_ENTRY_OF_PARAMETERS}
         jones = self.jones if len(self.jones) == 1 else self.jones[start:stop]
         return self._replace(**part, jones=jones)
 
 
-_OF_BATCH = (
-    "lm", "stokes", "spectral_terms", "shape", "beam_scale", "pointing", "template", "faraday", "profile",
-)  # fmt: skip
+_SHARED = {"ref_freq", "spectral_form", "profile_kind", "first_varied", "stop_varied", "jones"}
+_PER_ENTRY_OF_INPUTS = tuple(name for name in Inputs._fields if name not in _SHARED)
+_PER_ENTRY_OF_PARAMETERS = tuple(name for name in Parameters._fields if name not in _SHARED)
 
 
 def parameters(
@@ -184,24 +182,38 @@ def parameters(
     *, with_jones: bool = True,
 ) -> Parameters:  # fmt: skip
     """The parameters of one call for a GPU; a sky without sources gets one source without flux."""
-    terms_of_antennas = sources.antenna_terms if with_jones else None
+    antenna_terms = sources.antenna_terms if with_jones else None
     if sources.n_source == 0:
         sources = _one_without_flux(sources)
-    n_batch, terms, shape, beam = sources.n_batch, sources.spectral_terms, sources.shape, sources.beam
-    if not terms.size:
-        terms = np.zeros((*terms.shape[:3], 1))
-    if not shape.size:
-        shape = np.zeros((n_batch, 1, 3))
-    scale = np.zeros(n_batch) if beam is None else beam.scale
-    pointing = np.zeros((n_batch, 1, 1, 2)) if beam is None or beam.pointing is None else beam.pointing
+    shape = sources.shape if sources.shape.size else np.zeros((sources.n_batch, 1, 3))
+    jones = np.zeros((1, 1)) if antenna_terms is None else jones_rows(antenna_terms)
+    return Parameters(lm=sources.lm, shape=shape, jones=jones, **_arrays(sources, template_lm, scaled_dof))
+
+
+def _arrays(
+    sources: Sources, template_lm: NDArray[np.float64], scaled_dof: NDArray[np.float64] | None
+) -> dict[str, NDArray[np.float64]]:
+    """What `Inputs` and `Parameters` have in common; what there is none of has one unused element."""
+    n_batch, terms, beam = sources.n_batch, sources.spectral_terms, sources.beam
+    scale, pointing = np.zeros(n_batch), np.zeros((n_batch, 1, 1, 2))
     if isinstance(beam, JonesBeam):
-        scale, motion = np.broadcast_to(scale, n_batch), beam.motion
+        scale, motion = np.broadcast_to(beam.scale, n_batch), beam.motion
         pointing = np.broadcast_to(motion, (n_batch, *motion.shape[1:]))
-    return Parameters(
-        sources.lm, sources.stokes, sources.ref_freq, forms_of(sources), terms, shape, scale, pointing,
-        _template(sources, template_lm, scaled_dof), _faraday(sources), *profile_arrays(sources),
-        np.zeros((1, 1)) if terms_of_antennas is None else jones_rows(terms_of_antennas),
-    )  # fmt: skip
+    elif beam is not None:
+        scale, pointing = beam.scale, pointing if beam.pointing is None else beam.pointing
+    profile, profile_kind = profile_arrays(sources)
+    return {
+        "stokes": sources.stokes,
+        "ref_freq": sources.ref_freq,
+        "spectral_form": forms_of(sources),
+        "spectral_terms": terms if terms.size else np.zeros((*terms.shape[:3], 1)),
+        "beam_scale": scale,
+        "pointing": pointing,
+        "template": _template(sources, template_lm, scaled_dof),
+        "faraday": np.zeros((n_batch, 1, 1)) if sources.faraday is None else sources.faraday,
+        "profile": profile,
+        "profile_kind": profile_kind,
+    }
 
 
 def registered_profiles(sources: Sources) -> tuple[RegisteredProfile, ...] | None:
@@ -320,37 +332,12 @@ def inputs(
     """
     if sources.n_source == 0:
         sources = _one_without_flux(sources)
-    terms = sources.spectral_terms
     direction = phase.directions(sources.lm)
-    gaussian = direction[:, sources.n_point :]
-    scale, pointing = np.zeros(sources.n_batch), np.zeros((sources.n_batch, 1, 1, 2))
-    if sources.beam is not None:
-        scale = sources.beam.scale
-        pointing = pointing if sources.beam.pointing is None else sources.beam.pointing
-    if isinstance(sources.beam, JonesBeam):
-        scale = np.broadcast_to(scale, sources.n_batch)
-        motion = sources.beam.motion
-        pointing = np.broadcast_to(motion, (sources.n_batch, *motion.shape[1:]))
-    profile, profile_kind = map(_contiguous, profile_arrays(sources))
-    return Inputs(
-        _contiguous(direction),
-        _contiguous(sources.stokes),
-        _contiguous(sources.ref_freq),
-        _contiguous(forms_of(sources)),
-        _contiguous(terms if terms.size else np.zeros((*terms.shape[:3], 1))),
-        _contiguous(envelope.projections(sources.shape, gaussian, frame)),
-        _contiguous(scale),
-        _contiguous(pointing),
-        _template(sources, template_lm, scaled_dof),
-        _contiguous(_faraday(sources)),
-        profile,
-        profile_kind,
-        *sources.varied_range,
-    )
-
-
-def _faraday(sources: Sources) -> NDArray[np.float64]:
-    return np.zeros((sources.n_batch, 1, 1)) if sources.faraday is None else sources.faraday
+    projection = envelope.projections(sources.shape, direction[:, sources.n_point :], frame)
+    made = {"direction": direction, "projection": projection, **_arrays(sources, template_lm, scaled_dof)}
+    first, stop = sources.varied_range
+    arrays = {name: _contiguous(values) for name, values in made.items()}
+    return Inputs(**arrays, first_varied=first, stop_varied=stop)
 
 
 def _one_without_flux(sources: Sources) -> Sources:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from rime_kernels import checked_inputs
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.engine.one_call import one_call
 from rime_kernels.gradient import Gradient
 
 
@@ -50,7 +51,7 @@ def chi2_together(
     InputError
         As `Rime.chi2`.
     """
-    with CALL_LOCK:
+    with CALL_LOCK, one_call():  # partitions often have the same sources
         started = []
         try:
             for rime, batch, scaled_dof in zip(
@@ -74,4 +75,5 @@ def chi2_and_gradient_together(
 ) -> list[tuple[NDArray[np.float64], Gradient]]:
     """`Rime.chi2_and_gradient` of several, one after the other; parameters as those of `chi2_together`."""
     calls = zip(rimes, sources, scaled_dofs or [None] * len(rimes), strict=True)
-    return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]
+    with one_call():
+        return [rime._chi2_and_gradient(batch, scaled_dof) for rime, batch, scaled_dof in calls]

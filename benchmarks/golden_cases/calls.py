@@ -121,7 +121,7 @@ def solved(device: str, minutes: int) -> Values:
 
 def imaged(device: str, minutes: int, **options: Any) -> Values:
     """A dirty image and its point spread function."""
-    found = biro.image(data(minutes), progress=False, backend=device, stokes="I", n_pixel=128, **options)
+    found = biro.image(data(minutes), progress=False, backend=device, stokes="I", size=128, **options)
     return {"image": found.dirty, "psf": found.psf}
 
 

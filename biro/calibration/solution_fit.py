@@ -105,6 +105,7 @@ def with_better_rotation(
         return replace(solved, remarks=(*solved.remarks, text))
     text = (
         f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. biro solved the gains with [feeds] "
-        'rotation = "present". Write this into every model that uses these gains'
+        'rotation = "present". Write this into every model that uses these gains. Corrected data '
+        "(--corrected) have the rotation taken out, so that a model of them needs no [feeds]"
     )
-    return replace(other, remarks=(*other.remarks, text))
+    return replace(other, remarks=(*other.remarks, text), taken_out=solved.turns)

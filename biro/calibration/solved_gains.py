@@ -15,7 +15,7 @@ from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.formatting import Printed
 from biro.gain_files import write_gains
-from biro.misfit.feed_frame import to_feeds
+from biro.misfit.feed_frame import to_feeds, turned_weight
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
@@ -42,6 +42,8 @@ class SolvedGains(Printed):
         The antenna that phases are relative to, wherever it has data enough.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each partition, the rotation of the feeds between which the gains act (`biro.misfit.feed_frame`).
+    taken_out : tuple of complex128 (n_time, n_antenna, 2, 2) or None
+        Of each partition, the rotation that `corrected` takes out besides the gains; empty for none.
     fits : bool
         Whether nothing shows that the sky with these gains does not fit (`biro.calibration.solution_fit`).
     remarks : tuple of str
@@ -54,6 +56,7 @@ class SolvedGains(Printed):
     settings: dict[str, JsonValue]
     reference: str
     turns: tuple[Complex | None, ...]
+    taken_out: tuple[Complex | None, ...] = ()
     fits: bool = True
     remarks: tuple[str, ...] = ()
 
@@ -97,22 +100,46 @@ class SolvedGains(Printed):
     def corrected(self) -> Iterator[Complex]:
         """Data with the gains taken out, D / (g_p g_q^*), complex128 (n_row, n_chan, n_corr) by partition.
 
-        Visibilities without a usable gain are left as they are; `n_uncorrected` says how many.
+        If biro found that raw data of linear feeds contain their rotation, it is taken out as well:
+        P^H (D / (g_p g_q^*)) P, as the sky without [feeds] expects. Visibilities without a usable gain are
+        left as they are; `n_uncorrected` says how many.
         """
         for i, part in enumerate(self.observation.partitions):
             factor, usable = self._factor(i)
-            turn = self.turns[i]
-            if turn is None:
-                yield np.where(usable, part.vis / factor, part.vis)
+            before, after = self._frames(i)
+            vis = part.vis if before is None else to_feeds(part, before, part.vis)
+            vis = vis / factor
+            if after is None:
+                yield np.where(usable, vis, part.vis)
                 continue
-            whole = to_feeds(part, turn, to_feeds(part, turn, part.vis) / factor, back=True)
+            whole = to_feeds(part, after, vis, back=True)
             yield np.where(usable.all(axis=-1, keepdims=True), whole, part.vis)
+
+    def _frames(self, i: int) -> tuple[Complex | None, Complex | None]:
+        """Rotation of the data of a partition into the frame in which gains act, and that back out of it."""
+        turn = self.turns[i]
+        return turn, turn if turn is not None or not self.taken_out else self.taken_out[i]
 
     def amplitudes(self) -> Iterator[NDArray[np.float64]]:
         """|g_p g_q^*|, float64 (n_row, n_chan, n_corr) by partition; 0 where there is no usable gain."""
         for i in range(len(self.observation.partitions)):
             factor, usable = self._factor(i)
             yield np.where(usable, np.abs(factor), 0.0)
+
+    def weight_factors(self) -> Iterator[NDArray[np.float64]]:
+        """Weights of corrected data over those of the data, float64 (n_row, n_chan, n_corr) by partition.
+
+        They are |g_p g_q|^2: the noise of D / (g_p g_q^*) is that of D over |g_p g_q|, as in CASA's applycal
+        with calwt=True. Where the data are turned besides, variances are propagated through the rotation, for
+        equal weights of the four correlations. The factor is 1 where there is no usable gain.
+        """
+        for i, part in enumerate(self.observation.partitions):
+            (factor, usable), (_, after) = self._factor(i), self._frames(i)
+            scale = np.where(usable, np.abs(factor) ** 2, 1.0)
+            if after is not None:
+                turned = turned_weight(part, after, scale, back=True)
+                scale = np.where(usable.all(axis=-1, keepdims=True), turned, 1.0)
+            yield scale
 
     @property
     def n_uncorrected(self) -> int:

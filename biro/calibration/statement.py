@@ -9,7 +9,7 @@ import numpy as np
 
 from biro.calibration.window import WindowSolution
 from biro.files.json_value import JsonValue
-from biro.formatting import first_few
+from biro.formatting import first_few, number_of
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.observation.observation import Observation
 from biro.observation.selection import to_utc
@@ -110,17 +110,18 @@ def in_words(solved: Solved) -> str:
     before, after, n_vis, n_free = chi2(solved)
     n_dof = 2 * n_vis - n_free
     settings = solved.settings
-    n_interval, total = solved.segments.middle.size, counts(solved)
+    n_interval, total = int(solved.segments.middle.size), counts(solved)
+    n_block = sum(window.gain.shape[1] for window in solved.windows)
     lines = [
-        f"gains: {settings['mode']}, feeds {settings['feeds']}, {n_interval} solution "
-        f"interval{'s' * (n_interval != 1)} ({settings['interval']}), "
-        f"{sum(w.gain.shape[1] for w in solved.windows)} block(s) of channels in {len(solved.windows)} "
-        "spectral window(s); "
+        f"gains: {settings['mode']}, feeds {settings['feeds']}, "
+        f"{number_of(n_interval, 'solution interval')} ({settings['interval']}), "
+        f"{number_of(n_block, 'block')} of channels in {number_of(len(solved.windows), 'spectral window')}; "
         f"{'parallel and cross hands' if settings['cross_hands'] else 'parallel hands only'}; "
         f"reference {solved.reference}",
-        f"chi2: {before:.6g} before, {after:.6g} after, {n_vis} visibilities in solutions"
+        f"chi2: {before:.6g} before, {after:.6g} after, "
+        f"{number_of(n_vis, 'visibility', 'visibilities')} in solutions"
         + (f"; {after / n_dof:.4g} per degree of freedom ({n_dof})" if n_dof > 0 else ""),
-        f"solutions: {total[Reason.SOLVED]} of {sum(total.values())} gains",
+        f"solutions: {total[Reason.SOLVED]} of {number_of(sum(total.values()), 'gain')}",
     ]
     lines += [
         f"flagged: {total[reason]} {WORDS[reason]}{_where(solved, reason)}"
@@ -144,7 +145,7 @@ def _where(solved: Solved, reason: Reason) -> str:
     else:
         offset = solved.observation.utc_offset
         times = [to_utc(float(solved.segments.middle[i]), offset) for i in intervals]
-        when = f"in {len(times)} interval{'s' * (len(times) != 1)} (about {first_few(times)})"
+        when = f"in {number_of(len(times), 'interval')} (about {first_few(times)})"
     return f": {first_few(dict.fromkeys(names))}{' ' * bool(when)}{when}"
 
 

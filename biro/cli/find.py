@@ -110,7 +110,10 @@ def find(
 
         raise RunInterrupted(f"{result.stopped}. The best model so far is in {output}")
     words = reading_words(reading | _parallel_hands(observation))
-    say(f"written: {output}; next: biro fit {shlex.join([*map(str, obs), str(output), '-o', 'RUN', *words])}")
+    flag = shlex.split(result.flag_command)
+    data = flag[-1:] if "-o" in flag else map(str, obs)  # the flagged copy of a UVFITS file
+    commands = [flag, ["biro", "fit", *data, str(output), "-o", "RUN", *words]]
+    say(f"written: {output}; next: {' && '.join(map(shlex.join, filter(None, commands)))}")
 
 
 def _instrument(file: Path) -> SkyModel:

@@ -167,6 +167,23 @@ def make_folder(folder: Path) -> None:
         raise InputError(f"{folder}: no permission to write into this folder; give another one")
 
 
+def refuse_folder_of_runs(folder: Path) -> None:
+    """Name the runs inside a folder that holds several, as `biro fit --compare` and `--each` make it.
+
+    Raises
+    ------
+    InputError
+    """
+    from biro.errors import InputError
+    from biro.formatting import first_few
+
+    if (folder / "posterior.nc").exists() or (folder / "run.json").exists():
+        return
+    inside = [str(place.parent) for place in sorted(folder.glob("*/posterior.nc"))]
+    if inside:
+        raise InputError(f"{folder}: a folder of runs, expected one of them: {first_few(inside)}")
+
+
 def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
     """Refuse to replace files, and places that cannot be written to, before work is done.
 

@@ -7,7 +7,7 @@ import html
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from biro.cli.guard import after_result, guard, print_json, say
+from biro.cli.guard import after_result, guard, print_json, refuse_folder_of_runs, say
 from biro.cli.options import CacheOption, JsonFlag
 from biro.run.environment import plain_pictures
 
@@ -74,6 +74,7 @@ def plot(
     from biro.plots.standard import of_posterior
     from biro.posterior.posterior import Posterior
 
+    refuse_folder_of_runs(run)
     posterior = Posterior.load(run / "posterior.nc")
     names = [name.strip() for text in parameters or [] for name in text.split(",") if name.strip()] or None
     chosen_columns(posterior, names)  # so that a name that is wrong is refused before the data are read
@@ -131,7 +132,7 @@ def likelihood_of(
     if likelihood.description().get("images") != recorded.get("images"):
         raise InputError(f"{run}: the images named in its model.toml have changed; restore them")
     # Of the run; pictures are of all data.
-    likelihood.average_lines = list(map(str, recorded.get("average", [])))
+    likelihood.choices.average.extend(map(str, recorded.get("average", [])))
     return likelihood
 
 
@@ -172,7 +173,7 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
     draw = report.pdf if format_ is Format.pdf else report.png
     drawn: dict[str, bytes] = {}
     try:
-        for caption, figure in pictures:
+        for caption, figure in _each_drawn(pictures):
             path = run / f"{_name(caption)}.{format_.value}"
             drawn[caption] = draw(figure)
             with _room_for(run):
@@ -184,6 +185,19 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
             f"{run}` draws all"
         ) from None
     return drawn
+
+
+def _each_drawn(pictures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, Figure]]:
+    """The pictures, with a line of progress while one of them is drawn."""
+    from biro.progress import doing
+
+    remaining = iter(pictures)
+    while True:
+        with doing("drawing pictures"):
+            found = next(remaining, None)
+        if found is None:
+            return
+        yield found
 
 
 def _room_for(run: Path) -> AbstractContextManager[None]:
@@ -214,6 +228,7 @@ def watch(
 
     if not 1.0 <= every <= LONGEST_PAUSE:
         raise InputError(f"--every must be 1 to {LONGEST_PAUSE:.0f} seconds, got {every:g}")
+    refuse_folder_of_runs(run)
     record = read_record(run)
     if record is None:
         raise InputError(f"{run}: not a run directory (no run.json); start `biro fit -o {run}` first")
@@ -324,6 +339,8 @@ def compare(runs: Runs, as_json: JsonFlag = False) -> None:
     from biro.posterior.comparison import compare as compare_posteriors
     from biro.posterior.posterior import Posterior
 
+    for run in runs:
+        refuse_folder_of_runs(run)
     table = compare_posteriors({str(run): Posterior.load(run / "posterior.nc") for run in runs})
     if as_json:
         print_json(table.to_dict())

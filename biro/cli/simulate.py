@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,6 +20,8 @@ from biro.cli.options import (
 from biro.cli.sky import is_sky_model, read_sky_or_run
 
 if TYPE_CHECKING:
+    from biro.models import SkyModel
+    from biro.observation.observation import Observation
     from biro.observation.partition import Partition
     from biro.simulation.gains import GainScatter
     from biro.simulation.interference import Interference
@@ -55,7 +57,10 @@ def simulate(
     freq: Annotated[str, typer.Option(help="Centre of the first channel, for example '1.4 GHz'.")],
     chan_width: Annotated[str, typer.Option(help="Channel width, for example '1 MHz'.")],
     n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
-    feeds: Annotated[Feeds, typer.Option(help="Polarisation basis.")] = Feeds.linear,
+    feeds: Annotated[
+        Feeds | None,
+        typer.Option(help="Polarisation basis. Default: that of the telescope (VLA and EVN: circular)."),
+    ] = None,
     noise: Annotated[
         str,
         typer.Option(
@@ -106,14 +111,14 @@ def simulate(
     `mpiexec -n N biro simulate` shares the rows among N processes, each of which writes its own.
     """
     import secrets
-    from dataclasses import replace
 
     from biro.errors import InputError
+    from biro.formatting import number_of
     from biro.gain_files import write_gains
     from biro.measurement_set import create_ms
     from biro.ranks.world import world
     from biro.simulation.npz import write_truth
-    from biro.simulation.simulator import Channels, Track, radiometer_noise
+    from biro.simulation.simulator import Channels, Track, radiometer_noise, raw_sky
     from biro.simulation.simulator import simulate as simulate_sky
 
     comm = world()
@@ -143,7 +148,7 @@ def simulate(
         phase_centre=phase_centre,
         times=track,
         channels=channels,
-        feeds=feeds.value,
+        feeds=None if feeds is None else feeds.value,
         noise=sigma,
         seed=seed,
         elevation_limit=elevation_limit,
@@ -167,16 +172,35 @@ def simulate(
                 f"{beside}: the gains that were applied. To use them in a model, write "
                 f'[gain] table = "{beside}"'
             )
-    if named.model.feeds is not None:
-        for line in observation.instrument_lines(replace(named.model, gain=None)):
-            say(line)
     part = observation.partitions[0]
+    basis: Literal["linear", "circular"] = "circular" if "RR" in part.corr_type else "linear"
+    _say_feeds(observation, named.model, raw_sky(named.model, basis) if scatter is not None else named.model)
     noise_text = f"noise {sigma:.6g} Jy (seed {seed})" if sigma else "no noise"
-    say(f"{out}: {part.n_row} rows, {len(part.times)} times, {part.n_chan} channels, {noise_text}")
+    whose = f" (those of {observation.telescope})" if feeds is None else ""
+    say(
+        f"{out}: {number_of(part.n_row, 'row')}, {number_of(len(part.times), 'time')}, "
+        f"{number_of(part.n_chan, 'channel')}, {basis} feeds{whose}, {noise_text}"
+    )
     say(_average_text(part, smearing))
     n_below = int(track.duration / track.integration + 1e-9) - len(part.times)
     if n_below > 0:
-        say(f"{n_below} times left out, because the field is below {elevation_limit:g} deg elevation")
+        left = number_of(n_below, "time")
+        say(f"{left} left out, because the field is below {elevation_limit:g} deg elevation")
+
+
+def _say_feeds(observation: Observation, model: SkyModel, simulated: SkyModel) -> None:
+    """State what the feeds do, where the model or the gains make them rotate."""
+    from dataclasses import replace
+
+    if simulated.feeds is None:
+        return
+    for line in observation.instrument_lines(replace(simulated, gain=None)):
+        say(line)
+    if model.feeds is None:
+        say(
+            "feeds: gains act on linear feeds, so these data are raw: they contain the parallactic rotation. "
+            'A model of them needs [feeds] rotation = "present"; `biro solve` finds that out itself'
+        )
 
 
 def _average_text(part: Partition, smearing: Smearing) -> str:

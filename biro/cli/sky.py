@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 import typer
 
-from biro.cli.guard import guard, refuse_existing, say
+from biro.cli.guard import guard, refuse_existing, refuse_folder_of_runs, say
 
 if TYPE_CHECKING:
     from biro.cli.options import Frame
@@ -76,6 +77,7 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
 
     if not path.is_dir() or is_component_list(path):
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
+    refuse_folder_of_runs(path)
     if not (path / "posterior.nc").is_file():
         raise InputError(
             f"{path}: a folder, but neither a finished run directory (no posterior.nc) nor a CASA "
@@ -149,6 +151,29 @@ def read_found(run: Path, at: Values) -> SkyModel:
     return found.model.at(values)
 
 
+_IN_DIFMAP = ("I", "east", "north", "ra", "dec", "emaj", "emin", "pa")
+"""Keys with a unit that a model of difmap has."""
+_MARKED_AS = {"ra": "east", "dec": "north", "emin": "ratio"}
+"""Keys that a model of difmap has under another name."""
+
+
+def _free_of(run: Path) -> dict[str, dict[str, float]]:
+    """The parameters that a run fitted, by source and key, with their errors in Jy, rad or without a unit."""
+    from biro.models.quantities import units
+    from biro.posterior.posterior import Posterior
+    from biro.posterior.statistics import mean_and_sd
+
+    posterior = Posterior.load(run / "posterior.nc")
+    found: dict[str, dict[str, float]] = {}
+    for column, sd in zip(posterior.columns, mean_and_sd(posterior)[1], strict=True):
+        source, _, key = column.name.rpartition(".")
+        key = key.partition("[")[0]
+        dimension = units.FLUX if key == "I" else units.ANGLE
+        scale = units.factor(column.unit, dimension) if key in _IN_DIFMAP and column.unit else 1.0
+        found.setdefault(source, {})[_MARKED_AS.get(key, key)] = float(sd) * scale
+    return found
+
+
 @guard
 def convert(
     sky: Annotated[
@@ -199,8 +224,10 @@ def convert(
     The sources of a run get the values of its best fit, or with --at median the medians.
     """
     from biro.errors import InputError
+    from biro.formatting import number_of
     from biro.list_priors import other_field, scales_of, with_priors
     from biro.models import write_sky
+    from biro.models.files.difmap import read_marks
     from biro.reading import read
     from biro.sky_files import is_component_list, read_sky
 
@@ -213,13 +240,16 @@ def convert(
         if apparent:
             raise InputError("--apparent is for lists. The model of a run states its beam already")
         model = read_found(sky, at)
+        marked = _free_of(sky)
     else:
         model = read_sky(sky, beam=not apparent)
+        marks = read_marks(sky) if sky.suffix.lower() in (".mod", ".mfit") else {}
+        marked = {name: dict.fromkeys(keys, math.nan) for name, keys in marks.items()}
     if data:
         observation = read(data)
         if line := other_field(model, observation):
             say(line)
         model = with_priors(model, *scales_of(observation))
-    write_sky(model, out)
+    write_sky(model, out, marked)
     n_source = len(model.sources)
-    say(f"written: {out} ({n_source} source{'s' if n_source != 1 else ''})")
+    say(f"written: {out} ({number_of(n_source, 'source')})")

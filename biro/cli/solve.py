@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from biro.observation.observation import Observation
 
 NAMES = ("gains.npz", "gains.G", "gains.png", "solve.json")
-"""What is written into the output folder."""
+"""What is written into the output folder; of several spectral windows also gains-2.png and so on."""
+MOST_PICTURES = 32
+"""Pictures of gains that are drawn."""
 
 
 class SolveMode(StrEnum):
@@ -102,7 +104,10 @@ def solve(
     ] = 2,
     snr_limit: Annotated[float, typer.Option(help="Flag gains with a lower signal-to-noise ratio.")] = 3.0,
     corrected: Annotated[
-        bool, typer.Option("--corrected", help="Write corrected visibilities into CORRECTED_DATA.")
+        bool,
+        typer.Option(
+            "--corrected", help="Write corrected visibilities into CORRECTED_DATA, and their weights."
+        ),
     ] = False,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
@@ -220,8 +225,7 @@ def _write_others(
 ) -> list[Path]:
     """Write the table of CASA, the picture and the figures; which files."""
     from biro.calibration.casa_table import reason_for_no_table, write_casa_table
-    from biro.files.atomic import write_atomic, write_figure
-    from biro.plots import solved_gains
+    from biro.files.atomic import write_atomic
 
     written = []
     reason = reason_for_no_table(solved) if is_set else "gains of data other than a Measurement Set"
@@ -242,9 +246,29 @@ def _write_others(
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
         written.append(output / NAMES[1])
     plain_pictures()
-    write_figure(output / NAMES[2], solved_gains(solved))
+    written += _draw(solved, output)
     write_atomic(output / NAMES[3], json.dumps(solved.to_dict(), indent=1).encode())
-    return [*written, output / NAMES[2], output / NAMES[3]]
+    return [*written, output / NAMES[3]]
+
+
+def _draw(solved: SolvedGains, output: Path) -> list[Path]:
+    """Draw the gains of each spectral window and block of channels: gains.png, gains-2.png, ...; which files.
+
+    Pictures of an earlier solution of more windows are removed.
+    """
+    from biro.files.atomic import write_figure
+    from biro.plots import solved_gains
+
+    for older in output.glob("gains-[0-9]*.png"):
+        older.unlink()
+    each = [(i, block) for i, window in enumerate(solved.windows) for block in range(window.gain.shape[1])]
+    if len(each) > MOST_PICTURES:
+        say(f"biro draws {MOST_PICTURES} of {len(each)} pictures; biro.plots.solved_gains draws any of them")
+    written = []
+    for number, (i, block) in enumerate(each[:MOST_PICTURES], start=1):
+        written.append(output / (NAMES[2] if number == 1 else f"gains-{number}.png"))
+        write_figure(written[-1], solved_gains(solved, i, block=block))
+    return written
 
 
 def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> None:
@@ -257,6 +281,7 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
     """
     from biro.errors import BiroError, OutputError
     from biro.measurement_set import write_column
+    from biro.measurement_set.column import write_corrected_weights
 
     try:
         report = write_column(
@@ -281,4 +306,12 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
             if left
             else ""
         )
+    )
+    safe = f"the gains are in {written}, and CORRECTED_DATA is written"
+    with after_result(safe, "its weights are those of DATA"):
+        write_corrected_weights(obs, solved.observation, solved.weight_factors(), time_limit=limit)
+    say(
+        "CORRECTED_WEIGHT_SPECTRUM: the weights of the data times |g_p g_q|^2, because calibration divides "
+        "the noise by |g_p g_q|. biro reads these weights with CORRECTED_DATA. The weights of DATA are "
+        "unchanged"
     )

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from biro.images.pictures import Panel, Window
+EXCESS = 1.2
+"""Measured rms over the noise of the weights from which on the text names reasons."""
 
 
 @dataclass(frozen=True)
@@ -150,9 +152,17 @@ class DirtyImage:
             f"  beam          {self._beam_text()}",
             f"  peak          {peak} {flux.name}/beam at {ra_dec}",
             f"  rms           {rms} {flux.name}/beam (from the MAD)",
-            f"  noise         {noise} {flux.name}/beam if the weights are right",
+            f"  noise         {noise} {flux.name}/beam, computed from the weights{self._excess_text()}",
         ]
         return "\n".join(lines)
+
+    def _excess_text(self) -> str:
+        """The measured rms in units of the noise that the weights give."""
+        if not self.noise > 0.0:
+            return ""
+        ratio = self.rms / self.noise
+        why = " (sources, their sidelobes, or weights that are too high)" if ratio > EXCESS else ""
+        return f"; the measured rms is {ratio:.3g} times that{why}"
 
     def __repr__(self) -> str:
         return f"<DirtyImage {str(self).splitlines()[0]}; print() shows more>"
@@ -275,7 +285,8 @@ class DirtyImage:
             f"biro {__version__}: dirty image of the {self.what}",
             f"from {self.origin}",
             f"{self.weighting} weights, {self.n_vis} Stokes {self.stokes} visibilities",
-            f"thermal noise if the weights are right: {self.noise:.6g} Jy/beam",
+            f"thermal noise computed from the weights: {self.noise:.6g} Jy/beam",
+            f"rms measured from the MAD: {self.rms:.6g} Jy/beam",
         ]
 
 

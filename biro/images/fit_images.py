@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.formatting import takes_likelihood
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions
 from biro.observation.observation import Observation
@@ -35,6 +36,7 @@ class PredictsVisibilities(Protocol):
         """Model visibilities of each partition, complex (n_row, n_chan, n_corr), Jy."""
 
 
+@takes_likelihood
 def fit_images(
     likelihood: PredictsVisibilities, theta: NDArray[np.float64], **options: Unpack[ImagingOptions]
 ) -> list[tuple[DirtyImage, DirtyImage, DirtyImage]]:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import InitVar, dataclass, fields
 from typing import TypedDict, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.models_of_rows import Model
+from biro.deprecation import with_new_names
 from biro.errors import InputError
-from biro.formatting import check_names, with_new_names
+from biro.formatting import check_names
 from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
 from biro.images.pieces import Gridding, Here, Piece, Pieces, Weighted, What, pieces_of
@@ -44,6 +45,10 @@ Vis = NDArray[np.complexfloating]
 FINER = "use pixels of at most {} (--cell, cell= in Python), or exclude long baselines"
 
 
+RENAMED = {"n_pixel": "size"}
+"""Earlier names of fields of `Imaging`."""
+
+
 @dataclass(frozen=True)
 class Imaging:
     """Settings of a dirty image.
@@ -71,6 +76,8 @@ class Imaging:
     backend : "auto", "cpu" or "cuda"
     memory_limit : int, str or None
         Bytes, or text such as "8 GB", that gridding may take on the device.
+    n_pixel : int, optional
+        The earlier name of size, with a `DeprecationWarning`.
     """
 
     stokes: str | None = None
@@ -82,8 +89,12 @@ class Imaging:
     engine: GridderName = "auto"
     backend: Backend = "auto"
     memory_limit: int | str | None = None
+    n_pixel: InitVar[int | None] = None
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, n_pixel: int | None) -> None:
+        if n_pixel is not None:
+            given = {"n_pixel": n_pixel} | ({} if self.size is None else {"size": self.size})
+            object.__setattr__(self, "size", with_new_names(given, RENAMED, "Imaging")["size"])
         if self.weighting not in get_args(Weighting):
             raise InputError(f"weighting must be natural, uniform or briggs, got {self.weighting!r}")
         if self.robust is not None and self.weighting != "briggs":
@@ -95,10 +106,6 @@ class Imaging:
     def weighting_text(self) -> str:
         """The weighting in words, with its robustness."""
         return f"briggs (robust {self.robust or 0.0:g})" if self.weighting == "briggs" else self.weighting
-
-
-RENAMED = {"n_pixel": "size"}
-"""Earlier names of fields of `Imaging`."""
 
 
 class ImagingOptions(TypedDict, total=False):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from biro.data_set.shares import of_ranks, shares_of
 from biro.errors import InputError
 from biro.files.memory import byte_text
 from biro.images.templates import Templates
+from biro.likelihood.options import EngineOptions
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -22,19 +22,12 @@ from biro.ranks.alone import ranks_of
 from biro.ranks.held import HeldByRanks
 from biro.ranks.ranks import Ranks
 from biro.ranks.room import check_disk, check_memory
-from biro.smearing import Choice, Mode, choose, modes_of
+from biro.smearing import Choice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_together, chi2_together, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
-from rime_kernels.device import Backend
-from rime_kernels.engine.device_threads import Devices, check_devices
-from rime_kernels.geometry import Form, Precision
-from rime_kernels.gridder_choice import GridderName
-from rime_kernels.physics.envelope import GaussianFrame
+from rime_kernels.geometry import Precision
 from rime_kernels.tangent.grouped import GroupedInformation
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -47,52 +40,6 @@ ON_THE_WAY = {"double": 39, "single": 32}
 benchmarks/ranks_memory.py)."""
 # So many draws of the prior tell where sources may be, and how bright they are.
 _N_DRAW = 16
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """How visibilities are computed; see `biro.Likelihood`.
-
-    Raises
-    ------
-    InputError
-        A memory limit that is no number of bytes, or what names no devices.
-    """
-
-    backend: Backend
-    precision: Precision
-    form: Form | Literal["auto"]
-    gaussian_frame: GaussianFrame
-    memory_limit: int | str | None
-    image_accuracy: float
-    image_engine: GridderName
-    smearing: Mode | Sequence[Mode] = "auto"
-    devices: Devices | None = None
-    comm: MPI.Intracomm | None = None
-
-    def __post_init__(self) -> None:
-        if self.memory_limit is not None:
-            n_byte("memory_limit", self.memory_limit)
-        if self.devices is not None:
-            check_devices(self.devices)
-
-    def keywords(self) -> dict[str, Any]:
-        """Options as arguments of a likelihood, by name."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def memory_shares(self, sizes: Sequence[int], taken: int) -> list[int | None]:
-        """Bytes for each partition, in proportion to the size of its data; None without a limit.
-
-        Parameters
-        ----------
-        sizes : sequence of int
-        taken : int
-            Bytes of the limit that data take.
-        """
-        if self.memory_limit is None:
-            return [None] * len(sizes)
-        limit, total = n_byte("memory_limit", self.memory_limit) - taken, sum(sizes)
-        return [max(1, limit * size // total) for size in sizes]
 
 
 class PartitionEngines:
@@ -161,7 +108,7 @@ class PartitionEngines:
                 template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),
                 backend=options.backend,
-                precision=options.precision,
+                precision=options.chosen_precision,
                 form=options.form,
                 gaussian_frame=options.gaussian_frame,
                 extent=max(model.extent(i), templates.extent(i)),
@@ -306,7 +253,8 @@ def _memory_for(
     What has no room in the memory of a host, on a disk, or in a memory limit of the CPU, is refused. The
     bytes are those that data take of the limit.
     """
-    memory, folder = _Memory.of(observation, options.precision, smearing, ranks), observation.cache_folder
+    memory = _Memory.of(observation, options.chosen_precision, smearing, ranks)
+    folder = observation.cache_folder
     hosts = [""] if ranks is None else ranks.hosts
     here = sum(kept for kept, host in zip(memory.kept, hosts, strict=True) if host == hosts[0])
     text = f"{byte_text(here)} of prepared data, in "

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from rime_kernels import Gradient, Sources
 from rime_kernels.arrays import Beam
+from rime_kernels.arrays.sources import AXES
 from rime_kernels.jones_beam import JonesBeam
 
 Array = NDArray[np.float64]
@@ -36,58 +37,38 @@ class Isolated:
 
     def of(self, sources: Sources) -> Sources:
         """These sources alone, of a batch with an entry for each of `members`."""
-        rows, first = np.arange(len(self.which))[:, None], self.which[0]
-        shaped, profiled = self._from(sources.n_point), self._from(sources.n_point + sources.n_gaussian)
-
-        def chosen(values: Array, index: Index = self.which) -> Array:
-            return np.ascontiguousarray(values[rows, index])
-
-        def of_kind(values: NDArray[Any] | None) -> NDArray[Any] | None:
-            return None if values is None else values[first]
-
-        scale = sources.template_scale
-        profile = None if sources.profile is None or not profiled.size else chosen(sources.profile, profiled)
-        kind = None if profile is None or sources.profile_kind is None else sources.profile_kind[profiled[0]]
-        stokes = np.ascontiguousarray(np.moveaxis(np.moveaxis(sources.stokes, 2, 1)[rows, self.which], 1, 2))
+        index, arrays = self._index(sources), dict[str, Any]()
+        for name, (_, axes) in AXES.items():
+            values, axis = getattr(sources, name), _axis_of_sources(axes)
+            if values is None or axis is None:
+                arrays[name] = values
+            elif axes[0] == "batch":
+                arrays[name] = np.ascontiguousarray(_chosen(values, axis, index[axes[axis]]))
+            else:
+                arrays[name] = values[index[axes[axis]][0]]
+        if not index["profile"].size:
+            arrays["profile"] = arrays["profile_kind"] = None
+        if sources.template_scale is not None:
+            arrays["template_scale"] = np.where(self.images, sources.template_scale, 0.0)
         return Sources.unchecked(
-            chosen(sources.lm),
-            stokes,
-            sources.ref_freq[first],
-            chosen(sources.spectral_terms),
-            sources.log_spectrum[first],
-            chosen(sources.shape, shaped),
-            _beam(sources.beam, first),
-            polarised=sources.polarised,
-            template_scale=None if scale is None else np.where(self.images, scale, 0.0),
-            template_shift=sources.template_shift,
-            profile=profile,
-            profile_kind=kind,
+            **arrays,
+            beam=_beam(sources.beam, self.which[0]),
             antenna_terms=sources.antenna_terms,
-            spectral_form=of_kind(sources.spectral_form),
-            faraday=None if sources.faraday is None else chosen(sources.faraday),
+            polarised=sources.polarised,
         )
 
     def spread(self, gradient: Gradient, sources: Sources) -> Gradient:
         """Derivatives with respect to all sources, from those with respect to these: the adjoint of `of`."""
-        rows = np.arange(len(self.which))[:, None]
-        index = {
-            "lm": self.which,
-            "spectral_terms": self.which,
-            "faraday": self.which,
-            "shape": self._from(sources.n_point),
-            "profile": self._from(sources.n_point + sources.n_gaussian),
-        }
+        index = self._index(sources)
         spread: dict[str, Any] = {field.name: getattr(gradient, field.name) for field in fields(gradient)}
-        for name, chosen in index.items():
-            like = getattr(sources, name)
-            if like is not None:
-                whole = np.zeros(like.shape)
+        for name in spread.keys() & AXES.keys():
+            whole, axis = getattr(sources, name), _axis_of_sources(AXES[name][1])
+            if whole is not None and axis is not None:
+                total, chosen = np.zeros(whole.shape), index[AXES[name][1][axis]]
                 if chosen.size:
-                    whole[rows, chosen] = spread[name]
-                spread[name] = whole
-        stokes = np.zeros(sources.stokes.shape)
-        np.moveaxis(stokes, 2, 1)[rows, self.which] = np.moveaxis(gradient.stokes, 2, 1)
-        spread["stokes"] = stokes
+                    rows = np.arange(len(chosen))[:, None]
+                    np.moveaxis(total, axis, 1)[rows, chosen] = np.moveaxis(spread[name], axis, 1)
+                spread[name] = total
         if gradient.template_scale is not None:
             spread["template_scale"] = np.where(self.images, gradient.template_scale, 0.0)
         return Gradient(**spread)
@@ -98,9 +79,21 @@ class Isolated:
         cut = [slice(start, start + n) for start in starts]
         return [Isolated(self.members[some], self.which[some], self.images[some]) for some in cut]
 
-    def _from(self, start: int) -> Index:
-        """Members among the sources that come from `start` on, counted from there, (n, n_some)."""
-        return self.which[:, self.which[0] >= start] - start
+    def _index(self, sources: Sources) -> dict[int | str, Index]:
+        """Which entries each axis of `AXES` that counts sources has of these sources, (n, n_some)."""
+        starts = {"source": 0, "shape": sources.n_point, "profile": sources.n_point + sources.n_gaussian}
+        return {axis: self.which[:, self.which[0] >= start] - start for axis, start in starts.items()}
+
+
+def _axis_of_sources(axes: tuple[int | str, ...]) -> int | None:
+    """The axis that counts sources, or some of them."""
+    return next((k for k, axis in enumerate(axes) if axis in ("source", "shape", "profile")), None)
+
+
+def _chosen(values: NDArray[Any], axis: int, index: Index) -> NDArray[Any]:
+    """Values with some entries of an axis, which differ from entry to entry of the batch."""
+    rows = np.arange(len(index))[:, None]
+    return np.moveaxis(np.moveaxis(values, axis, 1)[rows, index], 1, axis)
 
 
 def isolated(without: Sources, changed: Sources) -> list[Isolated]:

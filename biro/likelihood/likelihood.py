@@ -5,16 +5,16 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from os import PathLike
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
+from biro.deprecation import by_earlier_name
 from biro.errors import BiroError, InputError
 from biro.formatting import PrintedText, html_text
 from biro.free_gains.starts import gain_starts
@@ -23,10 +23,11 @@ from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.compress import Cells
 from biro.likelihood.density import Array
-from biro.likelihood.engines import EngineOptions, PartitionEngines
+from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
+from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
 from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
@@ -41,21 +42,16 @@ from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
+from biro.progress import show_compilation
 from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
-from biro.smearing import Mode, lines_of
+from biro.smearing import lines_of
 from biro.target.degeneracies import FLUX_SCALE
 from biro.target.protocol import InnerDraws, Starts
 from rime_kernels.device import Backend
-from rime_kernels.engine.device_threads import Devices
-from rime_kernels.geometry import Form, Precision
-from rime_kernels.gridder_choice import GridderName
-from rime_kernels.physics.envelope import GaussianFrame
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
+show_compilation()
 _BIAS = 0.3
 """Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
 _HINT = "; marginalised parameters belong to `full`"
@@ -86,50 +82,22 @@ class Likelihood(Residuals, Closing):
         partitions and antennas. Where noise factors are those of hands, `observation` has parallel and cross
         hands in partitions of their own. A noise factor that the model leaves open gets a prior as wide as
         the scatter of these data asks for (`biro.likelihood.noise_range`).
-    backend : "auto", "cpu" or "cuda"
-        "auto" takes the GPU where one works and logs what it chose and why.
-    precision : "double", "single" or "auto"
-        Of the sums over sources; phases are float64 always and so is chi-squared. "auto" measures here,
-        about the maximum of the posterior, what single would change, and takes it where that is below 0.05
-        of ln L (`biro.likelihood.precision.choose_precision`): `precision` and `precision_reason` say what
-        and why. It happens now, not when sampling starts, because kernels, plan and digest depend on it.
-    form : "auto", "factored" or "row"
-        Antenna-based phases, or exact ones per row (physics: section 2). "auto" looks at how well
-        each partition's uvw close, and at how far out the prior lets sources go.
-    gaussian_frame : "tangent" or "uv"
-        In which plane elliptical Gaussians lie (physics: section 5).
-    memory_limit : int or str, optional
-        Bytes, or text such as "8 GB", that data and work may take on the device, or in this process on the
-        CPU; shared out over the partitions by the size of their data. What does not fit on a GPU is streamed
-        from the host's memory, data that do not fit on the CPU are refused. No result depends on it. With
-        several devices, or ranks, it is that of each.
-    devices : "all", int or sequence of int, optional
-        GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
-        shards of whole time slots, which follow from the data alone, so that results are the same to the bit
-        for any number of GPUs. Default: one GPU, without shards, which differs by roundings.
-    comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI that share the data in the same shards, so that results are the same to the bit for any
-        number of ranks; `devices` are those of each. Only rank 0 goes on: the others serve it here until
-        `close`, or the end of its process, and then end. They may give None for observation and sky.
-    image_accuracy : float
-        Rms error over rms of the visibilities of the model's images, which are worked out once.
-    image_engine : "auto", "idg" or "wprojection"
-        What works them out: see `rime_kernels.make_gridder`.
-    smearing : "auto", "on" or "off", or one of them for each partition
-        Whether the model is averaged over integrations and channels as the data are (physics: section 6).
-        "auto" is on where the loss exceeds the noise (`biro.smearing.choose`); `smearing_lines` says what was
-        chosen, and why.
     gains : "sample", "marginalise", "solve" or "closures"
         "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
         anything at any time and channel; of parallel hands, what they cannot change is compared
-        (`biro.closures`); `gains_lines` says what is left out. "marginalise": gains with priors (and what has
+        (`biro.closures`); `choices` says what is left out. "marginalise": gains with priors (and what has
         `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": they are taken where
         they fit best, a profile likelihood for `biro.maximise`; theta then has none of them (`marginalised`).
     average : "none" or "cells"
         "cells": few visibilities stand for those of each cell in time and frequency, with all of chi-squared
         (`biro.likelihood.cells`), within segments of gains. Cells are as large as leaves the result alone,
-        which is measured here, about the maximum of the posterior; `average_lines` says what was found. Data
+        which is measured here, about the maximum of the posterior; `choices` says what was found. Data
         that would become hardly fewer stay as they are. Predictions and residuals are of all data.
+    options : EngineOptions, optional
+        How it is computed: backend, precision, form, gaussian_frame, memory_limit, image_accuracy,
+        image_engine, smearing, devices and comm. `biro.EngineOptions` says what each means.
+    **engine
+        The same by name, such as `backend="cuda"`; they go before those of `options`.
 
     Attributes
     ----------
@@ -139,8 +107,10 @@ class Likelihood(Residuals, Closing):
         The model as it was written: with the gains that are integrated over or solved for.
     described : Observation
         What a report describes: the observation that was given, or of which `of_few` has some times.
-    average_lines : list of str
-        What was found about cells, a line; empty where none were asked for.
+    options : EngineOptions
+        As they were asked for, with the precision and the smearing that were chosen.
+    precision : "double" or "single"
+        The precision that was chosen.
 
     Raises
     ------
@@ -158,18 +128,10 @@ class Likelihood(Residuals, Closing):
         observation: Observation,
         sky: SkyModel,
         *,
-        backend: Backend = "auto",
-        precision: Precision | Literal["auto"] = "double",
-        form: Form | Literal["auto"] = "auto",
-        gaussian_frame: GaussianFrame = "tangent",
-        memory_limit: int | str | None = None,
-        image_accuracy: float = 1e-5,
-        image_engine: GridderName = "auto",
-        smearing: Mode | Sequence[Mode] = "auto",
         gains: Gains = "sample",
         average: Average = "none",
-        devices: Devices | None = None,
-        comm: MPI.Intracomm | None = None,
+        options: EngineOptions | None = None,
+        **engine: Unpack[EngineKeywords],
     ) -> None:
         for value, reader, has in ((observation, "read", "partitions"), (sky, "read_model", "sources")):
             if not hasattr(value, has):
@@ -177,19 +139,8 @@ class Likelihood(Residuals, Closing):
                 found = f"the path {str(value)!r}" if is_path else type(value).__name__
                 raise InputError(f"a likelihood needs the result of biro.{reader}, got {found}")
         warn_of_reading(observation)
-        self.ranks = ranks_of(observation, comm)
-        options = EngineOptions(
-            backend=backend,
-            precision="double" if precision == "auto" else precision,
-            form=form,
-            gaussian_frame=gaussian_frame,
-            memory_limit=memory_limit,
-            image_accuracy=image_accuracy,
-            image_engine=image_engine,
-            smearing=smearing,
-            devices=devices,
-            comm=comm,
-        )
+        options = (options or EngineOptions()).changed(engine)
+        self.ranks = ranks_of(observation, options.comm)
         check_gains(gains)
         self.gains, self.described = gains, observation
         if sky.noise.grouping in SPLITS:
@@ -199,24 +150,21 @@ class Likelihood(Residuals, Closing):
         self.observation = observation
         sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
         sky = with_ionosphere_read(sky, observation)
-        self._sky, self.precision_reason = sky, "as asked"
+        self._sky, reason = sky, "as asked"
         of_sky = self._bind(observation)
         refuse_tapered(self.model, observation.partitions)
         what = "cells" if average == "cells" else needing_all_data(gains, self.model, self.full_model)
         if what:
             observation = self.observation = observation.whole(what)
-        if precision == "auto":
-            options, self.precision_reason = with_chosen_precision(observation, options, self._like)
-        self._reduced, self.average_lines = reduced_data(average, observation, options, self._like)
+        if options.precision == "auto":
+            options, reason = with_chosen_precision(observation, options, self._like)
+        self._reduced, average_lines = reduced_data(average, observation, options, self._like)
         data = observation if self._reduced is None else self._reduced.observation
         of_sky = self._at_samples(of_sky)
-        self.precision = options.precision
-        self.gaussian_frame = gaussian_frame
-        self.memory_limit, self.devices = memory_limit, devices
-        self.image_accuracy, self.image_engine = image_accuracy, image_engine
+        self.precision, self._why = options.chosen_precision, (reason, average_lines)
         left_out = None if self._reduced is None else self._reduced.left_out
         self._engines = PartitionEngines(data, of_sky, options, left_out)
-        self._options = replace(options, smearing=self.smearing)
+        self.options = replace(options, smearing=[choice.mode for choice in self._engines.smearing])
         self.image_outlines = self._engines.image_outlines
         seen, full = self._at_samples(self.model), self._at_samples(self.full_model)
         treatment = treatment_of(gains, observation, seen, self._engines, full, of_sky)
@@ -366,29 +314,21 @@ class Likelihood(Residuals, Closing):
         return [] if self._reduced is None else self._reduced.cells
 
     @property
-    def gains_lines(self) -> list[str]:
-        """How gains are treated, and what that leaves out; nothing where gains are those of the model."""
-        return self._treatment.lines
+    def choices(self) -> Choices:
+        """What was chosen where options left it open, with reasons, and what it means for a fit."""
+        reason, average_lines = self._why
+        return Choices(
+            forms=[rime.form for rime in self._engines.rimes],
+            precision=reason,
+            smearing=lines_of(self._engines.smearing, self.observation.labels),
+            gains=self._treatment.lines,
+            average=average_lines,
+        )
 
     @property
-    def backend(self) -> str:
+    def backend(self) -> Backend:
         """The backend that computes the likelihood: "cpu" or "cuda"."""
-        return self._engines.rimes[0].backend
-
-    @property
-    def forms(self) -> list[Form]:
-        """How phases are computed in each partition: "factored" or "row"."""
-        return [rime.form for rime in self._engines.rimes]
-
-    @property
-    def smearing(self) -> list[Mode]:
-        """Whether the model of each partition is averaged over integrations and channels: "on" or "off"."""
-        return [choice.mode for choice in self._engines.smearing]
-
-    @property
-    def smearing_lines(self) -> list[str]:
-        """What was chosen about smearing and why, a line for each partition, or one for all."""
-        return lines_of(self._engines.smearing, self.observation.labels)
+        return cast(Backend, self._engines.rimes[0].backend)
 
     @property
     def solves_gains(self) -> bool:
@@ -425,9 +365,10 @@ class Likelihood(Residuals, Closing):
         found_in_theta = self.gains == "sample" and self.solves_gains and self.n_param > SEARCHABLE
         if not self.n_param or not (self.gains in INNER_GAINS or found_in_theta):
             return None
-        options = self._options.keywords()
         try:
-            return Likelihood(self.described, replace(self._sky, gain=None), **options, gains="closures")
+            return Likelihood(
+                self.described, replace(self._sky, gain=None), gains="closures", options=self.options
+            )
         except BiroError as error:
             log.info("gains: the fit does not start at the maximum of the closures: %s", error)
             return None
@@ -476,7 +417,7 @@ class Likelihood(Residuals, Closing):
     def of_few(self) -> Likelihood:
         """The likelihood of some times and channels: about a million visibilities at most."""
         few = thinned(self.observation, N_RESIDUALS)
-        of_few = self._like(few, self._options)
+        of_few = self._like(few, self.options)
         of_few.described = self.described
         return of_few
 
@@ -529,23 +470,24 @@ class Likelihood(Residuals, Closing):
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
-        images = {"images": self._engines.image_digest, "image_accuracy": self.image_accuracy}
+        options, choices = self.options, self.choices
+        images = {"images": self._engines.image_digest, "image_accuracy": options.image_accuracy}
         return {
             "backend": self.backend,
             "precision": self.precision,
-            "precision_reason": self.precision_reason,
-            "gaussian_frame": self.gaussian_frame,
+            "precision_reason": choices.precision,
+            "gaussian_frame": options.gaussian_frame,
             **(images if self._engines.image_digest else {}),
-            "memory_limit": self.memory_limit,
-            **({} if self.devices is None else {"devices": self.devices}),
+            "memory_limit": options.memory_limit,
+            **({} if options.devices is None else {"devices": options.devices}),
             **({} if self.ranks is None else {"ranks": self.ranks.n_rank}),
             "noise": self._treatment.noise,
             "gains": self.gains,
-            **({"average": self.average_lines} if self.average_lines else {}),
-            **({self.gains: self.gains_lines} if self.gains_lines else {}),
-            "smearing": self.smearing,
-            "smearing_reason": self.smearing_lines,
-            "form": self.forms,
+            **({"average": choices.average} if choices.average else {}),
+            **({self.gains: choices.gains} if choices.gains else {}),
+            "smearing": options.smearing,
+            "smearing_reason": choices.smearing,
+            "form": choices.forms,
             "reason": [rime.reason for rime in self._engines.rimes],
             "n_vis": self.n_vis.tolist(),
             "parameters": list(self.parameter_names),
@@ -556,14 +498,15 @@ class Likelihood(Residuals, Closing):
 
         Backend, form, memory limit, devices and shapes of kernels change it by roundings and are left out.
         """
-        parts = [self.observation.digest(), self.full_model.digest(), self.precision, self.gaussian_frame]
+        frame = self.options.gaussian_frame
+        parts = [self.observation.digest(), self.full_model.digest(), self.precision, frame]
         if self._engines.image_digest:
-            parts += [self._engines.image_digest, repr(float(self.image_accuracy))]
+            parts += [self._engines.image_digest, repr(float(self.options.image_accuracy))]
         if self._inner is not None:
             parts.append("marginalised")
         if self._treatment.identity:
             parts += [self.gains, *self._treatment.identity]
-        if "on" in self.smearing:
+        if "on" in self.options.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
         if self._reduced is not None:
             parts += ["cells", self._reduced.observation.digest()]
@@ -584,7 +527,7 @@ class Likelihood(Residuals, Closing):
 
     @cached_property
     def _without_cells(self) -> Likelihood:
-        return self._like(self.observation, self._options)
+        return self._like(self.observation, self.options)
 
     @cached_property
     def _gain_solver(self) -> InnerGains | None:
@@ -599,6 +542,11 @@ class Likelihood(Residuals, Closing):
             log.info("gains are not solved at the start of the fit: %s", error)
             return None
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            return by_earlier_name(self, name)
+
     def _gains_text(self) -> str:
         return f"{self.n_data.sum()} closures, " if self.gains == "closures" else ""
 
@@ -606,4 +554,4 @@ class Likelihood(Residuals, Closing):
         self, observation: Observation, options: EngineOptions, average: Average = "none"
     ) -> Likelihood:
         """The likelihood of the same model and treatment of gains."""
-        return Likelihood(observation, self._sky, **options.keywords(), gains=self.gains, average=average)
+        return Likelihood(observation, self._sky, gains=self.gains, average=average, options=options)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.errors import BiroError
-from biro.likelihood.engines import EngineOptions
+from biro.likelihood.options import EngineOptions
 from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace

@@ -145,9 +145,9 @@ def lines_before(likelihood: Likelihood) -> list[str]:
     lines = [
         *observation.reading_lines,
         *observation.instrument_lines(sky),
-        *likelihood.gains_lines,
-        *likelihood.average_lines,
-        *likelihood.smearing_lines,
+        *likelihood.choices.gains,
+        *likelihood.choices.average,
+        *likelihood.choices.smearing,
         observation.ionosphere_line(sky),
         *model.gain_lines,
         likelihood.undetermined,

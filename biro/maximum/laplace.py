@@ -28,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from biro.errors import InputError
 from biro.formatting import MOST_LISTED
 from biro.maximum.stationary_point import StationaryPoint
 from biro.target.degeneracies import degeneracy
@@ -258,11 +259,11 @@ class Laplace:
 
         Raises
         ------
-        ValueError
+        InputError
             P is singular.
         """
         if self.is_singular:
-            raise ValueError("a singular approximation has no normalised density")
+            raise InputError("a singular approximation has no normalised density")
         away, squared = theta - self.theta, self._squared(theta - self.theta)
         free, wider = self.side == 0, _widening(dof)
         n_free = int(free.sum())

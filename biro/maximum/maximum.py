@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
-from biro.formatting import Tabular, digits_after_point, first_few
+from biro.formatting import Tabular, digits_after_point, first_few, takes_likelihood
 from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
@@ -31,7 +31,7 @@ from biro.maximum.tempering.particles import Particles
 from biro.misfit.diagnosis import diagnose
 from biro.misfit.partition_fit import PartitionFit, fit_lines
 from biro.models.quantities.parameter import Column
-from biro.progress import bar, showing
+from biro.progress import SEARCH, bar, end_of, showing
 from biro.target.checked import Target
 from biro.target.protocol import DifferentiableLikelihood, Watch, doubts_of_maximum
 
@@ -253,6 +253,7 @@ class Maximum(Tabular):
                     "noise_factor": float(factor),
                     "dof": _finite(fit.n_dof),
                     "residual_over_thermal": _finite(1.0 / fit.thermal),
+                    "is_lower_limit": fit.is_bound,
                 }
                 for (label, chi2, n_vis, reduced, factor), fit in zip(parts, self.fits, strict=True)
             ],
@@ -370,6 +371,7 @@ class Maximum(Tabular):
         return f"mode {number}: {height}, at {', '.join(cells)}"
 
 
+@takes_likelihood
 def maximise(
     likelihood: DifferentiableLikelihood,
     *,
@@ -413,7 +415,7 @@ def maximise(
     """
     with (
         showing(progress),
-        bar("looking for the maximum", "batches", show=watch is None) as shown,
+        bar(SEARCH, "batches", show=watch is None) as shown,
     ):
 
         def count(best: float) -> None:
@@ -452,6 +454,7 @@ def _maximise(
             explored = explore(target, ascent, climbs, len(first.theta), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
+    end_of(SEARCH)
     diagnosis = diagnose(likelihood, theta, theta, rest.laplace.error, target.columns)
     log_prior = float(likelihood.log_prior(theta[None])[0])
     maximum = Maximum(

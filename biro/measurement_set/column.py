@@ -18,6 +18,7 @@ from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
 from biro.held import Elsewhere
 from biro.measurement_set.backup import NEW, OLD, restore_backup
+from biro.measurement_set.opened import CORRECTED_WEIGHT
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.observation import Observation
@@ -154,6 +155,53 @@ def write_column(
     )
 
 
+def write_corrected_weights(
+    path: str | os.PathLike[str],
+    observation: Observation,
+    factors: Iterable[NDArray[np.floating]],
+    *,
+    time_limit: float = 30.0,
+) -> None:
+    """Write CORRECTED_WEIGHT_SPECTRUM: the weights of the data times factors.
+
+    These are the weights of CORRECTED_DATA as it is now. Fits of it read them, until another program changes
+    it. The weights of the data stay as they are. Rows that are not in the observation have these.
+
+    Parameters
+    ----------
+    path : path of the Measurement Set
+    observation : Observation
+        As `write_column` takes it.
+    factors : iterable of float (n_row, n_chan, n_corr)
+        One for each partition, in its order.
+    time_limit : float, s
+
+    Raises
+    ------
+    MeasurementSetError
+        As `write_column`.
+    """
+    folder = existing_set(path, time_limit)
+    origins = {part.weight_origin for part in observation.partitions}
+    if len(origins) > 1:
+        raise MeasurementSetError(
+            f"{folder}: the partitions have their weights in different columns "
+            f"({', '.join(sorted(origins))}), so {CORRECTED_WEIGHT} is not written; solve them one at a time "
+            "(--fields, --spws)"
+        )
+    (source,) = origins
+    left = f"{CORRECTED_WEIGHT}, if it exists, is not used"
+    with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
+        job = {"column": CORRECTED_WEIGHT, "source": source, "mode": "scale", "rest": source}
+        child.call("prepare_weights", None, path=str(folder), **job)
+        begun.append(True)
+        child.writing = True
+        child.call("begin_weights")
+        for part, factor in zip(observation.partitions, factors, strict=True):
+            _Rows.of(part).write(child, factor, "_weights")
+        child.call("finish_weights")
+
+
 def _rest(created: bool, rest_column: str | None) -> str:
     """What rows without a model hold, in words."""
     if not created:
@@ -220,13 +268,14 @@ class _Rows(NamedTuple):
         chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))
         return cls(numbers, chan, corr)
 
-    def write(self, child: MeasurementSetProcess, model: NDArray[np.complexfloating]) -> None:
-        """Have the child write a model (n_row, n_chan, n_corr) there."""
+    def write(self, child: MeasurementSetProcess, model: NDArray[np.inexact], what: str = "") -> None:
+        """Have the child write a model (n_row, n_chan, n_corr) there; `what` ends the names of operations."""
         size = max(1, CHUNK_VISIBILITIES // int(np.prod(model.shape[1:])))
         for start in range(0, len(model), size):
             chunk = slice(start, start + size)
-            child.send({"operation": "select", "chan": self.chan, "corr": self.corr}, self.numbers[:, chunk])
-            child.call("write", model[chunk])
+            axes = {"chan": self.chan, "corr": self.corr}
+            child.send({"operation": f"select{what}", **axes}, self.numbers[:, chunk])
+            child.call(f"write{what}", model[chunk])
 
 
 Turn = list[tuple[_Rows, DataOf]]

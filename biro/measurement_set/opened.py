@@ -25,6 +25,8 @@ from biro.progress import bar
 CORRECTED = "CORRECTED_DATA"
 WEIGHT_COLUMNS = ("WEIGHT_SPECTRUM", "WEIGHT", "SIGMA_SPECTRUM", "SIGMA")
 """In the order in which they are looked for."""
+CORRECTED_WEIGHT = "CORRECTED_WEIGHT_SPECTRUM"
+"""Weights that biro wrote for CORRECTED_DATA, and that no other column of visibilities has."""
 _Cells = tuple[NDArray[np.generic], NDArray[np.bool_]]
 
 
@@ -37,7 +39,8 @@ class TableOptions:
     column : str or None
         Default: CORRECTED_DATA where there is one, else DATA.
     weight_column : str or None
-        Default: the first that has values, in the order WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM, SIGMA.
+        Default: the first that has values, in the order WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM, SIGMA; for
+        CORRECTED_DATA before them CORRECTED_WEIGHT_SPECTRUM, if it was written for these values.
     time_limit : float, s
     """
 
@@ -155,6 +158,13 @@ class OpenedColumn:
         """Whether no visibility of the column differs from 0."""
         return not _has_signal(self.child, self.column)
 
+    @cached_property
+    def _has_own_weights(self) -> bool:
+        """Whether there are weights that were written for the visibilities of this column as they are."""
+        if self.column != CORRECTED or CORRECTED_WEIGHT not in self.columns:
+            return False
+        return bool(self.child.call("weights_belong", column=CORRECTED_WEIGHT, data=CORRECTED)["belong"])
+
     @property
     def other_columns(self) -> Sequence[str]:
         """Visibility columns that could be read in place of this one."""
@@ -165,6 +175,12 @@ class OpenedColumn:
         if self.note:
             yield self.note
         yield from dict.fromkeys(note for part in parts for note in self._weights_of(part)[1])
+        is_usual = self.column == CORRECTED and self.weight_column is None
+        if is_usual and CORRECTED_WEIGHT in self.columns and not self._has_own_weights:
+            yield (
+                f"{CORRECTED_WEIGHT} was written for other values of {CORRECTED}, so biro uses the weights "
+                "of DATA"
+            )
         if "FLAG" not in self.columns:
             yield "there is no FLAG column; biro uses FLAG_ROW alone"
         if self.is_half_flagged:
@@ -260,7 +276,7 @@ class OpenedColumn:
         """Columns in which weights are looked for: the one that was asked for, or all."""
         wanted = self.weight_column
         if wanted is None:
-            return WEIGHT_COLUMNS
+            return (CORRECTED_WEIGHT, *WEIGHT_COLUMNS) if self._has_own_weights else WEIGHT_COLUMNS
         if wanted not in WEIGHT_COLUMNS or wanted not in self.columns:
             present = [name for name in WEIGHT_COLUMNS if name in self.columns]
             raise MeasurementSetError(

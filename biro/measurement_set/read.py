@@ -62,7 +62,8 @@ def read_ms(
     Weights (physics: section 7) come from WEIGHT_SPECTRUM, else WEIGHT, else 1/SIGMA_SPECTRUM^2, else
     1/SIGMA^2: for each partition the first of these columns with a value in all rows that have data, and a
     weight above 0; a note says where that is not the first. Where there is none, rows without a value are
-    not used ("no data"); no other column is mixed in.
+    not used ("no data"); no other column is mixed in. CORRECTED_DATA that `biro solve` wrote has
+    weights of its own, CORRECTED_WEIGHT_SPECTRUM, which come first.
 
     Parameters
     ----------

@@ -108,11 +108,13 @@ def diagnose(
         seen = _seen_at(likelihood, theta)
         if not hasattr(likelihood, "residual_data"):
             return Diagnosis(seen.fits, (*conflicts, *lines_of(seen.fits, (), seen.remarks)))
-        of_others = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
+        of_others, is_measured = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
     factor = seen.of_copies * of_others
     said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
     otherwise = _otherwise(seen.faults, conflicts)
-    lines = lines_of(seen.fits, seen.findings, seen.remarks, said, otherwise=otherwise)
+    lines = lines_of(
+        seen.fits, seen.findings, seen.remarks, said, is_measured=is_measured, otherwise=otherwise
+    )
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
 
 
@@ -220,6 +222,7 @@ def _measured(fit: PartitionFit, data: ResidualData) -> PartitionFit:
         scatter=found.scatter,
         step=found.step,
         thermal=found.thermal,
+        is_bound=found.is_bound,
         coherent=found.coherent,
         by_channel=found.by_channel,
     )
@@ -277,8 +280,8 @@ def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[Residu
     return found
 
 
-def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array) -> float:
-    """By how much errors are too small in all, where something is wrong with them; else 1.
+def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array) -> tuple[float, bool]:
+    """By how much errors are too small in all, where something is wrong; else 1. And whether it was measured.
 
     The correlation of residuals and their size contain all factors at once. Where that is not measured,
     those that tests of the residuals state are multiplied; of duplicated rows and correlation in time the
@@ -290,8 +293,8 @@ def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array)
     product = max(of_time, default=1.0) * math.prod(others)
     wrong = certainty(fits) > CERTAIN or product > EFFECT or any(fit.by_channel > CERTAIN for fit in fits)
     off = [fit for fit in fits if fit.is_far and not fit.is_fitted]
-    if not (wrong or off or any(line.startswith(HANDS) for line in remarks)):
-        return 1.0
+    if not (wrong or off or findings or any(line.startswith(HANDS) for line in remarks)):
+        return 1.0, False
     if off:
         product *= max(fit.rms / fit.noise_factor for fit in off)
     measured = math.nan
@@ -300,7 +303,7 @@ def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array)
         if box is not None:
             data, _ = without_copies(likelihood.residual_data(theta))
             measured = error_factor(data, likelihood.residual_models, theta, sd, box)
-    return float(np.nanmax([1.0, product, measured]))
+    return float(np.nanmax([1.0, product, measured])), math.isfinite(measured)
 
 
 def _height(likelihood: object, theta: Array) -> Callable[[Array], Array] | None:

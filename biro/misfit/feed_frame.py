@@ -77,7 +77,14 @@ def weight_in_feeds(part: Partition, turn: Complex) -> NDArray[np.float64]:
 
     Turned visibilities are correlated where the four weights differ, which is left out.
     """
-    weight = part.weight.astype(np.float64)
+    return turned_weight(part, turn, part.weight.astype(np.float64))
+
+
+def turned_weight(
+    part: Partition, turn: Complex, weight: NDArray[np.float64], *, back: bool = False
+) -> NDArray[np.float64]:
+    """1/sigma^2 of visibilities of these weights that are turned as `to_feeds` turns them."""
+    turn = np.swapaxes(turn, -1, -2) if back else turn
     some = (weight > 0.0).all(axis=-1, keepdims=True)
     variance = np.divide(1.0, weight, out=np.zeros_like(weight), where=weight > 0.0)
     order = [part.corr_type.index(name) for name in _CORR]

@@ -17,7 +17,8 @@ class Finding:
         How unlikely it is by chance, in standard deviations of a normal distribution; the number of places
         that the test looked at is counted (look-elsewhere).
     explained : float
-        Part of the excess of chi2 over its degrees of freedom that this kind explains, from 0 to 1.
+        Part of the excess of chi2 over its degrees of freedom that this kind explains, from 0 to 1; beside
+        outliers, of the excess that these leave.
     verdict : str
         One sentence: what is wrong, with the number that a user wants and its unit.
     remedy : str

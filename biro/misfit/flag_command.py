@@ -17,13 +17,19 @@ COPY = "flagged.uvfits"
 
 
 def flag_command(samples: Samples, lines: Sequence[str]) -> str:
-    """The command that flags what these lines select, as " with `biro flag ...`"; "" without a data set."""
+    """`command_of` as " with `biro flag ...`"."""
+    command = command_of(samples, lines)
+    return f" with `{command}`" if command else ""
+
+
+def command_of(samples: Samples, lines: Sequence[str]) -> str:
+    """The command that flags what these lines select; "" without a data set, or of too many lines."""
     if samples.target is None or not lines or len(lines) > MOST_LINES:
         return ""
     selects = " ".join(f"--select {shlex.quote(line)}" for line in lines)
     is_uvfits = any(part.weight_origin == "UVFITS" for part in samples.parts)
     copy = f" -o {COPY}" if is_uvfits else ""
-    return f" with `biro flag {shlex.quote(samples.target.source)} {selects}{copy}`"
+    return f"biro flag {shlex.quote(samples.target.source)} {selects}{copy}"
 
 
 def line_of(samples: Samples, at: int, *keys: str) -> str:
@@ -43,8 +49,11 @@ def line_of(samples: Samples, at: int, *keys: str) -> str:
     return ", ".join(texts)
 
 
-def lines_of(samples: Samples, bad: Mask) -> list[str]:
-    """Selections of bad samples: by what they have in common where that is little else, or one by one."""
+def lines_of(samples: Samples, bad: Mask) -> tuple[list[str], int]:
+    """Selections of bad samples, and how many samples they select.
+
+    They are selected by what they have in common where that is little else, or one by one.
+    """
     every = {
         "baseline": samples.baseline,
         "time": samples.slot,
@@ -56,5 +65,10 @@ def lines_of(samples: Samples, bad: Mask) -> list[str]:
     if common and len(at) > 1:
         alike = np.logical_and.reduce([every[key] == every[key][at[0]] for key in common])
         if np.count_nonzero(alike) <= MOST_MORE * len(at):
-            return [line_of(samples, int(at[0]), *common)]
-    return [line_of(samples, int(each), *every) for each in at[: MOST_LINES + 1]]
+            return [line_of(samples, int(at[0]), *common)], int(np.count_nonzero(alike))
+    return [line_of(samples, int(each), *every) for each in at[: MOST_LINES + 1]], len(at)
+
+
+def names_correlations(samples: Samples) -> bool:
+    """Whether a selection names one correlation: of Stokes parameters that were formed it has all."""
+    return all(part.corr_id is None or len(part.corr_id) for part in samples.parts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from biro.formatting import percent, plain
+from biro.formatting import count_text, percent, plain
 from biro.misfit.finding import Finding
 from biro.misfit.partition_fit import (
     CERTAIN,
@@ -47,12 +47,20 @@ TOO_SMALL = "ERRORS ARE TOO SMALL"
 """How a line begins that says by how much errors are too small in all."""
 
 
+HOLDS = (
+    "ERRORS ARE NOT INFLATED: the misfit is too small to widen them by 10 %. What the model lacks may still "
+    "bias parameters"
+)
+"""What is said of the errors where a misfit is certain, and small."""
+
+
 def lines_of(
     fits: Sequence[PartitionFit],
     findings: Sequence[Finding],
     remarks: Sequence[str],
     factor: float = 1.0,
     *,
+    is_measured: bool = False,
     otherwise: str = UNKNOWN_CAUSE,
 ) -> list[str]:
     """All lines about a fit, the gravest first.
@@ -66,6 +74,8 @@ def lines_of(
         Of the likelihood, on gains, hands and unequal noise.
     factor : float
         By how much errors are too small in all.
+    is_measured : bool
+        Whether that was measured on the residuals.
     otherwise : str
         What is said of a misfit whose cause was not found.
     """
@@ -86,6 +96,9 @@ def lines_of(
         replaced = tuple(line for kind, several in _OF_KIND.items() if kind in kinds for line in several)
     lines += [line for line in remarks if not line.startswith(replaced)]
     total = _total_line(factor, lines)
+    is_small = is_measured and not factor > EFFECT and not any(_is_outlier(each) for each in findings)
+    if is_small and lines and lines[0].startswith(MISFIT):
+        total = [HOLDS]
     return [*lines[:1], *total, *lines[1:]]
 
 
@@ -113,6 +126,8 @@ def _misfit_lines(
         worst.label if len(fits) == 1 else f"{n_wrong} of {len(fits)} partitions, the worst is {worst.label}"
     )
     verdict = _verdict(causes)
+    if verdict == OUTLIERS and len(fits) > 1:  # the line about the cause counts partitions
+        where = f"{len(known)} partitions together"
     z = max(certainty(known), max((each.significance for each in causes), default=0.0))
     numbers = [worst.numbers(thermal=verdict == MISFIT), f"significance {z:.0f} sigma"]
     head = f"{verdict} ({where}): {', '.join(filter(None, numbers))}"
@@ -132,21 +147,27 @@ def _small_misfit_lines(fits: Sequence[PartitionFit], findings: Sequence[Finding
 def _in_words(causes: Sequence[Finding]) -> str:
     """A line for each of the causes that explain most: what is wrong, what it explains, what to do."""
     lines: list[str] = []
+    rest = " without the outliers" * any(_is_outlier(each) for each in causes)
     for i, each in enumerate(causes[:NAMED]):
-        text = f"{each.verdict.rstrip('.')}{_share(each)}"
+        text = f"{each.verdict.rstrip('.')}{_share(each, '' if _is_outlier(each) else rest)}"
         if all(each.remedy != other.remedy for other in causes[i + 1 : NAMED]):
             text += f". {each.remedy.rstrip('.')}"
         lines.append(text)
     if len(causes) > NAMED:
-        lines.append(f"{len(causes) - NAMED} more causes explain less")
+        more = len(causes) - NAMED
+        lines.append(f"{count_text(more, 'more cause')} explain{'s' * (more == 1)} less")
     return "".join(NEXT + line for line in lines)
 
 
-def _share(cause: Finding) -> str:
+def _is_outlier(cause: Finding) -> bool:
+    return cause.kind.startswith("bad")
+
+
+def _share(cause: Finding, of_what: str = "") -> str:
     """The part of the excess chi2 that a cause explains; "" of a correlation, which need not raise chi2."""
     if cause.explained <= 0.0 or cause.kind.startswith(("correlated", "duplicated", "coherent")):
         return ""
-    return f" (explains {percent(min(cause.explained, 1.0), 2)} of the excess chi2)"
+    return f" (explains {percent(min(cause.explained, 1.0), 2)} of the excess chi2{of_what})"
 
 
 def _verdict(causes: Sequence[Finding]) -> str:

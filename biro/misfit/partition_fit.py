@@ -20,6 +20,11 @@ HEAVY = 1.3
 """Rms over robust sigma above which a few residuals are far off: it is 1.2 of Student's t with 5 degrees."""
 TELLING = 0.98
 """Thermal noise over the rms of residuals above which it is not worth a word."""
+WHY_BOUND = (
+    "at least: residuals change between neighbouring times by more than noise, so the thermal noise measured "
+    "there is an upper limit. Data averaged over shorter times give a closer one"
+)
+"""Why residuals are at least so many times the thermal noise."""
 FEW = 4
 """Partitions up to which each has a line of its own."""
 MISFIT, CORRELATED = "THE MODEL DOES NOT FIT", "RESIDUALS ARE CORRELATED"
@@ -54,6 +59,8 @@ class PartitionFit(Printed):
     thermal : float
         Thermal noise in the residuals over their rms: 1 where they are white noise; NaN where there are too
         few neighbours to measure it.
+    is_bound : bool
+        Whether the thermal noise is an upper limit, because residuals change between neighbouring times.
     coherent : float
         How certainly residuals are no white noise, in standard deviations.
     by_channel : float
@@ -75,6 +82,7 @@ class PartitionFit(Printed):
     coherent: float = 0.0
     by_channel: float = 0.0
     is_fitted: bool = True
+    is_bound: bool = False
 
     def __str__(self) -> str:
         if not self.n_vis:
@@ -82,8 +90,13 @@ class PartitionFit(Printed):
         of = f"{self.n_closure} closures" if self.n_closure else f"{self.n_vis} visibilities"
         words = f"{self.label}: chi2/dof {self.chi2_per_dof:.4g} ({of}), noise factor {self.noise_factor:.4g}"
         if self.n_dof > 0.0 and math.isfinite(self.thermal) and not self.has_tails:
-            words += f", residual rms {1.0 / self.thermal:.3g} times the thermal noise"
+            words += f", residual rms {self.over_thermal}"
         return words
+
+    @property
+    def over_thermal(self) -> str:
+        """Rms of the residuals in units of the thermal noise, in words."""
+        return f"{'at least ' * self.is_bound}{1.0 / self.thermal:.3g} times the thermal noise"
 
     @property
     def n_data(self) -> int:
@@ -165,7 +178,7 @@ class PartitionFit(Printed):
         if not thermal:
             return ""
         if self.thermal < TELLING:
-            return f"the residual rms is {1.0 / self.thermal:.3g} times the thermal noise"
+            return f"the residual rms is {self.over_thermal}"
         return f"{self.n_vis} visibilities" if self.has_tails else f"chi2/dof {self.chi2_per_dof:.3g}"
 
 
@@ -210,9 +223,30 @@ def noise_reason(fit: PartitionFit) -> str:
 
 
 def fit_lines(fits: Sequence[PartitionFit]) -> list[str]:
-    """chi2/dof and noise factor of each partition; of more than four the lowest, median and highest."""
+    """chi2/dof, noise factor and residuals over thermal noise; of more than four partitions their ranges."""
+    known = [fit for fit in fits if fit.thermal > 0.0 and not fit.has_tails and fit.n_vis]
+    why = [WHY_BOUND] if any(fit.is_bound for fit in known) else []
     if len(fits) <= FEW:
-        return [str(fit) for fit in fits]
+        return [*map(str, fits), *why]
+    return [*_of_many(fits), *_thermal_of_many(known), *why]
+
+
+def _thermal_of_many(known: Sequence[PartitionFit]) -> list[str]:
+    """Residual rms over thermal noise of many partitions."""
+    if not known:
+        return []
+    ranked = sorted(known, key=lambda fit: -fit.thermal)
+    low, high = ranked[0], ranked[-1]
+    least = "at least " * any(fit.is_bound for fit in known)
+    middle = float(np.median([1.0 / fit.thermal for fit in known]))
+    return [
+        f"residual rms {least}{1.0 / low.thermal:.3g} to {1.0 / high.thermal:.3g} times the thermal noise, "
+        f"median {middle:.3g}. Highest in {high.label}"
+    ]
+
+
+def _of_many(fits: Sequence[PartitionFit]) -> list[str]:
+    """chi2/dof and noise factors of many partitions."""
     known = sorted((f for f in fits if f.n_vis and f.n_dof > 0.0), key=lambda fit: fit.chi2_per_dof)
     empty = sum(not fit.n_vis for fit in fits)
     lines = [f"{empty} of {len(fits)} partitions have no visibilities"] if empty else []

@@ -5,35 +5,40 @@ k steps apart, along the times of a baseline or along its channels,
 
     z = sum Re r_1 r_2^* / sqrt(sum |r_1 r_2|^2 / 2)
 
-has the variance 1 for white noise, whatever the noise of single samples. The mean square of the thermal noise
-is the least that any of these leaves:
-
-    C(0) - C(1)                      of first differences, which remove what changes slowly
-    C(0) - 4/3 C(1) + 1/3 C(2)       of second differences, which remove what turns slowly, too
-    C(0) - Re <r_1 r_3 e^(-2 i a)>   of fringes that turn by any, but a constant angle per step
-
-where a is the phase of r_2 between r_1 and r_3: the last mean is the power of such fringes, and 0 for noise.
+has the variance 1 for white noise, whatever the noise of single samples. The thermal noise is that of the
+differences that `biro.observation.noise.thermal_noise` chooses; the mean square of first ones is C(0) - C(1).
 What residuals of all channels and correlations have in common is tested by their means, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.misfit.residual_data import ResidualData
-from biro.observation.noise import MIN_DIFFERENCES, neighbours, sigma_of
+from biro.observation.noise import (
+    BY_CHANNEL,
+    BY_TIME,
+    MIN_DIFFERENCES,
+    Kind,
+    differences,
+    neighbour_runs,
+    neighbours,
+    sigma_of,
+    thermal_noise,
+)
 
 Complex = NDArray[np.complex128]
 CLIP = 5.0
 """Robust sigmas to which residuals are clipped: a few outliers must not decide what all others show."""
 LEAST = 1e-4
 """Smallest part of the mean square of residuals that the thermal noise is taken to be."""
-BY_TIME, BY_CHANNEL = "neighbouring times", "neighbouring channels"
+CERTAIN = 5.0
+"""z above which residuals are certainly more than noise."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,8 @@ class Whiteness:
         there are too few times; 0 where there are too few of both.
     by_channel : float
         That of neighbouring channels.
-    by : str
-        Which differences gave the thermal noise; "" where it could not be measured.
+    is_bound : bool
+        Whether `thermal` is an upper limit, because residuals change between neighbours by more than noise.
     """
 
     scatter: float
@@ -62,7 +67,7 @@ class Whiteness:
     thermal: float
     coherent: float
     by_channel: float
-    by: str
+    is_bound: bool = False
 
 
 def whiteness(data: ResidualData) -> Whiteness:
@@ -73,21 +78,27 @@ def whiteness(data: ResidualData) -> Whiteness:
     step = sigma_of(steps) if len(steps) >= MIN_DIFFERENCES else math.nan
     clipped = clip(data.scaled, scatter)
     z = {BY_TIME: 0.0, BY_CHANNEL: 0.0}
-    least: dict[str, float] = {}
-    for name, values in _neighbours(data, clipped, counts):
+    seen: set[str] = set()
+    sigma: dict[Kind, float] = {}
+    n = 0
+    for axis, values in _neighbours(data, clipped, counts):
         if len(values[0]) >= MIN_DIFFERENCES:
-            certainty, share = _pairs(*values) if len(values) == 2 else _triples(*values)
-            z[name] = max(z[name], certainty)
-            least[name] = min(least.get(name, 1.0), share)
+            seen.add(axis)
+            z[axis] = max(z[axis], _certainty(values))
+            sigma |= {(axis, kind): share for kind, share in _shares(values)}
+            n = n or len(values[0])
     mean = np.sum(clipped, axis=(1, 2), keepdims=True)
-    for _, values in _neighbours(data, mean, np.asarray(counts.any(axis=(1, 2), keepdims=True))):
-        if BY_TIME in least and len(values[0]) >= MIN_DIFFERENCES:
-            z[BY_TIME] = max(z[BY_TIME], (_pairs if len(values) == 2 else _triples)(*values)[0])
-    by = next((name for name in z if name in least), "")
-    if not by:
-        return Whiteness(scatter, step, math.nan, 0.0, z[BY_CHANNEL], by)
+    for axis, values in _neighbours(data, mean, np.asarray(counts.any(axis=(1, 2), keepdims=True))):
+        if axis == BY_TIME and BY_TIME in seen and len(values[0]) >= MIN_DIFFERENCES:
+            z[BY_TIME] = max(z[BY_TIME], _certainty(values))
+    by = next((axis for axis in z if axis in seen), "")
+    chosen = thermal_noise(sigma, n, z[by] > CERTAIN) if by else None
+    if chosen is None:
+        return Whiteness(scatter, step, math.nan, 0.0, z[BY_CHANNEL])
     power = _ratio(float(np.sum(np.abs(clipped[counts]) ** 2)), float(np.sum(np.abs(own) ** 2)))
-    return Whiteness(scatter, step, math.sqrt(max(least[by], LEAST) * power), z[by], z[BY_CHANNEL], by)
+    thermal = max(sigma[chosen.kind], math.sqrt(LEAST)) * math.sqrt(power)
+    is_bound = chosen.is_bound and z[by] > CERTAIN
+    return Whiteness(scatter, step, thermal, z[by], z[BY_CHANNEL], is_bound)
 
 
 def clip(values: Complex, sigma: float) -> Complex:
@@ -102,47 +113,27 @@ def _neighbours(
     data: ResidualData, values: Complex, counts: NDArray[np.bool_]
 ) -> Iterator[tuple[str, list[Complex]]]:
     """Pairs and triples of neighbouring times, then of channels, that all count: arrays complex (n,)."""
-    part, n_chan = data.partition, values.shape[1]
-    for n in (2, 3):
-        rows = neighbours(part, np.arange(part.n_row), n)
-        yield BY_TIME, _together([values[k] for k in rows], [counts[k] for k in rows])
-    for n in (2, 3):
-        if n_chan >= n:
-            cuts = [slice(k, n_chan - n + 1 + k) for k in range(n)]
-            yield BY_CHANNEL, _together([values[:, k] for k in cuts], [counts[:, k] for k in cuts])
+    part = data.partition
+    for axis, places in neighbour_runs(part, np.arange(part.n_row), values.shape[1]):
+        both = np.logical_and.reduce([counts[k] for k in places])
+        yield axis, [values[k][both] for k in places]
 
 
-def _together(values: list[Complex], counts: list[NDArray[np.bool_]]) -> list[Complex]:
-    """Neighbours that all count, flat."""
-    both = np.logical_and.reduce(counts)
-    return [value[both] for value in values]
-
-
-def _pairs(first: Complex, second: Complex) -> tuple[float, float]:
-    """z of pairs, and the thermal mean square over that of all by first differences."""
-    whole = 0.5 * _power(first, second)
-    return _z(first * second.conj()), _ratio(whole - _mean(first * second.conj()), whole)
-
-
-def _triples(first: Complex, second: Complex, third: Complex) -> tuple[float, float]:
-    """z of fringes that turn, and the thermal mean square by second differences and without such fringes."""
-    whole = _power(first, second, third) / 3.0
-    near = 0.5 * (_mean(first * second.conj()) + _mean(second * third.conj()))
-    ends = 0.5 * _power(first, third)
-    # Powers have the weights that they have in |r_1 - 2 r_2 + r_3|^2 / 6: no mean of few is below 0.
-    bent = ends / 3.0 + _power(second) * 2.0 / 3.0 - 4.0 / 3.0 * near + _mean(first * third.conj()) / 3.0
+def _certainty(values: Sequence[Complex]) -> float:
+    """z of pairs, or of fringes that turn steadily through triples."""
+    if len(values) == 2:
+        return _z(values[0] * values[1].conj())
+    first, second, third = values
     phase = np.divide(second.conj(), np.abs(second), out=np.zeros_like(second), where=second != 0)
-    turn = first * third * phase**2
-    return _z(turn), min(_ratio(bent, whole), _ratio(ends - max(_mean(turn), 0.0), whole))
+    return _z(first * third * phase**2)
 
 
-def _power(*values: Complex) -> float:
-    """Sum of the mean squares."""
-    return float(sum(np.mean(np.abs(each) ** 2) for each in values))
-
-
-def _mean(values: Complex) -> float:
-    return float(np.mean(values.real)) if values.size else 0.0
+def _shares(values: Sequence[Complex]) -> Iterator[tuple[str, float]]:
+    """Rms that each kind of difference leaves, over that of noise with the powers of the same samples."""
+    power = [float(np.mean(np.abs(each) ** 2)) for each in values]
+    for kind, difference, factors in differences(values):
+        whole = sum(c * c * each for c, each in zip(factors, power, strict=True))
+        yield kind, math.sqrt(_ratio(float(np.mean(np.abs(difference) ** 2)), whole))
 
 
 def _z(products: Complex) -> float:

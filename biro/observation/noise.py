@@ -1,9 +1,22 @@
-"""Measure the noise of visibilities from differences of neighbouring times."""
+"""Thermal noise, measured from differences of neighbouring samples: of visibilities, or of residuals.
+
+Each difference of samples v_1, v_2, v_3 of a baseline, one step apart, has the variance of one sample where
+these are noise:
+
+    first     (v_1 - v_2) / sqrt(2)               removes what changes slowly
+    second    (v_1 - 2 v_2 + v_3) / sqrt(6)       removes what changes steadily, too
+    fringe    (v_1 u* - (v_3 u*)*) / sqrt(2)      removes what turns steadily, u = v_2 / |v_2|
+
+Between two times the sky turns and gains change, so that all of these are upper limits. `thermal_noise`
+chooses among them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +29,13 @@ MAX_SAMPLES = 1 << 20
 """Visibilities that a measurement takes at most; more would be no better, only slower."""
 BLOCK_VISIBILITIES = 1 << 22
 """Visibilities of baselines that are taken at a time, of which one has more at most."""
+BY_TIME, BY_CHANNEL = "neighbouring times", "neighbouring channels"
+FIRST, SECOND, FRINGE, FAR = "first", "second", "fringe", "far"
+"""Kinds of differences; `FAR` are first differences over two steps."""
+NEAR, LEVEL = 1.02, 1.05
+"""Ratio of first to second differences, and of first ones over two steps and one, that noise alone has."""
+Kind: TypeAlias = tuple[str, str]
+Complex: TypeAlias = NDArray[np.complex128]
 MAD_TO_SIGMA = 1.4826022185056018
 """1 / (sqrt(2) erfinv(1/2)): sigma of a Gaussian from the median of |x|."""
 
@@ -35,13 +55,64 @@ class Noise:
         Measured over stated: the factor by which the weights' sigma is wrong, from each difference over its
         own sigma.
     n_difference : int
-        Number of complex differences that were used.
+        Number of complex first differences of neighbouring times.
+    is_bound : bool
+        Whether neighbours certainly differ by more than noise, so that it is an upper limit.
     """
 
     measured: float
     stated: float
     ratio: float
     n_difference: int
+    is_bound: bool = False
+
+
+class Chosen(NamedTuple):
+    """Which differences measure the thermal noise, and whether these hold more than noise."""
+
+    kind: Kind
+    is_bound: bool
+
+
+def thermal_noise(sigma: Mapping[Kind, float], n: int, changes: bool | None = None) -> Chosen | None:
+    """The differences that are least above the thermal noise; None where there are none.
+
+    First differences of neighbouring times are the noise, unless second ones, or those of channels, are
+    certainly less. Then the samples change between two times, and the least of all kinds is an upper limit.
+    Channels of one time take the place of times where their noise is less and independent: differences over
+    one and over two channels are alike then, as they are neither for a signal that changes across channels
+    nor for smoothed channels.
+
+    Parameters
+    ----------
+    sigma : mapping (axis, kind of difference) -> float
+        Rms of the real part of each kind of which there are enough.
+    n : int
+        Number of first differences of neighbouring times.
+    changes : bool, optional
+        Whether samples of neighbouring times are certainly more than noise; by default differences decide.
+    """
+    of_time = {kind: value for kind, value in sigma.items() if kind[0] == BY_TIME}
+    of_channel = {kind: value for kind, value in sigma.items() if kind[0] == BY_CHANNEL and kind[1] != FAR}
+    is_level = _is_level(sigma)
+    if not of_time:
+        return Chosen(min(of_channel, key=of_channel.__getitem__), not is_level) if of_channel else None
+    first, second = (BY_TIME, FIRST), (BY_TIME, SECOND)
+    limit = NEAR * (1.0 if changes else 1.0 + 1.0 / math.sqrt(max(n, 1)))
+    by_channel = (BY_CHANNEL, FIRST)
+    others = [of_time.get(second, 0.0), *([sigma[by_channel]] if is_level else [])]
+    if changes is False or not any(of_time[first] > limit * other for other in others):
+        return Chosen(first, False)
+    least = min(of_time, key=of_time.__getitem__)
+    if is_level and sigma[by_channel] < of_time[least]:
+        return Chosen(by_channel, False)
+    return Chosen(least, True)
+
+
+def _is_level(sigma: Mapping[Kind, float]) -> bool:
+    """Whether differences over one and over two channels are alike."""
+    near, far = (sigma.get((BY_CHANNEL, kind), 0.0) for kind in (FIRST, FAR))
+    return near > 0.0 and 1.0 / LEVEL < far / near < LEVEL
 
 
 def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stokes_i: bool = False) -> Noise:
@@ -56,14 +127,15 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
     differences in which the fringes of a bright source turn or a gain jumps. Neighbours are at most 1.5
     median spacings (and 7.5 integration times) apart, because across a longer gap the sky turns and adds to
     the difference. With differences across scan breaks the noise of a VLA set of 3C273 would come out 14 %
-    larger (their rms: 16 times larger), and that of a WSRT set 5 %. Where fringes turn between neighbours,
-    too, the result is an upper limit.
+    larger (their rms: 16 times larger), and that of a WSRT set 5 %. Where samples change between neighbouring
+    times, too, `thermal_noise` chooses other differences.
 
     Stokes I is the weighted mean of those parallel hands that are there, and its weight is their sum; where
     only one is there the noise is larger, so that `ratio` says more than `measured` about a set with flags of
     single hands. Of large sets only every n-th channel, and then every n-th baseline, is used.
     """
-    samples = []
+    found: dict[Kind, list[tuple[Complex, Complex]]] = {}
+    stated = []
     size = sum(part.vis.size for part in partitions)
     for part in partitions:
         rows, channels = some_rows(part, size)
@@ -73,14 +145,72 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
         elif corr is not None:
             wanted = [name == corr for name in part.corr_type]
             vis, weight = vis[..., wanted], weight[..., wanted]
-        used = weight > 0
-        pairs = places(rows, neighbours(part, rows))
-        samples.append((*_differences(pairs, vis, weight), 1 / np.sqrt(weight[used], dtype=np.float64)))
-    differences, scaled, stated = (np.concatenate(items) for items in zip(*samples, strict=True))
-    measured, ratio = sigma_of(differences), sigma_of(scaled)
+        for kind, *both in _differences_of(part, rows, vis, weight):
+            found.setdefault(kind, []).append((both[0], both[1]))
+        stated.append(1 / np.sqrt(weight[weight > 0], dtype=np.float64))
+    values = {kind: [np.concatenate(x) for x in zip(*each, strict=True)] for kind, each in found.items()}
+    n = len(values[BY_TIME, FIRST][0])
+    enough = {kind: sigma_of(each[1]) for kind, each in values.items() if len(each[1]) >= MIN_DIFFERENCES}
+    # A few differences of times are better than nothing, but not for a choice.
+    chosen = thermal_noise(enough, n) if (BY_TIME, FIRST) in enough else Chosen((BY_TIME, FIRST), False)
+    assert chosen is not None
+    measured, ratio = (sigma_of(each) for each in values[chosen.kind])
     if ratio > 0.0:
-        return Noise(measured, measured / ratio, ratio, len(differences))
-    return Noise(measured, float(np.median(stated)) if stated.size else np.nan, ratio, len(differences))
+        return Noise(measured, measured / ratio, ratio, n, chosen.is_bound)
+    every = np.concatenate(stated)
+    return Noise(measured, float(np.median(every)) if every.size else np.nan, ratio, n)
+
+
+def _differences_of(
+    part: Partition, rows: NDArray[np.int64], vis: NDArray[np.complexfloating], weight: NDArray[np.floating]
+) -> Iterator[tuple[Kind, Complex, Complex]]:
+    """Each kind of difference with the variance of one sample: as it is, and over the noise by weights."""
+    for axis, places_of in neighbour_runs(part, rows, vis.shape[1]):
+        counts = np.logical_and.reduce([weight[k] > 0 for k in places_of])
+        samples = [vis[k][counts].astype(np.complex128) for k in places_of]
+        variance = [1.0 / weight[k][counts].astype(np.float64) for k in places_of]
+        for name, value, norm in differences(samples):
+            own = sum(c * c * each for c, each in zip(norm, variance, strict=True))
+            size = sum(c * c for c in norm)
+            yield (axis, name), value / math.sqrt(size), value / np.sqrt(own)
+
+
+def differences(samples: Sequence[Complex]) -> Iterator[tuple[str, Complex, tuple[float, ...]]]:
+    """First differences of pairs; second and far ones, and those of fringes, of triples; and coefficients.
+
+    Parameters
+    ----------
+    samples : two or three of complex128 (n,)
+        Neighbours.
+    """
+    if len(samples) == 2:
+        yield FIRST, samples[1] - samples[0], (1.0, 1.0)
+        return
+    first, second, third = samples
+    yield SECOND, first - 2.0 * second + third, (1.0, 2.0, 1.0)
+    size = np.abs(second)
+    turn = np.divide(second.conj(), size, out=np.zeros_like(second), where=size > 0)
+    yield FRINGE, first * turn - (third * turn).conj(), (1.0, 0.0, 1.0)
+    yield FAR, third - first, (1.0, 0.0, 1.0)
+
+
+def neighbour_runs(
+    part: Partition, rows: NDArray[np.int64], n_chan: int
+) -> Iterator[tuple[str, list[NDArray[np.int64] | tuple[slice, slice]]]]:
+    """Indices of pairs and triples of neighbouring times, then of channels, in arrays (n_row, n_chan, ...).
+
+    Parameters
+    ----------
+    part : Partition
+    rows : int64 (n_row,)
+        The rows of the partition that the arrays have, ascending.
+    n_chan : int
+    """
+    for n in (2, 3):
+        yield BY_TIME, [*places(rows, neighbours(part, rows, n))]
+    for n in (2, 3):
+        if n_chan >= n:
+            yield BY_CHANNEL, [(slice(None), slice(k, n_chan - n + 1 + k)) for k in range(n)]
 
 
 def scatter_of_baselines(part: Partition) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

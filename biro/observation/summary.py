@@ -39,6 +39,8 @@ from biro.observation.stokes import FormedStokes
 from biro.observation.unequal_noise import unequal_noise
 from biro.observation.uv_extent import field_of_view, uv_extent
 
+SHARED = 1.05
+"""Ratio of Stokes I over those of its hands above which the hands certainly share noise."""
 RATIO = 2.0
 """Measured noise over stated noise, or its inverse, above which the summary says that weights are off."""
 
@@ -391,12 +393,25 @@ def _noise_lines(noise: Mapping[str, Noise]) -> list[str]:
     ]
     for name, item in known.items():
         measured, stated = (f"{unit.text(value)} {unit.name}" for value in (item.measured, item.stated))
+        measured = f"{'at most ' * item.is_bound}{measured}"
         lines.append(f"    {name:<18}{measured:>20}{stated:>16}{item.ratio:>10.3g}")
+    if any(item.is_bound for item in known.values()):
+        lines.append(
+            "    at most: data change between neighbouring times by more than noise, because the sky turns "
+            "or gains change"
+        )
+    hands = [item.ratio for name, item in known.items() if name in PARALLEL_HANDS]
+    if len(hands) > 1 and "I" in known and known["I"].ratio > SHARED * max(hands):
+        lines.append(
+            f"    I: its ratio, {known['I'].ratio:.3g}, is above those of its hands, because part of the "
+            "difference between neighbouring times is common to both hands (gains or the sky change). A fit "
+            "of Stokes I has this noise"
+        )
     ratios = [item.ratio for item in known.values() if np.isfinite(item.ratio)]
     if any(not 1.0 / RATIO <= ratio <= RATIO for ratio in ratios):
         lines.append(
-            f"    WEIGHTS: the thermal noise, measured from neighbouring times, is {_span(ratios)} times the "
-            "noise from the weights. A model without a [noise] table needs no change, because biro fits a "
-            "noise factor. Do not set [noise] factor = 1: chi2/dof and uncertainties would be wrong"
+            f"    WEIGHTS: the thermal noise, measured from neighbouring samples, is {_span(ratios)} times "
+            "the noise from the weights. A model without a [noise] table needs no change, because biro fits "
+            "a noise factor. Do not set [noise] factor = 1: chi2/dof and uncertainties would be wrong"
         )
     return lines

@@ -75,8 +75,8 @@ def unequal_noise(
     Noise is what differences between neighbouring times show (`biro.observation.noise.measure_noise`): of two
     correlations, of one antenna's baselines, of short or of long ones. A difference must be over a tenth and
     over five standard deviations. Those among correlations are taken out before antennas are compared, and
-    those among antennas before lengths are. Where there is no model, second differences must agree, or the
-    sky itself turns between two times, and nothing is said.
+    those among antennas before lengths are. Second differences must agree: where they are less, the sky,
+    gains or a misfit change between two times, and nothing is said.
 
     Parameters
     ----------
@@ -90,14 +90,17 @@ def unequal_noise(
         Whether a line about correlations is wanted.
     """
     steps = _steps(partitions, models, factors, _FIRST)
-    again = _steps(partitions, models, factors, _SECOND) if models is None else None
-    if len(steps.value) < MIN_DIFFERENCES or (again is not None and _turns(steps, again)):
+    again = _steps(partitions, models, factors, _SECOND)
+    is_known = (
+        models is None or len(again.value) >= MIN_DIFFERENCES
+    )  # few residuals have no second differences
+    if len(steps.value) < MIN_DIFFERENCES or (is_known and _turns(steps, again)):
         return []
     lines, of_corr = (
         [],
         {name: _group(steps, steps.corr == name) for name in dict.fromkeys(steps.corr.tolist())},
     )
-    if again is not None:
+    if is_known:
         of_corr = {name: each for name, each in of_corr.items() if not _turns(steps, again, name)}
     of_names, per = _of_correlations(of_corr) if of_correlations else ([], "")
     lines += of_names

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from biro.formatting import takes_likelihood
 from biro.observation.partition import STOKES_NAMES
 from biro.style import WIDTH, colour, drawing_on, figure_of
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 Array = NDArray[np.float64]
 
 
+@takes_likelihood
 def antenna_residuals(
     likelihood: Likelihood, theta: NDArray[np.float64], *, ax: Axes | None = None
 ) -> Figure:

@@ -14,6 +14,7 @@ from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import takes_likelihood
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
 from biro.plots.time_axis import TimeAxis
@@ -38,6 +39,7 @@ _NARROW = 0.03
 Array = NDArray[np.float64]
 
 
+@takes_likelihood
 def baselines(
     likelihood: Likelihood,
     theta: Array,
@@ -90,6 +92,7 @@ def baselines(
         return figure
 
 
+@takes_likelihood
 def closure_phases(
     likelihood: Likelihood,
     theta: Array,
@@ -121,6 +124,7 @@ def closure_phases(
     return _closures(likelihood.observation, found, _draw_phase, "closure\nphase [deg]")
 
 
+@takes_likelihood
 def closure_amplitudes(
     likelihood: Likelihood,
     theta: Array,
@@ -182,6 +186,7 @@ def _closures(
         return figure
 
 
+@takes_likelihood
 def baseline(
     likelihood: Likelihood,
     theta: Array,

@@ -171,8 +171,8 @@ def _trace(ax: Axes, posterior: Posterior, values: NDArray[np.float64]) -> None:
 
 def _continuous(posterior: Posterior, column: Column) -> NDArray[np.float64]:
     """Samples of one parameter; those of a parameter that wraps are moved to about their circular mean."""
-    values = posterior[column.name]
-    return values if column.period is None else unwrap(values, posterior.weight, column.period)
+    values, weight = posterior.weighted_draws(column.name)
+    return values if column.period is None else unwrap(values, weight, column.period)
 
 
 def _moved_truth(posterior: Posterior, column: Column, value: float | None) -> float | None:

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy import stats
 
-from biro.formatting import frequency_text
+from biro.formatting import frequency_text, takes_likelihood
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
 from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
@@ -28,6 +28,7 @@ _DASH: dict[str, Any] = {"color": MODEL, "marker": "_", "ms": 8, "mew": 1.2, "ls
 _EDGES = np.linspace(-6.0, 6.0, 61)
 
 
+@takes_likelihood
 def uv(
     likelihood: Likelihood,
     theta: NDArray[np.float64],
@@ -118,6 +119,7 @@ def _colours(groups: Sequence[StokesI]) -> list[Any]:
     return [*colormaps["viridis"](np.linspace(0.0, 0.95, len(groups)))]
 
 
+@takes_likelihood
 def residuals(likelihood: Likelihood, theta: NDArray[np.float64], *, ax: Axes | None = None) -> Figure:
     """Draw real and imaginary residuals in units of the fitted sigma, and the density that the model assumes.
 

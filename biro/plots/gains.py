@@ -15,7 +15,7 @@ from matplotlib.ticker import FixedLocator, ScalarFormatter
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.formatting import FREQUENCIES, range_text
+from biro.formatting import FREQUENCIES, range_text, takes_likelihood
 from biro.observation.partition import Partition
 from biro.plots.time_axis import TimeAxis
 from biro.posterior.posterior import Posterior
@@ -49,6 +49,7 @@ class GainTrack(NamedTuple):
     phase_err: Array
 
 
+@takes_likelihood
 def gains(posterior: Posterior, likelihood: Likelihood, i_partition: int = 0, *, chan: int = 0) -> Figure:
     """Draw amplitudes and phases of the gains of all antennas against time, medians and 68 % ranges.
 

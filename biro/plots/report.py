@@ -14,7 +14,7 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from biro.files.atomic import write_atomic
-from biro.formatting import html_table, html_text
+from biro.formatting import html_table, html_text, takes_likelihood
 from biro.plots.standard import standard_pictures as standard_pictures
 from biro.posterior.comparison import Comparison
 from biro.posterior.posterior import Posterior
@@ -59,6 +59,7 @@ pre { background: #f6f8fa; padding: .8rem; overflow-x: auto; font-size: 12.5px }
 """
 
 
+@takes_likelihood
 def write_report(
     path: str | PathLike[str],
     posterior: Posterior,

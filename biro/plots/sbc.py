@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from scipy import stats
 
+from biro.errors import InputError
 from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
 from biro.style import COLOUR, TRUTH, drawing_on, figure_of, new_figure
@@ -78,11 +79,11 @@ def reduced_chi2(result: SBCResult, *, ax: Axes | None = None) -> Figure:
 
     Raises
     ------
-    ValueError
+    InputError
         The noise is not Gaussian, so that there is no expected distribution.
     """
     if result.reduced_chi2 is None:
-        raise ValueError("this SBC result has no reduced chi-squared: its noise is not Gaussian")
+        raise InputError("this SBC result has no reduced chi-squared: its noise is not Gaussian")
     values, n = result.reduced_chi2[:, 1], 2.0 * result.n_vis
     scatter = 1.0 / math.sqrt(result.n_vis)
     low, high = min(values.min(), 1.0 - 4.0 * scatter), max(values.max(), 1.0 + 4.0 * scatter)

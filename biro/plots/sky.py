@@ -12,7 +12,7 @@ from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.formatting import ANGLES, unit_for
+from biro.formatting import ANGLES, takes_likelihood, unit_for
 from biro.images.pictures import Window, draw_backdrop
 from biro.posterior.posterior import Posterior
 from biro.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
@@ -37,6 +37,7 @@ _ANGLES = tuple(
 )
 
 
+@takes_likelihood
 def sky(
     likelihood: Likelihood,
     posterior: Posterior,

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import takes_likelihood
 from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
 from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
@@ -30,6 +31,7 @@ _WITH_TRACES = 12
 """Parameters whose traces are shown when none are asked for."""
 
 
+@takes_likelihood
 def standard_pictures(
     posterior: Posterior,
     likelihood: Likelihood,

@@ -48,6 +48,7 @@ _FIT_TYPES: _Types = {
     "n_closure": int,
     "has_tails": bool,
     "is_fitted": bool,
+    "is_bound": bool,
     **dict.fromkeys(("reduced_chi2", "noise_factor", "scatter", "step"), _NUMBER),
     **dict.fromkeys(("dof", "thermal", "coherent", "by_channel"), _NUMBER),
 }

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class Posterior(Samples):
     """Samples of a posterior, in the units of the model file, as `biro.sample` returns them.
 
+    `posterior["core.I"]` gives draws of one parameter that all count alike, `equal_weight()` those of all
+    parameters. `samples` and `weight` are the draws as the sampler returned them, which are weighted for
+    dynesty and none; `weighted_draws` gives both for one parameter.
     `biro.posterior.samples.Samples` has further attributes.
 
     Attributes
@@ -24,6 +27,7 @@ class Posterior(Samples):
     columns : tuple of Column
         Parameters, in the order of the samples' second axis.
     samples : float64 (n_sample, n_param)
+        Weighted by `weight` unless `log_weight` is None.
     log_weight : float64 (n_sample,) or None
         Normalised log weights; None for samples of equal weight.
     log_likelihood, log_prior : float64 (n_sample,)

@@ -190,16 +190,31 @@ class Samples:
         return int(np.argmax(np.where(np.isfinite(density), density, -np.inf)))
 
     def __getitem__(self, name: str) -> NDArray[np.float64]:
-        """Samples of one parameter, (n_sample,); of weighted draws take those of `equal_weight()`.
+        """Draws of one parameter that all count alike, float64 (n_draw,), in the unit of its column.
+
+        Their mean, standard deviation and percentiles are those of the posterior. Weighted draws (dynesty,
+        none) are resampled by `equal_weight`, each time to the same draws: element i of two parameters
+        belongs to one point. `weighted_draws` gives the draws as the sampler returned them.
 
         Raises
         ------
         InputError
             No such parameter.
         """
-        if name not in self.names:
-            raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
-        return self.samples[:, self.names.index(name)]
+        return self.samples[self._equal(), self._number(name)]
+
+    def weighted_draws(self, name: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Draws of one parameter as the sampler returned them, and their weights, both float64 (n_sample,).
+
+        The weights sum to 1; they are all 1/n_sample for a sampler whose draws count alike. The posterior
+        mean is `weights @ draws`.
+
+        Raises
+        ------
+        InputError
+            No such parameter.
+        """
+        return self.samples[:, self._number(name)], self.weight
 
     def equal_weight(self, n: int | None = None) -> Self:
         """The same posterior as samples of equal weight (systematic resampling, the run's seed).
@@ -212,12 +227,7 @@ class Samples:
         """
         if self.log_weight is None and n is None:
             return self
-        weight = self.weight
-        count = n if n is not None else max(1, round(1.0 / float(np.sum(weight**2))))
-        rng = np.random.default_rng(self.provenance.seed)
-        positions = (rng.random() + np.arange(count)) / count
-        index = np.searchsorted(np.cumsum(weight), positions).clip(max=len(weight) - 1)
-        rng.shuffle(index)
+        index = self._equal(n)
         return replace(
             self,
             samples=self.samples[index],
@@ -226,3 +236,20 @@ class Samples:
             log_weight=None,
             n_walker=1,
         )
+
+    def _number(self, name: str) -> int:
+        if name not in self.names:
+            raise InputError(f"no parameter {name!r}; there are {', '.join(self.names)}")
+        return self.names.index(name)
+
+    def _equal(self, n: int | None = None) -> NDArray[np.int64] | slice:
+        """Which samples, some of them repeatedly, have equal weight."""
+        if self.log_weight is None and n is None:
+            return slice(None)
+        weight = self.weight
+        count = n if n is not None else max(1, round(1.0 / float(np.sum(weight**2))))
+        rng = np.random.default_rng(self.provenance.seed)
+        positions = (rng.random() + np.arange(count)) / count
+        index = np.searchsorted(np.cumsum(weight), positions).clip(max=len(weight) - 1)
+        rng.shuffle(index)
+        return index

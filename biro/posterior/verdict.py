@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from biro.formatting import first_few
-from biro.misfit.lines import HANDS, NOISE_MODEL, TOO_SMALL
+from biro.misfit.lines import HANDS, HOLDS, NOISE_MODEL, TOO_SMALL
 from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS, UNKNOWN, PartitionFit
 from biro.observation.unequal_noise import UNEQUAL
 from biro.posterior.table import PosteriorTable
 
 _OF_NOISE = (CORRELATED, UNITS, NOISE, UNKNOWN, NOISE_MODEL, HANDS, UNEQUAL)
 """Beginnings of lines about noise and weights that differ from what the weights and the model state."""
-_OF_ERRORS = (MISFIT, OUTLIERS, CORRELATED, TOO_SMALL, UNKNOWN, NOISE_MODEL)
+_OF_ERRORS = (OUTLIERS, CORRELATED, TOO_SMALL, UNKNOWN, NOISE_MODEL)
 """Beginnings of lines after which no error bar can be trusted."""
 _LISTED = 4
 """Parameters with a limit instead of an interval that the verdict names."""
@@ -51,8 +51,8 @@ def verdict_of(table: PosteriorTable) -> Verdict:
     lines = table.warnings()
     converged = table.diagnostics.get("converged", 1.0) != 0.0
     misfit = _beginning(lines, (MISFIT,))
-    bad = misfit or _beginning(lines, _OF_ERRORS) or table.is_doubtful or not converged
-    level = "bad" if bad else "doubt" if lines else "good"
+    bad = _beginning(lines, _OF_ERRORS) or table.is_doubtful or not converged
+    level = "bad" if bad or (misfit and HOLDS not in lines) else "doubt" if lines else "good"
     fit, numbers = _fit(table, lines, misfit)
     return Verdict(level, fit, numbers, _trust(table, lines, level), _action(table, level))
 
@@ -80,7 +80,7 @@ def _numbers(worst: PartitionFit, n_partition: int) -> str:
     """chi2/dof of the only partition, or of the worst, and residuals in units of thermal noise."""
     parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g} with the stated weights"]
     if worst.thermal > 0.0 and not worst.has_tails:
-        parts.append(f"residual rms {1.0 / worst.thermal:.3g} times the thermal noise")
+        parts.append(f"residual rms {worst.over_thermal}")
     text = ", ".join(parts) or "noise of Student's t"
     return text if n_partition == 1 else f"worst of {n_partition} partitions, {worst.label}: {text}"
 
@@ -88,7 +88,7 @@ def _numbers(worst: PartitionFit, n_partition: int) -> str:
 def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
     limits = [row.name for row in table.rows if row.at_end]
     if level == "bad":
-        text = "Do not trust the error bars."
+        text = f"Do not trust the error bars{_reason(lines)}."
     elif level == "doubt":
         text = "Use the error bars with the warnings below in mind."
     else:
@@ -100,9 +100,16 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
             f" The posterior ends at a limit of the prior: quote {names}{more} as an upper or lower limit."
         )
     if table.log_evidence is not None:
-        doubtful = level == "bad" or not table.evidence_is_trusted
+        doubtful = level == "bad" or _beginning(lines, (MISFIT,)) or not table.evidence_is_trusted
         text += " Do not trust the evidence." if doubtful else " The evidence can be trusted."
     return text
+
+
+def _reason(lines: list[str]) -> str:
+    """Why error bars of a bad fit are wrong, where one word on it is enough."""
+    if _beginning(lines, (MISFIT,)):
+        return ": what the model lacks biases the parameters"
+    return ": outliers bias the parameters" if _beginning(lines, (OUTLIERS,)) else ""
 
 
 def _action(table: PosteriorTable, level: str) -> str:

@@ -14,7 +14,7 @@ from biro.ranks.place import PLACE
 from biro.ranks.ranks import Ranks
 from biro.ranks.service import serve
 from biro.ranks.watch import be_watched, end_signs, watch
-from rime_kernels.compile.cache import source_digest
+from rime_kernels.compile.sources import source_digest
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -11,10 +11,11 @@ from emcee.backends import Backend
 from numpy.typing import NDArray
 
 from biro.errors import RunError
+from biro.formatting import number_of
 from biro.maximum.maximum import STARTS, maximise
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
-from biro.progress import bar
+from biro.progress import SEARCH, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
 from biro.samplers.context import RunContext
@@ -174,7 +175,7 @@ class EnsembleRun:
 
     def _start(self, stop: StopFlag, *, progress: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Walkers about the maximum, and that; nothing is kept of a search that is stopped."""
-        with bar("looking for the maximum", "calls", show=progress) as shown:
+        with bar(SEARCH, "calls", show=progress) as shown:
 
             def watch(best: float) -> None:
                 shown.set_postfix_str(f"best so far {best:.2f}", refresh=False)
@@ -238,7 +239,7 @@ class EnsembleRun:
         self._save(backend, now=bool(stop))
         if stop:
             stop.raise_interrupted(
-                f"{backend.iteration} step(s) saved. The same command continues from there"
+                f"{number_of(backend.iteration, 'step')} saved. The same command continues from there"
             )
 
     def _save(self, backend: Backend, *, now: bool) -> None:

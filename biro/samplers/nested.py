@@ -16,6 +16,7 @@ from dynesty.dynamicsampler import DynamicSamplerStatesEnum as Stage
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
+from biro.formatting import number_of
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.progress import Bar, bar
@@ -217,7 +218,7 @@ class _Watch:
         self._shown.update(n_iteration - self._shown.n)
         if self._run.save(self._sampler, now=bool(self._stop)) and self._stop:
             self._stop.raise_interrupted(
-                f"{n_iteration} iteration(s) saved. The same command continues from there"
+                f"{number_of(n_iteration, 'iteration')} saved. The same command continues from there"
             )
 
 

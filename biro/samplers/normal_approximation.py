@@ -23,7 +23,7 @@ from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, per
 from biro.maximum.tempering.particles import Particles
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
 from biro.posterior.posterior import Posterior
-from biro.progress import bar
+from biro.progress import SEARCH, bar, doing
 from biro.samplers.context import RunContext
 from biro.samplers.coordinates.bent import Bent
 from biro.samplers.options import MaximumOptions
@@ -31,6 +31,8 @@ from biro.target.checked import Target
 from biro.target.protocol import differentiable
 
 log = logging.getLogger(__name__)
+SAMPLING = "importance sampling"
+"""What is done after the maximum is found."""
 Array = NDArray[np.float64]
 
 FILE = "maximum.json"
@@ -74,14 +76,16 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
             f"the data do not constrain {first_few(maximum.unidentified, ' or ')}. Fix or tie "
             "a parameter, give it a narrower prior, or use a sampler"
         )
-    draws = draws_within(target, maximum, options.n_sample, provenance.seed)
+    with doing(SAMPLING):
+        draws = draws_within(target, maximum, options.n_sample, provenance.seed)
     if len(draws.theta) < options.n_sample:
         raise LikelihoodError(
             f"only {len(draws.theta)} of {draws.n_drawn} draws around the maximum lie within the prior; "
             "use a sampler instead"
         )
     if maximum.particles is None:
-        draws = _adapted(target, maximum, draws, options.n_sample, provenance.seed)
+        with doing(SAMPLING):
+            draws = _adapted(target, maximum, draws, options.n_sample, provenance.seed)
     log_weight = draws.log_posterior - draws.log_density
     covered = draws.missed_mass is not None and draws.missed_mass <= COUNTS and len(draws.log_ratio) > 0
     weights = smoothed(log_weight)
@@ -193,7 +197,7 @@ def _missed(mass: float | None) -> dict[str, float]:
 
 
 def _maximum(target: Target, options: MaximumOptions, context: RunContext) -> Maximum:
-    with bar("looking for the maximum", "batches", show=context.progress) as shown:
+    with bar(SEARCH, "batches", show=context.progress) as shown:
 
         def watch(best: float) -> None:
             shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)

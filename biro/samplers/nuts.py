@@ -14,12 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
+from biro.formatting import number_of
 from biro.maximum.maximum import STARTS, maximise
 from biro.maximum.modes import Mode, modes_to_explore, shares
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.posterior.table import LEAST_BFMI
-from biro.progress import Bar, bar
+from biro.progress import SEARCH, Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
 from biro.samplers.chains import (
@@ -149,7 +150,7 @@ class NutsRun:
         return density, done.z[:, :n_draw]
 
     def _find_modes(self, stop: StopFlag, *, progress: bool) -> list[Mode]:
-        with bar("looking for the maximum", "batches", show=progress) as shown:
+        with bar(SEARCH, "batches", show=progress) as shown:
 
             def watch(best: float) -> None:
                 shown.set_postfix_str(f"best log-posterior {best:.2f}", refresh=False)
@@ -268,7 +269,11 @@ class NutsRun:
                 raise failed
             so_far = draws.so_far()
             n, tuned = so_far.z.shape[1], so_far.n_tuned
-            what = f"{n} draw(s) of each chain" if n else f"{tuned} step(s) of tuning of each chain"
+            what = (
+                f"{number_of(n, 'draw')} of each chain"
+                if n
+                else f"{number_of(tuned, 'step')} of tuning of each chain"
+            )
             stop.raise_interrupted(f"{what} saved. The same command continues from there")
         return trace
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from biro.errors import BackendError, InputError
+from biro.formatting import takes_likelihood
 from biro.misfit.diagnosis import diagnose
 from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.posterior.gain_integral import with_integral
@@ -49,6 +50,7 @@ _DEVICE_PACKAGES = ("numba.cuda", "numba_cuda", "cuda.", "cupy")
 """Packages whose exceptions mean that the device failed."""
 
 
+@takes_likelihood
 def sample(
     likelihood: RecordedLikelihood,
     sampler: str = "emcee",
@@ -317,7 +319,7 @@ def _run_sampler(target: Target, options: Options, context: RunContext) -> Poste
             from biro.samplers.normal_approximation import run_normal_approximation
 
             return run_normal_approximation(target, options, context)
-    raise TypeError(f"no sampler has {type(options).__name__}")
+    raise InputError(f"no sampler has {type(options).__name__}")
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from biro.errors import InputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import JsonValue
+from biro.formatting import takes_likelihood
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
 from biro.progress import bar
@@ -41,6 +42,7 @@ MOST = 1_000_000
 """More replicates, each a fit of some seconds, take months on any machine."""
 
 
+@takes_likelihood
 def run(
     likelihood: Likelihood,
     sampler: str = "emcee",
@@ -113,9 +115,9 @@ def run(
             "the data of this likelihood are in files, but SBC fits replicates in memory; read the data "
             "without cache="
         )
-    if likelihood.average_lines:
+    if likelihood.choices.average:
         raise InputError('SBC fits all data, so it cannot test average="cells"; remove it')
-    if comm is not None and likelihood.devices is not None:
+    if comm is not None and likelihood.options.devices is not None:
         raise InputError("each MPI process uses its own GPU; remove devices=")
     if likelihood.ranks is not None:
         raise InputError(

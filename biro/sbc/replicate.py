@@ -18,7 +18,6 @@ from biro.posterior.posterior import Posterior
 from biro.samplers.sampling import sample
 from biro.sbc.rows import Row
 from biro.target.checked import Target
-from rime_kernels.device import Backend
 
 Array = NDArray[np.float64]
 FitWith = Callable[[Observation], Likelihood]
@@ -93,19 +92,10 @@ class Recipe:
     @classmethod
     def of(cls, likelihood: Likelihood) -> Recipe:
         """The recipe of an existing likelihood."""
-        forms = set(likelihood.forms)
-        options = {
-            "backend": likelihood.backend,
-            "precision": likelihood.precision,
-            "form": forms.pop() if len(forms) == 1 else "auto",
-            "gaussian_frame": likelihood.gaussian_frame,
-            "memory_limit": likelihood.memory_limit,
-            "devices": likelihood.devices,
-            "image_accuracy": likelihood.image_accuracy,
-            "image_engine": likelihood.image_engine,
-            "smearing": likelihood.smearing,
-            "gains": likelihood.gains,
-        }
+        forms = set(likelihood.choices.forms)
+        form = forms.pop() if len(forms) == 1 else "auto"
+        chosen = replace(likelihood.options, backend=likelihood.backend, form=form, comm=None)
+        options = {"options": chosen, "gains": likelihood.gains}
         sky = cast(SkyModel, likelihood.full_model.model)  # which a likelihood has bound to its data
         return cls(type(likelihood), sky, options)
 
@@ -167,7 +157,7 @@ class Replicates:
         self.fit_with: FitWith = fit_with or self._recipe
         self._sampler, self._n_draw, self._seed = sampler, n_draw, seed
         self._options: dict[str, Any] = dict(options)  # keyword arguments of several types
-        self.backend = cast(Backend, likelihood.backend)
+        self.backend = likelihood.backend
         target = Target(self._likelihood)
         self._period = np.where(target.wraps, target.period, np.inf)
 

@@ -15,6 +15,7 @@ from biro.errors import InputError
 from biro.feeds.pointing import DishPointing
 from biro.formatting import in_unit
 from biro.held import Elsewhere, Vis, Weight
+from biro.models import Feeds as FeedRotation
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
@@ -148,7 +149,7 @@ def simulate(
     freq: float | str | None = None,
     chan_width: float | str | None = None,
     n_chan: int = 1,
-    feeds: Feeds = "linear",
+    feeds: Feeds | None = None,
     noise: float | str = 0.0,
     sefd: float | str | None = None,
     seed: int | None = None,
@@ -183,7 +184,8 @@ def simulate(
         The times, as `Track` takes them: "2026-03-01", "4 h", "30 s".
     freq, chan_width, n_chan : optional
         Centre of the first channel, width and number, as `Channels` takes them: "1.4 GHz", "1 MHz", 16.
-    feeds : "linear" or "circular"
+    feeds : "linear" or "circular", optional
+        Default: those of the telescope (`Telescope.feeds`), circular for VLA and EVN, linear for the others.
     noise : float, Jy, or text as "10 mJy"
         Standard deviation of the real part and of the imaginary part of each visibility; the weights
         are 1/noise^2. With 0 there is no noise, and the weights are 1.
@@ -195,7 +197,8 @@ def simulate(
         Times at which the phase centre is lower, seen from the middle of the array, are left out.
     gains : GainScatter, optional
         Gains that are drawn, with the seed, beside those of the model; `gains.draw(observation, seed)` of the
-        simulated observation gives the same again.
+        simulated observation gives the same again. They act on the feeds, as in raw data: linear
+        feeds rotate on the sky in these data, unless the model has [feeds] (`raw_sky`).
     values : mapping name -> float, optional
         Values of the free parameters, where the model has any, in their own units.
     gaussian_frame : "tangent" or "uv"
@@ -230,7 +233,7 @@ def simulate(
         if noise != 0.0:
             raise InputError("simulate takes noise or sefd, got both")
         noise = radiometer_noise(in_unit(sefd, "Jy", "sefd"), channels.width, times.integration)
-    if feeds not in CORRELATIONS:
+    if feeds is not None and feeds not in CORRELATIONS:
         raise InputError(f"feeds must be 'linear' or 'circular', got {feeds!r}")
     if noise != 0.0 and not LEAST_NOISE <= noise <= MOST_NOISE:
         raise InputError(
@@ -243,6 +246,7 @@ def simulate(
         raise InputError(f"seed must be from 0 to 2^63 - 1, got {seed}")
     if isinstance(telescope, str):
         telescope = telescope_by_name(telescope)
+    feeds = feeds or telescope.feeds
     centre = parse_direction(phase_centre)
     ranks = None if comm is None else start_ranks(comm)
     _check_size(telescope, times, channels, ranks)
@@ -250,7 +254,7 @@ def simulate(
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
     if gains is not None:
-        sky = _with_gains(sky, gains.draw(blank, seed))
+        sky = _with_gains(raw_sky(sky, feeds), gains.draw(blank, seed))
     blank = _weighted(_pointed(blank, sky), times.integration, noise, channels, ranks)
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
@@ -313,6 +317,17 @@ def _weighted(
 def _constant(n_row: int, shape: tuple[int, int], weight: float) -> tuple[Vis, Weight]:
     """Visibilities of 0, which take no memory, and equal weights of so many rows."""
     return np.broadcast_to(np.complex128(0.0), (n_row, *shape)), np.full((n_row, *shape), weight)
+
+
+def raw_sky(sky: SkyModel, feeds: Feeds) -> SkyModel:
+    """The sky as raw data have it: linear feeds rotate on it, where the model does not state what they do.
+
+    Rotation P and gains G of the two linear feeds do not commute (physics: section 6), so that only G P, in
+    this order, is what an instrument does. Circular feeds are left as they are: there the two commute.
+    """
+    if sky.feeds is not None or feeds == "circular":
+        return sky
+    return replace(sky, feeds=FeedRotation(rotation="present"))
 
 
 def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:

@@ -9,7 +9,7 @@ import csv
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,7 @@ from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr
 
 CoordSys = Literal["global", "local"]
+Basis = Literal["linear", "circular"]
 _GLOBAL = {"global", "xyz", "itrf"}
 _LOCAL = {"local", "loc", "enu"}
 
@@ -48,6 +49,8 @@ class Telescope(Printed):
         Where the positions come from.
     mount : str
         Of all antennas.
+    feeds : "linear" or "circular"
+        Of all antennas, in most of their bands: what `biro.simulate` makes unless another kind is given.
     """
 
     name: str
@@ -56,6 +59,7 @@ class Telescope(Printed):
     diameter: NDArray[np.float64]
     source: str = ""
     mount: str = "alt-az"
+    feeds: Basis = "linear"
 
     def __repr__(self) -> str:
         span = np.linalg.norm(self.positions[:, None] - self.positions, axis=-1).max()
@@ -131,7 +135,8 @@ def read_antennas(
     Each line holds `x y z diameter name`, separated by commas or white space; lines that begin with #
     may state `coordsys = global` (ITRF metres; CASA: XYZ) or `local` (metres east, north and up of a
     centre; CASA: LOC), `centre = longitude latitude height` (deg, deg, m on WGS84; CASA: COFA), a
-    name (CASA: observatory), and the mount of all antennas (`alt-az` by default).
+    name (CASA: observatory), the mount of all antennas (`alt-az` by default), and their feeds (`linear` by
+    default, or `circular`).
 
     Parameters
     ----------
@@ -162,6 +167,7 @@ def read_antennas(
         diameter=np.array([row[3] for row in rows], dtype=np.float64),
         source=head.get("source", str(path)),
         mount=_mount(path, head.get("mount", "alt-az")),
+        feeds=_feeds(path, head.get("feeds", "linear")),
     )
 
 
@@ -273,6 +279,13 @@ def _mount(path: Path, text: str) -> str:
     if kind not in MOUNTS:
         raise InputError(f"{path}: mount must be one of {', '.join(MOUNTS)}, found {short_repr(text)}")
     return kind
+
+
+def _feeds(path: Path, text: str) -> Basis:
+    for kind in get_args(Basis):
+        if text.strip().lower() == kind:
+            return cast(Basis, kind)
+    raise InputError(f"{path}: feeds must be linear or circular, found {short_repr(text)}")
 
 
 def _centre(path: Path, centre: tuple[float, ...] | None, head: dict[str, str]) -> Centre:

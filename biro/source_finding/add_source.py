@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.formatting import takes_likelihood
 from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
@@ -29,6 +30,7 @@ log = logging.getLogger(__name__)
 KINDS = ("point", "circle", "ellipse")
 
 
+@takes_likelihood
 def add_source(
     fitted: Posterior | Maximum,
     likelihood: Likelihood | None = None,

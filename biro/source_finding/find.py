@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
@@ -32,10 +32,13 @@ from biro.source_finding.fitting.beam_factors import seen_through
 from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
+from biro.source_finding.outliers import count
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
 
 log = logging.getLogger(__name__)
+MOST_ROUNDS = 3
+"""How often other outliers are left out, at most."""
 
 
 def find_sources(
@@ -130,10 +133,16 @@ def find_sources(
             reason = "the search was interrupted"
     if search is None or not search.components:
         raise InputError(f"no source found: {reason}")
-    found = replace(_result(observation, search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
+    found = replace(_result(search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
     if stopped:
         return found
-    misfit = _diagnosed(observation, found.sky, found.start, found.noise_factor)
+    misfit = _diagnosed(search.used, found)
+    for _ in range(MOST_ROUNDS):
+        if not (_names_outliers(misfit) and search.leave_out(local=False)):
+            break
+        search.finish()
+        found = replace(_result(search, beam, reason), thermal=thermal)
+        misfit = _diagnosed(search.used, found)
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
     lines = tuple(line for line in misfit.warnings if not line.startswith(TOO_SMALL))
     return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
@@ -146,11 +155,12 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
             NOTICE, "searching with %s", "elliptical Gaussians" if ellipses else "circular Gaussians first"
         )
         search.begin(ellipses=ellipses)
-        reason = ""
-        while not reason:
-            reason = search.step(threshold, max_sources)
-            if not reason:
-                _tell(search, shown)
+        reason = _steps(search, threshold, max_sources, shown)
+        for _ in range(MOST_ROUNDS):
+            if not search.leave_out():
+                break
+            log.log(NOTICE, "%d outliers are left out", count(search.left_out))
+            reason = _steps(search, threshold, max_sources, shown)
         if threshold is not None or not search.components:
             return reason
         search.settle()
@@ -158,6 +168,13 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
             break
     search.choose()
     log.log(NOTICE, "best model: %s; fitting it to all data", _kinds_text(search.components))
+    return reason
+
+
+def _steps(search: Search, threshold: float | None, max_sources: int, shown: Bar) -> str:
+    """Take steps until there is no further one; why there is none."""
+    while not (reason := search.step(threshold, max_sources)):
+        _tell(search, shown)
     return reason
 
 
@@ -188,11 +205,19 @@ def _kinds_text(components: Sequence[Component]) -> str:
     return ", ".join(f"{n} {kind}{'s' * (n != 1)}" for kind, n in kinds.items())
 
 
-def _result(observation: Observation, search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
+def _names_outliers(misfit: Diagnosis) -> bool:
+    return any(finding.kind.startswith("bad") for finding in misfit.findings)
+
+
+def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
     """The sources, and the model that they propose."""
+    observation = search.used
     search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
     sources = search.sources()
     sky = propose(sources, search.centre, search.data.ref_freq, beam_size=search.beam_size)
+    outliers, command = search.about_outliers()
+    if outliers and not command:
+        sky = replace(sky, noise=Noise(distribution="student-t"))
     sky = with_noise_range(seen_through(sky, beam), observation.partitions)
     return FoundSources(
         sources,
@@ -207,31 +232,22 @@ def _result(observation: Observation, search: Search, beam: SkyModel | None, rea
         search.explained.noise,
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
+        n_outlier=count(search.left_out),
+        outliers=outliers,
+        flag_command=command,
     )
 
 
-def _diagnosed(
-    observation: Observation, sky: SkyModel, start: Mapping[str, float], noise_factor: float
-) -> Diagnosis:
-    """What is wrong with weights or model in Stokes I, which the search fitted.
-
-    Parameters
-    ----------
-    observation : Observation
-    sky : SkyModel
-        With priors around what was found.
-    start : dict
-        The values found, by name.
-    noise_factor : float
-        Rms of the residuals over the stated noise.
-    """
+def _diagnosed(observation: Observation, found: FoundSources) -> Diagnosis:
+    """What is wrong with weights or model in Stokes I, which the search fitted."""
+    sky, start = found.sky, found.start
     if observation.formed is None:
         if sky.beam is None and sky.feeds is None:
             parts, formed = form_stokes(observation.partitions, PSEUDO_I)
             observation = replace(observation, partitions=tuple(parts), formed=formed)
         else:
             observation = replace(observation, partitions=tuple(map(_parallel, observation.partitions)))
-    likelihood = Likelihood(observation, replace(sky, noise=Noise(factor=noise_factor)))
+    likelihood = Likelihood(observation, replace(sky, noise=Noise(factor=found.noise_factor)))
     theta = np.array([start[name] for name in likelihood.parameter_names])
     unknown = np.full(theta.shape, np.nan)
     return diagnose(likelihood, theta, unknown, unknown, ())

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, plain, unit_for
-from biro.models import Uniform
+from biro.models import Order, Uniform
 from biro.models.bound.positions.bearing import bearing
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
 from biro.source_finding.fitting.component import Component, Kind, n_param
@@ -105,6 +105,14 @@ class FoundSources(Tabular):
         What is wrong with weights or model.
     gain_evidence : float
         2 ln of the likelihood ratio for gains with errors against gains without.
+    n_outlier : int
+        Visibilities, of a row and channel each, that search and fit leave out because no source explains
+        them.
+    outliers : str
+        What they are, and what to do before a fit; "" where there are none.
+    flag_command : str
+        The command that flags them; "" where there are none, where they are many, or where the data are no
+        single data set that can be flagged. The noise of `sky` has outliers (Student's t) then.
     stopped : str
         Why the search ended before its time; "" where it did not.
     fault : Exception or None
@@ -125,6 +133,9 @@ class FoundSources(Tabular):
     thermal: float = float("nan")
     misfit: tuple[str, ...] = ()
     gain_evidence: float = 0.0
+    n_outlier: int = 0
+    outliers: str = ""
+    flag_command: str = ""
     stopped: str = ""
     fault: Exception | None = None
 
@@ -157,8 +168,8 @@ class FoundSources(Tabular):
         """Header and rows as text: fluxes in one unit, and places and sizes in one."""
         flux = unit_for((source.flux for source in self.sources), FLUXES)
         angle = unit_for((x for s in self.sources for x in (s.east, s.north, s.emaj)), ANGLES)
-        place = [f"east, {angle.name}", "north", "+-", "major", "minor", "PA, deg"]
-        head = ["source", "type", flux.name, "+-", *place]
+        east, north, major, minor = (f"{of}, {angle.name}" for of in ("east", "north", "major", "minor"))
+        head = ["source", "type", f"I, {flux.name}", "+-", east, north, "+-", major, minor, "PA, deg"]
         with_index = any(source.spectral_index_err for source in self.sources)
         rows = [_cells(source, flux, angle, with_index=with_index) for source in self.sources]
         return [head + ["spectral index", "+-"] * with_index + ["fitted"], *rows]
@@ -182,7 +193,12 @@ class FoundSources(Tabular):
             )
         fixed = "" if any(s.spectral_index_err for s in self.sources) else ". Spectral indices are fixed at 0"
         lines.append(f"fitted: free parameters, of all sources together{fixed}")
-        return [*lines, *self.smearing, *self.misfit]
+        if orders := [" > ".join(each.order) for each in self.sky.constraints if isinstance(each, Order)]:
+            lines.append(
+                f"order of close sources in the model, without which a fit could exchange them: "
+                f"{', '.join(orders)}"
+            )
+        return [*lines, *self.smearing, *filter(None, [self.outliers]), *self.misfit]
 
     def _gain_line(self) -> str:
         """How large errors of gains are, where, and what they explain."""
@@ -221,6 +237,8 @@ class FoundSources(Tabular):
             "antennas": {name: list(errors) for name, errors in self.antennas.items()},
             "thermal_noise": self.thermal,
             "misfit": list(self.misfit),
+            "n_outlier": self.n_outlier,
+            "flag_command": self.flag_command,
             "stopped": self.stopped,
             "smearing": list(self.smearing),
             "rms": self.residual.rms,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 
 from biro.formatting import ANGLES, FLUXES, Unit, unit_for
-from biro.models import Fixed, GaussianSource, Normal, PointSource, SkyModel, Uniform
+from biro.models import Fixed, GaussianSource, Normal, Order, PointSource, SkyModel, Uniform
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource
 
 Quantities = dict[str, Any]
 """Keyword arguments of a source: numbers, fixed values and priors; the source checks them."""
+APART = 4.0
+"""Errors between two sources from which a constraint on their order cuts nothing off their posterior."""
 
 
 def propose(
@@ -30,7 +33,8 @@ def propose(
     where these are more), fluxes from half to one and a half times the fitted flux (or ten errors on either
     side, but not below 0), the major axis or diameter up to three times the fitted one or to a beam, any
     ratio of axes from `MIN_RATIO` on, and any position angle. Spectral indices are normal with a standard
-    deviation of 0.5 (or five errors).
+    deviation of 0.5 (or five errors). Two sources of which each could take the other's place within these
+    priors get a constraint on the order of the quantity that tells them apart best.
 
     Parameters
     ----------
@@ -48,7 +52,33 @@ def propose(
     flux = unit_for((source.flux for source in sources), FLUXES)
     components = [_free(source, beam_size, angle, flux) if free else _fixed(source) for source in sources]
     spectral = any(source.spectral_index_err for source in sources)
-    return SkyModel(components, centre=centre, ref_freq=Fixed(ref_freq, "Hz") if spectral else None)
+    return SkyModel(
+        components,
+        centre=centre,
+        ref_freq=Fixed(ref_freq, "Hz") if spectral else None,
+        constraints=_orders(sources, beam_size) if free else (),
+    )
+
+
+def _orders(sources: Sequence[FoundSource], beam_size: float) -> list[Order]:
+    """Constraints without which a fit could exchange two sources: each would then be in the other's place."""
+    orders = []
+    for pair in combinations(sources, 2):
+        (first, second) = ({"I": (s.flux, s.flux_err, _flux_reach(s))} | {
+            key: (value, s.position_err, _reach(s, beam_size))
+            for key, value in (("east", s.east), ("north", s.north))
+        } for s in pair)  # fmt: skip
+        apart, can_change = {}, True
+        for key, (value, error, reach) in first.items():
+            other, other_error, other_reach = second[key]
+            far = abs(value - other)
+            can_change &= far < min(reach + APART * other_error, other_reach + APART * error)
+            apart[key] = far / max(np.hypot(error, other_error), 1e-300)
+        best = max(apart, key=lambda key: apart[key])
+        if can_change and apart[best] > APART:
+            names = [f"{s.name}.{best}" for s in pair]
+            orders.append(Order(names if first[best][0] > second[best][0] else names[::-1]))
+    return orders
 
 
 def _fixed(source: FoundSource) -> PointSource | GaussianSource:
@@ -76,12 +106,17 @@ def _reach(source: FoundSource, beam_size: float) -> float:
     return max(0.5 * beam_size, 0.5 * source.emaj, 10.0 * source.position_err)
 
 
+def _flux_reach(source: FoundSource) -> float:
+    """How far from the fitted flux its prior reaches, Jy."""
+    return max(0.5 * source.flux, 10.0 * source.flux_err)
+
+
 def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> PointSource | GaussianSource:
     reach = _reach(source, beam_size)
     quantities: Quantities = {
         "east": around(source.east, reach, angle),
         "north": around(source.north, reach, angle),
-        "I": around(source.flux, max(0.5 * source.flux, 10.0 * source.flux_err), flux, positive=True),
+        "I": around(source.flux, _flux_reach(source), flux, positive=True),
     }
     if source.spectral_index_err:
         sd = max(0.5, 5.0 * source.spectral_index_err)

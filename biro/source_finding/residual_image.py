@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 Vis = NDArray[np.complex128]
 Turn = Callable[[int, Partition], Vis]
 """The relative error of the rows of a partition, complex128 (n_row,), from its number and itself."""
+
+Group = list[tuple[int, Partition]]
+"""Partitions with their numbers."""
 
 
 class ResidualImages:
@@ -54,8 +58,11 @@ class ResidualImages:
             raise InputError("the search works on Stokes I; leave out stokes= (--stokes)")
         if any(part.tapered for part in observation.partitions):
             raise InputError("with tapered weights the errors would be too small; leave out taper= (--taper)")
-        self._observation, self._backend = observation, options.get("backend", "auto")
-        self._imager = Imager(observation, **options)
+        self._backend = options.get("backend", "auto")
+        self._groups = _with_equal_rows(observation.partitions)
+        joined = tuple(_joined([part for _, part in group]) for group in self._groups)
+        self._observation = replace(observation, partitions=joined)
+        self._imager = Imager(self._observation, **options)
         beam, cell = self._imager.beam, self._imager.cell
         self.beam_size = beam.minor if beam is not None else 5.0 * cell
         self.half = 0.5 * self._imager.n_pixel * cell
@@ -91,5 +98,36 @@ class ResidualImages:
 
     def _models(self, sky: SkyModel, turn: Turn | None) -> Iterator[Model]:
         models = predict(self._observation, sky, backend=self._backend)
-        for i, (part, model) in enumerate(zip(self._observation.partitions, models, strict=True)):
-            yield model if turn is None else np.asarray(model) * (1.0 + turn(i, part))[:, None, None]
+        for group, model in zip(self._groups, models, strict=True):
+            if turn is not None:
+                factors = [np.repeat(turn(i, part)[:, None], part.n_chan, axis=1) for i, part in group]
+                model = np.asarray(model) * (1.0 + np.concatenate(factors, axis=1))[:, :, None]
+            yield model
+
+
+def _with_equal_rows(parts: Sequence[Partition]) -> list[Group]:
+    """Partitions whose rows are alike, as those of spectral windows often are, with their numbers."""
+    groups: list[Group] = []
+    for i, part in enumerate(parts):
+        for group in groups:
+            first = group[0][1]
+            names = ("uvw", "time", "antenna1", "antenna2")
+            same = all(np.array_equal(getattr(first, name), getattr(part, name)) for name in names)
+            if same and first.corr_type == part.corr_type and first.vis.dtype == part.vis.dtype:
+                group.append((i, part))
+                break
+        else:
+            groups.append([(i, part)])
+    return groups
+
+
+def _joined(parts: Sequence[Partition]) -> Partition:
+    """Partitions of the same rows as one, of the channels of all: one image in place of several."""
+    if len(parts) == 1:
+        return parts[0]
+    names = {"vis": 1, "weight": 1, "chan_freq": 0, "chan_width": 0}
+    arrays = {
+        name: np.concatenate([getattr(part, name) for part in parts], axis=axis)
+        for name, axis in names.items()
+    }
+    return replace(parts[0], chan_id=None, **arrays)

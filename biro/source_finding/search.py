@@ -22,6 +22,8 @@ from biro.source_finding.fitting.source_fit import Fit, SourceFit
 from biro.source_finding.fitting.visibility_data import VisibilityData
 from biro.source_finding.found_sources import FoundSource, described
 from biro.source_finding.joint_fits import best_change, fitted, simplified
+from biro.source_finding.outliers import described as described_outliers
+from biro.source_finding.outliers import masks_of, outliers_of, without
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.residual_image import ResidualImages
@@ -68,6 +70,8 @@ class Search:
         Without the most probable errors of gains until `finish`.
     data : VisibilityData
         That components are fitted to.
+    left_out : tuple of bool (n_row, n_chan)
+        Outliers of each partition, which are no part of these.
     """
 
     _fitter: SourceFit
@@ -83,21 +87,28 @@ class Search:
         *,
         of_residuals: bool = False,
     ) -> None:
-        self._observation, self._backend = observation, options.get("backend", "auto")
+        self._given, self._options = observation, options
         self._instrument, self._beams_given = instrument, beams
         self._stop, self._of_residuals = stop, of_residuals
         self.centre = observation.partitions[0].phase_centre
-        self._images = ResidualImages(observation, options)
+        self.left_out = masks_of(observation, ())
+        self._open(observation)
+        self._whole = self._all
+        self._images.warn_of_reach(self._all.reach)
+        self.begin(ellipses=True)
+
+    def _open(self, observation: Observation) -> None:
+        """Begin with an observation: all that was given, or a part of it."""
+        self._observation, self._backend = observation, self._options.get("backend", "auto")
+        self._images = ResidualImages(observation, self._options)
         self.beam_size, half = self._images.beam_size, self._images.half
         self._all = self._data_of(observation)
         self._extent = min(1.5 * half, 0.99, self._all.reach)
-        self._images.warn_of_reach(self._all.reach)
         self._radius = min(NEAR * self.beam_size, self._extent)
         self._ends: list[Fit] = []
         self._fit = NOTHING
         self._gains: GainNoise | None = None
         self._set(self._averaged())
-        self.begin(ellipses=True)
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -186,6 +197,45 @@ class Search:
         if forced or not self._path.is_stalled(self._evidence, self.coherence):
             return ""
         return "" if self._may_be_elliptical() else refused
+
+    def leave_out(self, *, local: bool = True) -> bool:
+        """Go on without outliers; whether these are others than before.
+
+        Parameters
+        ----------
+        local : bool
+            Of `outliers_of`; False: what is left out already stays so.
+        """
+        self._whole.smear(self.components)
+        found = outliers_of(self._given, self._whole, self._whole.residual(self.components), local=local)
+        if not local:
+            found = tuple(a | b for a, b in zip(self.left_out, found, strict=True))
+        if all(np.array_equal(a, b) for a, b in zip(found, self.left_out, strict=True)):
+            return False
+        components, ellipses = self.components, self._ellipses
+        self.left_out = found
+        self._open(without(self._given, found))
+        self.begin(ellipses=ellipses)
+        if components:
+            self.data.smear(components)
+            self._ends = [self._fitter.fit(components, n_step=0)]
+            self._take(self._ends[0])
+            self._reach(max(np.hypot(*component.lm) for component in components))
+            self._image()
+        return True
+
+    def about_outliers(self) -> tuple[str, str]:
+        """What is left out, and the command that flags it; "" where there is none."""
+        if not any(mask.any() for mask in self.left_out):
+            return "", ""
+        self._whole.smear(self.components)
+        residual = self._whole.residual(self.components)
+        return described_outliers(self._given, self._whole, residual, self.left_out)
+
+    @property
+    def used(self) -> Observation:
+        """The observation without outliers."""
+        return self._observation
 
     def settle(self) -> None:
         """Go back to the last step that was worth its parameters, and leave out what is not needed there."""

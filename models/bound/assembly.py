@@ -367,4 +367,4 @@ def _is_polarised(layout: SourceLayout, resolved: ResolvedSlots) -> bool:
     curves = [curve.stokes[:, 1:].ravel() for curve in layout.curves]
     others = np.concatenate([layout.stokes[..., 1:].ravel(), *curves])
     given = resolved.is_free(others) | (resolved.base[others] != 0)
-    return bool(given.any() or layout.linear.size or layout.circular.size)
+    return bool(given.any() or layout.fractions)

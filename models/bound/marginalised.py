@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from biro.models.bound.prior.checks import Check
 from biro.models.bound.slots import ResolvedSlots
+from biro.models.components.fractions import FRACTIONS
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import Source
@@ -33,7 +34,8 @@ _ALLOWED = (
     "allowed: I, Q, U, V, polynomial, height of a line, value of a linear table, beta_... of an m-ring, "
     "coefficients of shapelets, scale of an image"
 )
-_BOUNDED = ("pol_fraction", "v_fraction", "core_fraction", "floor", "inner_ratio", "limb_darkening", "ratio")
+_BOUNDED = {key for fraction in FRACTIONS for key in fraction.bounds}
+_BOUNDED |= {"core_fraction", "floor", "inner_ratio", "limb_darkening", "ratio"}
 
 
 def check_marginalised(sky: SkyDescription) -> None:

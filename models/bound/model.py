@@ -498,10 +498,10 @@ class BoundModel:
         implied.shapes(self._layout)
         for bounds in self._layout.bounds:
             implied.limit(*bounds)
-        # A negative fraction is a positive one at an angle 90 deg away: every posterior would be there twice.
-        for least, slots in ((0.0, self._layout.linear[:, 1]), (-1.0, self._layout.circular[:, 1])):
-            for slot in slots:
-                implied.limit(int(slot), least, 1.0)
+        for fraction, table in self._layout.fractions:
+            for key, slots in zip(fraction.keys, table.T[1:], strict=True):
+                for slot in slots if key in fraction.bounds else ():
+                    implied.limit(int(slot), *fraction.bounds[key])
         for slot in self._instrument.positive:
             implied.limit(slot, 0.0, np.inf, above_low=True)
         for slot in self._instrument.not_negative:

@@ -11,10 +11,13 @@ from biro.models.bound.si_values import Gathered, SIValues
 from biro.models.bound.slots import ZERO
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AnyBeam
+from biro.models.components.fractions import Fraction
 from biro.models.components.jones_beam import GridBeam
+from biro.models.components.spectrum import STOKES
 from rime_kernels.arrays.slices import as_slice
 
 Array = NDArray[np.float64]
+Index = NDArray[np.int64]
 
 
 class Brightness:
@@ -24,13 +27,7 @@ class Brightness:
         self._stokes: Gathered | Interpolated = (
             Gathered(values, layout.stokes) if knots is None else Interpolated(values, knots)
         )
-        rows, fraction, angle = layout.linear.T
-        self._linear = as_slice(rows) if rows.size else None
-        # An axis of length one for the times.
-        self._fraction, self._angle = Gathered(values, fraction[None]), Gathered(values, angle[None])
-        rows, fraction = layout.circular.T
-        self._circular = as_slice(rows) if rows.size else None
-        self._v_fraction = Gathered(values, fraction[None])
+        self._fractions = [StokesByFraction(fraction, table, values) for fraction, table in layout.fractions]
         self._shares = Shares(layout, values) if layout.weights else None
 
     def __call__(self, values: Array) -> Array:
@@ -40,59 +37,78 @@ class Brightness:
     def _whole(self, values: Array) -> Array:
         """Before a source's flux is shared among its parts."""
         stokes = self._stokes(values)
-        if self._linear is not None:
-            rows = self._linear
-            polarised = self._fraction(values) * stokes[:, :, rows, 0]
-            twice = 2 * self._angle(values)
-            stokes[:, :, rows, 1] = polarised * np.cos(twice)
-            stokes[:, :, rows, 2] = polarised * np.sin(twice)
-        if self._circular is not None:
-            rows = self._circular
-            stokes[:, :, rows, 3] = self._v_fraction(values) * stokes[:, :, rows, 0]
+        for fraction in self._fractions:
+            fraction.fill(values, stokes)
         return stokes
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
-        found, intensity = self._stokes(changes), self._stokes(values)[..., 0]
-        if self._linear is not None:
-            rows, fraction, twice = self._linear, self._fraction(values), 2 * self._angle(values)
-            along = self._fraction(changes) * intensity[:, :, rows] + fraction * found[:, :, rows, 0]
-            across = 2 * self._angle(changes) * fraction * intensity[:, :, rows]
-            found[:, :, rows, 1] = np.cos(twice) * along - np.sin(twice) * across
-            found[:, :, rows, 2] = np.sin(twice) * along + np.cos(twice) * across
-        if self._circular is not None:
-            rows = self._circular
-            by_fraction = self._v_fraction(changes) * intensity[:, :, rows]
-            found[:, :, rows, 3] = by_fraction + self._v_fraction(values) * found[:, :, rows, 0]
+        """Changes of I, Q, U, V with those of the values."""
+        found = self._stokes(changes)
+        if self._fractions:
+            intensity = self._stokes(values)[..., 0]
+            for fraction in self._fractions:
+                fraction.push_forward(values, changes, intensity, found)
         if self._shares is not None:
             return self._shares.push_forward(values, changes, self._whole(values), found)
         return found
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """With p, chi and v: dQ = cos(2 chi) (p dI + I dp) - 2 p I sin(2 chi) dchi, and so on."""
+        """Derivatives with respect to the values, from those with respect to I, Q, U, V."""
         slopes = slopes.copy()
         if self._shares is not None:
             self._shares.pull_back(values, self._whole(values), slopes, into)
-        intensity = self._stokes(values)[..., 0]
-        if self._linear is not None:
-            rows, fraction, twice = self._linear, self._fraction(values), 2 * self._angle(values)
-            by_q, by_u = slopes[:, :, rows, 1], slopes[:, :, rows, 2]
-            along = np.cos(twice) * by_q + np.sin(twice) * by_u
-            across = np.cos(twice) * by_u - np.sin(twice) * by_q
-            self._over_times(self._fraction, values, intensity[:, :, rows] * along, into)
-            self._over_times(self._angle, values, 2 * fraction * intensity[:, :, rows] * across, into)
-            slopes[:, :, rows, 0] += fraction * along
-        if self._circular is not None:
-            rows = self._circular
-            by_v = slopes[:, :, rows, 3]
-            self._over_times(self._v_fraction, values, intensity[:, :, rows] * by_v, into)
-            slopes[:, :, rows, 0] += self._v_fraction(values) * by_v
+        if self._fractions:
+            intensity = self._stokes(values)[..., 0]
+            for fraction in self._fractions:
+                fraction.pull_back(values, intensity, slopes, into)
         # Q, U and V that follow from I have no values of their own.
         self._stokes.pull_back(values, slopes, into)
 
-    @staticmethod
-    def _over_times(table: Gathered, values: Array, slopes: Array, into: Array) -> None:
-        table.pull_back(values, slopes.sum(axis=1, keepdims=True), into)
+
+class StokesByFraction:
+    """Stokes parameters of some sources that follow from I by a `Fraction`.
+
+    Parameters
+    ----------
+    fraction : Fraction
+    table : int (n, 1 + n_key)
+        Sources, and the slots of their quantities.
+    values : SIValues
+    """
+
+    def __init__(self, fraction: Fraction, table: Index, values: SIValues) -> None:
+        rows, *slots = table.T
+        self._fraction, self._rows = fraction, as_slice(rows)
+        # An axis of length one for the times.
+        self._quantities = [Gathered(values, slot[None]) for slot in slots]
+        self._stokes = [STOKES.index(name) for name in fraction.stokes]
+
+    def fill(self, values: Array, stokes: Array) -> None:
+        """Put the Stokes parameters that follow beside I."""
+        quantities = [quantity(values) for quantity in self._quantities]
+        found = self._fraction.of(stokes[:, :, self._rows, 0], *quantities)
+        for k, column in zip(self._stokes, found, strict=True):
+            stokes[:, :, self._rows, k] = column
+
+    def push_forward(self, values: Array, changes: Array, intensity: Array, found: Array) -> None:
+        """Put their changes beside that of I."""
+        moves = [found[:, :, self._rows, 0], *(quantity(changes) for quantity in self._quantities)]
+        for k, slopes in zip(self._stokes, self._slopes(values, intensity), strict=True):
+            found[:, :, self._rows, k] = sum(a * b for a, b in zip(slopes, moves, strict=True))
+
+    def pull_back(self, values: Array, intensity: Array, slopes: Array, into: Array) -> None:
+        """Add what comes by way of them to the derivatives with respect to I, and to the quantities."""
+        by_x: list[Array | float] = [0.0] * len(self._quantities)
+        for k, (by_i, *by_quantity) in zip(self._stokes, self._slopes(values, intensity), strict=True):
+            slope = slopes[:, :, self._rows, k]
+            by_x = [total + one * slope for total, one in zip(by_x, by_quantity, strict=True)]
+            slopes[:, :, self._rows, 0] += by_i * slope
+        for quantity, total in zip(self._quantities, by_x, strict=True):
+            quantity.pull_back(values, np.sum(total, axis=1, keepdims=True), into)
+
+    def _slopes(self, values: Array, intensity: Array) -> tuple[tuple[Array | float, ...], ...]:
+        quantities = [quantity(values) for quantity in self._quantities]
+        return self._fraction.slopes(intensity[:, :, self._rows], *quantities)
 
 
 class Shares:
@@ -144,6 +160,7 @@ class SpectralTerms:
         self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
     ) -> None:
         self._terms = Gathered(values, layout.terms)
+        self._plus = Gathered(values, layout.term_plus) if (layout.term_plus != ZERO).any() else None
         scale, offset = layout.term_scale, layout.term_offset
         if doppler is not None:
             by = np.ones(scale.shape)
@@ -158,16 +175,24 @@ class SpectralTerms:
             terms *= self._scale
         if self._offset is not None:
             terms += self._offset
+        if self._plus is not None:
+            terms += self._plus(values)
         return terms
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """Changes of the terms; the offset has none."""
+        """Changes of the terms with those of the values."""
         terms = self._terms(changes)
-        return terms if self._scale is None else terms * self._scale
+        if self._scale is not None:
+            terms *= self._scale
+        if self._plus is not None:
+            terms += self._plus(changes)
+        return terms
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
         """Derivatives with respect to the spectral terms in the form in which the model has them."""
         self._terms.pull_back(values, slopes if self._scale is None else slopes * self._scale, into)
+        if self._plus is not None:
+            self._plus.pull_back(values, slopes, into)
 
 
 class FaradayRotation:

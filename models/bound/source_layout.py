@@ -12,6 +12,7 @@ from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
+from biro.models.components.fractions import FRACTIONS, Fraction
 from biro.models.components.light_curve import Times
 from biro.models.components.partition_view import PartitionView
 from biro.models.components.shapes.shaped import Limits, ShapedSource
@@ -51,16 +52,14 @@ class SourceLayout:
     motions : list of MotionSlots or None
         How each source moves; `moving` (n,) has those that do.
     stokes : int (n_time, n_source, 4)
-        I, Q, U, V, of which `linear` and `circular` replace some.
+        I, Q, U, V, of which `fractions` replace some.
     curves : list of Curve
         Sources with knots in time, whose I, Q, U, V are 0 in `stokes`.
-    linear : int (n, 3)
-        A source, and the slots of its pol_fraction and pol_angle.
-    circular : int (n, 2)
-        A source, and the slot of its v_fraction.
+    fractions : list of (Fraction, int (n, 1 + n_key))
+        Those that any source has: sources, and the slots of their quantities.
     terms : int (n_source, 4, n_term)
-        Terms of the spectra; their values are multiplied by `term_scale`, and `term_offset` is added to them;
-        these have the same shape.
+        Terms of the spectra; their values are multiplied by `term_scale`, `term_offset` and the values of
+        the slots `term_plus` are added to them; these have the same shape.
     spectral_form : int32 (n_source,) or None
         As `Sources.spectral_form`.
     faraday : int (n_source, 4)
@@ -168,15 +167,16 @@ class SourceLayout:
                 continue
             for key, found in table.stokes.items():
                 self.stokes[:, i, STOKES.index(key)] = found
-        linear = [(i, *t.linear) for i, t in enumerate(tables) if t.linear is not None]
-        circular = [(i, t.circular) for i, t in enumerate(tables) if t.circular is not None]
-        self.linear: Index = np.array(linear, dtype=np.int64).reshape(-1, 3)
-        self.circular: Index = np.array(circular, dtype=np.int64).reshape(-1, 2)
+        self.fractions: list[tuple[Fraction, Index]] = []
+        for fraction in FRACTIONS:
+            rows = [(i, *t.fractions[fraction]) for i, t in enumerate(tables) if fraction in t.fractions]
+            if rows:
+                self.fractions.append((fraction, np.array(rows, dtype=np.int64)))
 
     def _spectra(self, spectra: list[SpectrumSlots]) -> None:
-        slot, scale, offset = of_terms([row for spectrum in spectra for row in spectrum.terms])
-        shape = len(spectra), len(STOKES), slot.shape[1]
-        self.terms, self.term_scale, self.term_offset = (x.reshape(shape) for x in (slot, scale, offset))
+        table = of_terms([row for spectrum in spectra for row in spectrum.terms])
+        shape = len(spectra), len(STOKES), table.slot.shape[1]
+        self.terms, self.term_scale, self.term_offset, self.term_plus = (x.reshape(shape) for x in table)
         self.ref_freq = np.array([spectrum.ref_freq for spectrum in spectra], dtype=np.float64)
         form = np.array([spectrum.form for spectrum in spectra], dtype=np.int32)
         self.log_spectrum = form != form_codes.POLYNOMIAL
@@ -186,9 +186,8 @@ class SourceLayout:
         self.frames = [spectrum.frame for spectrum in spectra]
         self.bands = {i: spectrum.band for i, spectrum in enumerate(spectra) if spectrum.band is not None}
         self.turned = np.array([spectrum.faraday is not None for spectrum in spectra], dtype=bool)
-        self.faraday, _, self.faraday_offset = of_terms(
-            [spectrum.faraday or [Term()] * 4 for spectrum in spectra]
-        )
+        faraday = of_terms([spectrum.faraday or [Term()] * 4 for spectrum in spectra])
+        self.faraday, self.faraday_offset = faraday.slot, faraday.offset
 
 
 def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_SourceSlots]:
@@ -235,10 +234,11 @@ class _SourceSlots:
         }
         self.times: Times | None = source.times
         self.between: str = source.between or "linear"
-        self.linear: tuple[int, int] | None = None
-        if source.pol_fraction is not None:
-            self.linear = self._one(source, "pol_fraction", slots), self._one(source, "pol_angle", slots)
-        self.circular = self._one(source, "v_fraction", slots) if source.v_fraction is not None else None
+        self.fractions = {
+            fraction: tuple(self._one(source, key, slots) for key in fraction.keys)
+            for fraction in FRACTIONS
+            if getattr(source, fraction.keys[0]) is not None
+        }
         self.spectrum = SpectrumSlots(source, ref_freq, slots)
         if isinstance(source, ShapedSource | GaussianSource):
             self.local = source.frame == LOCAL

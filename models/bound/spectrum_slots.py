@@ -21,11 +21,12 @@ _ANY_FREQ = 1e9
 
 
 class Term(NamedTuple):
-    """A number of the kernels: offset + scale times the value of a slot."""
+    """A number of the kernels: offset + scale times the value of a slot + that of another one."""
 
     slot: int = ZERO
     scale: float = 1.0
     offset: float = 0.0
+    plus: int = ZERO
 
 
 class Bounds(NamedTuple):
@@ -73,6 +74,8 @@ class SpectrumSlots:
         self._ref_freq = ref_freq
         self.ref_freq = ref_freq or _ANY_FREQ
         self.form, self.terms = self._polynomial()
+        if source.v_index is not None:
+            self._add_v_index()
         for key in ("free_free", "self_absorption", "line", "table"):
             if getattr(source, key) is not None:
                 own = getattr(self, f"_{key}")()
@@ -120,6 +123,13 @@ class SpectrumSlots:
             return form, [terms(given)] * len(STOKES)
         of = {stokes: terms(series, f".{stokes}") for stokes, series in given.items()}
         return form, [of.get(stokes, of["I"]) for stokes in STOKES]
+
+    def _add_v_index(self) -> None:
+        """Add v_index to the spectral index of V: V/I = v (nu/nu0)^v_index."""
+        self.given_ref_freq("v_index")
+        *others, (first, *rest) = [*self.terms[:3], self.terms[3] or [Term()]]
+        slot = self._one("v_index").slot
+        self.terms = [*others, [first._replace(plus=slot), *rest]]
 
     def _free_free(self) -> list[Term]:
         self.form = form_codes.FREE_FREE
@@ -181,11 +191,22 @@ class SpectrumSlots:
         return [rm, Term(offset=wave2), width, scatter]
 
 
-def tables(rows: list[list[Term]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Slots (int), factors and offsets (float64) of lists of terms, filled up with zeros: (n, n_term)."""
+class TermTable(NamedTuple):
+    """`Term`s as arrays (n, n_term): int64 slots, float64 factors and offsets."""
+
+    slot: np.ndarray
+    scale: np.ndarray
+    offset: np.ndarray
+    plus: np.ndarray
+
+
+def tables(rows: list[list[Term]]) -> TermTable:
+    """The arrays of lists of terms, filled up with zeros."""
     n_term = max(map(len, rows), default=0)
     padded = [[*row, *[Term()] * (n_term - len(row))] for row in rows]
     shape = len(rows), n_term
-    columns = (np.array([[term[i] for term in row] for row in padded]).reshape(shape) for i in range(3))
-    slot, scale, offset = columns
-    return slot.astype(np.int64), scale.astype(np.float64), offset.astype(np.float64)
+    columns = (np.array([[term[i] for term in row] for row in padded]).reshape(shape) for i in range(4))
+    slot, scale, offset, plus = columns
+    return TermTable(
+        slot.astype(np.int64), scale.astype(np.float64), offset.astype(np.float64), plus.astype(np.int64)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -88,6 +89,29 @@ def parse_direction(value: object) -> Centre:
     if not abs(dec) <= np.pi / 2 * (1 + 1e-15) or not abs(ra) <= 4 * np.pi:
         raise ModelError(f"direction out of range: {short_repr(value)}")
     return ra, dec
+
+
+def direction_text(centre: Centre) -> list[str]:
+    """The texts of a direction that `parse_direction` reads back to the last bit, such as "05h00m00.000s".
+
+    An angle that no such text gives exactly is written in deg, or in rad.
+    """
+    return [_exact_text(angle, hours) for angle, hours in zip(centre, (True, False), strict=True)]
+
+
+def _exact_text(angle: float, hours: bool) -> str:
+    """The shortest text in hours or degrees, minutes and seconds that is exactly this angle, rad."""
+    for decimals in range(2 + hours, 14):
+        ticks = round(abs(math.degrees(angle)) * (240 if hours else 3600) * 10**decimals)
+        seconds, fraction = divmod(ticks, 10**decimals)
+        minutes, seconds = divmod(seconds, 60)
+        whole, minutes = divmod(minutes, 60)
+        sign = "-" if angle < 0 else "" if hours else "+"
+        text = f"{sign}{whole:02d}{'h' if hours else 'd'}{minutes:02d}m{seconds:02d}.{fraction:0{decimals}d}s"
+        if not (hours and (angle < 0 or whole >= 24)) and _angle(text, hours) == angle:
+            return text
+    degrees = f"{math.degrees(angle)!r} deg"
+    return degrees if _angle(degrees, hours) == angle else f"{angle!r} rad"
 
 
 def _angle(part: object, hours: bool) -> float:

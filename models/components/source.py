@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
+from biro.models.components.fractions import FRACTIONS
 from biro.models.components.light_curve import read_between, read_times
 from biro.models.components.motion import MOTION_KEYS, read_epoch, read_orbit
 from biro.models.components.spectrum import (
@@ -23,7 +24,7 @@ from biro.models.components.spectrum import (
 from biro.models.errors import ModelError
 from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, QuantityLike, Series, quantity, read_entry, series
-from biro.models.quantities.strict import Entry, short_repr, strict
+from biro.models.quantities.strict import Entry, key_names, short_repr, strict
 from biro.models.quantities.units import (
     ANGLE,
     DECLINATION,
@@ -56,6 +57,7 @@ DIMENSIONS: dict[str, Dimension] = {
     "pol_fraction": NUMBER,
     "pol_angle": ANGLE,
     "v_fraction": NUMBER,
+    "v_index": NUMBER,
     "free_free": FREQUENCY,
     "self_absorption": FREQUENCY,
     "thick_index": NUMBER,
@@ -86,7 +88,9 @@ DIMENSIONS: dict[str, Dimension] = {
     "core_fraction": NUMBER,
     "gradient_along": NUMBER,
     "gradient_across": NUMBER,
+    "ref_freq": FREQUENCY,
 }
+"""What each quantity is measured in; a field of a source with one of these names is such a quantity."""
 
 
 def read_frame(value: object) -> str:
@@ -103,6 +107,26 @@ def read_frame(value: object) -> str:
             f"phase centre), found {short_repr(value)}"
         )
     return str(value)
+
+
+def _read_beam(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise ModelError(f"must be true or false, found {short_repr(value)}")
+    return value
+
+
+_READERS: dict[str, Callable[[object], object]] = {
+    **dict.fromkeys(FORMS, read_terms),
+    "line": read_line,
+    "table": read_table,
+    "rm_reference": read_rm_reference,
+    "times": read_times,
+    "between": read_between,
+    "orbit": read_orbit,
+    "epoch": read_epoch,
+    "beam": _read_beam,
+    "frame": read_frame,
+}
 
 
 def check_name(name: str) -> None:
@@ -135,6 +159,7 @@ class Source:
     pol_fraction: QuantityLike = None
     pol_angle: QuantityLike = None
     v_fraction: QuantityLike = None
+    v_index: QuantityLike = None
     spectral_index: Entry = None
     log10_spectrum: Entry = None
     polynomial: Entry = None
@@ -155,38 +180,13 @@ class Source:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        for key in (
-            "ra",
-            "dec",
-            "east",
-            "north",
-            *MOTION_KEYS,
-            "pol_fraction",
-            "pol_angle",
-            "v_fraction",
-            "free_free",
-            "self_absorption",
-            "thick_index",
-            *ROTATION_KEYS,
-            *self.shape_keys,
-        ):
-            self._set(key, quantity, DIMENSIONS[key])
-        for key in STOKES:
-            self._set(key, series, FLUX)
-        for key in FORMS:
-            self._set(key, read_terms)
-        self._set("line", read_line)
-        self._set("table", read_table)
-        self._set("rm_reference", read_rm_reference)
-        self._set("times", read_times)
-        self._set("between", read_between)
-        self._set("ref_freq", quantity, FREQUENCY)
-        if not isinstance(self.beam, bool):
-            raise ModelError(f"beam: must be true or false, found {short_repr(self.beam)}")
-        self._set("orbit", read_orbit)
-        self._set("epoch", read_epoch)
-        if hasattr(self, "frame"):
-            self._set("frame", read_frame)
+        for key in key_names(type(self)):
+            if key in STOKES:
+                self._set(key, series, FLUX)
+            elif key in _READERS:
+                self._set(key, _READERS[key])
+            elif key in DIMENSIONS:
+                self._set(key, quantity, DIMENSIONS[key])
         self._check_position()
         self._check_polarisation()
         self._check_spectrum()
@@ -210,19 +210,21 @@ class Source:
             raise ModelError(f"dec: must lie within -90 .. 90 deg, found {self.dec.value} {self.dec.unit}")
 
     def _check_polarisation(self) -> None:
-        fractional = self.pol_fraction is not None or self.pol_angle is not None
-        if fractional and (self.Q is not None or self.U is not None):
-            raise ModelError("Q and U are given twice: by themselves and by pol_fraction and pol_angle")
-        if fractional and (self.pol_fraction is None or self.pol_angle is None):
-            raise ModelError("pol_fraction and pol_angle go together; one is missing")
-        if self.v_fraction is not None and self.V is not None:
-            raise ModelError("V is given twice: by itself and by v_fraction")
-        for key, least in (("pol_fraction", 0.0), ("v_fraction", -1.0)):
-            fixed = getattr(self, key)
-            if isinstance(fixed, Fixed) and not least <= si_value(fixed, NUMBER) <= 1:
-                raise ModelError(
-                    f"{key}: must lie within {least:g} .. 1, found {fixed.value} {fixed.unit}".rstrip()
+        for fraction in FRACTIONS:
+            given, keys, stokes = [], " and ".join(fraction.keys), " and ".join(fraction.stokes)
+            for key in fraction.keys:
+                if (value := getattr(self, key)) is not None:
+                    given.append(key)
+                    _check_fraction(key, value, fraction.bounds.get(key))
+            if given and any(getattr(self, key) is not None for key in fraction.stokes):
+                itself = (
+                    "V is given twice: by itself"
+                    if len(fraction.stokes) == 1
+                    else (f"{stokes} are given twice: by themselves")
                 )
+                raise ModelError(f"{itself} and by {keys}")
+            if given and len(given) < len(fraction.keys):
+                raise ModelError(f"{keys} go together; one is missing")
         lengths = {len(value) for _, value in self.light_curves()} - {1}
         if len(lengths) > 1:
             raise ModelError(f"I, Q, U, V vary over different numbers of times: {sorted(lengths)}")
@@ -237,6 +239,10 @@ class Source:
         if len(forms) > 1:
             raise ModelError(f"one form of spectrum at a time, found {' and '.join(forms)}")
         check_combination({key: getattr(self, key) for key in (*FORMS, *SHAPES, "thick_index")})
+        if self.v_index is not None:
+            self._check_v_index(
+                next((key for key in ("polynomial", *SHAPES[1:]) if getattr(self, key)), None)
+            )
         if self.ref_freq is not None:
             if not isinstance(self.ref_freq, Fixed):
                 raise ModelError(
@@ -246,6 +252,17 @@ class Source:
                 raise ModelError(
                     f"ref_freq: must be positive, found {self.ref_freq.value} {self.ref_freq.unit}"
                 )
+
+    def _check_v_index(self, other: str | None) -> None:
+        if all(getattr(self, key, None) is None for key in ("V", "v_fraction", "beta_v_re")):
+            raise ModelError("v_index: is the spectral index of V/I, but the source has no V or v_fraction")
+        if other is not None:
+            raise ModelError(
+                f"v_index: is only for a flat spectrum, spectral_index or log10_spectrum, found {other}"
+            )
+        spectrum = self.spectrum()
+        if spectrum is not None and isinstance(spectrum[1], dict) and "V" in spectrum[1]:
+            raise ModelError(f"the spectrum of V is given twice: by {spectrum[0]} and by v_index")
 
     def _check_rotation(self) -> None:
         given = [key for key in (*ROTATION_KEYS, "rm_reference") if getattr(self, key) is not None]
@@ -270,6 +287,14 @@ class Source:
             if getattr(self, key) is not None:
                 return key, getattr(self, key)
         return None
+
+
+def _check_fraction(key: str, value: QuantityLike, bounds: tuple[float, float] | None) -> None:
+    if bounds is not None and isinstance(value, Fixed):
+        low, high = bounds
+        if not low <= si_value(value, NUMBER) <= high:
+            found = f"{value.value} {value.unit}".rstrip()
+            raise ModelError(f"{key}: must lie within {low:g} .. {high:g}, found {found}")
 
 
 def si_value(fixed: Fixed, dimension: Dimension) -> float:
@@ -303,6 +328,8 @@ class PointSource(Source):
         Q = p I cos(2 chi), U = p I sin(2 chi), instead of Q and U; 0 <= p <= 1 whatever its prior.
     v_fraction : number
         V = v I, instead of V; -1 <= v <= 1.
+    v_index : number, default 0
+        Spectral index of V/I: V/I changes as (nu/nu0)^v_index.
     spectral_index, log10_spectrum, polynomial : number, list, or {"I": ..., "Q": ...}
         One of the three forms of physics: section 4; flat by default.
     free_free, self_absorption : frequency

@@ -12,7 +12,7 @@ from biro.models.components.antenna_terms.ionosphere import Ionosphere, Ionosphe
 from biro.models.components.antenna_terms.per_segment import PerSegment
 from biro.models.components.beam_cube import BeamCube
 from biro.models.components.constraint import Bounds, Condition, Order
-from biro.models.components.direction import Centre
+from biro.models.components.direction import Centre, direction_text
 from biro.models.components.image import ImageModel
 from biro.models.components.image_term import ImageTerm
 from biro.models.components.noise import Noise
@@ -43,7 +43,7 @@ def to_toml(model: SkyDescription, *, centre: Centre | None = None, python_as_co
     centre = model.centre if model.centre is not None else centre
     sky: dict[str, object] = {}
     if centre is not None:
-        sky["centre"] = [f"{centre[0]!r} rad", f"{centre[1]!r} rad"]
+        sky["centre"] = direction_text(centre)
     if model.centre_error is not None:
         sky["centre_error"] = model.centre_error
     if model.ref_freq is not None:
@@ -127,7 +127,7 @@ class _Emitter:
         given = {"kind": beam.kind} | _entries(beam)
         centre = given.pop("centre", "pointing")
         if centre != "pointing":
-            given["centre"] = centre if isinstance(centre, str) else [f"{angle!r} rad" for angle in centre]
+            given["centre"] = centre if isinstance(centre, str) else direction_text(centre)
         of_python = [key for key, value in given.items() if _is_of_python(value)]
         if of_python and not self._comments:
             raise ModelError(

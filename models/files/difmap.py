@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -167,10 +167,21 @@ def _shape(major: float, ratio: float, phi: float) -> dict[str, object]:
     }
 
 
-def write_difmap(model: SkyModel, path: str | Path) -> None:
-    """Write a model without priors as a difmap model, in full precision.
+def write_difmap(
+    model: SkyModel, path: str | Path, free: Mapping[str, Mapping[str, float]] | None = None
+) -> None:
+    """Write a model without priors as a difmap model.
 
     Positions are about the model's centre; a model of offsets alone needs none, and its file states none.
+    Numbers have 15 digits, but one with an error that is known has four digits behind the first of the error.
+
+    Parameters
+    ----------
+    model : SkyModel
+    path : path
+    free : mapping of source to mapping of key to error, optional
+        Quantities that were fitted, with keys as `read_marks` has them; a "v" marks them in the file. Errors
+        are in Jy, rad or without a unit; NaN where they are not known.
 
     Raises
     ------
@@ -185,7 +196,7 @@ def write_difmap(model: SkyModel, path: str | Path) -> None:
                 raise ModelError("positions of a difmap model are offsets; give [sky] centre")
             model = replace(model, centre=(0.0, 0.0))
         components = [one.in_frame(PHASE_CENTRE, centre) for one in from_model(model)]
-        lines = [_line(component, model.centre) for component in components]
+        lines = [_line(one, model.centre, (free or {}).get(one.name, {})) for one in components]
     heading = [f"! {'  '.join(COLUMNS)}"]
     if centre is not None:
         ra, dec = sexagesimal(centre[0], 15, (" ", " "), False), sexagesimal(centre[1], 1, (" ", " "), True)
@@ -193,7 +204,7 @@ def write_difmap(model: SkyModel, path: str | Path) -> None:
     write_text(path, "\n".join([*heading, *lines]) + "\n")
 
 
-def _line(component: Component, centre: Centre) -> str:
+def _line(component: Component, centre: Centre, free: Mapping[str, float]) -> str:
     terms = component.terms[0]
     if any(component.stokes[1:]):
         raise ModelError(f"{component.name}: a difmap model stores Stokes I only")
@@ -212,4 +223,13 @@ def _line(component: Component, centre: Centre) -> str:
         component.ref_freq or 0.0,
         terms[0] if terms else 0.0,
     ]
-    return " ".join(repr(number) for number in numbers)
+    radius = math.hypot(east, north)
+    scale = (1.0, MAS, math.radians(1.0) * radius, MAS, 1.0, math.radians(1.0), 1.0, 1.0, 1.0)
+    texts = []
+    for number, keys, unit in zip(numbers, _MARKED, scale, strict=True):
+        errors = [free[key] / unit if unit else math.nan for key in keys if key in free]
+        error = min(errors, default=math.nan)
+        digits = max(1, 4 - math.floor(math.log10(error))) if 0.0 < error < math.inf else None
+        text = f"{number:.15g}" if digits is None else f"{number:.{digits}f}"
+        texts.append(text + "v" * bool(errors))
+    return " ".join(texts)

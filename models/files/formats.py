@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from biro.models.errors import ModelError
@@ -82,11 +82,14 @@ def reader_of(path: str | Path) -> Callable[[str | Path], SkyModel]:
     return read_bbs if is_bbs else read_model
 
 
-def write_sky(model: SkyModel, path: str | Path) -> None:
+def write_sky(
+    model: SkyModel, path: str | Path, free: Mapping[str, Mapping[str, float]] | None = None
+) -> None:
     """Write a sky model in the format that the end of the file's name says.
 
     `.toml` is a model file, `.lsm.txt` a Tigger list, `.txt`, `.skymodel` and `.bbs` are BBS lists, `.mod`
-    and `.mfit` models of difmap, `.osm` a sky file of OSKAR.
+    and `.mfit` models of difmap, `.osm` a sky file of OSKAR. Models of difmap mark the quantities that were
+    fitted, `free`, as `write_difmap` takes them; the other formats have no such marks.
 
     Raises
     ------
@@ -95,5 +98,5 @@ def write_sky(model: SkyModel, path: str | Path) -> None:
     """
     for end, write in WRITERS.items():
         if str(path).lower().endswith(end):
-            return write(model, path)
+            return write_difmap(model, path, free) if write is write_difmap else write(model, path)
     raise ModelError(f"{path}: unknown format; the name must end in one of {', '.join(WRITERS)}")

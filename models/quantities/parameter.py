@@ -237,7 +237,8 @@ _SYMBOLS = {
 
 def latex(owner: str, key: str, index: str) -> str:
     """A mathtext label: `latex("jet", "emaj", "")` is the major axis with "jet" beneath."""
-    symbol = _SYMBOLS.get(key, rf"\mathrm{{{key}}}").replace("_fraction", "")
+    words = key.replace("_", r"\ ")
+    symbol = _SYMBOLS.get(key, rf"\mathrm{{{words}}}")
     below = re.sub(r"([_#%&{}$\\^~])", r"\\\1", f"{owner} {index}".strip())
     below = below.replace(" ", r"\ ")
     if "_" in symbol:

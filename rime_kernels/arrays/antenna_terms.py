@@ -94,3 +94,8 @@ class AntennaTerms:
             return self
         part = self.jones[start:stop]
         return AntennaTerms.unchecked(part, self.time_block, self.chan_block, self.stays_diagonal)
+
+    def copy(self) -> AntennaTerms:
+        """The same terms in arrays of their own, checked."""
+        blocks = self.time_block.copy(), self.chan_block.copy()
+        return AntennaTerms(self.jones.copy(), *blocks, self.stays_diagonal)

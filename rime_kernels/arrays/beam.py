@@ -51,3 +51,12 @@ class Beam:
         new = object.__new__(cls)
         new.__dict__.update(kind=kind, scale=scale, pointing=pointing)
         return new
+
+    def copy(self) -> Beam:
+        """The same beam in arrays of its own, checked."""
+        return Beam(self.kind, self.scale.copy(), None if self.pointing is None else self.pointing.copy())
+
+    def entries(self, start: int, stop: int) -> Beam:
+        """The entries start .. stop - 1 of the batch."""
+        pointing = None if self.pointing is None else self.pointing[start:stop]
+        return Beam.unchecked(self.kind, self.scale[start:stop], pointing)

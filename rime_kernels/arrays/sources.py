@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,25 @@ from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 
 # Parameters of a profile beside maj, min and pa: `physics.profiles.N_PARAMETER`, which needs Numba.
 _N_PARAMETER = 8
+
+AXES: dict[str, tuple[type, tuple[int | str, ...]]] = {
+    "lm": (np.float64, ("batch", "source", 2)),
+    "stokes": (np.float64, ("batch", "time", "source", 4)),
+    "ref_freq": (np.float64, ("source",)),
+    "spectral_terms": (np.float64, ("batch", "source", 4, "term")),
+    "log_spectrum": (np.bool_, ("source",)),
+    "shape": (np.float64, ("batch", "shape", 3)),
+    "template_scale": (np.float64, ("batch", "template")),
+    "template_shift": (np.float64, ("batch", "template", 2)),
+    "profile": (np.float64, ("batch", "profile", _N_PARAMETER)),
+    "profile_kind": (np.int32, ("profile",)),
+    "spectral_form": (np.int32, ("source",)),
+    "faraday": (np.float64, ("batch", "source", 4)),
+}
+"""Type and axes of each array of `Sources`, from which its checks, copies and parts of a batch follow.
+
+A new array that kernels read of each source begins here, with a field of `Sources` and of `Gradient`.
+"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,29 +109,24 @@ class Sources:
     varied: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
+        if self.template_shift is not None and self.template_scale is None:
+            raise InputError("template_shift was given without template_scale")
+        if (self.profile is None) != (self.profile_kind is None):
+            raise InputError("profile and profile_kind belong together: give both or neither")
         sizes: dict[str, int] = {}
-        check.coerce(self, "lm", np.float64, ("batch", "source", 2), sizes)
-        check.coerce(self, "stokes", np.float64, ("batch", "time", "source", 4), sizes)
-        check.coerce(self, "ref_freq", np.float64, ("source",), sizes)
-        check.coerce(self, "spectral_terms", np.float64, ("batch", "source", 4, "term"), sizes)
-        check.coerce(self, "log_spectrum", np.bool_, ("source",), sizes)
-        check.coerce(self, "shape", np.float64, ("batch", "shape", 3), sizes)
-        if self.template_scale is not None:
-            check.coerce(self, "template_scale", np.float64, ("batch", "template"), sizes)
-        if self.template_shift is not None:
-            if self.template_scale is None:
-                raise InputError("template_shift was given without template_scale")
-            check.coerce(self, "template_shift", np.float64, ("batch", "template", 2), sizes)
-        if self.faraday is not None:
-            check.coerce(self, "faraday", np.float64, ("batch", "source", 4), sizes)
+        for name, (dtype, axes) in AXES.items():
+            if name not in OPTIONAL or getattr(self, name) is not None:
+                check.coerce(self, name, dtype, axes, sizes)
         if self.spectral_form is not None:
-            check.coerce(self, "spectral_form", np.int32, ("source",), sizes)
             self._check_forms(self.spectral_form, sizes["term"])
         if sizes["shape"] > sizes["source"]:
             n_shape, n_source = sizes["shape"], sizes["source"]
             what = "Gaussians" if self.profile is None else "Gaussians and profiles"
             raise InputError(f"shape has {n_shape} {what}, but there are only {n_source} sources")
-        self._check_profiles(sizes)
+        if sizes.get("profile", 0) > sizes["shape"]:
+            raise InputError(
+                f"shape must have a row for each of the {sizes['profile']} profiles, got {sizes['shape']}"
+            )
         if self.varied is not None and not 0 <= self.varied[0] <= self.varied[1] <= self.n_source:
             raise InputError(f"varied must lie within 0 .. {self.n_source}, got {self.varied}")
         if not np.all(self.ref_freq > 0.0):
@@ -128,19 +143,6 @@ class Sources:
                 f"got {len(self.antenna_terms.jones)}"
             )
 
-    def _check_profiles(self, sizes: dict[str, int]) -> None:
-        """Check the profiles; kinds that are not known are refused where they are used."""
-        if (self.profile is None) != (self.profile_kind is None):
-            raise InputError("profile and profile_kind belong together: give both or neither")
-        if self.profile is None:
-            return
-        check.coerce(self, "profile", np.float64, ("batch", "profile", _N_PARAMETER), sizes)
-        check.coerce(self, "profile_kind", np.int32, ("profile",), sizes)
-        if sizes["profile"] > sizes["shape"]:
-            raise InputError(
-                f"shape must have a row for each of the {sizes['profile']} profiles, got {sizes['shape']}"
-            )
-
     @staticmethod
     def _check_forms(form: NDArray[np.int32], n_term: int) -> None:
         low, high = int(form.min(initial=0)), int(form.max(initial=0))
@@ -150,26 +152,7 @@ class Sources:
             raise InputError(f"spectral_form {high} needs {N_OWN} spectral terms or more, got {n_term}")
 
     @classmethod
-    def unchecked(
-        cls,
-        lm: NDArray[np.float64],
-        stokes: NDArray[np.float64],
-        ref_freq: NDArray[np.float64],
-        spectral_terms: NDArray[np.float64],
-        log_spectrum: NDArray[np.bool_],
-        shape: NDArray[np.float64],
-        beam: Beam | JonesBeam | None,
-        *,
-        polarised: bool,
-        template_scale: NDArray[np.float64] | None = None,
-        template_shift: NDArray[np.float64] | None = None,
-        profile: NDArray[np.float64] | None = None,
-        profile_kind: NDArray[np.int32] | None = None,
-        antenna_terms: AntennaTerms | None = None,
-        spectral_form: NDArray[np.int32] | None = None,
-        faraday: NDArray[np.float64] | None = None,
-        varied: tuple[int, int] | None = None,
-    ) -> Sources:
+    def unchecked(cls, *arrays: Any, polarised: bool, **others: Any) -> Sources:
         """Sources of contiguous arrays that have the right shapes and types: nothing is checked.
 
         For code that makes new sources for every likelihood call, where checks would take longer than the
@@ -177,86 +160,38 @@ class Sources:
 
         Parameters
         ----------
-        lm, stokes, ref_freq, spectral_terms, log_spectrum, shape, beam
-            As the attributes; so are those that follow `polarised`.
+        arrays, others
+            The attributes, in their order or by name.
         polarised : bool
             Whether any of Q, U, V may be other than 0.
         """
         new = object.__new__(cls)
         new.__dict__.update(
-            lm=lm,
-            stokes=stokes,
-            ref_freq=ref_freq,
-            spectral_terms=spectral_terms,
-            log_spectrum=log_spectrum,
-            shape=shape,
-            beam=beam,
-            polarised=polarised,
-            template_scale=template_scale,
-            template_shift=template_shift,
-            profile=profile,
-            profile_kind=profile_kind,
-            antenna_terms=antenna_terms,
-            spectral_form=spectral_form,
-            faraday=faraday,
-            varied=varied,
+            _DEFAULTS, **dict(zip(_NAMES, arrays, strict=False)), **others, polarised=polarised
         )
         return new
 
     def copy(self) -> Sources:
         """The same sources in arrays of their own, checked."""
-        beam, terms = self.beam, self.antenna_terms
-        if terms is not None:
-            blocks = terms.time_block.copy(), terms.chan_block.copy()
-            terms = AntennaTerms(terms.jones.copy(), *blocks, terms.stays_diagonal)
-        if isinstance(beam, JonesBeam):
-            beam = beam.copy()
-        elif beam is not None:
-            beam = Beam(beam.kind, beam.scale.copy(), None if beam.pointing is None else beam.pointing.copy())
-        return Sources(
-            self.lm.copy(),
-            self.stokes.copy(),
-            self.ref_freq.copy(),
-            self.spectral_terms.copy(),
-            self.log_spectrum.copy(),
-            self.shape.copy(),
-            beam,
-            None if self.template_scale is None else self.template_scale.copy(),
-            None if self.template_shift is None else self.template_shift.copy(),
-            profile=None if self.profile is None else self.profile.copy(),
-            profile_kind=None if self.profile_kind is None else self.profile_kind.copy(),
-            antenna_terms=terms,
-            spectral_form=None if self.spectral_form is None else self.spectral_form.copy(),
-            faraday=None if self.faraday is None else self.faraday.copy(),
-            varied=self.varied,
-        )
+        values = {name: getattr(self, name) for name in _NAMES}
+        return Sources(**{k: v.copy() if hasattr(v, "copy") else v for k, v in values.items()})
 
     def entries(self, start: int, stop: int) -> Sources:
         """The entries start .. stop - 1 of the batch; `polarised` is that of the whole batch."""
-        batch, beam = slice(start, stop), self.beam
-        if isinstance(beam, JonesBeam):
-            beam = beam.entries(start, stop)
-        elif beam is not None:
-            pointing = None if beam.pointing is None else beam.pointing[batch]
-            beam = Beam.unchecked(beam.kind, beam.scale[batch], pointing)
-        return Sources.unchecked(
-            self.lm[batch],
-            self.stokes[batch],
-            self.ref_freq,
-            self.spectral_terms[batch],
-            self.log_spectrum,
-            self.shape[batch],
-            beam,
-            polarised=self.polarised,
-            template_scale=None if self.template_scale is None else self.template_scale[batch],
-            template_shift=None if self.template_shift is None else self.template_shift[batch],
-            profile=None if self.profile is None else self.profile[batch],
-            profile_kind=self.profile_kind,
-            antenna_terms=None if self.antenna_terms is None else self.antenna_terms.entries(start, stop),
-            spectral_form=self.spectral_form,
-            faraday=None if self.faraday is None else self.faraday[batch],
-            varied=self.varied,
-        )
+        new = object.__new__(Sources)
+        new.__dict__.update(self.__dict__, polarised=self.polarised)
+        for name in _PER_ENTRY:
+            if (values := getattr(self, name)) is not None:
+                new.__dict__[name] = values[start:stop]
+        for part in ("beam", "antenna_terms"):
+            if (terms := getattr(self, part)) is not None:
+                new.__dict__[part] = terms.entries(start, stop)
+        return new
+
+    @property
+    def given_arrays(self) -> tuple[bool, ...]:
+        """Which of the arrays that may be left out are there: kernels are compiled for these."""
+        return tuple(getattr(self, name) is not None for name in OPTIONAL)
 
     @cached_property
     def polarised(self) -> bool:
@@ -319,3 +254,10 @@ class Sources:
     def n_point(self) -> int:
         """Number of points, the first of the sources."""
         return self.n_source - self.n_shape
+
+
+_NAMES = tuple(field.name for field in fields(Sources))
+_DEFAULTS = {field.name: None for field in fields(Sources) if field.default is None}
+OPTIONAL = tuple(name for name in AXES if name in _DEFAULTS)
+"""Arrays of `Sources` that may be None."""
+_PER_ENTRY = tuple(name for name, (_, axes) in AXES.items() if axes[0] == "batch")

@@ -4,17 +4,23 @@ Numba's own cache identifies a function by its bytecode and by what it closes ov
 change of scalar physics that is compiled into the function; it never finds a kernel again whose device
 functions are made anew in each process; and it has one index for all functions of a name, in which processes
 that write at the same time can leave one function in place of another, for ever. Here each compiled function
-has a file of its own, which holds a digest of this package's source text.
+has a file of its own, which begins with two digests: of the text of this package, and of the code that the
+function is made of. Where the text is the same the file is taken at once. Where it is another, it is taken if
+the code of the function is the same.
 
-This replaces private parts of Numba (`PRIVATE_PARTS`), so its versions have an upper bound in pyproject.toml.
+Of Numba's caches this uses where files lie and how machine code becomes bytes. Functions stay without a cache
+where another version of Numba has other classes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import hashlib
 import logging
+import os
 import pickle
+import sys
+import uuid
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +29,7 @@ from typing import Any, TypeAlias
 import numba
 
 from rime_kernels.compile.identity import Identity, identity, short
+from rime_kernels.compile.sources import code_digest, source_digest
 from rime_kernels.compile.types import Compiled, NumbaType, TargetContext
 
 log = logging.getLogger(__name__)
@@ -30,18 +37,15 @@ log = logging.getLogger(__name__)
 _LEVEL = 1
 # What Numba unpickles machine code to.
 MachineCode: TypeAlias = Any
-# Private attributes of Numba's caches that are replaced here: of a dispatcher's cache, and of its file.
-PRIVATE_PARTS = (
-    ("_cache_file", "_impl", "_index_key", "load_overload", "save_overload"),
-    ("load", "save", "_load_data", "_save_data", "_dump"),
-)
+# Length of a digest, hexadecimal digits of SHA-256.
+_N_DIGIT = 64
 
 
 def enable(compiled: Compiled, *versions: str, ready: Callable[[MachineCode], None] | None = None) -> None:
     """Let a function look for its machine code on disk before it is compiled, and store it there after.
 
     A function is not cached where no folder can be written, one of its constants cannot be identified, or
-    the installed Numba has other private parts.
+    the installed Numba has other classes.
 
     Parameters
     ----------
@@ -57,82 +61,106 @@ def enable(compiled: Compiled, *versions: str, ready: Callable[[MachineCode], No
     try:
         known = identity(compiled.py_func), numba.__version__, versions
         compiled.enable_caching()
-        cache = getattr(compiled, attribute)
-        file = cache._cache_file
-        cache._index_key = functools.partial(_file_name, cache._impl.filename_base, known)
-        file.load = functools.partial(_load, file._load_data)
-        file.save = functools.partial(_save, file._save_data, file._dump)
-        cache.load_overload = functools.partial(_load_safely, compiled.py_func, cache.load_overload, ready)
-        cache.save_overload = functools.partial(_save_safely, compiled.py_func, cache.save_overload)
+        made = _cache_like(type(getattr(compiled, attribute)))(compiled.py_func)
+        made.known, made.ready = known, ready
+        setattr(compiled, attribute, made)
     except Exception as error:  # another version of Numba may raise anything
         log.info("machine code of %r is not cached on disk: %s", compiled, error)
         if before is not None:
             setattr(compiled, attribute, before)
 
 
-def _file_name(base: str, known: Identity, signature: NumbaType, codegen: TargetContext) -> str:
-    """The file of a function for these types of arguments and this processor."""
-    return f"{base}.{short((known, signature, codegen.magic_tuple()))}.nbc"
+def _cache_like(kind: type) -> Any:
+    """A class of caches in the place of one of Numba's, which tests whether it has one of its own class."""
+    dump = next(
+        module.dumps for each in kind.__mro__ if hasattr(module := sys.modules[each.__module__], "dumps")
+    )
+    return type("OwnFiles", (_OwnFiles, kind), {"dump": staticmethod(dump)})
 
 
-def _load(read: Callable[[str], tuple[str, bytes]], name: str) -> MachineCode:
-    """Machine code that was made of the present source text, or None."""
+class _OwnFiles:
+    """The cache of one function, with a file for each combination of types of its arguments.
+
+    Attributes
+    ----------
+    known : tuple
+        What identifies the function, with versions.
+    ready : function or None
+        See `enable`.
+    """
+
+    known: Identity
+    ready: Callable[[MachineCode], None] | None
+    dump: Callable[[object], bytes]
+    _py_func: Compiled
+    _impl: Any
+
+    def load_overload(self, signature: NumbaType, context: TargetContext) -> MachineCode:
+        """Machine code on disk; None where there is none, or none that can be used."""
+        try:
+            context.refresh()
+            packed = self._read(self._place(signature, context.codegen()), signature)
+            if packed is None:
+                return None
+            code = self._impl.rebuild(context, pickle.loads(zlib.decompress(packed)))
+            if self.ready is not None:
+                self.ready(code)
+            return code
+        except Exception as error:  # of the disk, or of a damaged file
+            log.info("machine code of %r on disk cannot be used: %s", self._py_func, error)
+            return None
+
+    def save_overload(self, signature: NumbaType, code: MachineCode) -> None:
+        """Store machine code on disk, unless the text that made it has been replaced since."""
+        try:
+            if self._impl.check_cachable(code) and source_digest() == _SOURCE:
+                self._impl.locator.ensure_cache_path()
+                packed = zlib.compress(self.dump(self._impl.reduce(code)), _LEVEL)
+                _write(self._place(signature, code.codegen), self._code_digest(signature), packed)
+        except Exception as error:  # such as a full disk
+            log.info("machine code of %r cannot be cached on disk: %s", self._py_func, error)
+            _warn_once(str(error))
+
+    def _read(self, place: Path, signature: NumbaType) -> bytes | None:
+        """Machine code that was made of the present code, compressed, or None."""
+        try:
+            content = place.read_bytes()
+        except FileNotFoundError:
+            return None
+        text, code, packed = content[:_N_DIGIT], content[_N_DIGIT : 2 * _N_DIGIT], content[2 * _N_DIGIT :]
+        if text.decode() != _SOURCE:
+            if source_digest() != _SOURCE or code.decode() != self._code_digest(signature):
+                return None
+            with contextlib.suppress(OSError):  # found at once the next time
+                _write(place, code.decode(), packed)
+        return packed
+
+    def _code_digest(self, signature: NumbaType) -> str:
+        arguments = signature.args if hasattr(signature, "args") else signature
+        return code_digest(self._py_func, arguments)
+
+    def _place(self, signature: NumbaType, codegen: TargetContext) -> Path:
+        """The file of the function for these types of arguments and this processor."""
+        name = f"{self._py_func.__module__}.{self._py_func.__qualname__}".replace("<", "").replace(">", "")
+        python = f"py{sys.version_info[0]}{sys.version_info[1]}{getattr(sys, 'abiflags', '')}"
+        key = short((self.known, signature, codegen.magic_tuple()))
+        return Path(self._impl.locator.get_cache_path(), f"{name}-{python}.{key}.nbc")
+
+
+def _write(place: Path, code: str, packed: bytes) -> None:
+    """Write a file whole or not at all, whoever else writes it at the same time."""
+    part = place.with_name(f"{place.name}.tmp.{uuid.uuid4().hex[:16]}")
     try:
-        source, packed = read(name)
-    except FileNotFoundError:
-        return None
-    return pickle.loads(zlib.decompress(packed)) if source == _SOURCE else None
-
-
-def _save(
-    write: Callable[[str, object], None], dump: Callable[[MachineCode], bytes], name: str, code: MachineCode
-) -> None:
-    """Write machine code, unless this process runs a source text that has been replaced since."""
-    if source_digest() == _SOURCE:
-        write(name, (_SOURCE, zlib.compress(dump(code), _LEVEL)))
-
-
-def _load_safely(
-    function: Compiled,
-    load: Callable[..., MachineCode],
-    ready: Callable[[MachineCode], None] | None,
-    *arguments: object,
-) -> MachineCode:
-    """Machine code on disk; None where there is none, or none that can be used."""
-    try:
-        code = load(*arguments)
-        if code is not None and ready is not None:
-            ready(code)
-        return code
-    except Exception as error:  # of the disk, or of a damaged file
-        log.info("machine code of %r on disk cannot be used: %s", function, error)
-        return None
-
-
-def _save_safely(function: Compiled, save: Callable[..., None], *arguments: object) -> None:
-    """Store machine code on disk, where that works."""
-    try:
-        save(*arguments)
-    except Exception as error:  # such as a full disk
-        log.info("machine code of %r cannot be cached on disk: %s", function, error)
-        _warn_once(str(error))
+        part.write_bytes(_SOURCE.encode() + code.encode() + packed)
+        os.replace(part, place)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 @functools.cache
 def _warn_once(reason: str) -> None:
     log.warning("machine code cannot be kept on disk, the next start will compile again: %s", reason)
-
-
-def source_digest(pattern: str = "**/*.py") -> str:
-    """Hexadecimal digits that change with the text of any module of this package that fits the pattern.
-
-    The pattern is of paths below `rime_kernels`.
-    """
-    root = Path(__file__).parents[1]
-    digest = hashlib.sha256()
-    for path in sorted(root.glob(pattern)):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return digest.hexdigest()
 
 
 # The digest of the text that this process runs, taken as it starts.

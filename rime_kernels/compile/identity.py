@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import sys
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 import numpy as np
 from numba import types
+
+from rime_kernels.compile.sources import held
 
 # Modules whose contents stay the same while the versions that machine code belongs to do.
 _LASTING = {"math", "cmath", "numpy"}
@@ -23,8 +26,8 @@ class UnknownError(Exception):
 def identity(value: object) -> Identity:
     """Nested tuples of numbers and strings that identify a value, the same in every process.
 
-    Those of a function, compiled or not, tell where it is defined and what it closes over. Constants in its
-    text, and globals, are not included: a digest of the source text covers them.
+    That of a function, compiled or not, has where it is defined, its own code and what it closes over.
+    Globals are not included, because a digest of their code covers them (`rime_kernels.compile.sources`).
 
     Raises
     ------
@@ -33,13 +36,11 @@ def identity(value: object) -> Identity:
     """
     function = inspect.unwrap(value) if callable(value) else value
     if isinstance(function, FunctionType):
-        held = [cell.cell_contents for cell in function.__closure__ or ()]
-        held += [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-        # Two branches may define functions of the same name.
-        place = function.__module__, function.__qualname__, function.__code__.co_firstlineno
         # Of functions made of a user's, which no digest covers: see `foreign_identity`.
-        held += [function.identity] if hasattr(function, "identity") else []
-        return *place, function.__code__.co_code, *map(identity, held)
+        own = [function.identity] if hasattr(function, "identity") else []
+        # Two branches may define functions of the same name.
+        place = function.__module__, function.__qualname__, _code_identity(function.__code__)
+        return *place, *map(identity, [*held(function), *own])
     if isinstance(value, np.generic):
         return value.dtype.str, value.tobytes()
     if value is None or isinstance(value, (bool, int, float, complex, str, np.dtype, types.Type)):
@@ -84,9 +85,26 @@ def foreign_identity(function: FunctionType) -> Identity:
 
 
 def _code_identity(code: CodeType) -> Identity:
-    """Bytecode, names and constants, those of functions inside included."""
-    constants = [_code_identity(x) if isinstance(x, CodeType) else repr(x) for x in code.co_consts]
+    """Bytecode, names and constants, those of functions inside included; without docstrings."""
+    constants = [_constant(x) for x in code.co_consts]
+    if _begins_with_docstring(code):
+        constants[0] = "docstring"
     return code.co_code, *code.co_names, *constants
+
+
+def _constant(value: object) -> Identity:
+    if isinstance(value, CodeType):
+        return _code_identity(value)
+    # The order of a set of strings differs from process to process.
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+
+
+def _begins_with_docstring(code: CodeType) -> bool:
+    """Whether the first constant is a docstring, or None in the place of one."""
+    if sys.version_info >= (3, 14):
+        return bool(code.co_flags & inspect.CO_HAS_DOCSTRING)
+    is_function = bool(code.co_flags & inspect.CO_OPTIMIZED) and not code.co_name.startswith("<")
+    return is_function and isinstance(next(iter(code.co_consts), 0), str | None)
 
 
 def _names(code: CodeType) -> set[str]:

@@ -8,8 +8,8 @@ becomes machine code where its address is asked for. What it calls and what is n
 it, so that this is optimised a little once, and comes to it in the loop. The first gradient compiles in less
 than half the time (docs/developers/kernels.md).
 
-This replaces private parts of Numba (`PRIVATE_PARTS`); where the installed Numba has others, it compiles as
-it does without.
+This replaces private parts of Numba (`PRIVATE_PARTS`). A Numba that has others, or is newer than those that
+this was tested with, compiles as it does without: the same machine code, later.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
+import numba
 from numba.core import codegen
 from numba.core.compiler import Compiler
 from numba.core.compiler_lock import global_compiler_lock
@@ -38,6 +39,8 @@ PRIVATE_PARTS = (
     ),
     ("_library_class", "_pass_builder", "_module_pass_manager", "_function_pass_manager", "set_env"),
 )  # fmt: skip
+# The newest release of Numba whose private parts are known.
+NEWEST = (0, 68)
 # How Numba names the body of a parallel loop, which nobody calls from Python, and the wrappers around it.
 _BODY = "__numba_parfor_gufunc"
 _WRAPPERS = "parallelgufuncwrapper", "<numba.np.ufunc.wrappers._GufuncWrapper"
@@ -233,7 +236,7 @@ def _has_parts() -> bool:
 
 def options() -> dict[str, type]:
     """What `numba.njit` is told for a loop."""
-    if _has_parts():
+    if numba.version_info.short <= NEWEST and _has_parts():
         return {"pipeline_class": LoopCompiler}
     log.info("functions inside loops become machine code one by one: Numba has other private parts")
     return {}

@@ -152,6 +152,7 @@ class Engine:
             "inputs",
             (sources, scaled_dof),
             lambda: inputs(sources, self._frame, self._template_lm, scaled_dof),
+            (self._frame, self._template_lm.tobytes()),
         )
         if parameters.pointing.shape[2] != self._n_antenna:  # a sky without sources has no beam either
             beam = NO_BEAM

@@ -205,9 +205,9 @@ class Engine:
             profiles = sources.n_profile, registered_profiles(sources)
         given, _ = self._given(sources, scaled_dof)
         return given, (
-            what, sources.polarised, sources.template_shift is None, scaled_dof is None,
-            sources.spectral_form is None, sources.faraday is None, sources.shape.shape[1], sources.varied,
-            beam, profiles, blocks_of(sources.antenna_terms), *[value.shape for value in given],
+            what, sources.polarised, scaled_dof is None, sources.given_arrays, sources.shape.shape[1],
+            sources.varied, beam, profiles, blocks_of(sources.antenna_terms),
+            *[value.shape for value in given],
         )  # fmt: skip
 
     def _recorded(

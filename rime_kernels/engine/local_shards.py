@@ -165,7 +165,7 @@ class Call(NamedTuple):
             self.what, self.output, self.scaled_dof is None,
             sources.n_batch, sources.n_source, sources.n_shape, sources.n_profile, sources.polarised,
             sources.stokes.shape[1], sources.spectral_terms.shape[3], type(sources.beam),
-            sources.antenna_terms is None, sources.faraday is None, sources.template_shift is None,
+            sources.antenna_terms is None, sources.given_arrays,
         )  # fmt: skip
 
 

@@ -56,11 +56,21 @@ def projections(
     return _SQRT_K * np.stack([along, across], axis=-2)
 
 
+def unit_axes(
+    shape: NDArray[np.float64], direction: NDArray[np.float64], frame: GaussianFrame
+) -> NDArray[np.float64]:
+    """`projections` of Gaussians of unit axes with the position angles of `shape`, float64 (..., 2, 3)."""
+    unit = np.ones_like(shape)
+    unit[..., 2] = shape[..., 2]
+    return projections(unit, direction, frame)
+
+
 def pull_projections(
     shape: NDArray[np.float64],
     direction: NDArray[np.float64],
     frame: GaussianFrame,
     gradient: NDArray[np.float64],
+    axes: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """The derivatives with respect to shape and l, m of what has this one with respect to `projections`.
 
@@ -72,6 +82,8 @@ def pull_projections(
     shape, direction, frame
         As for `projections`.
     gradient : float64 (..., 2, 3)
+    axes : float64 (..., 2, 3), optional
+        `unit_axes` of shape and direction, where they are known.
 
     Returns
     -------
@@ -82,17 +94,16 @@ def pull_projections(
     """
     if not shape.size:
         return np.zeros_like(shape), np.zeros_like(direction[..., :2])
-    emaj, emin, pa = np.moveaxis(shape, -1, 0)
-    l, m, n = direction[..., 0], direction[..., 1], 1.0 + direction[..., 2]
-    unit = np.stack([np.ones_like(emaj), np.ones_like(emaj), pa], axis=-1)
-    axes = projections(unit, direction, frame)
-    along, across = axes[..., 0, :], axes[..., 1, :]
-    of_along, of_across = gradient[..., 0, :], gradient[..., 1, :]
-    of_pa = emaj * np.sum(of_along * across, axis=-1) - emin * np.sum(of_across * along, axis=-1)
-    of_shape = np.stack([np.sum(of_along * along, axis=-1), np.sum(of_across * across, axis=-1), of_pa], -1)
+    emaj, emin, pa = shape[..., 0], shape[..., 1], shape[..., 2]
+    axes = unit_axes(shape, direction, frame) if axes is None else axes
+    of_shape, products = np.empty_like(shape), gradient * axes
+    of_shape[..., :2] = products.sum(axis=-1)
+    crossed = np.sum(gradient * axes[..., ::-1, :], axis=-1)
+    of_shape[..., 2] = emaj * crossed[..., 0] - emin * crossed[..., 1]
     if frame == "uv":
         return of_shape, np.zeros_like(direction[..., :2])
-    a, b, sin, cos = emaj * of_along[..., 2], emin * of_across[..., 2], np.sin(pa), np.cos(pa)
+    l, m, n = direction[..., 0], direction[..., 1], 1.0 + direction[..., 2]
+    a, b, sin, cos = emaj * gradient[..., 0, 2], emin * gradient[..., 1, 2], np.sin(pa), np.cos(pa)
     slope_l, slope_m = -_SQRT_K * (sin * a + cos * b), -_SQRT_K * (cos * a - sin * b)
     radial = (l * slope_l + m * slope_m) / n**3
     return of_shape, np.stack([slope_l / n + l * radial, slope_m / n + m * radial], axis=-1)

@@ -12,13 +12,14 @@ Derivatives are analytic, not finite differences. All is float64, whatever the p
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.arrays import Rows, Sources
+from rime_kernels.arrays.sources import AXES
 from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.jones.spline import beams_of
 from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
@@ -38,7 +39,7 @@ from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
 Array = NDArray[np.float64]
 _TWO_PI = 2.0 * np.pi
 _NEEDED = ("lm", "stokes", "spectral_terms", "shape")
-_ARRAYS = (*_NEEDED, "template_scale", "template_shift", "faraday", "profile")
+_ARRAYS = tuple(field.name for field in fields(Gradient) if field.name in AXES)
 _OF_BEAM = ("beam_scale", "pointing", "turn")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +17,8 @@ from biro.misfit.causes.correlation import in_frequency, in_time
 from biro.misfit.causes.evidence import linear, sigma_of_log_p
 from biro.misfit.causes.samples import MOST, Samples
 from biro.misfit.finding import Finding
+from biro.misfit.flag_command import lines_of as flag_lines
+from biro.misfit.lines import lines_of as misfit_lines
 from biro.misfit.residual_data import ResidualData
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
@@ -284,6 +288,61 @@ def test_two_causes_are_both_named() -> None:
     assert {each.kind for each in found} == {"missing source", "antenna gain"}
     # Shares are of one excess.
     assert 0.9 < sum(each.explained for each in found) <= 1.0
+
+
+@pytest.mark.parametrize(
+    ("east", "north", "words"),
+    [
+        (40.0, 0.0, "40.0 arcsec east"),
+        (-40.0, 0.0, "40.0 arcsec west"),
+        (0.0, 40.0, "40.0 arcsec north"),
+        (-25.0, -25.0, "35.4 arcsec south-west"),
+    ],
+)
+def test_a_missing_source_has_its_direction_from_the_source_of_the_model(
+    east: float, north: float, words: str
+) -> None:
+    """An offset of so many arcsec from the fainter source of the model, which lies off the phase centre."""
+    model = np.repeat(0.5 * point(15.0, -10.0), 2, axis=2)
+    data = model + point(15.0 + east, -10.0 + north) + noise(np.random.default_rng(14))
+    known = np.array([[15.0 * ARCSEC, -10.0 * ARCSEC, 0.0]])
+    found = find_causes([replace(residuals(data, model), sources=known)], NAMES)
+    assert found[0].kind == "missing source"
+    # 2016 complex samples of 1 Jy at a noise of 0.2 Jy: a place is right to 0.1 arcsec.
+    size, *direction = words.split(" ", 2)
+    text = re.search(r", ([0-9.]+) (arcsec [a-z-]+) of a source of the model", found[0].verdict)
+    assert text is not None, found[0].verdict
+    assert float(text[1]) == pytest.approx(float(size), abs=0.5)
+    assert text[2] == " ".join(direction)
+
+
+def test_outliers_do_not_hide_a_missing_source() -> None:
+    """Shares are of the excess for outliers, and of what these leave of it for the source."""
+    rng = np.random.default_rng(15)
+    data = MODEL + 0.3 * point(90.0, 120.0) + noise(rng)
+    some = rng.choice(data.size, 12, replace=False)
+    data.ravel()[some] += 16.0
+    found = {each.kind: each for each in causes(data)}
+    source, outliers = 0.3**2 * (data.size - 12), 16.0**2 * 12
+    # Noise beside them, and the other within each, change either by its square root: a few per cent.
+    assert found["bad visibilities"].explained == pytest.approx(outliers / (outliers + source), abs=0.05)
+    assert found["missing source"].explained == pytest.approx(1.0, abs=0.1)
+    (line, *_) = misfit_lines([], list(found.values()), [])
+    assert line.startswith("THE MODEL DOES NOT FIT")
+    assert "of the excess chi2 without the outliers)" in line
+    assert "of the excess chi2)." in line
+
+
+def test_a_command_counts_what_it_flags_besides() -> None:
+    """Three bad visibilities of four of a row and correlation: a line for the row takes the fourth, too."""
+    data = MODEL + noise(np.random.default_rng(16))
+    data[100, :3, 1] += 20.0
+    whole = Samples.of([residuals(data)], NAMES)
+    bad = np.abs(whole.residual) > 10.0 * np.median(np.abs(whole.residual))
+    assert np.count_nonzero(bad) == 3
+    lines, n = flag_lines(whole, bad)
+    assert n == 4
+    assert len(lines) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))

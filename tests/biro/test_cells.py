@@ -206,7 +206,7 @@ def test_a_fit_to_cells_is_that_to_all_data():
     other = replace(one, spw_id=1, data_desc_id=1, spw="1", weight=2.0 * one.weight)
     obs = replace(observed(), partitions=(one, other))
     cells, whole = biro.Likelihood(obs, sky(), average="cells"), biro.Likelihood(obs, sky())
-    (line,) = cells.average_lines
+    (line,) = cells.choices.average
     assert line.startswith("average: cells hold ")
     assert cells.description()["average"] == [line]
     assert len(cells.cells) == 2
@@ -250,7 +250,7 @@ def test_what_is_stated_is_what_a_fit_finds():
     cells, whole = biro.Likelihood(obs, sky(), average="cells"), biro.Likelihood(obs, sky())
     found, exact = biro.maximise(cells, seed=1), biro.maximise(whole, seed=1)
     shift = np.abs((found.best_fit - exact.best_fit) / exact.error).max()
-    stated = float(cells.average_lines[0].split("move by ")[1].split(" sigma")[0])
+    stated = float(cells.choices.average[0].split("move by ")[1].split(" sigma")[0])
     # One step of Newton's method tells a shift of 0.02 sigma to far less; a climb ends 0.0014 sigma away.
     assert shift == pytest.approx(stated, abs=2e-3)
 
@@ -282,7 +282,7 @@ def test_a_wide_field_keeps_all_data_and_says_so():
     obs = observed()
     found = biro.Likelihood(obs, wide, average="cells")
     assert found.cells == []
-    assert found.average_lines[0].startswith("average: no cells: they would contain ")
+    assert found.choices.average[0].startswith("average: no cells: they would contain ")
     theta = np.array([1.0])
     assert found.log_likelihood(theta) == biro.Likelihood(obs, wide).log_likelihood(theta)
 

@@ -136,7 +136,7 @@ def test_a_fit_of_gains_to_cells_is_that_to_all_data():
     # What is common to all amplitudes is that of the fluxes.
     model = sky(gain=gain(antenna={"ant1": {"amplitude": 1.0}}))
     cells, whole = biro.Likelihood(obs, model, average="cells"), biro.Likelihood(obs, model)
-    assert cells.average_lines[0].startswith("average: cells hold ")
+    assert cells.choices.average[0].startswith("average: cells hold ")
     fewer = sum(part.n_row * part.n_chan for part in obs.partitions) / sum(c.n_kept for c in cells.cells)
     assert fewer > 10.0
     assert cells.parameter_names == whole.parameter_names
@@ -148,7 +148,7 @@ def test_cells_beside_gains_that_are_integrated_over_or_solved_for(gains):
     obs, model = with_gains(), sky(Noise(factor=Uniform(0.5, 2)), gain=gain())
     cells = biro.Likelihood(obs, model, gains=gains, average="cells")
     whole = biro.Likelihood(obs, model, gains=gains)
-    assert cells.average_lines[0].startswith("average: cells hold ")
+    assert cells.choices.average[0].startswith("average: cells hold ")
     assert whole.observation.partitions[0].vis.size > 20 * sum(each.n_kept for each in cells.cells)
     theta = np.array([dict(real_truth())[name] for name in whole.parameter_names])
     exact, slope = whole.log_likelihood_and_gradient(theta)

@@ -78,7 +78,7 @@ def folder(tmp_path_factory) -> Path:
         (folder / f"{name}.toml").write_text(text)
     code, _, said = biro("simulate", folder / "obs.ms", folder / "sky.toml", *SIMULATE, "--duration", "10min")
     assert code == 0, said
-    assert "210 rows, 10 times, 1 channels, noise 0.1 Jy" in said
+    assert "210 rows, 10 times, 1 channel, linear feeds (those of KAT-7), noise 0.1 Jy" in said
     return folder
 
 

@@ -302,8 +302,8 @@ def test_three_antennas_have_a_closure_phase_and_no_amplitude(eht, likelihood):
     three = biro.Likelihood(
         observed(eht, data, sigma, rows=rows), likelihood.sky, gains="closures", backend="cpu"
     )
-    assert "0 log closure amplitudes" in three.gains_lines[0]
-    assert any("no closure amplitude (fewer than four" in line for line in three.gains_lines)
+    assert "0 log closure amplitudes" in three.choices.gains[0]
+    assert any("no closure amplitude (fewer than four" in line for line in three.choices.gains)
 
 
 def test_words_that_do_not_go_together(likelihood):

@@ -39,7 +39,7 @@ FAINT = PointSource("f", east="-33 arcmin", north="5 arcmin", I="60 mJy")
 GAUSSIAN = GaussianSource(
     "g", east="-15 arcmin", north="12 arcmin", I="3 Jy", emaj="8 arcmin", emin="4 arcmin", pa="30 deg"
 )
-OPTIONS = {"cell": "40 arcsec", "n_pixel": 160}
+OPTIONS = {"cell": "40 arcsec", "size": 160}
 
 
 def test_points_and_gaussians_are_told_apart_and_measured():

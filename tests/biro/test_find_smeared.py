@@ -16,7 +16,7 @@ from biro.source_finding.fitting.averages import Averages
 ARCMIN = np.pi / 180 / 60
 CENTRE = (1.3, -0.75)
 FAR = (50.0, -35.0)
-OPTIONS = {"cell": "1 arcmin", "n_pixel": 180, "backend": "cpu"}
+OPTIONS = {"cell": "1 arcmin", "size": 180, "backend": "cpu"}
 
 
 def observation(noise=0.02, place=FAR):

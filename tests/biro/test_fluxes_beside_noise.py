@@ -101,8 +101,9 @@ def test_evidence_and_posterior_are_those_of_fluxes_that_are_sampled() -> None:
     assert found[0].log_evidence == pytest.approx(found[1].log_evidence, abs=0.1)
     assert max(one.log_evidence_err for one in found) < 0.03
     for name in found[0].names:
-        means = [p.weight @ p[name] for p in found]
-        sds = [np.sqrt(p.weight @ (p[name] - m) ** 2) for p, m in zip(found, means, strict=True)]
+        draws = [p.weighted_draws(name) for p in found]
+        means = [weight @ values for values, weight in draws]
+        sds = [np.sqrt(w @ (values - m) ** 2) for (values, w), m in zip(draws, means, strict=True)]
         # Of 1000 effective draws or more each: six errors of a mean, and of a standard deviation.
         assert means[1] == pytest.approx(means[0], abs=6.0 * sds[0] * np.sqrt(2.0 / 1000))
         assert sds[1] == pytest.approx(sds[0], rel=0.15)

@@ -269,7 +269,9 @@ def test_a_phase_without_reference_is_said() -> None:
     likelihood = biro.Likelihood(
         pair(0.1), one_point(Gain(phase=TURN, reference="none")), backend="cpu", gains="marginalise"
     )
-    assert any("neither a reference nor a prior fixes gain.phase[" in line for line in likelihood.gains_lines)
+    assert any(
+        "neither a reference nor a prior fixes gain.phase[" in line for line in likelihood.choices.gains
+    )
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def test_of_many_visibilities_the_worst_are_shown(plotly, monkeypatch):
 def test_images_mark_sources_with_their_parameters_and_errors(plotly):
     """One source of `Sky` is at theta, the other at (20, 10) arcsec; east is to the left."""
     likelihood = Sky()
-    figure = interactive.images(likelihood, posterior(), n_pixel=128)
+    figure = interactive.images(likelihood, posterior(), size=128)
     maps, marks = figure.data[::2], figure.data[1::2]
     assert [trace.type for trace in maps] == ["heatmap"] * 3
     scale = {"arcsec": 1.0, "arcmin": 1 / 60, "deg": 1 / 3600}[figure.layout.xaxis.title.text[13:-1]]
@@ -87,7 +87,7 @@ def likelihood_peak(likelihood):
     """The peak of the dirty image of the data."""
     from biro.images.fit_images import fit_images
 
-    return fit_images(likelihood, np.zeros(2), n_pixel=128)[0][0].peak
+    return fit_images(likelihood, np.zeros(2), size=128)[0][0].peak
 
 
 def test_a_corner_has_all_pairs_and_the_errors_of_the_table(plotly):

@@ -222,7 +222,7 @@ def test_evidence_and_posterior_are_those_of_all_parameters() -> None:
     assert posterior.names == tuple(names)
     assert posterior.log_evidence == pytest.approx(log_evidence, abs=5.0 * posterior.log_evidence_err)
     assert posterior.log_evidence_err < 0.05
-    weight, full = posterior.weight, likelihood.full
+    full = likelihood.full
     np.testing.assert_allclose(posterior.log_likelihood, full.log_likelihood(posterior.samples), rtol=1e-11)
     np.testing.assert_allclose(posterior.log_prior, full.log_prior(posterior.samples), rtol=1e-12)
     expected = biro.sample(
@@ -232,10 +232,11 @@ def test_evidence_and_posterior_are_those_of_all_parameters() -> None:
         progress=False,
     )
     for name in names:
-        mean, other = weight @ posterior[name], expected.weight @ expected[name]
-        sd = np.sqrt(weight @ (posterior[name] - mean) ** 2)
+        (values, weight), (values_2, weight_2) = (p.weighted_draws(name) for p in (posterior, expected))
+        mean, other = weight @ values, weight_2 @ values_2
+        sd = np.sqrt(weight @ (values - mean) ** 2)
         assert abs(mean - other) < 6.0 * sd * np.sqrt(2.0 / 800)  # both have 800 effective draws or more
-        assert sd == pytest.approx(np.sqrt(expected.weight @ (expected[name] - other) ** 2), rel=0.15)
+        assert sd == pytest.approx(np.sqrt(weight_2 @ (values_2 - other) ** 2), rel=0.15)
     assert posterior.likelihood is full
     assert "marginalise = true" in posterior.provenance.model_toml
 
@@ -327,8 +328,9 @@ def test_fluxes_of_3c273_are_those_that_are_sampled(
     sampled, restored = found
     assert restored.names == sampled.names
     for name in sampled.names:  # of some 900 effective draws each
-        means = [p.weight @ p[name] for p in found]
-        sds = [np.sqrt(p.weight @ (p[name] - m) ** 2) for p, m in zip(found, means, strict=True)]
+        draws = [p.weighted_draws(name) for p in found]
+        means = [weight @ values for values, weight in draws]
+        sds = [np.sqrt(w @ (values - m) ** 2) for (values, w), m in zip(draws, means, strict=True)]
         assert means[1] == pytest.approx(means[0], abs=6.0 * sds[0] * np.sqrt(2.0 / 800))
         assert sds[1] == pytest.approx(sds[0], rel=0.15)
     error = np.hypot(sampled.log_evidence_err, restored.log_evidence_err)

@@ -3,6 +3,7 @@
 import inspect
 import re
 import warnings
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import biro
 from biro.cli.app import COMMANDS
 from biro.cli.options import READING, read_options
 from biro.errors import DataError, InputError
+from biro.images.imager import Imaging
 from biro.models import PointSource
 from biro.observation.selection import Selection, select_names, select_scans, select_times
 
@@ -38,6 +40,8 @@ def arguments(function: object) -> set[str]:
             found |= set(resolved("biro.images.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.flag,):
             found |= set(READING)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function is biro.Likelihood:
+            found |= set(biro.EngineOptions.__dataclass_fields__)
         else:
             found.add(name)
     return found
@@ -148,11 +152,32 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         wanted = biro.image(observation, size=32, cell="10 arcsec")
-    with pytest.warns(DeprecationWarning, match="n_pixel is called size now"):
+    with pytest.warns(DeprecationWarning, match=r"image\(n_pixel=\) is called image\(size=\) now"):
         found = biro.image(observation, n_pixel=32, cell="10 arcsec")
     np.testing.assert_array_equal(found.dirty, wanted.dirty)
     with pytest.raises(InputError, match="give size alone"):
         biro.image(observation, size=32, n_pixel=32)
+    with pytest.warns(DeprecationWarning, match="Imaging: n_pixel is called size now"):
+        assert Imaging(n_pixel=32) == Imaging(size=32)
+    with pytest.raises(InputError, match="give size alone"):
+        Imaging(size=32, n_pixel=32)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        biro.maximise,
+        biro.sample,
+        biro.sbc.run,
+        lambda what: biro.plots.uv(what, np.zeros(1)),
+        lambda what: biro.plots.gains(what, what),
+        lambda what: biro.add_source(what, what),
+    ],
+)
+@pytest.mark.parametrize("what", [SKY, "obs.ms"])
+def test_what_is_no_likelihood_is_named(take: Callable[[object], object], what: object) -> None:
+    with pytest.raises(InputError, match=rf"takes a Likelihood, got {type(what).__name__}. Make one: biro"):
+        take(what)
 
 
 def test_a_fit_gives_values_for_its_sky() -> None:

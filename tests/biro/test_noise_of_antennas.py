@@ -226,12 +226,12 @@ def test_antennas_that_only_products_are_known_of(tmp_path: Path) -> None:
     (part,) = obs.partitions
     weight = part.weight * ((part.antenna1 != 0) | (part.antenna2 != 1))[:, None, None]
     parted = replace(obs, partitions=(replace(part, weight=weight),))
-    (line,) = biro.Likelihood(parted, sky(FLUX + ANTENNAS, tmp_path)).gains_lines
+    (line,) = biro.Likelihood(parted, sky(FLUX + ANTENNAS, tmp_path)).choices.gains
     assert "baselines link [A], [B] with [C] only" in line
     assert "Fix the factor of one antenna" in line
-    assert biro.Likelihood(obs, sky(FLUX + ANTENNAS, tmp_path)).gains_lines == []
+    assert biro.Likelihood(obs, sky(FLUX + ANTENNAS, tmp_path)).choices.gains == []
     fixed = ANTENNAS + "[noise.antenna.A]\nfactor = 1\n"
-    assert biro.Likelihood(parted, sky(FLUX + fixed, tmp_path)).gains_lines == []
+    assert biro.Likelihood(parted, sky(FLUX + fixed, tmp_path)).choices.gains == []
 
 
 @pytest.mark.parametrize(
@@ -280,8 +280,10 @@ def test_the_real_noise_of_correlations(measurement_set: Callable[[str], Path], 
     # The rms of the residuals at the maximum, to the digits of these figures.
     np.testing.assert_allclose(found, (0.2003, 0.1117, 0.1196, 0.2029), rtol=2e-3)
     assert likelihood.remarks([2.918, *found]) == []
+    # Phases of the gains change from time to time, and raise XX and YY alone: no noise is unequal.
+    # Differences of neighbouring channels are 0.055 Jy in all four (`test_noise_of_real_sets`).
     one = biro.Likelihood(wsrt, sky(text, tmp_path))
-    assert 'with [noise] per = "hands"' in one.remarks([2.918, 0.164])[-1]
+    assert not any("UNEQUAL" in line for line in one.remarks([2.918, 0.164]))
 
 
 @pytest.mark.parametrize("stokes", [None, "I"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from biro.misfit.partition_fit import (
     OUTLIERS,
     UNITS,
     UNKNOWN,
+    WHY_BOUND,
     PartitionFit,
     fit_lines,
     grouped,
@@ -170,11 +172,21 @@ def test_many_partitions_are_summed_up() -> None:
     fits = [PartitionFit(f"F/spw{i}", 100, 1.0 + 0.1 * i, 1.0) for i in range(4)]
     assert fit_lines(fits)[2] == "F/spw2: chi2/dof 1.2 (100 visibilities), noise factor 1"
     fits += [PartitionFit("G/spw0", 50, 0.01, 0.1, thermal=1.0), PartitionFit("G/spw1", 0, np.nan, 1.0)]
-    empty, line = fit_lines(fits)
+    empty, line, thermal = fit_lines(fits)
     assert empty == "1 of 6 partitions have no visibilities"
     assert line == (
         "chi2/dof of 5 partitions: 0.01 to 1.3, median 1.1. Noise factors 0.1 to 1. Worst partition G/spw0"
     )
+    assert thermal == "residual rms 1 to 1 times the thermal noise, median 1. Highest in G/spw0"
+    bound = replace(fits[0], thermal=0.25, is_bound=True)
+    _, _, thermal, why = fit_lines([bound, *fits[1:]])
+    assert thermal == ("residual rms at least 1 to 4 times the thermal noise, median 2.5. Highest in F/spw0")
+    assert why == WHY_BOUND
+    assert fit_lines([bound]) == [
+        "F/spw0: chi2/dof 1 (100 visibilities), noise factor 1, "
+        "residual rms at least 4 times the thermal noise",
+        WHY_BOUND,
+    ]
     assert noise_verdict(fits[4]) == UNITS
     (line,) = grouped([("WRONG", fit, f"reason {i}") for i, fit in enumerate(fits)], 10)
     assert line == "WRONG (6 of 10 partitions, the worst is F/spw0): reason 0"

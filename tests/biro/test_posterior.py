@@ -134,7 +134,39 @@ def test_equal_weight_has_the_right_mean_and_repeats():
     assert np.array_equal(equal.samples, again.samples)
     assert equal.log_weight is None
     # Systematic resampling: the mean is that of the weights to about one sample in n.
-    assert equal["a/flux"].mean() == pytest.approx(weighted.weight @ weighted["a/flux"], abs=1e-3)
+    assert equal["a/flux"].mean() == pytest.approx(weighted.weight @ weighted.samples[:, 0], abs=1e-3)
+
+
+def test_draws_of_a_parameter_have_the_mean_and_width_of_the_posterior():
+    """Draws spread evenly over 0 to 10 with the weights of a normal 4 +- 1, as nested sampling has them."""
+    n = 20_000
+    x = (np.arange(n) + 0.5) * 10.0 / n
+    weighted = posterior(n=n, samples=np.stack([x, 2.0 * x + 1.0], axis=1), log_weight=-0.5 * (x - 4.0) ** 2)
+    values = weighted["a/flux"]
+    # (sum w)^2 / sum w^2 draws of a normal of width s among n spread over 10: n 2 sqrt(pi) s / 10.
+    assert len(values) == pytest.approx(n * 2.0 * np.sqrt(np.pi) / 10.0, rel=1e-3)
+    # Five errors of the mean and of the standard deviation of 7090 draws; evenly spread ones give 5 +- 2.9.
+    assert values.mean() == pytest.approx(4.0, abs=0.06)
+    assert values.std() == pytest.approx(1.0, abs=0.042)
+    np.testing.assert_array_equal(weighted["a/flux"], values)
+    np.testing.assert_array_equal(weighted["pa"], 2.0 * values + 1.0)  # rows belong together
+    np.testing.assert_array_equal(weighted.equal_weight()["a/flux"], values)
+    draws, weight = weighted.weighted_draws("a/flux")
+    np.testing.assert_array_equal(draws, x)
+    # Sums of a smooth function over a fine grid are the integrals, but for its cut at 0, 4 sigma away.
+    assert weight @ draws == pytest.approx(4.0, abs=1e-3)
+    assert weight @ (draws - 4.0) ** 2 == pytest.approx(1.0, abs=1e-3)
+
+
+def test_draws_that_count_alike_are_those_of_the_sampler():
+    plain = posterior()
+    np.testing.assert_array_equal(plain["a/flux"], plain.samples[:, 0])
+    draws, weight = plain.weighted_draws("a/flux")
+    np.testing.assert_array_equal(draws, plain["a/flux"])
+    assert weight == pytest.approx(np.full(4000, 1 / 4000))
+    for access in (plain.__getitem__, plain.weighted_draws):
+        with pytest.raises(InputError, match="no parameter 'c'; there are a/flux, pa"):
+            access("c")
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -98,9 +98,9 @@ def test_auto_is_single_for_ordinary_data_and_says_so(tmp_path, caplog):
     caplog.set_level("INFO", "biro")
     likelihood = biro.Likelihood(observed(noise=0.01), sky(TWO_POINTS, tmp_path), precision="auto")
     assert likelihood.precision == likelihood.description()["precision"] == "single"
-    assert likelihood.precision_reason.startswith("single: single precision changes ln L by ")
-    assert f"precision {likelihood.precision_reason}" in caplog.text
-    assert likelihood.description()["precision_reason"] == likelihood.precision_reason
+    assert likelihood.choices.precision.startswith("single: single precision changes ln L by ")
+    assert f"precision {likelihood.choices.precision}" in caplog.text
+    assert likelihood.description()["precision_reason"] == likelihood.choices.precision
 
 
 def test_auto_is_double_for_a_source_of_a_million_sigma_and_more(tmp_path):
@@ -125,7 +125,7 @@ def test_auto_is_double_where_it_cannot_tell(tmp_path):
     nothing_free = nothing_free.replace('{ prior = "uniform", low = 0, high = 2, unit = "Jy" }', '"1 Jy"')
     likelihood = biro.Likelihood(observed(noise=0.01), sky(nothing_free, tmp_path), precision="auto")
     assert likelihood.precision == "double"
-    assert "no free parameters" in likelihood.precision_reason
+    assert "no free parameters" in likelihood.choices.precision
 
 
 def test_a_part_of_the_data_is_whole_times_and_the_same_numbers():

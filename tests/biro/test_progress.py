@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import io
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -149,3 +151,40 @@ def test_one_item_shows_its_time_and_several_are_counted(monkeypatch) -> None:
         time.sleep(0.4)
     assert "imaging: 00:0" in file.getvalue()
     assert [*progress.counted("ab", "imaging", "partitions", 2)] == ["a", "b"]
+
+
+def test_a_bar_ends_where_something_else_begins(monkeypatch) -> None:
+    """A bar that ended says nothing more, and the one around it goes on."""
+    clock = Clock(monkeypatch, Terminal())
+    with progress.bar("finding", "steps") as outer, progress.bar(progress.SEARCH, "batches") as inner:
+        clock.now += 3.0
+        progress.end_of(progress.SEARCH)
+        inner.update()
+        assert inner.disable
+        assert not outer.disable
+
+
+def test_compilation_is_named_while_it_goes_on(monkeypatch) -> None:
+    """Functions that are compiled one after the other are one line; what is not shown has none."""
+    numba = pytest.importorskip("numba")
+    begun: list[str] = []
+    ended: list[str] = []
+
+    @contextmanager
+    def doing(what: str) -> Iterator[None]:
+        begun.append(what)
+        yield
+        ended.append(what)
+
+    monkeypatch.setattr(progress, "doing", doing)
+    progress.show_compilation()
+    with progress.showing(False):
+        numba.njit(lambda x: x + 0.5)(1.0)
+    assert begun == []
+    for k in (1.0, 2.0):
+        assert numba.njit(lambda x, k=k: x + k)(1.0) == 1.0 + k
+    assert begun == ["compiling kernels (first time only)"]
+    deadline = time.monotonic() + 20.0
+    while not ended and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert ended == begun

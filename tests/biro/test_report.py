@@ -9,7 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biro.misfit.partition_fit import MISFIT, PartitionFit
+from biro.misfit.lines import HOLDS
+from biro.misfit.partition_fit import MISFIT, OUTLIERS, PartitionFit
 from biro.plots import report
 from biro.posterior.table import PosteriorTable, Row
 from biro.posterior.verdict import verdict_of
@@ -37,6 +38,13 @@ def test_the_verdict_on_a_sound_fit() -> None:
     ("changes", "level", "fit", "trust"),
     [
         ({"remarks": (f"{MISFIT} (x): a source is missing",)}, "bad", "does not fit", "Do not trust the err"),
+        (
+            {"remarks": (f"{MISFIT} (x): a source is missing", HOLDS)},
+            "doubt",
+            "does not fit",
+            "with the warnings",
+        ),
+        ({"remarks": (OUTLIERS, HOLDS)}, "bad", "Outliers", "outliers bias"),
         ({"diagnostics": {"converged": 0.0}}, "bad", "The model fits", "Do not trust the evidence"),
         ({"diagnostics": {"missed_mass": 0.4}}, "bad", "The model fits", "Do not trust the error"),
         (

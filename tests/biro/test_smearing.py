@@ -150,7 +150,7 @@ def test_baseline_dependent_averages_are_read_and_predicted(tmp_path):
     np.testing.assert_allclose(part.row_interval, made.partitions[0].row_interval)
     np.testing.assert_array_equal(part.chan_width, WIDTH)
     likelihood = Likelihood(observation, sky(), smearing="on", backend="cpu")
-    assert (likelihood.forms, likelihood.smearing) == (["row"], ["on"])
+    assert (likelihood.choices.forms, likelihood.options.smearing) == (["row"], ["on"])
     (found,) = likelihood.predict(np.zeros(0))
     (plain,) = Likelihood(observation, sky(), smearing="off").predict(np.zeros(0))
     loss = np.abs(plain - part.vis).max()
@@ -225,19 +225,19 @@ def test_auto_compares_the_loss_with_the_noise():
     free = {"I": Uniform(1.0, 3.0, "Jy")}
     for each, mode in ((loud, "off"), (quiet, "on")):
         likelihood = Likelihood(replace(clean, partitions=(each,)), sky(**free))
-        assert likelihood.smearing == [mode]
-        (line,) = likelihood.smearing_lines
+        assert likelihood.options.smearing == [mode]
+        (line,) = likelihood.choices.smearing
         assert line.startswith(f"smearing {mode}: averaging over 480 s and 20 MHz loses up to ")
         assert "of a source 1.02 deg from the phase centre" in line
         assert line.endswith("sigma in all data)")
     # Two partitions: each choice is stated once, with the number of partitions and that of the larger loss.
     fainter = replace(quiet, weight=quiet.weight / 4.0, spw_id=1)
     both = replace(clean, partitions=(quiet, fainter))
-    (line,) = Likelihood(both, sky(**free)).smearing_lines
+    (line,) = Likelihood(both, sky(**free)).choices.smearing
     assert line.startswith("smearing on in 2 of 2 partitions: averaging over 480 s and 20 MHz loses up to ")
     assert line.endswith(f", most in {both.labels[0]}")
     near = SkyModel([PointSource("p", east="0 deg", north="0 deg", I="2 Jy")], noise=Noise(factor=1.0))
-    assert Likelihood(replace(clean, partitions=(quiet,)), near).smearing == ["off"]
+    assert Likelihood(replace(clean, partitions=(quiet,)), near).options.smearing == ["off"]
 
 
 def test_a_fit_knows_smearing():
@@ -258,7 +258,7 @@ def test_a_fit_knows_smearing():
     biased = theta[0] + off.log_likelihood_and_gradient(theta)[1][0] / off.fisher(theta)[0, 0]
     assert biased < 2.0 - 20 * sigma
     assert off.digest() != likelihood.digest()
-    again = Likelihood(observation, sky(**free), smearing=likelihood.smearing)
+    again = Likelihood(observation, sky(**free), smearing=likelihood.options.smearing)
     assert again.digest() == likelihood.digest()
     assert likelihood.description()["smearing"] == ["on"]
 
@@ -370,6 +370,6 @@ def test_images_and_points_of_a_model_are_smeared_alike():
     weight = observation.partitions[0].weight
     exact = -np.sum(weight * ((1.3 * expected - expected).conj() * expected).real)
     assert slope == pytest.approx(exact, rel=1e-5)
-    (line,) = fit.smearing_lines
+    (line,) = fit.choices.smearing
     assert line.startswith("smearing on: as requested; averaging over 480 s and 20 MHz loses up to ")
     assert " % of an image 48 arcmin from the phase centre" in line

@@ -45,6 +45,22 @@ def test_every_array_is_listed():
     assert set(names()) == {"EVN", "KAT-7", "MeerKAT", "VLA-A", "VLA-B", "VLA-C", "VLA-D", "WSRT"}
 
 
+@pytest.mark.parametrize("name", names())
+def test_feeds_are_those_of_the_telescope(name):
+    """The VLA and VLBI observe in R and L, the dipoles and horns of the others in X and Y."""
+    assert telescope(name).feeds == ("circular" if name.startswith(("VLA", "EVN")) else "linear")
+
+
+def test_a_file_states_its_feeds(tmp_path):
+    lines = "# coordsys: local\n# centre: 0 0 0\n{}0 0 0 25 A\n9 9 9 25 B\n"
+    for head, feeds in (("", "linear"), ("# feeds: circular\n", "circular")):
+        (tmp_path / "a.csv").write_text(lines.format(head))
+        assert read_antennas(tmp_path / "a.csv").feeds == feeds
+    (tmp_path / "a.csv").write_text(lines.format("# feeds: round\n"))
+    with pytest.raises(InputError, match="feeds must be linear or circular, found 'round'"):
+        read_antennas(tmp_path / "a.csv")
+
+
 def test_wsrt_is_an_east_west_array():
     array = telescope("WSRT")
     offset = array.positions - array.positions[0]

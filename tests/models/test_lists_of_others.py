@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,6 +254,23 @@ def test_marks_of_difmap(tmp_path: Path) -> None:
         "c2": ("east", "north", "emaj", "pa"),
         "c4": ("spectral_index",),
     }
+
+
+def test_what_was_fitted_is_marked_for_difmap(tmp_path: Path) -> None:
+    """A list keeps its marks; a quantity with an error has four digits behind the first of the error."""
+    place = tmp_path / "a.mod"
+    place.write_text(HEADING + "1.0v 5 30\n0.5 1.0v 30v 0.4v 0.5 20v 1\n")
+    model, marks = read_difmap(place), read_marks(place)
+    without_errors = {name: dict.fromkeys(keys, math.nan) for name, keys in marks.items()}
+    write_sky(model, tmp_path / "b.mod", without_errors)
+    assert read_marks(tmp_path / "b.mod") == marks
+    mas = math.pi / 648e6
+    write_sky(model, tmp_path / "c.mod", {"c1": {"I": 0.02, "east": 3e-3 * mas, "north": 0.01 * mas}})
+    lines = (tmp_path / "c.mod").read_text().splitlines()
+    first = next(line for line in lines if line[0] != "!").split()
+    # 0.02 Jy; 0.003 mas; 0.003 mas of 5 mas are 0.034 deg.
+    assert first[:3] == ["1.000000v", "5.0000000v", "30.000000v"]
+    assert first[3:] == ["0", "1", "0", "0", "0", "0"]
 
 
 def test_position_angles_of_difmap_are_from_the_north_of_its_centre(tmp_path: Path) -> None:

@@ -454,3 +454,21 @@ def test_every_example_of_the_documentation_is_a_model(text: str) -> None:
 def test_examples_are_found() -> None:
     """A change of their form must not leave the test above with nothing to see."""
     assert len(toml_blocks()) > 15
+
+
+@pytest.mark.parametrize(
+    "text", ["05h00m00s -45d00m00s", "12h29m06.7s +02d03m08.6s", "00h00m00s -00d00m00.01s"]
+)
+def test_a_centre_is_written_as_people_write_it(text: str) -> None:
+    model = SkyModel([PointSource("a", east="0 mas", north="0 mas", I="1 Jy")], centre=text)
+    written = model.to_toml()
+    assert "rad" not in written
+    assert re.search(r'centre = \["\d\dh\d\dm\d\d\.\d{3}s", "[+-]\d\dd\d\dm\d\d\.\d\ds"\]', written)
+    assert from_toml(written).centre == model.centre
+
+
+def test_any_centre_is_read_back_to_the_last_bit() -> None:
+    rng = np.random.default_rng(2)
+    for ra, dec in zip(rng.uniform(0, 2 * np.pi, 200), rng.uniform(-1.57, 1.57, 200), strict=True):
+        model = SkyModel([PointSource("a", ra=f"{ra} rad", dec=f"{dec} rad", I="1 Jy")], centre=(ra, dec))
+        assert from_toml(model.to_toml()).centre == (ra, dec)

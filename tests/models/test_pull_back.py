@@ -133,6 +133,8 @@ def test_spectra_and_rotation(view: MakeView) -> None:
             PointSource("c", **AT, I="1 Jy", line={
                 "velocity": Normal(0, 20, "km/s"), "rest_freq": "1420.4 MHz", "height": Uniform(-1, 0),
                 "fwhm": Uniform("5 km/s", "50 km/s"), "profile": "lorentzian"}, log10_spectrum=[-0.7, 0.2]),
+            PointSource("e", **AT, I="1 Jy", v_fraction=Uniform(-0.1, 0.1), v_index=Normal(0, 1),
+                        spectral_index=Uniform(-1, 0)),
             GaussianSource("d", **AT, fwhm="1 arcsec", I="1 Jy", table={
                 "freq": ["1 GHz", "2 GHz"], "value": [Uniform(0.5, 2), "d.table.value[0] * 0.5"]}),
         ],

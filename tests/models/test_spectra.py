@@ -64,6 +64,15 @@ def test_lines(stokes: Callable[[str], np.ndarray], profile: str) -> None:
     np.testing.assert_allclose(on, 2 * (1.4e9 / FREQ - 0.5 * shape), rtol=1e-12)
 
 
+@pytest.mark.parametrize("circular", ['V = "0.2 Jy"', "v_fraction = 0.1"])
+def test_v_over_i_has_a_spectral_index(stokes: Callable[[str], np.ndarray], circular: str) -> None:
+    # V/I = 0.1 (nu/1.4 GHz)^1.5 whatever the spectrum of I. Tolerance: rounding of powers.
+    for spectrum in ("", "spectral_index = [-0.7, 0.1]", 'log10_spectrum = -1\nfree_free = "0.9 GHz"'):
+        seen = stokes(f"{circular}\nv_index = 1.5\n{spectrum}")
+        np.testing.assert_allclose(seen[:, 3] / seen[:, 0], 0.1 * (FREQ / 1.4e9) ** 1.5, rtol=1e-12)
+        np.testing.assert_array_equal(seen[:, 0], stokes(f"{circular}\n{spectrum}")[:, 0])
+
+
 def test_a_line_by_velocity_is_the_same_line(stokes: Callable[[str], np.ndarray]) -> None:
     # v = c (1 - nu/rest): 1.3 GHz of 1.42 GHz, a width of 0.4 GHz.
     velocity, width = C * (1 - 1.3 / 1.42) / 1e3, C * 0.4 / 1.42 / 1e3
@@ -123,6 +132,9 @@ def test_names_files_and_limits(view: MakeView, tmp_path: Path) -> None:
         ('self_absorption = "1 GHz"\nspectral_index = 0.5', "spectral_index: must be below 0 .*found 0.5"),
         ('self_absorption = "1 GHz"\nspectral_index = [-1, 1]', "needs spectral_index, one number"),
         ("thick_index = 2", "thick_index: needs self_absorption"),
+        ("v_index = 1", "v_index: is the spectral index of V/I, but the source has no V"),
+        ("v_fraction = 0.1\nv_index = 1\npolynomial = 1", "v_index: is only for .* found polynomial"),
+        ("v_fraction = 0.1\nv_index = 1\nspectral_index = {I = 1, V = 2}", "spectrum of V is given twice"),
         ('line = "HI"', "line: expected a table such as"),
         ('line = { frq = "1 GHz" }', "line: unknown key 'frq' .did you mean 'freq'"),
         ('line = { freq = "1 GHz" }', "line: fwhm is missing"),

@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import pickle
 import subprocess
 import sys
 import textwrap
@@ -16,12 +15,15 @@ import numba
 import numpy as np
 import pytest
 from numba import float32, float64, njit, prange
+from numba.core import caching
 
 from rime_kernels import device
 from rime_kernels.compile import cache as machine_code
-from rime_kernels.compile import jit
+from rime_kernels.compile import jit, late, sources
 from rime_kernels.compile.identity import UnknownError, identity
+from rime_kernels.cpu import forward
 from rime_kernels.cuda.kernels.tiles import units
+from rime_kernels.physics import phase
 
 
 class Shape(NamedTuple):
@@ -43,6 +45,15 @@ def make_outer(inner: Any) -> Callable[[float], Any]:
         return inner(x)
 
     return function
+
+
+class Origin(NamedTuple):
+    """An argument whose class belongs, so it seems, to a module of the package."""
+
+    x: float
+
+
+Origin.__module__ = phase.__name__
 
 
 class Object:
@@ -192,12 +203,10 @@ def test_a_damaged_file_costs_time_once(folder: Path, size: int) -> None:
 def test_a_full_disk_costs_time_only(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from numba.core.caching import IndexDataCacheFile
-
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(IndexDataCacheFile, "_save_data", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     machine_code._warn_once.cache_clear()
     assert [make_loop(k)(7) for k in (5, 6)] == [35, 42]
     # A test that ran before in this process may have set the loggers to INFO.
@@ -216,92 +225,192 @@ def test_without_a_folder_all_is_compiled(tmp_path: Path, monkeypatch: pytest.Mo
     assert make_loop(7)(7) == 49
 
 
-def test_numba_has_the_private_parts_that_the_cache_replaces() -> None:
-    """Where this fails, Numba has moved them: adapt `compile.cache`, or lower the bound in pyproject.toml."""
-    loop = njit(lambda x: x)
-    loop.enable_caching()
-    cache, of_file = loop._cache, machine_code.PRIVATE_PARTS[1]
-    missing = [name for name in machine_code.PRIVATE_PARTS[0] if not hasattr(cache, name)]
-    missing += [name for name in of_file if not hasattr(cache._cache_file, name)]
-    assert missing == [], f"numba {numba.__version__} lacks {missing}"
-    assert isinstance(cache._impl.filename_base, str)
+def test_numba_has_the_private_parts_that_are_replaced() -> None:
+    """Where this fails, Numba has moved them: adapt `compile`, or all starts compile for longer."""
+    loop = make_loop(1)
+    assert isinstance(loop._cache, machine_code._OwnFiles), f"numba {numba.__version__}: no cache"
+    assert isinstance(loop._cache, caching.FunctionCache)
+    newest = numba.version_info.short
+    assert newest <= late.NEWEST, f"run the tests with numba {newest}, and raise NEWEST in compile/late.py"
+    assert late.options(), f"numba {numba.__version__} lacks some of {late.PRIVATE_PARTS}"
 
 
-def test_another_text_is_compiled_in_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_numba_compiles_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its private parts are not touched: no upper bound of the version is needed."""
+    monkeypatch.setattr(late.numba, "version_info", SimpleNamespace(short=(0, 99)))
+    assert late.options() == {}
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, code: str | None = None) -> None:
+    """Give this process another text of the package; and where it is given, another code of all functions."""
+    monkeypatch.setattr(machine_code, "_SOURCE", "e" * 64)
+    monkeypatch.setattr(machine_code, "source_digest", lambda: "e" * 64)
+    if code is not None:
+        monkeypatch.setattr(machine_code, "code_digest", lambda *_: code)
+
+
+def test_other_code_is_compiled_in_its_place(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     make_loop(8)(1)
-    monkeypatch.setattr(machine_code, "_SOURCE", "another")
-    monkeypatch.setattr(machine_code, "source_digest", lambda: "another")
+    replaced(monkeypatch, code="c" * 64)
     changed, again = make_loop(8), make_loop(8)
     assert (changed(7), hits(changed)) == (56, 0)
     assert (again(7), hits(again)) == (56, 1)
     assert len(files(folder)) == 1
 
 
+def test_code_is_found_beside_another_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as another comment; the file is marked then, so that the next process need not compare code."""
+    make_loop(8)(1)
+    replaced(monkeypatch)
+    same, again = make_loop(8), make_loop(8)
+    assert (same(7), hits(same)) == (56, 1)
+    monkeypatch.setattr(machine_code, "code_digest", None)
+    assert (again(7), hits(again)) == (56, 1)
+
+
 def test_a_process_whose_text_was_replaced_keeps_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It runs the old text: under the new one's name its machine code would be taken for that of the new."""
-    monkeypatch.setattr(machine_code, "source_digest", lambda: "another")
+    monkeypatch.setattr(machine_code, "source_digest", lambda: "e" * 64)
     assert make_loop(9)(7) == 63
     assert files(folder) == []
 
 
-def test_the_digest_is_of_all_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = Path(machine_code.__file__).parents[1]
-    for path in here.rglob("*.py"):
-        (tmp_path / path.relative_to(here)).parent.mkdir(exist_ok=True, parents=True)
-        (tmp_path / path.relative_to(here)).write_bytes(path.read_bytes())
+@pytest.fixture
+def copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the package's text, which the digests are of."""
+    for path in sources.ROOT.rglob("*.py"):
+        place = tmp_path / sources.ROOT.name / path.relative_to(sources.ROOT)
+        place.parent.mkdir(exist_ok=True, parents=True)
+        place.write_bytes(path.read_bytes())
+    monkeypatch.setattr(sources, "ROOT", tmp_path / sources.ROOT.name)
+    return tmp_path / sources.ROOT.name
+
+
+def digest(*values: object) -> str:
+    """The digest of the code of values, or of the sum of the measurement equation, in a new process."""
+    sources._code.cache_clear()
+    sources._path.cache_clear()
+    return sources.code_digest(*(values or (forward.make_visibilities(True, 1),)))
+
+
+def change(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+# A comment, docstrings, line breaks, another kernel, a caller.
+UNSEEN = [
+    ("physics/phase.py", "\n_TWO_PI", "\n# A comment.\n\n_TWO_PI"),
+    ("physics/phase.py", '"""The phase of a source', '"""A docstring'),
+    ("physics/phase.py", '    """n - 1 = ', '    """n minus 1 = '),
+    ("physics/phase.py", "_TWO_PI = 2.0 * math.pi", "_TWO_PI = (\n    2.0 * math.pi\n)"),
+    ("idg/cuda/grid.py", "\nimport ", "\nOTHER = 1\nimport "),
+    ("prediction.py", "\nimport ", "\nOTHER = 1\nimport "),
+]
+SEEN = {
+    "constant": ("physics/phase.py", "* math.pi", "* math.e"),
+    "scalar physics": ("physics/phase.py", "return -r2 / (1.0 + math", "return r2 / (1.0 + math"),
+    "loop": ("cpu/forward.py", "_PIECE, _PIECE_OF_ONE = 48", "_PIECE, _PIECE_OF_ONE = 49"),
+    "compiler": ("compile/jit.py", '"contract", ', ""),
+    "arguments": ("inputs.py", "class Inputs(NamedTuple):", "class Inputs(NamedTuple):\n    other: int"),
+}
+
+
+def test_what_changes_machine_code_counts_and_nothing_else(copied: Path) -> None:
+    before = digest()
+    for name, old, new in UNSEEN:
+        change(copied / name, old, new)
+    assert digest() == before
+    for what, edit in SEEN.items():
+        change(copied / edit[0], *edit[1:])
+        assert digest() != before, what
+        before = digest()
+
+
+def test_code_of_what_a_function_holds_or_is_called_with_counts(copied: Path) -> None:
+    """It need not be imported where the function is defined."""
+
+    def outer(values: Any) -> float:
+        return inner(values[0])
+
+    inner = phase.n_minus_1
+    made_of = (outer,), (make(1), (numba.typeof(Origin(1.0)),)), (make(1),)
+    before = [digest(*values) for values in made_of]
+    change(copied / "physics/phase.py", "return -r2 / (1.0 + math", "return r2 / (1.0 + math")
+    after = [digest(*values) for values in made_of]
+    assert [old == new for old, new in zip(before, after, strict=True)] == [False, False, True]
+
+
+def test_the_digest_is_of_all_sources(copied: Path) -> None:
     before = machine_code.source_digest()
-    monkeypatch.setattr(machine_code, "__file__", str(tmp_path / "compile" / "cache.py"))
-    assert machine_code.source_digest() == before
     for name in ("physics/phase.py", "idg/cuda/grid.py"):
-        with (tmp_path / name).open("a") as file:
+        with (copied / name).open("a") as file:
             file.write("# changed\n")
         assert machine_code.source_digest() != before
         before = machine_code.source_digest()
 
 
-# ---- kernels: what Numba's cache is made to do, with a disk that is a dict
+# ---- kernels: what takes the place of Numba's cache
+
+
+class FakeImpl:
+    """What turns machine code into bytes: here it is text."""
+
+    def __init__(self, folder: Path) -> None:
+        self.locator = SimpleNamespace(get_cache_path=lambda: str(folder), ensure_cache_path=lambda: None)
+
+    def check_cachable(self, _: Any) -> bool:
+        return True
+
+    def reduce(self, code: Any) -> str:
+        return str(code.text)
+
+    def rebuild(self, _: Any, text: str) -> str:
+        return text
+
+
+class FakeCache(caching.NullCache):
+    """A cache as far as `enable` knows one."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._py_func, self._impl = function, FakeImpl(FakeKernel.folder)
 
 
 class FakeKernel:
-    """A dispatcher as far as `enable` knows one; `disk` is shared with those of other processes."""
+    """A dispatcher as far as `enable` knows one; its folder is shared with those of other processes."""
 
-    def __init__(self, function: Callable[..., Any], disk: dict[str, Any]) -> None:
-        self.py_func, self._disk, self._cache = function, disk, SimpleNamespace()
+    folder = Path()
+
+    def __init__(self, function: Callable[..., Any], folder: Path) -> None:
+        FakeKernel.folder, self.py_func = folder, function
+        self._cache: Any = caching.NullCache()
 
     def enable_caching(self) -> None:
-        def read(name: str) -> Any:
-            if name not in self._disk:
-                raise FileNotFoundError(name)
-            return self._disk[name]
-
-        file = SimpleNamespace(_load_data=read, _save_data=self._disk.__setitem__, _dump=pickle.dumps)
-        cache = SimpleNamespace(_cache_file=file, _impl=SimpleNamespace(filename_base="base"))
-        cache.save_overload = lambda sig, kept, code: cache._cache_file.save(
-            cache._index_key(sig, code), kept
-        )
-        cache.load_overload = lambda sig, code: cache._cache_file.load(cache._index_key(sig, code))
-        self._cache = cache
+        self._cache = FakeCache(self.py_func)
 
     def save(self, signature: Any, kept: str, codegen: Any) -> None:
-        self._cache.save_overload(signature, kept, codegen)
+        self._cache.save_overload(signature, SimpleNamespace(text=kept, codegen=codegen))
 
     def load(self, signature: Any, codegen: Any) -> Any:
-        return self._cache.load_overload(signature, codegen)
+        return self._cache.load_overload(
+            signature, SimpleNamespace(codegen=lambda: codegen, refresh=lambda: None)
+        )
 
 
 H200, OLDER = (SimpleNamespace(magic_tuple=lambda cc=cc: ((13, 0), cc)) for cc in ((9, 0), (8, 0)))
 
 
-def kernel(function: Callable[..., Any], disk: dict[str, Any], *versions: str, **options: Any) -> FakeKernel:
+def kernel(function: Callable[..., Any], disk: Path, *versions: str, **options: Any) -> FakeKernel:
     found = FakeKernel(function, disk)
     machine_code.enable(found, *versions, **options)
     return found
 
 
-def test_a_kernel_is_found_again_and_no_other() -> None:
-    disk: dict[str, Any] = {}
+def test_a_kernel_is_found_again_and_no_other(tmp_path: Path) -> None:
+    disk = tmp_path
     kernel(make(1), disk, "1", "64 registers").save((float32,), "code", H200)
     again = kernel(make(1), disk, "1", "64 registers")
     assert again.load((float32,), H200) == "code"
@@ -326,8 +435,8 @@ def test_instructions_of_matrix_units_can_be_identified() -> None:
     assert len(different) >= len(made) - 1
 
 
-def test_what_the_device_refuses_is_compiled_anew() -> None:
-    disk: dict[str, Any] = {}
+def test_what_the_device_refuses_is_compiled_anew(tmp_path: Path) -> None:
+    disk = tmp_path
     kernel(make(1), disk).save((float32,), "code", H200)
 
     def refuse(found: Any) -> None:
@@ -337,13 +446,13 @@ def test_what_the_device_refuses_is_compiled_anew() -> None:
     assert kernel(make(1), disk, ready=len).load((float32,), H200) == "code"
 
 
-def test_a_kernel_that_cannot_be_kept_works_without() -> None:
+def test_a_kernel_that_cannot_be_kept_works_without(tmp_path: Path) -> None:
     """Something that it closes over has no name; or numba-cuda is built in another way."""
-    found = FakeKernel(make(Object()), {})
+    found = FakeKernel(make(Object()), tmp_path)
     before = found._cache
     machine_code.enable(found)
     assert found._cache is before
-    found = FakeKernel(make(1), {})
+    found = FakeKernel(make(1), tmp_path)
     before = found._cache
 
     def other() -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from rime_kernels import BackendError, InputError, Rime, device, tuning
-from rime_kernels.compile import cache
+from rime_kernels.compile import sources
 from rime_kernels.cuda.kernels.rows.parts import RowShape
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import choice, records, tuning_file
@@ -196,10 +196,10 @@ def test_every_kernel_has_one_entry_and_one_trial() -> None:
 )
 def test_a_record_holds_for_the_text_of_its_kernel(monkeypatch, tmp_path, kernel, module) -> None:
     """And outlives changes of kernels that have nothing to do with it, as those of gridding."""
-    for name in (module, "gridding/cuda/planes.py", "compile/cache.py"):
+    for name in (module, "gridding/cuda/planes.py", "compile/sources.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("before")
-    monkeypatch.setattr(cache, "__file__", str(tmp_path / "compile" / "cache.py"))
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
     monkeypatch.setattr(device, "device_name", lambda: "GPU 1")
     digests = []
     for name in (None, "gridding/cuda/planes.py", module):

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from biro._version import __version__
 from biro.data_set.models_of_rows import BLOCK_VISIBILITIES, Model, taken_model
+from biro.deprecation import with_new_names
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
 from biro.feeds.parallactic import HIGHEST, LOWEST
-from biro.formatting import check_names, html_text, with_new_names
+from biro.formatting import check_names, html_text
 from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from biro.errors import InputError
 from biro.likelihood.cells.choose import Compared, Reduced, choose_cells
-from biro.likelihood.engines import EngineOptions
+from biro.likelihood.options import EngineOptions
 from biro.observation.observation import Observation
 
 log = logging.getLogger(__name__)

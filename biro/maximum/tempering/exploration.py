@@ -53,7 +53,7 @@ _FAR_BELOW = np.log(6.0)
 """The known modes explain a particle unless their density is lower than the posterior by this factor."""
 MOST_RATIO = np.log(30.0)
 """Draws of a mixture cover a particle where their density is lower by no more than this."""
-_MOST_CALLS, _PER_GRADIENT, _DATA_SUMMED = 150_000, 3.0, 1e8
+_MOST_CALLS, _PER_GRADIENT, _DATA_SUMMED = 150_000, 6.0, 1e8
 """Likelihoods of a tempered run: at most; for each gradient of the climbs; real data that all of them sum."""
 _N_RUN, _UNKNOWN = 2, 0.5
 """Tempered runs at most, and the part that is stated as missed where none of them kept its parts."""

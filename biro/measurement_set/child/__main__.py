@@ -13,12 +13,12 @@ from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.child.components import ComponentReader
 from biro.measurement_set.child.create import Creator
 from biro.measurement_set.child.flag_writer import FlagWriter
-from biro.measurement_set.child.gain_writer import GainWriter
-from biro.measurement_set.child.gains import GainReader
+from biro.measurement_set.child.gains import GainReader, GainWriter
 from biro.measurement_set.child.read import Reader
+from biro.measurement_set.child.weight_writer import WeightWriter
 from biro.measurement_set.child.write import Writer
 
-READS = "open", "metadata", "index", "read", "find_signal", "weights_there"
+READS = "open", "metadata", "index", "read", "find_signal", "weights_there", "weights_belong"
 Operation = Callable[..., None]
 """Its arguments are those of the message that asks for it."""
 
@@ -42,6 +42,9 @@ def _operations(parent: ParentConnection) -> Iterator[tuple[str, Operation]]:
         "leave",
     )
     yield from ((name, getattr(writer, name)) for name in names)
+    weight_writer = WeightWriter(parent)
+    names = ("prepare", "begin", "select", "write", "finish")
+    yield from ((f"{name}_weights", getattr(weight_writer, name)) for name in names)
     gain_writer = GainWriter(parent)
     names = ("create_gains", "fill_gains", "close_gains")
     yield from ((name, getattr(gain_writer, name)) for name in names)

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from biro.files.child_messages import RefusalError
 from biro.measurement_set.child.casacore_table import CasaTable
 
+CORRECTED_WEIGHT = "CORRECTED_WEIGHT_SPECTRUM"
+"""Weights of CORRECTED_DATA, which biro writes with it."""
 _WHOLE = ("uchar", "short", "ushort", "int", "uint", "int64")
 _NUMBER = ("float", "double", *_WHOLE)
 
@@ -42,7 +44,9 @@ COMPLEXES = Kind(("complex", "dcomplex"), "arrays of complex numbers", is_array=
 MAIN = {
     **dict.fromkeys(("ANTENNA1", "ANTENNA2", "FIELD_ID", "DATA_DESC_ID", "SCAN_NUMBER"), WHOLE),
     **dict.fromkeys(("TIME", "INTERVAL", "EXPOSURE"), NUMBER),
-    **dict.fromkeys(("UVW", "WEIGHT", "WEIGHT_SPECTRUM", "SIGMA", "SIGMA_SPECTRUM"), NUMBERS),
+    **dict.fromkeys(
+        ("UVW", "WEIGHT", "WEIGHT_SPECTRUM", "SIGMA", "SIGMA_SPECTRUM", CORRECTED_WEIGHT), NUMBERS
+    ),
     "FLAG_ROW": LOGICAL,
     "FLAG": LOGICALS,
 }

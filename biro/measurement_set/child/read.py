@@ -44,6 +44,7 @@ from biro.measurement_set.child.pointing import (
     of_field,
     of_table,
 )
+from biro.measurement_set.child.weight_writer import belongs
 from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
 
 CHUNK_BYTES = 32 << 20
@@ -348,6 +349,11 @@ class Reader:
             condition = f"isdefined({column}) && any({column} > 0)"
             positive = rows.query(condition, limit=1).nrows()
         self.parent.send({"rows": rows.nrows(), "undefined": undefined, "positive": bool(positive)})
+
+    def weights_belong(self, column: str, data: str) -> None:
+        """Answer whether weights that biro wrote for a column of visibilities still belong to it."""
+        self._report(column)
+        self.parent.send({"belong": belongs(self.main, column, data)})
 
     def _undefined(self, rows: CasaTable, column: str, shape: tuple[int, ...]) -> NDArray[np.int64]:
         """`undefined_rows` in blocks, each reported: a large set has hundreds of them."""

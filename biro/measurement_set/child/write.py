@@ -6,6 +6,7 @@ import itertools
 import os
 import zlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from casacore.tables import maketabdesc
@@ -171,7 +172,7 @@ class Writer:
 
     def _remove_litter(self) -> None:
         """Remove columns that a process which was killed has left beside the one it was to change."""
-        left = [name for name in visibility_columns(self.main) if name.endswith((NEW, OLD))]
+        left = [name for name in self.main.colnames() if name.endswith((NEW, OLD))]
         if not left:
             return
         backup = Backup(self.path)
@@ -280,12 +281,9 @@ class Writer:
         chan = np.arange(shape[0]) if self.chan is None else np.array(self.chan)
         corr = np.arange(shape[1]) if self.corr is None else np.array(self.corr)
         if self.source is not None:
-            kind = column_type(self.main, self.source)
-            stored = _read_column(rows, self.source, np.empty((rows.nrows(), *shape), kind))
-            source = stored[:, chan][:, :, corr]
+            source = self._values(rows, self.source, shape)[:, chan][:, :, corr]
             with np.errstate(over="ignore"):
-                model = source + model if self.mode == "add" else source - model
-                model = model.astype(self.dtype)
+                model = self._combined(source, model).astype(self.dtype)
             if not np.isfinite(model[np.isfinite(source)]).all():
                 raise RefusalError(f"a sum with the model is too large for {self.column} ({self.dtype})")
         if len(chan) < shape[0] or len(corr) < shape[1]:
@@ -298,6 +296,14 @@ class Writer:
         self.checksums.append((self.rows, zlib.crc32(model.data)))
         self.parent.send({})
 
+    def _combined(self, source: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+        """What is written, of stored values and of those that were sent."""
+        return np.asarray(source + values if self.mode == "add" else source - values)
+
+    def _values(self, rows: CasaTable, column: str, shape: tuple[int, int]) -> NDArray[np.generic]:
+        """What a column holds of rows, (n_row, n_chan, n_corr), 0 where there is no value."""
+        return _read_column(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
+
     def _held(self, rows: CasaTable, shape: tuple[int, int]) -> NDArray[np.generic]:
         """What the written column holds of rows; before it has values of its own, what it begins with."""
         cells = np.zeros((rows.nrows(), *shape), self.dtype)
@@ -305,7 +311,7 @@ class Writer:
         for which, column in ((~written, self.rest), (written, self.target)):
             if column and which.any():
                 some = rows.selectrows(np.flatnonzero(which))
-                cells[which] = _read_column(some, column, np.empty((some.nrows(), *shape), self.dtype))
+                cells[which] = self._values(some, column, shape)
         return cells
 
     def finish(self) -> None:

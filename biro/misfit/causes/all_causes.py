@@ -97,8 +97,9 @@ def find_causes(
     Returns
     -------
     list of Finding
-        `explained` is the part of chi2 above thermal noise; that of differences of
-        neighbouring times of what is left, where there are enough, else the scatter of what is left. It is 1
+        `explained` is the part of chi2 above thermal noise, for all but outliers of what these leave of it.
+        The noise is that of differences of neighbouring times of what is left, where there are enough, else
+        the scatter of what is left. It is 1
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
@@ -248,13 +249,12 @@ def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ..
 def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[Finding]:
     """Findings with the shares that they explain, and correlations that are no noise under one head."""
     excess = samples.square - samples.n_real * _thermal(left, steps)
-    is_excess = excess > 5.0 * np.sqrt(2.0 * samples.n_real) * samples.square / samples.n_real
+    by_chance = 5.0 * np.sqrt(2.0 * samples.n_real) * samples.square / samples.n_real
+    is_excess = bool(excess > by_chance)
     whole = excess if is_excess else max(sum(step.drop for step in steps), 1e-300)
-    shares: list[float] = []
-    for step in steps:
-        shares.append(min(1.0 - sum(shares), max(0.0, step.drop / whole)))
+    least = 5.0 * np.sqrt(2.0 / samples.n_real) * left.square if is_excess else 0.0
+    shares, of_others = _shares(steps, whole, least)
     axes = [step for step in steps if step.candidate.kind in AXES]
-    of_others = float(sum(shares))
     rest = max(0.0, 1.0 - of_others) if is_excess else 1.0
     mostly = is_excess and of_others > MOSTLY
     found = []
@@ -270,6 +270,22 @@ def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[F
     if len(axes) > 1 and not mostly:
         found.append(_coherent(axes))
     return sorted(found, key=lambda each: -each.explained)
+
+
+def _shares(steps: Sequence[_Step], whole: float, least: float) -> tuple[list[float], float]:
+    """Parts that add to 1 at most: of outliers in the whole excess, of all others in what outliers leave.
+
+    Outliers have most of the excess of many data, and would hide all else. And the part that all explain.
+    """
+    lost = min(whole, sum(step.drop for step in steps if step.candidate.family == "outliers"))
+    left = {True: whole, False: max(whole - lost, least, 1e-300)}
+    free = {True: 1.0, False: 1.0}
+    shares = []
+    for step in steps:
+        is_bad = step.candidate.family == "outliers"
+        shares.append(min(free[is_bad], max(0.0, step.drop / left[is_bad])))
+        free[is_bad] -= shares[-1]
+    return shares, 1.0 - free[True] * free[False]
 
 
 def _coherent(axes: Sequence[_Step]) -> Finding:

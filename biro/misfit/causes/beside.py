@@ -31,6 +31,26 @@ class Block:
     side: Array
     cross: Array
 
+    def merged(self, into: Index) -> Block:
+        """The block of groups that are made of these: `into` (n_group,) says of which each becomes a part."""
+        n_group = int(into.max(initial=0)) + 1
+        sums = [np.zeros((n_group, *values.shape[1:])) for values in (self.matrix, self.side, self.cross)]
+        for total, values in zip(sums, (self.matrix, self.side, self.cross), strict=True):
+            np.add.at(total, into, values)
+        return Block(*sums)
+
+    @property
+    def n_used(self) -> int:
+        """Groups with samples."""
+        return int(np.count_nonzero(np.einsum("gii->g", self.matrix)))
+
+    @property
+    def n_free(self) -> int:
+        """How many terms, each with one factor for all groups, are mostly within the tangents."""
+        part = self.cross.sum(axis=0)
+        square = np.einsum("gkk->k", self.matrix)
+        return int(np.count_nonzero(np.sum(part**2, axis=1) > 0.5 * square))
+
 
 @dataclass(frozen=True, eq=False)
 class Solved:
@@ -73,17 +93,18 @@ def solve_beside(blocks: Sequence[Block], part: Array) -> Solved:
         inverse = np.linalg.inv(block.matrix + (TINY * scale + 1e-300)[:, None, None] * np.eye(size))
         side = block.side - block.cross @ part
         moved = inverse @ block.cross
-        inner -= np.einsum("gsm,gsk->mk", block.cross, moved)
-        right += np.einsum("gsm,gs->m", moved, side)
+        flat, flat_moved = (values.reshape(side.size, len(part)) for values in (block.cross, moved))
+        inner -= flat.T @ flat_moved
+        right += flat_moved.T @ side.ravel()
         inverses.append(inverse)
         sides.append(side)
         errors.append(np.sqrt(np.maximum(np.einsum("gii->gi", inverse), 0.0)))
     back = np.linalg.lstsq(inner, right, rcond=DEGENERATE)[0]
     terms, tangent, drop = [], part.copy(), 0.0
     for block, inverse, side in zip(blocks, inverses, sides, strict=True):
-        found = np.einsum("gst,gt->gs", inverse, side + block.cross @ back)
+        found = (inverse @ (side + block.cross @ back)[..., None])[..., 0]
         terms.append(found)
-        tangent -= np.einsum("gsm,gs->m", block.cross, found)
+        tangent -= block.cross.reshape(found.size, len(part)).T @ found.ravel()
         drop += float(np.sum(found * side))
     return Solved(terms, errors, tangent, drop)
 
@@ -106,17 +127,15 @@ def drops_of_groups(block: Block, part: Array) -> Array:
 
 def block_of(samples: Samples, templates: Complex, cell: Index | None = None) -> Block:
     """The block of real factors of templates (n_template, n), in each cell where cells are given."""
-    where = np.zeros(samples.n, np.int64) if cell is None else cell
-    n_cell, k = int(where.max(initial=0)) + 1, len(templates)
-    values = (samples.residual, *samples.tangents)
+    k, mixture = len(templates), samples.mixture
     if cell is None:
         parts = parts_of(np.asarray(templates, np.complex128))
-        products = parts @ parts_of(np.array(values)).T
-        return Block((parts @ parts.T)[None], products[None, :, 0], products[None, :, 1:])
-    matrix, products = np.empty((n_cell, k, k)), np.empty((n_cell, k, len(values)))
+        side, cross = parts @ parts_of(samples.residual), parts @ parts_of(samples.changes).T @ mixture.T
+        return Block((parts @ parts.T)[None], side[None], cross[None])
+    n_cell = int(cell.max(initial=0)) + 1
+    matrix, products = np.empty((n_cell, k, k)), np.empty((n_cell, k, 1 + len(mixture)))
     for i, one in enumerate(templates):
         for j in range(i + 1):
-            matrix[:, i, j] = matrix[:, j, i] = np.bincount(where, (one.conj() * templates[j]).real, n_cell)
-        for j, each in enumerate(values):
-            products[:, i, j] = np.bincount(where, (one.conj() * each).real, n_cell)
+            matrix[:, i, j] = matrix[:, j, i] = np.bincount(cell, (one.conj() * templates[j]).real, n_cell)
+        products[:, i] = samples.sums(one, cell, n_cell).real
     return Block(matrix, products[:, :, 0], products[:, :, 1:])

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 
 from biro.formatting import angle_text, frequency_text, percent, plain
-from biro.misfit.causes.beside import Solved, block_of, solve_beside
+from biro.misfit.causes.beside import Block, block_of, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.samples import Array, Complex, Index, Samples, parts_of
 
 FLAT = 0.02
 """Relative width of the band below which a spectral index has no effect."""
@@ -62,11 +62,10 @@ def _linear(
 
 def fitted(samples: Samples, templates: Sequence[Complex]) -> tuple[Array, float]:
     """Real factors of templates by least squares, and the decrease of sum |r|^2."""
-    columns = np.asarray(templates)
-    stacked = np.concatenate([columns.real, columns.imag], axis=1)
-    data = np.concatenate([samples.residual.real, samples.residual.imag])
-    scale = np.sqrt(np.maximum(np.einsum("kn,kn->k", stacked, stacked), 1e-300))
-    matrix, side = (stacked @ stacked.T) / np.outer(scale, scale), stacked @ data / scale
+    parts = parts_of(np.asarray(templates, np.complex128))
+    products = parts @ parts.T
+    scale = np.sqrt(np.maximum(np.diag(products), 1e-300))
+    matrix, side = products / np.outer(scale, scale), parts @ parts_of(samples.residual) / scale
     found = np.linalg.lstsq(matrix, side, rcond=1e-10)[0]
     return found / scale, float(found @ side)
 
@@ -114,23 +113,32 @@ def place_text(east: float, north: float) -> str:
 
 
 def _in_time(samples: Samples) -> Iterator[Candidate]:
-    """A flux of its own in each of some intervals of equal length."""
-    n_time = len(samples.times)
-    length = n_time // 2
+    """A flux, and a place of all sources, of their own in each of some intervals of equal length.
+
+    Places change so behind an ionosphere that changes.
+    """
+    u, v = samples.uvw[:2] / max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
+    flux, places = samples.model[None], np.array([1j * u * samples.model, 1j * v * samples.model])
+    for (length, cell, of_flux), (_, _, of_places) in zip(
+        cells_in_time(samples, flux), cells_in_time(samples, places), strict=True
+    ):
+        texts = partial(_of_one, partial(_time_texts, samples, cell, length))
+        yield of_cells(samples, "variable flux", flux, cell, texts, of_flux)
+        texts = partial(_drift_texts, samples, cell, length)
+        yield of_cells(samples, "moving position", places, cell, texts, of_places)
+
+
+def cells_in_time(samples: Samples, templates: Complex) -> Iterator[tuple[int, Index, Block]]:
+    """Intervals of equal length, from the longest to one time: times in each, cells, the templates' block."""
+    of_times = block_of(samples, templates, samples.slot)
+    length = len(samples.times) // 2
     while length >= 1:
-        cell = samples.slot // length
-        yield _cells(samples, "variable flux", cell, partial(_time_texts, samples, cell, length))
-        yield _drifting(samples, cell, length)
+        yield length, samples.slot // length, of_times.merged(np.arange(len(of_times.matrix)) // length)
         length //= 2
 
 
-def _drifting(samples: Samples, cell: Index, length: int) -> Candidate:
-    """A place of its own of all sources in each interval, as behind an ionosphere that changes."""
-    u, v = samples.uvw[:2] / max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
-    texts = partial(_drift_texts, samples, cell, length)
-    return of_cells(
-        samples, "moving position", np.array([1j * u * samples.model, 1j * v * samples.model]), cell, texts
-    )
+def _of_one(texts: Callable[[Array], tuple[str, str]], found: Array) -> tuple[str, str]:
+    return texts(found[:, 0])
 
 
 def _drift_texts(samples: Samples, cell: Index, length: int, found: Array) -> tuple[str, str]:
@@ -152,11 +160,8 @@ def _in_frequency(samples: Samples) -> Iterator[Candidate]:
     """A flux of its own in each channel."""
     cell = samples.channel
     if np.ptp(cell) > 0:
-        yield _cells(samples, "flux by channel", cell, partial(_channel_texts, samples, cell))
-
-
-def _cells(samples: Samples, kind: str, cell: Index, texts: Callable[[Array], tuple[str, str]]) -> Candidate:
-    return of_cells(samples, kind, samples.model[None], cell, lambda found: texts(found[:, 0]))
+        texts = partial(_of_one, partial(_channel_texts, samples, cell))
+        yield of_cells(samples, "flux by channel", samples.model[None], cell, texts)
 
 
 def of_cells(
@@ -165,22 +170,26 @@ def of_cells(
     templates: Complex,
     cell: Index,
     texts: Callable[[Array], tuple[str, str]],
+    block: Block | None = None,
 ) -> Candidate:
-    """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell."""
-    factor, solved, n_cell = factors_of_cells(samples, templates, cell)
+    """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell.
+
+    `block` is that of `block_of`, where it is known.
+    """
+    block = block_of(samples, templates, cell) if block is None else block
+    solved = solve_beside([block], samples.tangent_part)
+    factor = solved.terms[0]
     # The mean over the cells is no further number where the fit was free to change it.
-    n_term = max(n_cell * len(templates) - samples.n_free(templates), len(templates))
+    n_term = max(block.n_used * len(templates) - block.n_free, len(templates))
     gain, log_p = linear(samples.square, solved.drop, n_term, samples.n_real)
-    change = np.sum(factor[cell].T * templates, axis=0)
-    after = partial(moved_along, samples, change, solved.tangent)
+    after = partial(_with_factors, samples, templates, cell, factor, solved.tangent)
     return Candidate(kind, solved.drop, gain, n_term, log_p, after, partial(texts, factor))
 
 
-def factors_of_cells(samples: Samples, templates: Complex, cell: Index) -> tuple[Array, Solved, int]:
-    """Real factors (n_cell, k) of k templates, the least squares that gave them, and the cells with data."""
-    block = block_of(samples, templates, cell)
-    solved = solve_beside([block], samples.tangent_part)
-    return solved.terms[0], solved, int(np.count_nonzero(np.einsum("gii->g", block.matrix)))
+def _with_factors(
+    samples: Samples, templates: Complex, cell: Index, factor: Array, tangent: Array
+) -> Samples:
+    return moved_along(samples, np.sum(factor[cell].T * templates, axis=0), tangent)
 
 
 def moved_along(samples: Samples, change: Complex, tangent: Array) -> Samples:

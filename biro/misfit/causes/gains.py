@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from biro.formatting import percent, plain
 from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.gain_sums import RIDGE, UNCHANGED, Normal, PairSums
+from biro.misfit.causes.samples import Array, Index, Samples
 
 Parts = tuple[bool, bool]
 PARTS: tuple[Parts, ...] = ((True, False), (False, True), (True, True))
@@ -23,8 +25,6 @@ MOST_ANTENNAS = 3
 """Antennas that are looked for one by one; of more, all are."""
 MOST_WORK = 3e7
 """n_group n_antenna^3 above which gains of so short intervals are left out."""
-RIDGE = 25.0
-"""Added to the diagonals: errors of 20 %, or 0.2 rad, beforehand, so that what is not known stays small."""
 KNOWN = 0.2
 """Error below which a gain is spoken of."""
 N_STEP = 10
@@ -43,8 +43,10 @@ class Cells:
     Attributes
     ----------
     name : "steady", "time", "channel"
-    cell : int64 (n,)
-    n_cell : int
+    sums : PairSums
+        Over the samples of each.
+    of_group : int64 (n_group,)
+        The cell of each group of samples, which is a time and correlation, or a channel.
     n_time : int
         Neighbouring times in a cell.
     by_feed : bool
@@ -52,103 +54,68 @@ class Cells:
     """
 
     name: str
-    cell: Index
-    n_cell: int
+    sums: PairSums
+    of_group: Index
     n_time: int = 0
     by_feed: bool = False
 
-    def with_baselines(self, samples: Samples) -> tuple[Index, Index]:
-        """Distinct cell n_antenna^2 + baseline, and the number of that of each sample."""
-        kept = self.__dict__.get("_with_baselines")
-        if kept is None or kept[0] is not samples.baseline:
-            pairs = self.cell * samples.n_antenna**2 + samples.baseline
-            kept = samples.baseline, np.unique(pairs, return_inverse=True)
-            self.__dict__["_with_baselines"] = kept
-        found: tuple[Index, Index] = kept[1]
-        return found
+    @property
+    def n_cell(self) -> int:
+        """How many there are, with samples or without."""
+        return self.sums.n_cell
 
     @cached_property
     def n_used(self) -> int:
         """Cells with samples."""
-        return len(np.unique(self.cell))
+        return self.sums.n_used
+
+    @cached_property
+    def normal(self) -> Normal:
+        """Equations of gains about 1."""
+        return Normal.of(self.sums)
+
+    def of_samples(self, samples: Samples) -> Index:
+        """The cell of each sample."""
+        return self.of_group[samples.channel if self.name == "channel" else _group(samples)]
 
 
-@dataclass(frozen=True, eq=False)
-class Normal:
-    """Normal equations of gain errors in each cell, beside changes of the sky.
+def _group(samples: Samples) -> Index:
+    """Time and correlation of each sample, as one number."""
+    return np.asarray(samples.slot * len(samples.corr_names) + samples.correlation)
 
-    With r_pq = (a_p + a_q + i (b_p - b_q)) V_pq, amplitudes a and phases b do not meet: their matrices
-    have sum |V|^2 on the diagonal and at (p, q), with a plus for amplitudes and a minus for phases.
 
-    Attributes
-    ----------
-    blocks : two Block
-        Of amplitudes and of phases, (n_cell, n_antenna, ...).
-    part : float64 (n_tangent,)
-    """
-
-    blocks: tuple[Block, Block]
-    part: Array
-
-    @classmethod
-    def of(cls, samples: Samples, cells: Cells) -> Normal:
-        """Sums over the samples."""
-        n = samples.n_antenna
-        found, place = cells.with_baselines(samples)
-        cell, pair = np.divmod(found, n * n)
-        p, q = np.divmod(pair, n)
-        power = np.bincount(place, np.abs(samples.model) ** 2)
-        blocks = []
-        for sign in (1.0, -1.0):
-            matrix = np.zeros((cells.n_cell, n, n))
-            for one, other, factor in ((p, p, 1.0), (q, q, 1.0), (p, q, sign), (q, p, sign)):
-                np.add.at(matrix, (cell, one, other), factor * power)
-            matrix += RIDGE * np.eye(n)
-            sums = []
-            for values in (samples.residual, *samples.tangents):
-                product = samples.model.conj() * values
-                total = np.bincount(place, product.real if sign > 0 else product.imag)
-                side = np.zeros((cells.n_cell, n))
-                np.add.at(side, (cell, p), total)
-                np.add.at(side, (cell, q), sign * total)
-                sums.append(side)
-            cross = np.stack(sums[1:], axis=-1) if len(sums) > 1 else np.zeros((cells.n_cell, n, 0))
-            blocks.append(Block(matrix, sums[0], cross))
-        return cls((blocks[0], blocks[1]), samples.tangent_part)
-
-    def solved(self, antennas: Sequence[int], wanted: Parts) -> Solved:
-        """Errors of some antennas, of their amplitudes or phases or both."""
-        k = list(antennas)
-        blocks = []
-        for which in np.flatnonzero(wanted):
-            block = self.blocks[which]
-            matrix = block.matrix[:, k][:, :, k]
-            if which and len(k) > MOST_ANTENNAS:  # the sum of all phases, which nothing depends on, is 0
-                matrix = matrix + np.einsum("gii->g", matrix)[:, None, None] / len(k) ** 2
-            blocks.append(Block(matrix, block.side[:, k], block.cross[:, k]))
-        return solve_beside(blocks, self.part)
+def solve_for(normal: Normal, antennas: Sequence[int], wanted: Parts) -> Solved:
+    """Errors of the gains of some antennas, of their amplitudes or phases or both."""
+    k = list(antennas)
+    blocks = []
+    for which in np.flatnonzero(wanted):
+        block = normal.blocks[which]
+        matrix = block.matrix[:, k][:, :, k]
+        if which and len(k) > MOST_ANTENNAS:  # the sum of all phases, which nothing depends on, is 0
+            matrix = matrix + np.einsum("gii->g", matrix)[:, None, None] / len(k) ** 2
+        blocks.append(Block(matrix, block.side[:, k], block.cross[:, k]))
+    return solve_beside(blocks, normal.part)
 
 
 def cells_of(samples: Samples) -> Iterator[Cells]:
     """Ways to cut samples for gains, from the coarsest to the finest."""
-    zero, n_time = np.zeros(samples.n, np.int64), len(samples.times)
-    hand, n_hand = samples.correlation, len(samples.corr_names)
-    yield Cells("steady", zero, 1)
-    if n_hand > 1:
-        yield Cells("steady", hand, n_hand, by_feed=True)
-    n = samples.n_antenna
+    n_time, n_hand, n = len(samples.times), len(samples.corr_names), samples.n_antenna
+    of_times = PairSums.of(samples, _group(samples), n_time * n_hand)
+    time, hand = np.divmod(np.arange(n_time * n_hand), n_hand)
+    ways = [("steady", 0, n_time)]
     length = n_time // 2
-    while length >= 1:
-        n_cell = -(-n_time // length)
-        if n_cell * n**3 > MOST_WORK:
-            break
-        yield Cells("time", samples.slot // length, n_cell, length)
-        if n_hand > 1:
-            yield Cells("time", (samples.slot // length) * n_hand + hand, n_cell * n_hand, length, True)
+    while length >= 1 and -(-n_time // length) * n**3 <= MOST_WORK:
+        ways.append(("time", length, length))
         length //= 2
+    for name, n_together, length in ways:
+        cell, n_cell = time // length, -(-n_time // length)
+        yield Cells(name, of_times.merged(cell, n_cell), cell, n_together)
+        if n_hand > 1:
+            by_hand = cell * n_hand + hand
+            yield Cells(name, of_times.merged(by_hand, n_cell * n_hand), by_hand, n_together, True)
     n_chan = int(samples.channel.max()) + 1 if samples.n else 0
     if n_chan > 1 and n_chan * n**3 <= MOST_WORK:
-        yield Cells("channel", samples.channel, n_chan)
+        yield Cells("channel", PairSums.of(samples, samples.channel, n_chan), np.arange(n_chan))
 
 
 def gain_candidates(samples: Samples) -> Iterator[Candidate]:
@@ -169,8 +136,7 @@ def _in_frame(frame: Frame, by_feed: tuple[bool, ...]) -> Iterator[Candidate]:
     for cells in cells_of(own):
         if cells.by_feed not in by_feed:
             continue
-        normal = Normal.of(own, cells)
-        tried = [*_all_antennas(frame, cells, normal, ends), *_few_antennas(frame, cells, normal, ends)]
+        tried = [*_all_antennas(frame, cells, ends), *_few_antennas(frame, cells, ends)]
         first = [_candidate(each, each.linear_drop) for each in tried]
         likely = [each for each in first if each.significance() > LIKELY]
         if cells.name != "steady" and likely:
@@ -179,19 +145,20 @@ def _in_frame(frame: Frame, by_feed: tuple[bool, ...]) -> Iterator[Candidate]:
             yield _candidate(fit, fit.drop) if each in likely else each
 
 
-def _all_antennas(frame: Frame, cells: Cells, normal: Normal, ends: Index) -> Iterator[GainFit]:
+def _all_antennas(frame: Frame, cells: Cells, ends: Index) -> Iterator[GainFit]:
     present = [
-        int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum()) for block in normal.blocks
+        int((np.einsum("gii->gi", block.matrix) > RIDGE * (1.0 + 1e-12)).sum())
+        for block in cells.normal.blocks
     ]
     antennas = tuple(ends.tolist())
     for wanted in PARTS:
-        drop = normal.solved(antennas, wanted).drop
+        drop = solve_for(cells.normal, antennas, wanted).drop
         # One amplitude is the flux of the model, and one phase of each cell is free.
         n_term = wanted[0] * (present[0] - 1) + wanted[1] * (present[1] - cells.n_used)
         yield GainFit(frame, cells, antennas, wanted, drop, max(n_term, 1))
 
 
-def _few_antennas(frame: Frame, cells: Cells, normal: Normal, ends: Index) -> Iterator[GainFit]:
+def _few_antennas(frame: Frame, cells: Cells, ends: Index) -> Iterator[GainFit]:
     """One antenna, then another beside it, ...: each time the one that explains most."""
     if cells.n_cell * len(ends) > MOST_FEW:
         return
@@ -203,7 +170,7 @@ def _few_antennas(frame: Frame, cells: Cells, normal: Normal, ends: Index) -> It
                 cells,
                 (*chosen, antenna),
                 wanted,
-                normal.solved((*chosen, antenna), wanted).drop,
+                solve_for(cells.normal, (*chosen, antenna), wanted).drop,
                 cells.n_used * (k + 1) * sum(wanted),
                 len(ends) ** (k + 1.0),
             )
@@ -269,6 +236,26 @@ class Frame:
         return self.samples.with_feeds(whole) if self.in_feeds else whole
 
 
+class SolvedGains(NamedTuple):
+    """Gains beside a changed sky.
+
+    Attributes
+    ----------
+    logs : float64 (2, n_cell, n_antenna)
+        ln amplitudes and phases.
+    x : float64 (6,)
+        The model is sum_k x_k F_k V (`biro.misfit.causes.tangents`).
+    errors : float64 (2, n_cell, n_antenna of those)
+    square : float
+        sum |r|^2.
+    """
+
+    logs: Array
+    x: Array
+    errors: Array
+    square: float
+
+
 @dataclass(frozen=True, eq=False)
 class GainFit:
     """Gains as factors, exp(a + i b), of some antennas in each cell, by Gauss-Newton beside the sky.
@@ -296,37 +283,27 @@ class GainFit:
     places: float = 1.0
 
     @cached_property
-    def solved(self) -> tuple[Samples, Array, Array]:
-        """Samples with gains solved for; ln amplitudes and phases, and their errors.
-
-        Returns
-        -------
-        Samples
-        gains, errors : float64 (2, n_cell, n_antenna of those)
-        """
-        own, cells, antennas = self.frame.own, self.cells, list(self.antennas)
-        sky, data = own, own.model + own.residual
-        total = np.zeros((2, cells.n_cell, own.n_antenna))
+    def solved(self) -> SolvedGains:
+        """Gains that lower sum |r|^2 most, by Gauss-Newton."""
+        cells, antennas, places = self.cells, list(self.antennas), np.flatnonzero(self.wanted)
+        logs, x = np.zeros((2, cells.n_cell, cells.sums.n_antenna)), UNCHANGED
         errors = np.zeros((2, cells.n_cell, len(antennas)))
-        best, best_total = own, total.copy()
+        normal = cells.normal
+        best, square = (logs, x), normal.square
         for _ in range(N_STEP):
-            solved = Normal.of(own, cells).solved(antennas, self.wanted)
-            places = np.flatnonzero(self.wanted)
+            solved = solve_for(normal, antennas, self.wanted)
+            logs = logs.copy()
             for which, term, error in zip(places, solved.terms, solved.errors, strict=True):
-                total[which][:, antennas] += np.clip(term, -1.0, 1.0)
+                logs[which][:, antennas] += np.clip(term, -1.0, 1.0)
                 errors[which] = error
-            gain = np.exp(total[0] + 1j * total[1])
-            of_rows = gain[cells.cell, own.antenna1] * gain[cells.cell, own.antenna2].conj()
-            # Tangents of the model with gains in it are those of the sky times the gains, to first order.
-            model = own.changed(solved.tangent).model * (of_rows * sky.model) / _safe(own.model)
-            own = own.with_values(model=model, residual=data - model)
-            sky = sky.with_values(model=model / _safe(of_rows))
-            fall = best.square - own.square
+            x = x + solved.tangent @ normal.mixture
+            normal = Normal.of(cells.sums, logs, x)
+            fall = square - normal.square
             if fall > 0.0:
-                best, best_total = own, total.copy()
-            if fall < CONVERGED * best.square:
+                best, square = (logs, x), normal.square
+            if fall < CONVERGED * square:
                 break
-        return best, best_total[:, :, antennas], errors
+        return SolvedGains(*best, errors, square)
 
     @property
     def net(self) -> float:
@@ -339,20 +316,20 @@ class GainFit:
     def drop(self) -> float:
         """By how much sum |r|^2 decreases below what the sky reaches alone."""
         own = self.frame.own
-        return own.square - float(np.sum(own.tangent_part**2)) - self.solved[0].square
+        return own.square - float(np.sum(own.tangent_part**2)) - self.solved.square
 
     def after(self) -> Samples:
         """The samples without what these gains explain."""
-        return self.frame.after(self.solved[0])
-
-
-def _safe(values: Complex) -> Complex:
-    return np.where(values == 0, 1.0, values)
+        own, cell = self.frame.own, self.cells.of_samples(self.frame.own)
+        gain = np.exp(self.solved.logs[0] + 1j * self.solved.logs[1])
+        of_rows = gain[cell, own.antenna1] * gain[cell, own.antenna2].conj()
+        model = own.polynomial(self.solved.x) * of_rows * own.model
+        return self.frame.after(own.with_values(model=model, residual=own.model + own.residual - model))
 
 
 def _texts(fit: GainFit) -> tuple[str, str]:
     own, cells, antennas, wanted = fit.frame.own, fit.cells, fit.antennas, fit.wanted
-    _, parts, errors = fit.solved
+    parts, errors = fit.solved.logs[:, :, list(antennas)], fit.solved.errors
     few = len(antennas) <= MOST_ANTENNAS
     if not few:  # a common amplitude is a flux, which is steady, and a common phase is nothing
         common = np.median(parts, axis=2, keepdims=True)

@@ -61,6 +61,7 @@ def geometry_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[
 def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidate]:
     own = view.own
     thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
+    old = _model(thin, places)
     reach = max(float(np.hypot(s.east, s.north)) for s in places.sources)
     longest = float(np.quantile(np.hypot(own.uvw[0], own.uvw[1]), 0.9))
     step = 1.0 / (PER_FRINGE * max(longest * reach, 1e-9))
@@ -72,7 +73,7 @@ def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidat
         n = min(MOST_STEPS, int(most / step))
 
         def cost(x: float, change_of: ChangeOf = change_of) -> float:
-            return -_drop(thin, places, change_of(x))[0]
+            return -_drop(thin, places, change_of(x), old)[0]
 
         grid = step * np.arange(-n, n + 1)
         best = float(grid[np.argmin([cost(x) for x in grid])])
@@ -82,14 +83,21 @@ def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidat
     yield _candidate(samples, view, places, Change(is_w_mirrored=True), 1, _w_mirrored)
 
 
-def _drop(own: Samples, places: Places, change: Change) -> tuple[float, Complex]:
-    """Decrease of sum |r|^2 by sources at changed uvw in place of those of the model, and their change."""
+def _model(own: Samples, places: Places) -> Complex:
+    """The sources of the model, complex128 (n,)."""
     now = np.array([template(own, source) for source in places.sources])
-    new = np.array([template(own, source, uvw=change.of(own.uvw)) for source in places.sources])
-    old = np.asarray(places.fluxes) @ now
-    fluxes, _ = fitted(own.less(-old), list(new))
-    whole = fluxes @ new - old
-    return own.square - own.less(whole).square, whole
+    return np.asarray(np.asarray(places.fluxes) @ now)
+
+
+def _drop(own: Samples, places: Places, change: Change, old: Complex) -> tuple[float, Complex]:
+    """Decrease of sum |r|^2 by sources at changed uvw in place of those of the model, and their change."""
+    uvw = change.of(own.uvw)
+    new = np.array([template(own, source, uvw=uvw) for source in places.sources])
+    data = own.residual + old
+    fluxes, _ = fitted(own.with_values(residual=data), list(new))
+    whole = fluxes @ new
+    left = data - whole
+    return own.square - float(np.vdot(left, left).real), whole - old
 
 
 def _candidate(
@@ -101,8 +109,8 @@ def _candidate(
     texts: Callable[[], tuple[str, str]],
 ) -> Candidate:
     own = view.own
-    drop, whole = _drop(own, places, change)
-    solved = Solved([], [], np.zeros(len(own.tangents)), drop)
+    drop, whole = _drop(own, places, change, _model(own, places))
+    solved = Solved([], [], np.zeros(len(own.mixture)), drop)
     n_term = len(places.sources) + 1
     return candidate(samples, view, "wrong uvw", solved, n_term, n_place, whole, texts)
 

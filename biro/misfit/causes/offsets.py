@@ -133,13 +133,9 @@ def _solved(samples: Samples, block: Block, chosen: Mask) -> Solved | None:
 def _block(samples: Samples, place: Index, template: Complex) -> Block:
     """Real and imaginary part of a factor of each group."""
     power: Array = np.bincount(place, np.abs(template) ** 2).astype(np.float64)
-    sums: list[Array] = []
-    for values in (samples.residual, *samples.tangents):
-        product = template.conj() * values
-        pair = [np.bincount(place, product.real), np.bincount(place, product.imag)]
-        sums.append(np.stack(pair, axis=1).astype(np.float64))
-    cross = np.stack(sums[1:], axis=-1) if len(sums) > 1 else np.zeros((len(power), 2, 0))
-    return Block(power[:, None, None] * np.eye(2), sums[0], cross)
+    sums = samples.sums(template, place, len(power))
+    pairs = np.stack([sums.real, sums.imag], axis=1)
+    return Block(power[:, None, None] * np.eye(2), pairs[:, :, 0], pairs[:, :, 1:])
 
 
 def standing_out(drops: Array, n_term: int, variance: float, n_real: int) -> Mask:

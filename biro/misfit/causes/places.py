@@ -10,7 +10,7 @@ import numpy as np
 
 from biro.formatting import FLUXES, first_few, plain, unit_for
 from biro.misfit.causes.beside import Solved, block_of, solve_beside
-from biro.misfit.causes.brightness import factors_of_cells, fitted, place_text
+from biro.misfit.causes.brightness import cells_in_time, fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 from biro.misfit.causes.source import Source, View, fit_source, highest, refined, template
@@ -125,14 +125,11 @@ def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
 def _of_source(samples: Samples, view: View, source: Source, n: int) -> Iterator[Candidate]:
     own = view.own
     t = template(own, source)
-    length = len(own.times) // 2
-    while length >= 1:
-        cell = own.slot // length
-        factors, solved, n_cell = factors_of_cells(own, t[None], cell)
-        factor = factors[:, 0]
+    for length, cell, block in cells_in_time(own, t[None]):
+        solved = solve_beside([block], own.tangent_part)
+        factor = solved.terms[0][:, 0]
         texts = partial(_time_texts, own, source, factor, length)
-        yield candidate(samples, view, "variable source", solved, n_cell, n, factor[cell] * t, texts)
-        length //= 2
+        yield candidate(samples, view, "variable source", solved, block.n_used, n, factor[cell] * t, texts)
     log_freq = np.log(own.freq)
     if np.ptp(log_freq) > 0:
         slope = (log_freq - log_freq.mean()) * t

@@ -9,9 +9,9 @@ import numpy as np
 
 from biro.formatting import percent
 from biro.misfit.causes.beside import Block, block_of, solve_beside
-from biro.misfit.causes.brightness import moved_along, of_cells
+from biro.misfit.causes.brightness import cells_in_time, moved_along, of_cells
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.gains import RIDGE
+from biro.misfit.causes.gain_sums import RIDGE
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 
 FIRST_FEED, SECOND_FEED = ("XY", "RL"), ("YX", "LR")
@@ -59,12 +59,9 @@ def _stokes(samples: Samples, used: dict[str, Complex]) -> Iterator[Candidate]:
     names, templates = list(used), np.array(list(used.values()))
     zero = np.zeros(samples.n, np.int64)
     yield of_cells(samples, "polarisation of the model", templates, zero, partial(_texts, names))
-    length = len(samples.times) // 2
-    while length >= 1:
-        cell = samples.slot // length
+    for length, cell, block in cells_in_time(samples, templates):
         texts = partial(_time_texts, samples, names, cell, length)
-        yield of_cells(samples, "changing polarisation", templates, cell, texts)
-        length //= 2
+        yield of_cells(samples, "changing polarisation", templates, cell, texts, block)
 
 
 def _leakages(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
@@ -139,12 +136,12 @@ def _leakage_block(samples: Samples, intensity: Complex, n: int) -> Block:
     pair = np.bincount(first * size + second, power, size * size).reshape(size, size)
     alone = np.bincount(first, power, size) + np.bincount(second, power, size)
     matrix = pair + pair.T + np.diag(alone + RIDGE)
-    sums = np.empty((2, size, 1 + len(samples.tangents)))
-    for j, values in enumerate((samples.residual, *samples.tangents)):
-        product = intensity.conj() * values
-        product = np.where(turned, product.conj(), product)
-        for i, part in enumerate((product.real, product.imag)):
-            sums[i, :, j] = np.bincount(first, part, size) + np.bincount(second, part, size)
+    sums = np.zeros((2, size, 1 + len(samples.mixture)))
+    # The hands that are conjugated are summed by themselves.
+    for which, sign in ((~turned, 1.0), (turned, -1.0)):
+        total = samples.sums(np.where(which, intensity, 0.0 + 0.0j), first, size)
+        total += samples.sums(np.where(which, intensity, 0.0 + 0.0j), second, size)
+        sums += np.array([total.real, sign * total.imag])
     return Block(np.array([matrix, matrix]), sums[:, :, 0], sums[:, :, 1:])
 
 

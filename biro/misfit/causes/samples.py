@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.misfit.causes.tangents import IS_TURNED, free_mixture
 from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
 from biro.observation.partition import MIXED_HANDS, STOKES_NAMES, Partition
@@ -25,10 +26,6 @@ MOST = 1 << 17
 """Visibilities that are looked at: tests are linear in their number, and take seconds for so many."""
 RUN = 16
 """Neighbouring times and channels that are left out, or kept, together."""
-PER_TANGENT = 20
-"""Real and imaginary parts that there must be for each change of the model."""
-FREE = 16.0
-"""Decrease of chi2, in units of its mean, that a change which the fit has made can have left by chance."""
 ARRAYS = ("residual", "model", "root", "part", "row", "chan", "corr", "worst")
 OF_PLACES = (
     *("turnable", "antenna1", "antenna2", "n_antenna", "baseline", "time", "times", "slot", "freq"),
@@ -41,6 +38,7 @@ OF_PLACES = (
         "corr_names",
         "correlation",
         "is_parallel",
+        "factors",
     ),
 )
 """What is computed of the places of samples, whatever their values are."""
@@ -125,40 +123,62 @@ class Samples:
         return len(self.residual)
 
     @cached_property
-    def tangents(self) -> Complex:
-        """Changes of the model that the fit was free to make, orthonormal, complex128 (n_tangent, n).
-
-        The fit of the sky makes up for part of what is wrong: by its flux (V), its place (i u V, i v V) or
-        its size (u^2 V, u v V, v^2 V). Where one of these lowers chi2 beyond chance, the fit was not free
-        to make it, and it is left out. None of few samples, or of an empty model.
-        """
+    def factors(self) -> Array:
+        """u^a v^b of `POWERS`, with u and v over the largest of them, float64 (6, n)."""
         u, v = self.uvw[:2] / max(float(np.abs(self.uvw[:2]).max(initial=0.0)), 1e-300)
-        one = np.ones(self.n)
-        groups = ([one], [1j * u, 1j * v], [u * u, u * v, v * v])
-        free = [np.zeros((0, self.n), np.complex128)]
-        if self.n_real < PER_TANGENT * sum(map(len, groups)):
-            return free[0]
-        for group in groups:
-            basis = _orthonormal(np.asarray(group) * self.model)
-            if np.sum((parts_of(basis) @ parts_of(self.residual)) ** 2) < FREE * self.square / self.n_real:
-                free.append(basis)
-        return _orthonormal(np.concatenate(free))
+        return np.array([np.ones(self.n), u, v, u * u, u * v, v * v])
+
+    @cached_property
+    def changes(self) -> Complex:
+        """F V of `biro.misfit.causes.tangents`, complex128 (6, n)."""
+        changes = np.zeros((len(self.factors), self.n), np.complex128)
+        for of_k, factor, is_turned in zip(changes, self.factors, IS_TURNED, strict=True):
+            of_k[:] = factor * (1j * self.model if is_turned else self.model)
+        return changes
+
+    @cached_property
+    def mixture(self) -> Array:
+        """Changes of the model that the fit was free to make, as mixtures of F V, float64 (n_tangent, 6).
+
+        The fit of the sky makes up for part of what is wrong by its flux, place or size: `free_mixture`.
+        """
+        parts = parts_of(self.changes)
+        return free_mixture(parts @ parts.T, parts @ parts_of(self.residual), self.square, self.n_real)
 
     @cached_property
     def tangent_part(self) -> Array:
         """Products of the residuals with `tangents`, float64 (n_tangent,): 0 where the fit was free."""
-        return np.asarray(parts_of(self.tangents) @ parts_of(self.residual))
+        return np.asarray(self.mixture @ (parts_of(self.changes) @ parts_of(self.residual)))
 
-    def n_free(self, templates: Complex) -> int:
-        """How many templates (k, n) are changes that the fit was free to make: mostly within `tangents`."""
-        part = parts_of(self.tangents) @ parts_of(templates).T
-        square = np.einsum("kn,kn->k", templates.conj(), templates).real
-        return int(np.count_nonzero(np.sum(part**2, axis=0) > 0.5 * square))
+    def sums(self, template: Complex, group: Index, n_group: int) -> Complex:
+        """Sums over groups of a conjugated template times residuals and tangents, (n_group, 1 + n_tangent).
+
+        Parameters
+        ----------
+        template : complex128 (n,)
+        group : int64 (n,)
+        n_group : int
+        """
+        conjugate = template.conj()
+        found = [_sum_of(conjugate * self.residual, group, n_group)]
+        if not len(self.mixture):
+            return found[0][:, None]
+        product = conjugate * self.model
+        of_factors = np.array([_sum_of(factor * product, group, n_group) for factor in self.factors])
+        of_factors[IS_TURNED] *= 1j
+        return np.concatenate([found, self.mixture @ of_factors]).T
 
     def changed(self, amounts: Array) -> Samples:
-        """The samples with the model changed along `tangents` by amounts, float64 (n_tangent,)."""
-        change = amounts @ self.tangents
+        """The samples with the model changed along its tangents by amounts, float64 (n_tangent,)."""
+        change = self.polynomial(amounts @ self.mixture) * self.model
         return self.with_values(residual=self.residual - change, model=self.model + change)
+
+    def polynomial(self, coefficients: Array) -> Complex:
+        """sum_k c_k F_k, complex128 (n,)."""
+        found = np.empty(self.n, np.complex128)
+        found.real = coefficients[~IS_TURNED] @ self.factors[~IS_TURNED]
+        found.imag = coefficients[IS_TURNED] @ self.factors[IS_TURNED]
+        return found
 
     def with_values(self, **values: Any) -> Samples:
         """The samples with other residuals, or another model; what is known of their places is kept."""
@@ -407,16 +427,11 @@ def parts_of(values: Complex) -> Array:
     return np.ascontiguousarray(values).view(np.float64)
 
 
-def _orthonormal(columns: Complex) -> Complex:
-    """Combinations of columns (k, n) with real factors, orthonormal as real and imaginary parts."""
-    parts = parts_of(columns)
-    products = parts @ parts.T
-    size = np.sqrt(np.diag(products))
-    some = size > 0
-    values, vectors = np.linalg.eigh(products[np.ix_(some, some)] / np.outer(size[some], size[some]))
-    kept = values > 1e-8
-    mixed = (vectors[:, kept] / np.sqrt(values[kept])).T / size[some]
-    return np.asarray((mixed @ (parts if some.all() else parts[some])).view(np.complex128))
+def _sum_of(values: Complex, group: Index, n_group: int) -> Complex:
+    found = np.empty(n_group, np.complex128)
+    found.real = np.bincount(group, values.real, n_group)
+    found.imag = np.bincount(group, values.imag, n_group)
+    return found
 
 
 def _kept(part: Partition, too_many: float, shape: tuple[int, ...]) -> Mask:

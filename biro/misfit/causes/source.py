@@ -35,6 +35,8 @@ POINT = 0.1
 N_PEAK = 3
 LEAST_TURNS = 1e-5
 """Turns across a channel below which the loss, (pi turns)^2/6, is under 2e-10."""
+FEW_TURNS = 2e-3
+"""Turns across a channel up to which two terms of the series of the loss are enough."""
 MOST_THIN = 1 << 14
 """Visibilities that places are refined with, before all are."""
 QUANTILES = (0.1, 0.25, 0.5)
@@ -213,8 +215,29 @@ def template(own: Samples, source: Source, is_smeared: bool = True, uvw: Array |
     turns = u * source.east + v * source.north + w * source.n_minus_1
     wide = np.exp(-GAUSS * source.fwhm**2 * (u * u + v * v)) if source.fwhm else 1.0
     across = turns * own.relative_width if is_smeared and own.chan_width.any() else np.zeros(1)
-    lost = np.sinc(across) if np.abs(across).max(initial=0.0) > LEAST_TURNS else 1.0
-    return np.asarray(own.root * wide * lost * np.exp(2j * np.pi * (turns - np.rint(turns))))
+    largest = np.abs(across).max(initial=0.0)
+    lost = _kept_across(across, largest) if largest > LEAST_TURNS else 1.0
+    return unit_phase(turns) * (own.root * wide * lost)
+
+
+def _kept_across(across: Array, largest: float) -> Array:
+    """sinc of turns across a channel; of few turns by its series, whose next term is below 1e-16."""
+    if largest > FEW_TURNS:
+        return np.asarray(np.sinc(across))
+    square = (np.pi * across) ** 2
+    return np.asarray(1.0 - square / 6.0 * (1.0 - square / 20.0))
+
+
+def unit_phase(turns: Array) -> Complex:
+    """exp(2 pi i turns), complex128 of the same shape, by the tangent of half the angle.
+
+    NumPy has vector instructions for that tangent, and none for a complex exponential: a tenth of the time.
+    """
+    t = np.tan(np.pi * (turns - np.rint(turns)))
+    scale = 1.0 / (1.0 + t * t)
+    found = np.empty(np.shape(turns), np.complex128)
+    found.real, found.imag = 2.0 * scale - 1.0, 2.0 * t * scale
+    return found
 
 
 def _n_minus_1(east: float, north: float) -> float:
@@ -229,33 +252,32 @@ def _fit(own: Samples, source: Source) -> tuple[Array, float]:
 def refined(own: Samples, source: Source, n_step: int = 6) -> Source:
     """Gauss-Newton steps of flux, place and size, each taken only if chi2 falls."""
     u, v = own.uvw[:2]
-    drop = _fit(own, source)[1]
+    t = template(own, source)
+    drop = fitted(own, [t])[1]
     longest = float(np.hypot(u, v).max())
     for _ in range(n_step):
-        t = template(own, source)
-        columns = [t, 2j * np.pi * u * t / longest, 2j * np.pi * v * t / longest]
+        columns = [t, 2j * np.pi / longest * u * t, 2j * np.pi / longest * v * t]
         if source.fwhm:
-            columns.append(-2.0 * GAUSS * source.fwhm * (u * u + v * v) * t / longest)
+            columns.append(-2.0 * GAUSS * source.fwhm / longest * (u * u + v * v) * t)
         found, _ = fitted(own, columns)
         if not found[0]:
             break
         steps = found[1:] / found[0] / longest
-        scale, better = 1.0, None
+        before, scale = drop, 1.0
         for _ in range(4):
             moved = Source(
                 source.east + scale * float(steps[0]),
                 source.north + scale * float(steps[1]),
                 max(source.fwhm + scale * float(steps[2]), 0.1 * source.fwhm) if source.fwhm else 0.0,
             )
-            if math.hypot(moved.east, moved.north) < 1.0 and _fit(own, moved)[1] > drop:
-                better = moved
-                break
+            if math.hypot(moved.east, moved.north) < 1.0:
+                there = template(own, moved)
+                now = fitted(own, [there])[1]
+                if now > drop:
+                    source, t, drop = moved, there, now
+                    break
             scale *= 0.3
-        if better is None:
-            break
-        now = _fit(own, better)[1]
-        source, change, drop = better, now - drop, now
-        if change < 1e-4 * drop:
+        if drop - before < 1e-4 * drop:
             break
     return source
 
@@ -323,7 +345,7 @@ def _image(
     n_minus_1 = -square / (1.0 + np.sqrt(np.maximum(1.0 - square, 0.0)))
     place = (np.rint(v * n * cell).astype(np.int64) % n) * n + np.rint(u * n * cell).astype(np.int64) % n
     screen = _turned(n_minus_1 * (w.min() + 0.5 * span / n_plane))
-    step = _turned(n_minus_1 * span / n_plane)
+    step = _turned(n_minus_1 * span / n_plane) if n_plane > 1 else screen
     total = np.zeros((n, n), np.float32)
     for k in range(n_plane):
         here = plane == k
@@ -340,7 +362,7 @@ def _image(
 
 
 def _turned(turns: Array) -> NDArray[np.complex64]:
-    return np.asarray(np.exp(-2j * np.pi * turns), np.complex64)
+    return np.asarray(unit_phase(-turns), np.complex64)
 
 
 def _highest(

@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from biro.formatting import FLUXES, Unit, unit_for
+from biro.formatting import FLUXES, Unit, takes_likelihood, unit_for
 from biro.images.fit_images import fit_images, fitted_offsets
 from biro.images.pictures import DIVERGING, FIRST_LEVEL, MAP, Panel, angle_unit, thinned, window_about
 from biro.plots.interactive.plotly import finish, modules
@@ -25,6 +25,7 @@ MOST_PIXELS = 256
 _MARK = "#009e73"
 
 
+@takes_likelihood
 def images(likelihood: Likelihood, posterior: Posterior, i_field: int = 0, **options: Any) -> Any:
     """Draw images of data, best fit and residual of a field, which zoom together, with the sources marked.
 

@@ -10,7 +10,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from biro.formatting import frequency_text
+from biro.formatting import frequency_text, takes_likelihood
 from biro.observation.selection import to_utc
 from biro.plots.interactive.plotly import finish, modules
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
@@ -24,6 +24,7 @@ MOST_POINTS = 10_000
 _SEED = 0
 
 
+@takes_likelihood
 def uv(likelihood: Likelihood, theta: NDArray[np.float64]) -> Any:
     """Draw single visibilities and their residuals against uv distance, to be hovered over and zoomed.
 

@@ -112,7 +112,7 @@ class Bent:
         order = np.argsort(-away, kind="stable")
         turned = density.with_factor(density.frame.factor @ np.linalg.qr(along[order].T)[0])
         n_axis = min(int((away > _FROM).sum()), _MOST_AXES)
-        return cls(turned, [_axis_along(turned, a) for a in range(n_axis)])
+        return cls(turned, _axes_along(turned, n_axis))
 
     def draws(self, rng: np.random.Generator, n: int, dof: float) -> Array:
         """theta (n, n_param); periodic parameters may lie outside their range."""
@@ -147,34 +147,71 @@ def _power(dof: float) -> float:
     return _FLATTER if np.isfinite(dof) else 1.0
 
 
-def _axis_along(density: Whitened, a: int) -> _Axis:
-    """The way of the highest density along an axis, later axes following, and the density on it."""
-    sides = [_side_along(density, a, sign) for sign in (-1.0, 1.0)]
-    z, value = (np.concatenate([down[:0:-1], up]) for down, up in zip(*sides, strict=True))
+def _axes_along(density: Whitened, n_axis: int) -> list[_Axis]:
+    """The ways of the highest density along the first axes, later ones following, and the density on them.
+
+    All ways go on side by side, so that the likelihood has them in one batch.
+    """
+    n_param = density.frame.middle.size
+    middle = float(density.value_and_gradient(np.zeros((1, n_param)))[0, 0])
+    ways = [_Way(a, sign, [np.zeros(n_param)], [middle]) for a in range(n_axis) for sign in (-1.0, 1.0)]
+    going = ways
+    while going:
+        z = np.array([way.ahead() for way in going])
+        for _ in range(_N_STEP):
+            slopes = density.value_and_gradient(z)[:, 1:]  # the first is the value
+            for at, way, slope in zip(z, going, slopes, strict=True):
+                later = slice(way.axis + 1, None)
+                at[later] += _STEP * np.clip(np.nan_to_num(slope[later]), -_FAR, _FAR)
+        values = density.value_and_gradient(z)[:, 0]
+        going = [
+            way for way, at, value in zip(going, z, values, strict=True) if way.goes_on(at, float(value))
+        ]
+    return [_axis_of(a, ways[2 * a], ways[2 * a + 1]) for a in range(n_axis)]
+
+
+class _Way(NamedTuple):
+    """From the middle outwards along one axis, later axes where the density is highest.
+
+    Attributes
+    ----------
+    axis : int
+    sign : float
+    z : list of float64 (n_param,)
+    value : list of float
+        ln of the density.
+    """
+
+    axis: int
+    sign: float
+    z: list[Array]
+    value: list[float]
+
+    def ahead(self) -> Array:
+        """Where the next node begins: as the way went on before."""
+        z, a = self.z[-1].copy(), self.axis
+        away = _NEAR + _WIDER * abs(z[a])
+        if len(self.z) > 1:
+            z += (self.z[-1] - self.z[-2]) * away / abs(self.z[-1][a] - self.z[-2][a])
+        z[a] = self.z[-1][a] + self.sign * away
+        return z
+
+    def goes_on(self, z: Array, value: float) -> bool:
+        """Take a node where its density is one; whether there is another beyond."""
+        if not np.isfinite(value):
+            return False
+        self.z.append(z)
+        self.value.append(value)
+        return len(self.z) <= _MOST_NODES and value > max(self.value) - _LOW
+
+
+def _axis_of(a: int, down: _Way, up: _Way) -> _Axis:
+    """The axis with both ways along it."""
+    z = np.array(down.z[:0:-1] + up.z)
+    value = np.array(down.value[:0:-1] + up.value)
     node = z[:, a].copy()
     z[:, a] = 0.0
     part = np.arange(_N_CELL) / _N_CELL
     edge = np.append((node[:-1, None] + part * np.diff(node)[:, None]).ravel(), node[-1])
     value = np.maximum(value, value.max() - 2.0 * _LOW)
     return _Axis(node, z, edge, np.interp(0.5 * (edge[1:] + edge[:-1]), node, value))
-
-
-def _side_along(density: Whitened, a: int, sign: float) -> tuple[Array, Array]:
-    """z (n, n_param) from the middle outwards, later axes where the density is highest, and ln of it (n,)."""
-    n_param = density.frame.middle.size
-    rows, values = [np.zeros(n_param)], [float(density.value_and_gradient(np.zeros((1, n_param)))[0, 0])]
-    while len(rows) <= _MOST_NODES and values[-1] > max(values) - _LOW:
-        z = rows[-1].copy()
-        away = _NEAR + _WIDER * abs(z[a])
-        if len(rows) > 1:  # as it went on before
-            z += (rows[-1] - rows[-2]) * away / abs(rows[-1][a] - rows[-2][a])
-        z[a] = rows[-1][a] + sign * away
-        for _ in range(_N_STEP):
-            slope = density.value_and_gradient(z[None])[0, a + 2 :]  # the first is the value
-            z[a + 1 :] += _STEP * np.clip(np.nan_to_num(slope), -_FAR, _FAR)
-        value = float(density.value_and_gradient(z[None])[0, 0])
-        if not np.isfinite(value):
-            break
-        rows.append(z)
-        values.append(value)
-    return np.array(rows), np.array(values)

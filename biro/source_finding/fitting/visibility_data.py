@@ -82,6 +82,18 @@ class VisibilityData:
         used = [chunk.length for chunk in self.chunks]
         self.shortest = float(np.percentile(np.concatenate(used or [np.zeros(1)]), 1.0))
 
+    @property
+    def places(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Partition, row and channel of each visibility, in the order of the chunks; int64 (n_vis,) each."""
+        blocks = [block for chunk in self.chunks for block in chunk.blocks]
+        used = [np.nonzero(block.used) for block in blocks]
+        part = [np.full(len(row), block.i_part) for block, (row, _) in zip(blocks, used, strict=True)]
+        row = [block.index[row] for block, (row, _) in zip(blocks, used, strict=True)]
+        none = [np.zeros(0, np.int64)]
+        columns = (part, row, [chan for _, chan in used])
+        first, second, third = (np.concatenate([*none, *column]) for column in columns)
+        return first, second, third
+
     def smear(self, components: Sequence[Component]) -> bool:
         """Average models from now on in partitions where what components lose exceeds the noise.
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from biro.models.bound.slots import ZERO, Slots
 from biro.models.bound.spectrum_slots import SpectrumSlots
+from biro.models.components.fractions import Fraction
 from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.galaxies import CoreHaloSource, GradientGaussianSource, ShapeletSource
 from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
@@ -63,8 +64,7 @@ class Part(Protocol):
 
     name: str
     stokes: dict[str, list[int]]
-    linear: tuple[int, int] | None
-    circular: int | None
+    fractions: dict[Fraction, tuple[int, ...]]
     rank: int
     kind: str
     shape: list[int]
@@ -188,7 +188,7 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
         for first in range(0, max(len(betas), 1), _RING_NUMBERS):
             part = copy.copy(table)
             if stokes is not None:
-                part.stokes, part.linear, part.circular = {stokes: table.stokes["I"]}, None, None
+                part.stokes, part.fractions = {stokes: table.stokes["I"]}, {}
                 part.name = f"{table.name}:{stokes}"
             numbers = list(betas[first : first + _RING_NUMBERS])
             numbers += [Combination()] * (_RING_NUMBERS - len(numbers))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rime_kernels import device
-from rime_kernels.compile.cache import source_digest
+from rime_kernels.compile.sources import source_digest
 from rime_kernels.cuda.shapes import tuning_file
 from rime_kernels.cuda.shapes.candidates import FAMILIES, all_kinds, fits
 from rime_kernels.cuda.shapes.families import Kernel, KernelKind, Shape
