@@ -54,11 +54,12 @@ TREATMENTS = {"fixed": "", "SEFDs": "s", "gains": "g", "both": "sg"}
 
 @dataclass(frozen=True)
 class Case:
-    """How large a data set is, and how many starts each fit has."""
+    """How large a data set is, how many starts each fit has, and what is fitted beside the source."""
 
     n_time: int
     n_chan: int
     n_start: int
+    treatments: tuple[str, ...] = tuple(TREATMENTS)
 
 
 def sky(kind: str, treatment: str) -> SkyModel:
@@ -108,12 +109,12 @@ def likelihood(data: biro.Observation, kind: str, treatment: str) -> biro.Likeli
     return biro.Likelihood(data, sky(kind, treatment), backend="cpu", smearing="off")
 
 
-def fitted(data: biro.Observation, kind: str, seed: int, n_start: int) -> Line:
+def fitted(data: biro.Observation, kind: str, seed: int, case: Case) -> Line:
     """What is found with a kind of source: values and errors, and ln Z, with each treatment."""
     line: Line = {}
-    for treatment in TREATMENTS:
+    for treatment in case.treatments:
         target = likelihood(data, kind, treatment)
-        maximum = biro.maximise(target, seed=seed, starts=n_start)
+        maximum = biro.maximise(target, seed=seed, starts=case.n_start)
         errors = np.sqrt(np.diag(maximum.laplace.covariance))
         each = zip(target.parameter_names, maximum.laplace.theta.tolist(), errors.tolist(), strict=True)
         line[treatment] = {name: [value, error] for name, value, error in each if name in TRUTH}
@@ -121,21 +122,21 @@ def fitted(data: biro.Observation, kind: str, seed: int, n_start: int) -> Line:
     return line
 
 
-def summary(lines: list[Line], kind: str) -> Iterator[str]:
+def summary(lines: list[Line], kind: str, treatments: tuple[str, ...]) -> Iterator[str]:
     """A line for each parameter, median errors and rms pulls with each treatment; and one for evidences."""
     own, other = [line for line in lines if line["truth"] == kind], KINDS[1 - KINDS.index(kind)]
     for name, true in TRUTH.items():
-        if name not in own[0][kind]["fixed"]:
+        if name not in own[0][kind][treatments[0]]:
             continue
         text = f"{kind:9} {name:13}"
-        for treatment in TREATMENTS:
+        for treatment in treatments:
             found = np.array([line[kind][treatment][name] for line in own])
             value, error = found[found[:, 1] > 0].T
             pull = float(np.sqrt(np.mean(((value - true) / error) ** 2)))
             text += f"{np.median(error):11.4f}{pull:7.1f}"
         yield text
     text = f"{kind:9} {'chosen, by':13}"
-    for treatment in TREATMENTS:
+    for treatment in treatments:
         of_kind, of_other = (
             np.array([line[each][treatment]["log_evidence"] for line in own], float) for each in (kind, other)
         )
@@ -148,19 +149,19 @@ def main() -> int:
     parser = make_parser(__doc__)
     parser.add_argument("--repeats", type=int, default=20, help="data sets of each truth (1 if quick)")
     args = parse(parser)
-    case, about = Case(6, 1, 1) if args.quick else Case(48, 2, 4), machine("cpu")
+    case, about = Case(6, 1, 1, ("fixed", "both")) if args.quick else Case(48, 2, 4), machine("cpu")
     lines: list[Line] = []
     found = {"quick": args.quick, "machine": about, **asdict(case), "cases": lines}
     kinds = tuple(KINDS)[:1] if args.quick else tuple(KINDS)
     for truth in kinds:
         for seed in range(1, 2 if args.quick else args.repeats + 1):
             data = drawn(truth, case, seed)
-            fits = {kind: fitted(data, kind, seed, case.n_start) for kind in KINDS}
+            fits = {kind: fitted(data, kind, seed, case) for kind in KINDS}
             lines.append({"truth": truth, "seed": seed, **fits})
             write(output_path(args, "evn", f"{machine_slug(about)}.json"), found)
-    print(f"{'truth':9} {'parameter':13}" + "".join(f"{name:>11}{'pull':>7}" for name in TREATMENTS))
+    print(f"{'truth':9} {'parameter':13}" + "".join(f"{name:>11}{'pull':>7}" for name in case.treatments))
     for kind in kinds:
-        print("\n".join(summary(lines, kind)))
+        print("\n".join(summary(lines, kind, case.treatments)))
     return 0
 
 

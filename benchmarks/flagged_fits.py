@@ -260,10 +260,10 @@ def real_text(line: Line) -> str:
 
 def arguments() -> argparse.Namespace:
     parser = make_parser(__doc__)
-    parser.add_argument("--replicates", type=int, help="of each strength (default 40, 2 if quick)")
+    parser.add_argument("--replicates", type=int, help="of each strength (default 40, 1 if quick)")
     parser.add_argument("--data", type=Path, help="folder of real data sets")
     args = parser.parse_args()
-    args.replicates = args.replicates or (2 if args.quick else 40)
+    args.replicates = args.replicates or (1 if args.quick else 40)
     return args
 
 

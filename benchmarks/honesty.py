@@ -70,11 +70,12 @@ def _fitted(case: Case, sampler: str, seed: int) -> Line:
         warnings, evidence = found.warnings(), (found.log_evidence, None)
     else:
         posterior = sample(target, sampler, seed=seed, progress=False, **SAMPLERS[sampler])
-        table, weight = posterior.summary(), posterior.weight
+        table = posterior.summary()
         values, inside = {}, {}
         for name, truth in case.truth.items():
-            mean = weight @ posterior[name]
-            values[name] = mean, np.sqrt(weight @ (posterior[name] - mean) ** 2)
+            draws, weight = posterior.weighted_draws(name)
+            mean = weight @ draws
+            values[name] = mean, np.sqrt(weight @ (draws - mean) ** 2)
             inside[name] = bool(table[name].low_95 <= truth <= table[name].high_95)
         warnings, evidence = table.warnings(), (posterior.log_evidence, posterior.log_evidence_err)
     pulls = {name: float((x - case.truth[name]) / e) for name, (x, e) in values.items()}

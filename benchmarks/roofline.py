@@ -48,19 +48,19 @@ GRIDDED = {"gridders, 1 correlation": 1, "gridders, 4 correlations": 4}
 PARTS = ("chi2", "chi2_and_gradient", *GRIDDED)
 """The calls that one run of `ncu` counts; those of chi2 by the method of `Rime`."""
 
-_THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
+THREADS = "smsp__sass_thread_inst_executed_op_{}_pred_on.sum"
 _HALF_UNITS = 2.0 * 16 * 8 * 16
 # What each metric counts, and how much one of it is. A warp has 32 threads; a wavefront of shared memory is
 # 128 bytes. Products of matrix units: m16n8k16 (half precision), m16n8k8 (double),
 # as the machine code of the kernels has them. A multiply-add of half precision by which a register is set
 # (HFMA2.MMA) counts as such a product, too: see `_without_moves`.
 OPERATIONS: tuple[tuple[str, str, float], ...] = (
-    *((_THREADS.format(f"f{name}"), "single", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
-    *((_THREADS.format(f"d{name}"), "double", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
-    *((_THREADS.format(f"h{name}"), "half", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    *((THREADS.format(f"f{name}"), "single", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    *((THREADS.format(f"d{name}"), "double", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
+    *((THREADS.format(f"h{name}"), "half", n) for name, n in (("fma", 2.0), ("add", 1.0), ("mul", 1.0))),
     ("smsp__inst_executed_pipe_xu.sum", "special", 32.0),
     ("sm__inst_executed_pipe_tensor_op_hmma.sum", "units, half", _HALF_UNITS),
-    (_THREADS.format("hfma"), "moves", _HALF_UNITS / 32.0),
+    (THREADS.format("hfma"), "moves", _HALF_UNITS / 32.0),
     ("sm__inst_executed_pipe_tensor_op_dmma.sum", "units, double", 2.0 * 16 * 8 * 8),
 )
 BYTES: tuple[tuple[str, str, float], ...] = (

@@ -90,11 +90,6 @@ def plain(value: float, figures: int = 2, sign: str = "") -> str:
     return f"{value:{sign}.{digits}f}"
 
 
-def count_text(n: int, word: str) -> str:
-    """A number and a noun: "1 block", "3 blocks"."""
-    return f"{n} {word}{'s' * (n != 1)}"
-
-
 def percent(part: float, figures: int = 2, sign: str = "") -> str:
     """A part of 1 in per cent, as "21 %"."""
     return f"{plain(100.0 * part, figures, sign)} %"

@@ -21,6 +21,7 @@ from biro.models.quantities.units import ANGLE, FLUX
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.uv_extent import field_of_view, uv_extent
+from biro.run.log_file import NOTICE
 from biro.sky_files import text_reader
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.proposed_model import Quantities, around, rounded
@@ -88,13 +89,29 @@ def with_marked(sky: SkyModel, path: Path, observation: Observation) -> SkyModel
     if line := other_field(sky, observation):
         log.warning("%s", line)
     if marks:
-        return with_priors(sky, *scales_of(observation), marks)
+        free = with_priors(sky, *scales_of(observation), marks)
+        log.log(NOTICE, "priors of the values marked v in %s: %s", path, _listed(free, marks))
+        return free
     if reader is not read_model:
         log.warning(
             "%s is a list without priors, so its sources stay fixed. `biro convert %s sky.toml --free "
             "--data OBS` writes priors", path, path
         )  # fmt: skip
     return sky
+
+
+def _listed(sky: SkyModel, marks: Mapping[str, Sequence[str]]) -> str:
+    """The priors of the marked values, as "core.I 0.26 .. 0.78 Jy"."""
+    texts = []
+    for source in sky.sources:
+        for key in marks.get(source.name, ()):
+            prior = getattr(source, key, None)
+            prior = prior[0] if isinstance(prior, tuple) and len(prior) == 1 else prior
+            if isinstance(prior, Uniform):
+                texts.append(f"{source.name}.{key} {prior.low:.4g} .. {prior.high:.4g} {prior.unit}".strip())
+            elif isinstance(prior, Normal):
+                texts.append(f"{source.name}.{key} {prior.mean:.4g} +- {prior.sd:.4g} {prior.unit}".strip())
+    return ", ".join(texts)
 
 
 def with_priors(

@@ -30,9 +30,9 @@ from rime_kernels.tangent.grouped import GroupedInformation, grouped_information
 from rime_kernels.tangent.information import information, tangents
 
 # Bytes of the derivatives with respect to brightnesses at each channel, which an engine makes at a time.
-_ADJOINT_BYTES = 256 << 20
+ADJOINT_BYTES = 256 << 20
 # Bytes of the columns of J that the Fisher information is made of at a time.
-_COLUMN_BYTES = 128 << 20
+COLUMN_BYTES = 128 << 20
 
 
 class Derivatives:
@@ -63,7 +63,7 @@ class Derivatives:
     ) -> tuple[NDArray[np.float64], Gradient]:
         """chi2 (n_batch,) and its gradient, NaN where values are impossible; t is that of `Rime.chi2`."""
         n_chan, n_time = self._fixed.rows.n_chan, sources.stokes.shape[1]
-        step = max(1, _ADJOINT_BYTES // (32 * n_chan * max(1, sources.n_source) * n_time))
+        step = max(1, ADJOINT_BYTES // (32 * n_chan * max(1, sources.n_source) * n_time))
         if step >= sources.n_batch:
             return self._chi2_and_gradient(sources, t)
         starts = range(0, sources.n_batch, step)
@@ -133,7 +133,7 @@ class Derivatives:
             raise InputError(f"information is that about one list of sources, got {sources.n_batch} lists")
         with self._lock:
             used = self._checked_weight() if weight is None else weight
-            return information(self._fixed, used, sources, change, _COLUMN_BYTES)
+            return information(self._fixed, used, sources, change, COLUMN_BYTES)
 
     def grouped_information(
         self,
@@ -146,7 +146,7 @@ class Derivatives:
         """The same by groups of rows."""
         with self._lock:
             used = self._checked_weight() if weight is None else weight
-            return grouped_information(self._fixed, used, sources, change, groups, n_inner, _COLUMN_BYTES)
+            return grouped_information(self._fixed, used, sources, change, groups, n_inner, COLUMN_BYTES)
 
     def _checked_weight(self) -> NDArray[np.floating]:
         assert self._weight is not None, "Rime has checked that it has weights"

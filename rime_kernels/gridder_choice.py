@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GridderName = Literal["auto", "idg", "wprojection"]
 # How much faster W-projection is to be. On a GPU estimates are good to a quarter, and its kernels take longer
 # to compile.
-_GAIN = {"cpu": 1.0, "cuda": 1.25}
+GAIN = {"cpu": 1.0, "cuda": 1.25}
 
 
 def make_gridder(
@@ -68,10 +68,10 @@ def make_gridder(
         other = WProjection(rows, grid, **shared)
     except InputError:  # no kernel is accurate enough
         return one
-    chosen, left = (one, other) if one.cost <= _GAIN[one.backend] * other.cost else (other, one)
+    chosen, left = (one, other) if one.cost <= GAIN[one.backend] * other.cost else (other, one)
     times = f"{left.cost / chosen.cost:.2g}"
     how_fast = "about as fast" if times == "1" else f"{times} times as fast"
     chosen.reason += f"; engine {chosen.engine}, estimated {how_fast} as {left.engine}"
     if left.cost < chosen.cost:
-        chosen.reason += f", which is taken from {_GAIN[one.backend]:g} times on"
+        chosen.reason += f", which is taken from {GAIN[one.backend]:g} times on"
     return chosen

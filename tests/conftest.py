@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import sys
 import tarfile
-import threading
 import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -18,35 +16,11 @@ import pytest
 DATA = Path(os.environ.get("BIRO_TEST_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
-def hasten_simulator() -> None:
-    """Ten times the speed of Numba's CUDA simulator.
-
-    Its loop over the threads of a block competes with them for the interpreter's lock, which Python hands
-    over every 5 ms. More often is better, but then two threads may be making the same shared array.
-    """
-    from numba.cuda.simulator.kernelapi import FakeCUDAShared
-    from numba.np.numpy_support import as_dtype
-
-    lock, original = threading.Lock(), FakeCUDAShared.array
-
-    def array(self: Any, shape: Any, dtype: Any) -> np.ndarray:
-        if shape == 0:  # what the launch asks for: it is there already
-            return original(self, shape, dtype)  # type: ignore[no-any-return]
-        caller = sys._getframe(1)
-        key = caller.f_code.co_filename, caller.f_lineno
-        dtype = as_dtype(dtype) if hasattr(dtype, "bitwidth") else dtype
-        with lock:
-            if key not in self._allocations:
-                self._allocations[key] = np.empty(shape, dtype)
-            return self._allocations[key]  # type: ignore[no-any-return]
-
-    FakeCUDAShared.array = array
-    sys.setswitchinterval(2e-5)
-
-
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
 if SIMULATED:
-    hasten_simulator()
+    import simulator
+
+    simulator.hasten()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

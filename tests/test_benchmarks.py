@@ -180,7 +180,7 @@ def test_counters_of_kernels_belong_to_the_call_before_which_there_is_a_mark(ben
 def test_products_of_matrix_units_that_are_moves_do_not_count(benchmarks: Benchmarks) -> None:
     """Where ncu counts as many products as multiply-adds of half precision, these were the moves."""
     roofline = benchmarks("roofline")
-    hmma, hfma = "sm__inst_executed_pipe_tensor_op_hmma.sum", roofline._THREADS.format("hfma")
+    hmma, hfma = "sm__inst_executed_pipe_tensor_op_hmma.sum", roofline.THREADS.format("hfma")
     text = "\n".join([
         f'"ID","Kernel Name","Grid Size","gpu__time_duration.sum","{hmma}","{hfma}"',
         '"0","begin_call","(1, 1, 1)","900","0","0"',
@@ -222,7 +222,7 @@ def test_all_programs_compute_the_same(benchmarks: Benchmarks, tmp_path: Path, n
     chi2 = np.sum(field.weight * np.abs(expected - field.vis) ** 2, axis=(1, 2, 3))
     # Phases of some thousand turns in float64 are good to 1e-12, and chi2 with them.
     np.testing.assert_allclose(plain.Plain(field, single=False).chi2(sky), chi2, rtol=1e-11)
-    np.savez(tmp_path / "work.npz", **peers._arrays(case, "double", None))
+    np.savez(tmp_path / "work.npz", **peers.arrays(case, "double", None))
     work = worker.Work(str(tmp_path / "work.npz"), 1)
     found = worker.direct_sum(work, slice(None), np.float64)
     np.testing.assert_allclose(found, expected[0], atol=1e-11 * np.abs(expected[0]).max())
@@ -233,7 +233,7 @@ def test_steps_of_emcee_and_the_share_of_chi2(
 ) -> None:
     whole, cases = benchmarks("chi2.whole"), benchmarks("chi2.cases")
     case = next(case for case in cases.QUICK if case.n_point == 10)
-    monkeypatch.setattr(whole, "_SECONDS", 0.0)
+    monkeypatch.setattr(whole, "SECONDS", 0.0)
     line = whole.sampled(replace(case, n_gaussian=0), "double", "cpu", n_walker=32)
     assert (line["n"], line["n_walker"], line["n_param"]) == (3, 32, 10)
     # chi2 and the rest both take some of the time.

@@ -70,7 +70,7 @@ class Peers:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "work.npz"
             n_most = self._threads * _ROW_WORK if peer in _ROWS else None
-            np.savez(path, **_arrays(case, precision, n_most))
+            np.savez(path, **arrays(case, precision, n_most))
             request = {"peer": peer, "path": str(path), "seconds": seconds, "threads": self._threads}
             answer = self._exchange(peer, json.dumps(request))
         why = answer.get("skipped", "")
@@ -115,7 +115,7 @@ def _sizes(case: Case) -> tuple[object, ...]:
     return (*n_times, case.n_point, case.n_gaussian, case.polarised)
 
 
-def _arrays(case: Case, precision: str, n_most: float | None) -> Line:
+def arrays(case: Case, precision: str, n_most: float | None) -> Line:
     """The work file: the first rows of the case, of `n_most` source-visibilities, or its first times."""
     sky, whole = sources(case), field(case)
     n_time = min(_TIMES, whole.rows.n_time) if n_most is None else whole.rows.n_time

@@ -28,7 +28,7 @@ from rime_kernels.geometry import Precision
 
 N_WALKER = 256
 # Seconds that the steps of emcee may take, and more than which one step may not.
-_SECONDS, _LONGEST_STEP = 5.0, 20.0
+SECONDS, _LONGEST_STEP = 5.0, 20.0
 _FREE = '{{ prior = "uniform", low = {low}, high = {high}, unit = "{unit}" }}'
 
 
@@ -104,7 +104,7 @@ def sampled(case: Case, precision: Precision, backend: Backend, n_walker: int = 
         raise NotMeasuredError(f"one step would take {expected:.0f} s")
     sampler = emcee.EnsembleSampler(n_walker, target.n_param, target.log_posterior, vectorize=True)
     state = sampler.run_mcmc(theta, 1)
-    n_step = max(3, int(_SECONDS / seconds_of(lambda: sampler.run_mcmc(state, 1))))
+    n_step = max(3, int(SECONDS / seconds_of(lambda: sampler.run_mcmc(state, 1))))
     with _clock_of_chi2() as inside:
         wall = seconds_of(lambda: sampler.run_mcmc(state, n_step))
     line = {**asdict(case), "name": f"{case.name}, {SAMPLED}", "precision": precision, "n_row": case.n_row}

@@ -22,7 +22,10 @@ def reason_for_no_table(solved: SolvedGains) -> str:
     if solved.observation.set_names:
         return "data of several sets"
     if any(turn is not None for turn in solved.turns):
-        return 'gains that biro applies after the feed rotation (rotation = "corrected")'
+        return (
+            "gains that biro applies after the feed rotation (if the data are raw, write [feeds] rotation = "
+            '"present" into the model)'
+        )
     blocks = {window.block_freq.size > 1 for window in solved.windows}
     numbers = [window.spw_id for window in solved.windows]
     if len(blocks) > 1 or len(set(numbers)) < len(numbers):

@@ -5,6 +5,7 @@ What takes long to import is imported when a command runs, so that `biro --help`
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -123,7 +124,7 @@ def common(
         logging.getLogger(name).setLevel(logging.INFO)
 
 
-def _problem_of_words(words: list[str]) -> str | None:
+def problem_of_words(words: list[str]) -> str | None:
     """One line about a word that is empty, which no option takes, or a working directory that is gone."""
     for before, word in zip(["biro", *words], words, strict=False):
         if not word.strip() or (word.startswith("--") and word.endswith("=")):
@@ -139,8 +140,10 @@ def _problem_of_words(words: list[str]) -> str | None:
 def main(argv: list[str] | None = None) -> None:
     """Run the command `biro`; --debug, --verbose and -v may stand anywhere before `--`."""
     streams = Streams()
+    # Modules and figures are made of objects that stay: the default threshold scans them again and again.
+    gc.set_threshold(50_000, 20, 50)
     words = list(sys.argv[1:] if argv is None else argv)
-    problem = problem_of_variables(os.environ) or _problem_of_words(words)
+    problem = problem_of_variables(os.environ) or problem_of_words(words)
     if problem is not None:
         say(f"biro: {problem}")
         sys.exit(2)

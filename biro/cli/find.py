@@ -109,7 +109,7 @@ def find(
         from biro.run.interrupt import RunInterrupted
 
         raise RunInterrupted(f"{result.stopped}. The best model so far is in {output}")
-    words = reading_words(reading | _parallel_hands(observation))
+    words = reading_words(reading | parallel_hands(observation))
     flag = shlex.split(result.flag_command)
     data = flag[-1:] if "-o" in flag else map(str, obs)  # the flagged copy of a UVFITS file
     commands = [flag, ["biro", "fit", *data, str(output), "-o", "RUN", *words]]
@@ -127,7 +127,7 @@ def _instrument(file: Path) -> SkyModel:
     return instrument
 
 
-def _parallel_hands(observation: Observation) -> dict[str, list[str]]:
+def parallel_hands(observation: Observation) -> dict[str, list[str]]:
     """The reading option that leaves out cross hands, where there are some.
 
     A fit of unpolarised sources to all correlations would count Stokes Q and U as noise.

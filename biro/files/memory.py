@@ -31,7 +31,7 @@ class Free(NamedTuple):
 
 def free_now() -> Free:
     """What is free for this process."""
-    return Free(_free_in_limit(), min(_free_in_system(), _free_in_groups()))
+    return Free(_free_in_limit(), min(free_in_system(), _free_in_groups()))
 
 
 def free_memory() -> int:
@@ -65,7 +65,7 @@ def check_memory(needed: float, what: str, remedy: str) -> None:
         raise InputError(f"{what} needs {byte_text(needed)} of memory, {byte_text(free)} are free; {remedy}")
 
 
-def _free_in_system() -> int:
+def free_in_system() -> int:
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             line = next(line for line in file if line.startswith("MemAvailable:"))

@@ -155,7 +155,7 @@ def find_interference(
         code[rows[is_row]] = joined[is_row]
         return lone
 
-    for n, rows in enumerate(_waterfalls(samples, _reach(strategy), len(workers))):
+    for n, rows in enumerate(_waterfalls(samples, reach(strategy), len(workers))):
         is_row = rows >= 0
         part = np.where(is_row[:, :, None, None], code[rows], np.uint8(GIVEN))
         with np.errstate(invalid="ignore"):
@@ -164,7 +164,7 @@ def find_interference(
         before = _as_lines(part)
         alike = np.repeat(_are_alike(samples, rows), part.shape[3], axis=0)
         lines = _as_lines(amplitude).astype(np.float32)
-        work = partial(_judge, lines, before != CLEAR, alike, strategy, backend)
+        work = partial(judge, lines, before != CLEAR, alike, strategy, backend)
         begun.append(_Begun(rows, before, workers[n % len(workers)].submit(work)))
         if len(begun) > len(devices):  # each has something to do while the next one is made ready
             n_unjudged += take()
@@ -190,7 +190,7 @@ def _are_alike(samples: Samples, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.asarray(np.isnan(exposure) | (np.abs(exposure - usual) <= ALIKE * np.abs(usual)))
 
 
-def _reach(strategy: Strategy) -> int:
+def reach(strategy: Strategy) -> int:
     """How many integrations the background and runs of samples reach across."""
     if strategy.method != "waterfalls":
         return 0
@@ -244,7 +244,7 @@ def _waterfalls(samples: Samples, n_pad: int, n_part: int) -> Iterator[NDArray[n
             yield np.stack(lines[at : at + step])
 
 
-def _judge(
+def judge(
     amplitude: NDArray[np.float32],
     given: NDArray[np.bool_],
     alike: NDArray[np.bool_],

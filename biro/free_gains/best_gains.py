@@ -514,7 +514,7 @@ class DeviceGains(BestGains):
     def chi2(self) -> Array:
         """See `BestGains`; by the sums of cells, where this loses no digits that matter."""
         square = self.free.square_of_data(self._model)
-        if square * _ROUNDING > _MATTERS:
+        if square * _ROUNDING > MATTERS:
             return self._chi2_with(self.gain)
         return self.free.left_out + square + 2.0 * self.factor**2 * self._found.of_cells
 
@@ -562,5 +562,5 @@ Slopes = tuple[Array, Array, Array]
 """By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""
 _ROUNDING = 1e-15
 """Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
-_MATTERS = 1e-4
+MATTERS = 1e-4
 """Error of chi2."""

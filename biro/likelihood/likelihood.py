@@ -488,7 +488,7 @@ class Likelihood(Residuals, Closing):
             "smearing": options.smearing,
             "smearing_reason": choices.smearing,
             "form": choices.forms,
-            "reason": [rime.reason for rime in self._engines.rimes],
+            "reason": list(dict.fromkeys(rime.reason for rime in self._engines.rimes)),
             "n_vis": self.n_vis.tolist(),
             "parameters": list(self.parameter_names),
         }

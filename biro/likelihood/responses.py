@@ -23,7 +23,7 @@ from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
-_KEPT = 1 << 30
+KEPT = 1 << 30
 """Bytes of responses that are kept; beyond it they are worked out again for each block of products."""
 _AT_ONCE = 256
 """Parameters whose sources are made at a time, at most."""
@@ -75,7 +75,7 @@ class Responses:
         ones = full.at(inner.theta(np.repeat(outer, n, axis=0), np.eye(n)))
         without = next(full.at(inner.theta(outer, np.zeros((1, n)))).sources())
         largest = max(part.vis.size for part in self.partitions)
-        step = int(np.clip(_KEPT // (64 * largest), 1, _AT_ONCE))
+        step = int(np.clip(KEPT // (64 * largest), 1, _AT_ONCE))
         self.groups = [
             part for group in isolated(without, next(ones.sources())) for part in group.parts(step)
         ]
@@ -195,7 +195,7 @@ class ResponsesAt:
         if (i, a) in self._kept:
             return self._kept[i, a]
         found = self._weighted(i, self._visibilities(i, self._pieces[a]))
-        if self._size + found.nbytes <= _KEPT:
+        if self._size + found.nbytes <= KEPT:
             self._kept[i, a] = found
             self._size += found.nbytes
         return found

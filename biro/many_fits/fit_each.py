@@ -15,6 +15,7 @@ from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
 from biro.formatting import check_names
 from biro.likelihood.likelihood import Likelihood
+from biro.likelihood.options import EngineKeywords
 from biro.many_fits.one_fit import Data, Fit, FitTask, Problem
 from biro.many_fits.results import FitResults
 from biro.models import SkyModel
@@ -109,7 +110,8 @@ def fit_each(
     reading, likelihood = reading or {}, likelihood or {}
     check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
     arguments = inspect.signature(Likelihood).parameters.values()
-    shared = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "comm"]
+    named = [each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "options"]
+    shared = [*named, *(each for each in EngineKeywords.__annotations__ if each != "comm")]
     check_names(likelihood, shared, "Likelihood of fit_each")
     refuse_both(workers, executor)
     if seed is not None:
@@ -117,7 +119,7 @@ def fit_each(
     folder = Path(run_dir)
     if read_record(folder) is not None:
         raise RunError(f"{folder} is the run directory of a single fit; give another one")
-    problems = {problem.name: problem for problem in _problems(_named(data), sky, folder)}
+    problems = {problem.name: problem for problem in _problems(named(data), sky, folder)}
     task = FitTask(sampler, seed, reading, likelihood, options)
     with stop_on_signal() as stop:
         if executor is None:
@@ -130,7 +132,7 @@ def fit_each(
     return fits
 
 
-def _named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mapping[str, Data]:
+def named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mapping[str, Data]:
     """Data sets by name."""
     if isinstance(data, Mapping):
         return data

@@ -140,7 +140,10 @@ class FitTask:
 
 
 def lines_before(likelihood: Likelihood) -> list[str]:
-    """What a user should know of data and model before a fit begins."""
+    """What a user should know of data and model before a fit begins, each once.
+
+    Degenerate parameters and gains of single baselines are named with the result, by every sampler.
+    """
     observation, sky, model = likelihood.observation, likelihood.sky, likelihood.model
     lines = [
         *observation.reading_lines,
@@ -150,7 +153,5 @@ def lines_before(likelihood: Likelihood) -> list[str]:
         *likelihood.choices.smearing,
         observation.ionosphere_line(sky),
         *model.gain_lines,
-        likelihood.undetermined,
-        likelihood.lone_gains,
     ]
-    return [line for line in lines if line]
+    return list(dict.fromkeys(line for line in lines if line))

@@ -26,7 +26,9 @@ CLOSE_IN_HEIGHT, FAR_APART = 20.0, 5.0
 N_EARLY, N_LATE = 40, 1000
 """Iterations of L-BFGS-B: of all starts, and of those that go on."""
 MEMORY = 30
-"""Steps from which L-BFGS-B estimates the curvature; more parameters than that are first scaled by errors."""
+"""Steps from which L-BFGS-B estimates the curvature.
+
+More parameters than that are first scaled by their errors, fewer by the curvature."""
 
 
 class _Outcome(Protocol):

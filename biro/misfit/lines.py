@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from biro.formatting import count_text, percent, plain
+from biro.formatting import number_of, percent, plain
 from biro.misfit.finding import Finding
 from biro.misfit.partition_fit import (
     CERTAIN,
@@ -48,10 +48,10 @@ TOO_SMALL = "ERRORS ARE TOO SMALL"
 
 
 HOLDS = (
-    "ERRORS ARE NOT INFLATED: the misfit is too small to widen them by 10 %. What the model lacks may still "
-    "bias parameters"
+    "ERRORS ARE NOT INFLATED: the residuals would widen them by less than 10 %. What the model lacks may "
+    "bias parameters by more"
 )
-"""What is said of the errors where a misfit is certain, and small."""
+"""What is said of the errors where a misfit is certain, and hardly changes them."""
 
 
 def lines_of(
@@ -155,7 +155,7 @@ def _in_words(causes: Sequence[Finding]) -> str:
         lines.append(text)
     if len(causes) > NAMED:
         more = len(causes) - NAMED
-        lines.append(f"{count_text(more, 'more cause')} explain{'s' * (more == 1)} less")
+        lines.append(f"{number_of(more, 'more cause')} explain{'s' * (more == 1)} less")
     return "".join(NEXT + line for line in lines)
 
 

@@ -85,7 +85,7 @@ def whiteness(data: ResidualData) -> Whiteness:
         if len(values[0]) >= MIN_DIFFERENCES:
             seen.add(axis)
             z[axis] = max(z[axis], _certainty(values))
-            sigma |= {(axis, kind): share for kind, share in _shares(values)}
+            sigma |= {(axis, kind): share for kind, share in shares(values)}
             n = n or len(values[0])
     mean = np.sum(clipped, axis=(1, 2), keepdims=True)
     for axis, values in _neighbours(data, mean, np.asarray(counts.any(axis=(1, 2), keepdims=True))):
@@ -128,7 +128,7 @@ def _certainty(values: Sequence[Complex]) -> float:
     return _z(first * third * phase**2)
 
 
-def _shares(values: Sequence[Complex]) -> Iterator[tuple[str, float]]:
+def shares(values: Sequence[Complex]) -> Iterator[tuple[str, float]]:
     """Rms that each kind of difference leaves, over that of noise with the powers of the same samples."""
     power = [float(np.mean(np.abs(each) ** 2)) for each in values]
     for kind, difference, factors in differences(values):

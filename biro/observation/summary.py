@@ -247,8 +247,8 @@ def smearing_statement(observation: Described) -> str:
     own = " (each row has its own interval)" if any(part.row_interval is not None for part in parts) else ""
     return (
         f"time and bandwidth smearing{own} lowers the amplitude of a source {angle_text(radius)} from the "
-        f"phase centre by up to {percent(max(losses))}. A fit models smearing where the loss exceeds the "
-        "noise"
+        f"phase centre ({'half the field of view' if view else 'ten times the resolution'}) by up to "
+        f"{percent(max(losses))}. A fit models smearing where the loss exceeds the noise"
         f"{_exposure_text(parts)}"
     )
 

@@ -141,8 +141,14 @@ def _verdict(verdict: Verdict, warnings: Sequence[str]) -> str:
     items = "".join(
         f"<dt>{head}</dt><dd>{html.escape(text)}</dd>" for head, text in zip(heads, answers, strict=True)
     )
-    lines = "".join(f"<p><strong>{html.escape(line)}</strong></p>" for line in warnings)
+    lines = "".join(_warning(line) for line in warnings)
     return f'<h2>Verdict</h2><section class="verdict {verdict.level}"><dl>{items}</dl>{lines}</section>'
+
+
+def _warning(text: str) -> str:
+    """The first line of a warning in bold, and each cause below it on a line of its own."""
+    head, *causes = (html.escape(line.strip()) for line in text.split("\n"))
+    return f"<p><strong>{head}</strong>{''.join(f'<br>{cause}' for cause in causes)}</p>"
 
 
 def _table(cells: Sequence[Sequence[str]]) -> str:

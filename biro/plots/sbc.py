@@ -10,7 +10,6 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy import stats
 
 from biro.errors import InputError
 from biro.sbc.result import SBCResult
@@ -89,6 +88,8 @@ def reduced_chi2(result: SBCResult, *, ax: Axes | None = None) -> Figure:
     low, high = min(values.min(), 1.0 - 4.0 * scatter), max(values.max(), 1.0 + 4.0 * scatter)
     x = np.linspace(low, high, 400)
     edges = np.linspace(low, high, 1 + int(np.clip((high - low) / (0.5 * scatter), 8, 60)))
+    from scipy import stats  # which takes a third of a second to import
+
     expected = stats.chi2.pdf(x * n, n) * n * len(values) * (edges[1] - edges[0])
     with drawing_on(ax, (5.0, 3.2)) as drawn:
         counts = np.histogram(values, edges)[0]

@@ -11,14 +11,15 @@ from biro.formatting import Tabular
 from biro.posterior.posterior import Posterior
 from biro.posterior.table import PosteriorTable
 
+TIED = "cannot be told apart"
 WORDS = (
-    (1.0, "weak"),
+    (1.0, TIED),
     (3.0, "positive"),
     (5.0, "strong"),
     (math.inf, "very strong"),
 )
-"""Evidence against a model by the ln B of the best (Kass & Raftery 1995, section 3.2; "weak" is their
-"not worth more than a mention")."""
+"""Evidence against a model by the ln B of the best (Kass & Raftery 1995, section 3.2; below 1 it is "not
+worth more than a bare mention")."""
 LEAST = WORDS[0][0]
 """A Bayes factor counts from this ln B on."""
 N_SIGMA = 2.0
@@ -38,7 +39,8 @@ class Standing:
     n_param : int
     best_log_likelihood : float
     verdict : str
-        "best model"; or the evidence against the model, "weak" to "very strong"; or "not decided".
+        "best model"; or the evidence against the model, "positive" to "very strong"; "cannot be told apart"
+        from the best; or "not decided".
     is_trusted : bool
         Whether the run itself trusts its evidence.
     warnings : tuple of str
@@ -97,6 +99,11 @@ class Comparison(Tabular):
     def notes(self) -> list[str]:
         """How the table is read."""
         lines = ["ln Bayes factor: ln evidence minus that of the best model, at equal prior odds."]
+        if any(s.verdict == TIED for s in self.standings):
+            lines.append(
+                f"{TIED}: ln Bayes factor between -{LEAST:g} and 0. The data do not prefer the best model to "
+                "these"
+            )
         if any(s.verdict == UNDECIDED for s in self.standings):
             lines.append(
                 f"{UNDECIDED}: ln Bayes factor within {N_SIGMA:g} errors of -{LEAST:g}, or an evidence "

@@ -79,7 +79,7 @@ def save(posterior: Samples, path: str | os.PathLike[str]) -> None:
     # Made in memory: HDF5 that meets a full disk cannot close its file, and ends Python with a crash.
     with h5py.File("posterior", "w", driver="core", backing_store=False, track_order=True) as file:
         _write_arviz(file, posterior)
-        _write_own(file.create_group("biro", track_order=True), posterior)
+        write_own(file.create_group("biro", track_order=True), posterior)
         file.flush()
         image = file.id.get_file_image()
     write_atomic(Path(path), image)
@@ -165,7 +165,7 @@ def _check_types(what: str, value: JsonValue, types: _Types) -> None:
             raise TypeError(f"{name} of {what}: {short_repr(value[name])}")
 
 
-def _write_own(group: h5py.Group, posterior: Samples) -> None:
+def write_own(group: h5py.Group, posterior: Samples) -> None:
     record: dict[str, JsonValue] = {name: getattr(posterior, name) for name in _SCALARS}
     record["columns"] = [asdict(column) for column in posterior.columns]
     record["provenance"] = asdict(posterior.provenance)

@@ -18,8 +18,8 @@ class Posterior(Samples):
     """Samples of a posterior, in the units of the model file, as `biro.sample` returns them.
 
     `posterior["core.I"]` gives draws of one parameter that all count alike, `equal_weight()` those of all
-    parameters. `samples` and `weight` are the draws as the sampler returned them, which are weighted for
-    dynesty and none; `weighted_draws` gives both for one parameter.
+    parameters. `samples` and `weight` are the draws as the sampler returned them; those of dynesty, none, and
+    nuts with several modes are weighted. `weighted_draws` gives both for one parameter.
     `biro.posterior.samples.Samples` has further attributes.
 
     Attributes

@@ -192,9 +192,10 @@ class Samples:
     def __getitem__(self, name: str) -> NDArray[np.float64]:
         """Draws of one parameter that all count alike, float64 (n_draw,), in the unit of its column.
 
-        Their mean, standard deviation and percentiles are those of the posterior. Weighted draws (dynesty,
-        none) are resampled by `equal_weight`, each time to the same draws: element i of two parameters
-        belongs to one point. `weighted_draws` gives the draws as the sampler returned them.
+        Their mean, standard deviation and percentiles are those of the posterior. Weighted draws (of
+        dynesty, none, and nuts with several modes) are resampled by `equal_weight`, each time to the same
+        draws: element i of two parameters belongs to one point. `weighted_draws` gives the draws as the
+        sampler returned them.
 
         Raises
         ------

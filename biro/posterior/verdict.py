@@ -78,7 +78,7 @@ def _fit(table: PosteriorTable, lines: list[str], misfit: bool) -> tuple[str, st
 
 def _numbers(worst: PartitionFit, n_partition: int) -> str:
     """chi2/dof of the only partition, or of the worst, and residuals in units of thermal noise."""
-    parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g} with the stated weights"]
+    parts = [] if worst.has_tails else [f"chi2/dof {worst.chi2_per_dof:.3g}"]
     if worst.thermal > 0.0 and not worst.has_tails:
         parts.append(f"residual rms {worst.over_thermal}")
     text = ", ".join(parts) or "noise of Student's t"
@@ -89,6 +89,8 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
     limits = [row.name for row in table.rows if row.at_end]
     if level == "bad":
         text = f"Do not trust the error bars{_reason(lines)}."
+    elif _beginning(lines, (MISFIT,)):
+        text = "The error bars hold for this model only: what it lacks may bias the parameters by more."
     elif level == "doubt":
         text = "Use the error bars with the warnings below in mind."
     else:
@@ -108,7 +110,7 @@ def _trust(table: PosteriorTable, lines: list[str], level: str) -> str:
 def _reason(lines: list[str]) -> str:
     """Why error bars of a bad fit are wrong, where one word on it is enough."""
     if _beginning(lines, (MISFIT,)):
-        return ": what the model lacks biases the parameters"
+        return ": what the model lacks may bias the parameters"
     return ": outliers bias the parameters" if _beginning(lines, (OUTLIERS,)) else ""
 
 

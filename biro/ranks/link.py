@@ -14,7 +14,7 @@ _PROTOCOL = 5
 """Of pickle: the first one that can leave large arrays out."""
 _LARGE = 1 << 16
 """Bytes of an array from which on it goes by itself: fewer take less time to copy than a message takes."""
-_MOST = 1 << 30
+MOST = 1 << 30
 """Bytes of an object that go as one message: MPI libraries before the standard 4.0 count to 2^31."""
 
 
@@ -96,4 +96,4 @@ def _pickled(value: Any) -> bytes:
         return False
 
     data = pickle.dumps(value, _PROTOCOL, buffer_callback=stays)
-    return b"" if apart or len(data) > _MOST else data
+    return b"" if apart or len(data) > MOST else data

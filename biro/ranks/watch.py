@@ -64,7 +64,7 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     compiled_loop()  # before others expect signs
     token = secrets.token_bytes(16)
     try:
-        listener = socket.create_server((_address(hosts), 0), backlog=max(_BACKLOG, len(hosts)))
+        listener = socket.create_server((address(hosts), 0), backlog=max(_BACKLOG, len(hosts)))
     except OSError as error:
         link.bcast(f"no port can be opened: {error}")
         problems, found = link.gather("") or [], {}
@@ -73,7 +73,7 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
             host, port = listener.getsockname()[:2]
             link.bcast(Meeting(host, port, token))
             problems = link.gather("") or []
-            found = _accepted(listener, token, sum(not problem for problem in problems[1:]))
+            found = accepted(listener, token, sum(not problem for problem in problems[1:]))
     lost = [rank for rank in range(1, len(hosts)) if rank not in found]
     where = {rank: f"MPI process {rank} ({hosts[rank]})" for rank in range(len(hosts))}
     remark = ""
@@ -85,7 +85,7 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     return Watch({where[rank]: connection for rank, connection in found.items()}), remark
 
 
-def _address(hosts: Sequence[str]) -> str:
+def address(hosts: Sequence[str]) -> str:
     """The address by which rank 0 reaches the hosts of other ranks; that of this machine alone where it can.
 
     Raises
@@ -185,7 +185,7 @@ class Watch:
         os._exit(1)
 
 
-def _accepted(listener: socket.socket, token: bytes, n: int) -> dict[int, socket.socket]:
+def accepted(listener: socket.socket, token: bytes, n: int) -> dict[int, socket.socket]:
     """The connections of n ranks by rank; strangers are closed, and none is waited for."""
     found: dict[int, socket.socket] = {}
     said: dict[socket.socket, bytes] = {}

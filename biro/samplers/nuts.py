@@ -45,7 +45,7 @@ Array = NDArray[np.float64]
 _BATCH = 256
 # nutpie has no types: its module, sampler, model and trace.
 Nutpie: TypeAlias = Any
-_CHECK_EVERY = 0.2
+CHECK_EVERY = 0.2
 """Seconds between two checks whether to stop."""
 _SCATTER = 0.5
 """Sigmas by which the places where chains begin scatter about a mode."""
@@ -110,7 +110,7 @@ class NutsRun:
         starts: int | Array = STARTS,
     ) -> None:
         self._likelihood = differentiable(target.likelihood, "NUTS")
-        self._nutpie = _nutpie()
+        self.nutpie_modules = nutpie_modules()
         self._target, self._options, self._seed = target, options, seed
         self._file, self._maximum_file, self._starts = file, maximum_file, starts
         self._modes: list[Mode] = []
@@ -201,7 +201,7 @@ class NutsRun:
         draws = Draws(n_tune, before)
         # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
         gate = Gate(lambda z: self._answers(density, z), failed=draws.freeze)
-        sampler = self._nutpie.sample(
+        sampler = self.nutpie_modules.sample(
             self._model(gate, draws, before, density),
             draws=options.n_draw - n_before,
             tune=n_tune,
@@ -250,7 +250,7 @@ class NutsRun:
         try:
             while trace is None and gate.error is None and not stop:
                 with contextlib.suppress(TimeoutError):
-                    trace = sampler.wait(timeout=_CHECK_EVERY)
+                    trace = sampler.wait(timeout=CHECK_EVERY)
                 shown.update(draws.n_step - shown.n)
                 if trace is None and self._file is not None and self._file.is_due:
                     draws.look(sampler.inspect(), gate.n_row)
@@ -304,7 +304,7 @@ class NutsRun:
             last = draws.begin(seed)
             return _SCATTER * rng.normal(size=n_dim) if last is None else np.asarray(last / scale)
 
-        return self._nutpie.compiled_pyfunc.from_pyfunc(
+        return self.nutpie_modules.compiled_pyfunc.from_pyfunc(
             n_dim, lambda: log_density, lambda *_: draws.recorder(), ["float64"], [()], [RECORDER],
             make_initial_point_fn=start,
         )  # fmt: skip
@@ -385,7 +385,7 @@ def _leave(sampler: Nutpie, gate: Gate) -> None:
     sampler.abort()
 
 
-def _nutpie() -> Nutpie:
+def nutpie_modules() -> Nutpie:
     try:
         import nutpie.compiled_pyfunc
     except ImportError as error:

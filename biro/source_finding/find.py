@@ -17,7 +17,7 @@ from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.misfit.diagnosis import Diagnosis, diagnose
-from biro.misfit.lines import TOO_SMALL
+from biro.misfit.lines import HOLDS, TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
@@ -63,7 +63,8 @@ def find_sources(
     parameters (the Bayesian information criterion) and, for a new source, 2 ln(beams in the image). At the
     end the model is kept after whose last source no other one is worth its parameters, judged with
     residuals as alike in neighbouring times as they then are. The search is made twice, with ellipses at once
-    and with ellipses last, unless the first leaves thermal noise alone.
+    and with ellipses last, unless the first leaves thermal noise alone. At the end of each, outliers are left
+    out (`biro.source_finding.outliers.outliers_of`), and the search goes on without them.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
     error, once a source was found.
@@ -144,7 +145,7 @@ def find_sources(
         found = replace(_result(search, beam, reason), thermal=thermal)
         misfit = _diagnosed(search.used, found)
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
-    lines = tuple(line for line in misfit.warnings if not line.startswith(TOO_SMALL))
+    lines = tuple(line for line in misfit.warnings if not line.startswith((TOO_SMALL, HOLDS)))
     return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
 
 
@@ -190,13 +191,14 @@ def _circles(search: Search, number: int, shown: Bar) -> str:
 def _tell(search: Search, shown: Bar) -> None:
     """One line about what there is now, and how well it fits."""
     text = _kinds_text(search.components)
-    shown.set_postfix_str(f"{text}: chi2/2N {search.reduced_chi2:.4g}", refresh=False)
+    chi2 = f"chi2/2N {search.reduced_chi2:.4g}{' of averaged data' * search.is_of_averages}"
+    shown.set_postfix_str(f"{text}: {chi2}", refresh=False)
     shown.update()
     shown.clear()
     peak = search.residual.peak.value
     unit = unit_for([peak], FLUXES)
     height = f"{unit.text(peak)} {unit.name}/beam"
-    log.log(NOTICE, "%s: chi2/2N %.4g, highest residual %s", text, search.reduced_chi2, height)
+    log.log(NOTICE, "%s: %s, highest residual %s", text, chi2, height)
 
 
 def _kinds_text(components: Sequence[Component]) -> str:

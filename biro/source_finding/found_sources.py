@@ -24,6 +24,8 @@ SIGNIFICANT = 10.0
 """2 ln of the likelihood ratio from which on errors of gains are named: 3 sigma of one parameter."""
 WORST = 3
 """Antennas that a line about gains names."""
+WORTH = 1.1
+"""Ratio of residual rms with and without errors of gains from which it is worth to correct these."""
 NOTABLE = 1.5
 """Coherence of residuals above which a line says so."""
 
@@ -211,14 +213,12 @@ class FoundSources(Tabular):
                 for name, (rms, mean, phase) in ranked[:WORST]
             )
             worst = f", largest {named}"
-        excess = self.noise_factor**2 - self.thermal**2
-        part = (self.noise_factor**2 - self.without_gains**2) / excess if excess > 0.0 else np.nan
-        share = f"{100.0 * min(part, 1.0):.0f} % of the excess chi2" if part > 0.0 else ""
+        gained = self.noise_factor / self.without_gains if self.without_gains > 0.0 else 1.0
+        remedy = ". To correct them, use biro solve, or biro fit --gains marginalise" * (gained > WORTH)
         return (
-            f"GAIN ERRORS: {percent}{worst}. They explain {share or 'a part of the residuals'}. With "
-            f"corrected gains the residual rms would be {self.without_gains:.4g} times the noise of the "
-            "weights. The errors of the sources above allow for them. To correct them, use biro solve, or "
-            "biro fit --gains marginalise"
+            f"GAIN ERRORS: {percent}{worst}. With corrected gains the residual rms would be "
+            f"{self.without_gains:.4g} instead of {self.noise_factor:.4g} times the noise of the weights. "
+            f"The errors of the sources above allow for them{remedy}"
         )
 
     def to_toml(self) -> str:

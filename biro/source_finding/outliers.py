@@ -96,9 +96,9 @@ def described(
     for i, mask in enumerate(left_out):
         bad[part == i] = mask[row[part == i], chan[part == i]]
     verdict, remedy = outlier_texts(samples, bad, level)
-    return f"OUTLIERS: left out of the fit above{NEXT}{verdict} {remedy.rstrip('.')}", command_of(
-        samples, lines_of(samples, bad)
-    )
+    lines, _ = lines_of(samples, bad)
+    text = f"OUTLIERS: left out of the fit above{NEXT}{verdict} {remedy.rstrip('.')}"
+    return text, command_of(samples, lines)
 
 
 def _as_stokes_i(part: Partition) -> Partition:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,7 +127,7 @@ def _joined(parts: Sequence[Partition]) -> Partition:
     if len(parts) == 1:
         return parts[0]
     names = {"vis": 1, "weight": 1, "chan_freq": 0, "chan_width": 0}
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts], axis=axis)
         for name, axis in names.items()
     }

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.formatting import FLUXES, unit_for
+from biro.images.dirty_image import DirtyImage
 from biro.images.imager import ImagingOptions
 from biro.models import SkyModel
 from biro.observation.observation import Observation
@@ -116,6 +117,11 @@ class Search:
         return self._fit.components
 
     @property
+    def is_of_averages(self) -> bool:
+        """Whether components are fitted to averages of the data now."""
+        return self.data is not self._all
+
+    @property
     def has_any(self) -> bool:
         """Whether a model with components was found."""
         return any(fit.components for fit in (*self._ends, self._fit))
@@ -169,26 +175,21 @@ class Search:
         str
             Why there is none; "" where something was changed.
         """
-        high, rms = highest(self.residual), self.residual.rms
-        before, times = self._fit, f"{high / max(rms, 1e-300):.3g} times the image rms"
-        without = "" if self._gains is None else ", gain errors removed"
-        unit = unit_for([high], FLUXES)
-        peak = f"(highest residual peak {unit.text(high)} {unit.name}/beam, {times}{without})"
-        reason, forced = "", threshold is not None
+        before, image, has_gains = self._fit, self.residual, self._gains is not None
+        reason, forced, high = "", threshold is not None, highest(image)
         if high <= 0.0:
-            reason = f"no positive peak left {peak}"
-        elif threshold is not None and high < threshold * rms:
-            reason = f"no peak above the threshold {peak}"
+            reason = f"no positive peak left {_peak_text(image, has_gains)}"
+        elif threshold is not None and high < threshold * image.rms:
+            reason = f"no peak above the threshold {_peak_text(image, has_gains)}"
         elif len(self.components) >= max_sources:
             reason = f"stopped at {max_sources} sources (max_sources, --max-sources); there may be more"
-        refused = f"no further significant source {peak}"
         best = self._best_change([] if reason else self._places(), more=not reason, forced=forced)
         if best is None and not reason and (far := self._far_places()):
             best = self._best_change(far, more=True, forced=forced)
         if best is not None and not forced:
             best = simplified(best, self._fitter, self._evidence)
         if best is None or (best.n_param == before.n_param and not best.chi2 < before.chi2):
-            return "" if self._may_be_elliptical() else reason or refused
+            return "" if self._may_be_elliptical() else reason or _refused(image, has_gains)
         self._take(best)
         if self._goes_back(before):
             return self.step(threshold, max_sources)
@@ -196,7 +197,7 @@ class Search:
         self._image()
         if forced or not self._path.is_stalled(self._evidence, self.coherence):
             return ""
-        return "" if self._may_be_elliptical() else refused
+        return "" if self._may_be_elliptical() else _refused(image, has_gains)
 
     def leave_out(self, *, local: bool = True) -> bool:
         """Go on without outliers; whether these are others than before.
@@ -451,3 +452,16 @@ class Search:
     def _image(self) -> None:
         """Make the image of the residuals."""
         self.residual = self._images(self._sky(), None if self._gains is None else self._turn)
+
+
+def _refused(image: DirtyImage, has_gains: bool) -> str:
+    return f"no further significant source {_peak_text(image, has_gains)}"
+
+
+def _peak_text(image: DirtyImage, has_gains: bool) -> str:
+    """How high the highest peak of the residuals is, from which errors of gains may have been taken."""
+    high = highest(image)
+    without = ", gain errors removed" if has_gains else ""
+    unit = unit_for([high], FLUXES)
+    times = f"{high / max(image.rms, 1e-300):.3g} times the image rms"
+    return f"(highest residual peak {unit.text(high)} {unit.name}/beam, {times}{without})"

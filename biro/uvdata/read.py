@@ -85,7 +85,7 @@ def _uvdata(file_type: FileType) -> UVData:
 
 
 @contextmanager
-def _without_sites() -> Iterator[None]:
+def without_sites() -> Iterator[None]:
     """Let pyuvdata do without the list of telescopes that astropy downloads: it knows some itself.
 
     Raises
@@ -142,7 +142,7 @@ class _UVDataSet:
                 result = _uvdata(self._type)
                 result.read(os.fspath(self._path), file_type=self._type, **options)
             except URLError:
-                with _without_sites():
+                with without_sites():
                     result = _uvdata(self._type)
                     result.read(os.fspath(self._path), file_type=self._type, **options)
         return result

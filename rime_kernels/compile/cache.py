@@ -113,13 +113,13 @@ class _OwnFiles:
     def save_overload(self, signature: NumbaType, code: MachineCode) -> None:
         """Store machine code on disk, unless the text that made it has been replaced since."""
         try:
-            if self._impl.check_cachable(code) and source_digest() == _SOURCE:
+            if self._impl.check_cachable(code) and source_digest() == SOURCE:
                 self._impl.locator.ensure_cache_path()
                 packed = zlib.compress(self.dump(self._impl.reduce(code)), _LEVEL)
                 _write(self._place(signature, code.codegen), self._code_digest(signature), packed)
         except Exception as error:  # such as a full disk
             log.info("machine code of %r cannot be cached on disk: %s", self._py_func, error)
-            _warn_once(str(error))
+            warn_once(str(error))
 
     def _read(self, place: Path, signature: NumbaType) -> bytes | None:
         """Machine code that was made of the present code, compressed, or None."""
@@ -128,8 +128,8 @@ class _OwnFiles:
         except FileNotFoundError:
             return None
         text, code, packed = content[:_N_DIGIT], content[_N_DIGIT : 2 * _N_DIGIT], content[2 * _N_DIGIT :]
-        if text.decode() != _SOURCE:
-            if source_digest() != _SOURCE or code.decode() != self._code_digest(signature):
+        if text.decode() != SOURCE:
+            if source_digest() != SOURCE or code.decode() != self._code_digest(signature):
                 return None
             with contextlib.suppress(OSError):  # found at once the next time
                 _write(place, code.decode(), packed)
@@ -151,7 +151,7 @@ def _write(place: Path, code: str, packed: bytes) -> None:
     """Write a file whole or not at all, whoever else writes it at the same time."""
     part = place.with_name(f"{place.name}.tmp.{uuid.uuid4().hex[:16]}")
     try:
-        part.write_bytes(_SOURCE.encode() + code.encode() + packed)
+        part.write_bytes(SOURCE.encode() + code.encode() + packed)
         os.replace(part, place)
     except BaseException:
         part.unlink(missing_ok=True)
@@ -159,9 +159,9 @@ def _write(place: Path, code: str, packed: bytes) -> None:
 
 
 @functools.cache
-def _warn_once(reason: str) -> None:
+def warn_once(reason: str) -> None:
     log.warning("machine code cannot be kept on disk, the next start will compile again: %s", reason)
 
 
 # The digest of the text that this process runs, taken as it starts.
-_SOURCE = source_digest()
+SOURCE = source_digest()

@@ -1,11 +1,13 @@
 """Names for the values that compiled functions and CUDA work with, where no Python type describes them.
 
-Each is `Any` to the type checker, for the reason beside it; to a reader it says what is meant.
+Most are `Any` to the type checker, for the reason beside each; to a reader they say what is meant.
 """
 
 from __future__ import annotations
 
 from typing import Any, TypeAlias
+
+from numpy.typing import NDArray
 
 # ---- values in compiled functions: one text is compiled for several types
 
@@ -15,8 +17,8 @@ Scalar: TypeAlias = Any
 Vector: TypeAlias = Any
 # Where numbers lie in memory, without shape or bounds: p[i]. Made by `rime_kernels.cpu.simd.pointer`.
 Pointer: TypeAlias = Any
-# An array in a compiled function, of either precision; NumPy's types do not follow how it is indexed.
-Array: TypeAlias = Any
+# An array in a compiled function, of either precision: its numbers are `Any`.
+Array: TypeAlias = NDArray[Any]
 # A NamedTuple of pointers or arrays, of a class that depends on the caller; None where it is absent.
 Record: TypeAlias = Any
 

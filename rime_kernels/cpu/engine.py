@@ -33,7 +33,7 @@ from rime_kernels.physics.envelope import GaussianFrame
 from rime_kernels.physics.feeds import feeds_of
 
 # Bytes of spectral factors and partial sums that one pass over a part of the batch may take.
-_MEMORY_BUDGET = 256 << 20
+MEMORY_BUDGET = 256 << 20
 # Source-visibilities, counted in vectors, that make a task worth its overhead.
 _TASK_WORK = 20000
 _MAX_TASKS = 256
@@ -237,7 +237,7 @@ class Engine:
         n_bright = variant.n_stokes * n_source * (self._scale.size + n_place * self._lanes.chan.shape[1])
         n_jones *= self._lanes.chan.shape[1]
         bytes_each = 8 * (n_bright + n_jones + len(self._tasks_of(n_source)))
-        budget = _MEMORY_BUDGET if self._memory_limit is None else min(_MEMORY_BUDGET, self._memory_limit)
+        budget = MEMORY_BUDGET if self._memory_limit is None else min(MEMORY_BUDGET, self._memory_limit)
         return max(1, min(n_batch, budget // bytes_each))
 
     def _tasks_of(self, n_source: int, n_freq: int = 1) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.average import Average, Node
 
 # Bytes of the visibilities of one block of rows.
-_BLOCK_BYTES = 64 << 20
+BLOCK_BYTES = 64 << 20
 
 
 class Blocks:
@@ -39,7 +39,7 @@ class Blocks:
 
 def _bytes(settings: Settings) -> int:
     limit = settings.memory_limit
-    return _BLOCK_BYTES if limit is None else min(_BLOCK_BYTES, limit)
+    return BLOCK_BYTES if limit is None else min(BLOCK_BYTES, limit)
 
 
 class SmearedRows:

@@ -17,7 +17,7 @@ from rime_kernels.cuda.layouts.launch import Arrays, Layout, Slab, Tiles
 from rime_kernels.inputs import Constants
 
 # Sums that are worth a thread each: rows of a block are summed in so many groups as make as many.
-_TOTALS, _LEAST_ROWS = 65536, 256
+_TOTALS, LEAST_ROWS = 65536, 256
 
 
 class AntennaSums:
@@ -163,7 +163,7 @@ def _groups(block: NDArray[np.int32], n_item: int) -> tuple[NDArray[np.int64], N
 
     Runs are cut where that makes sums for more threads, but not below some rows.
     """
-    n_cut = max(1, min(-(-_TOTALS // n_item), block.size // _LEAST_ROWS))
+    n_cut = max(1, min(-(-_TOTALS // n_item), block.size // LEAST_ROWS))
     cuts = np.arange(n_cut) * block.size // n_cut
     starts = np.union1d(cuts, np.flatnonzero(np.diff(block)) + 1)
     return np.append(starts, block.size), block[starts]

@@ -55,10 +55,10 @@ def kernel(max_register: int, dynamic_bytes: int = 0) -> Callable[[Callable[...,
 
 def _with_shared_memory(dispatcher: Compiled, n_byte: int) -> Compiled:
     """The kernel, launched with so much shared memory beside what it declares."""
-    return _WithSharedMemory(dispatcher, n_byte) if n_byte else dispatcher
+    return WithSharedMemory(dispatcher, n_byte) if n_byte else dispatcher
 
 
-class _WithSharedMemory:
+class WithSharedMemory:
     """A kernel whose launches ask for more shared memory than a kernel may declare (48 KiB).
 
     Numba does not tell the driver how much a kernel may ask for (numba-cuda 0.30): of each variant it is told

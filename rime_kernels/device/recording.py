@@ -105,14 +105,14 @@ class Recording:
 
     def play(self, values: Sequence[NDArray[np.generic]]) -> Callable[[], Answer]:
         """Start the call with these values; the function returned waits for the answer, and reads it."""
-        _attach_thread()
+        attach_thread()
         for into, value in zip(self._pinned, values, strict=True):
             into[...] = value
         _checked(self._launch(self._graph, self._handle))
         return self._finish
 
     def _finish(self) -> Answer:
-        _attach_thread()
+        attach_thread()
         _checked(self._wait(self._handle))
         return self._read(self._answer.copy())
 
@@ -125,7 +125,7 @@ def _destroy(driver: DriverObject, graph: DriverObject, stream: int) -> None:
 _thread = threading.local()
 
 
-def _attach_thread() -> None:
+def attach_thread() -> None:
     """Make the device's context current in this thread, the first time."""
     if not hasattr(_thread, "attached"):
         packages.cuda().current_context()

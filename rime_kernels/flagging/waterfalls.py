@@ -107,7 +107,8 @@ def flag_waterfalls(
     code = np.isinf(value).astype(np.uint8)
     np.copyto(value, np.float32(0.0), where=code != 0)
     try:
-        are_alike = np.ascontiguousarray(np.broadcast_to(np.asarray(alike, bool), value.shape[:2]))
+        # A copy: a view cannot be written to, and loops are compiled anew for such arrays.
+        are_alike = np.array(np.broadcast_to(np.asarray(alike, bool), value.shape[:2]), order="C")
     except ValueError:
         raise InputError(f"alike must be of shape (n_waterfall, n_time) = {value.shape[:2]}") from None
     if value.size:

@@ -258,7 +258,7 @@ def _layer_of(w: float, limits: Limits) -> int:
 
 
 @serial_loop
-def _fits(box: Array, limits: Limits) -> bool:
+def _fits(box: tuple[float, ...], limits: Limits) -> bool:
     """Whether one subgrid holds a box (least and largest u, v in cells, w in wavelengths)."""
     for axis in range(2):
         low, high = box[2 * axis], box[2 * axis + 1]
@@ -270,7 +270,9 @@ def _fits(box: Array, limits: Limits) -> bool:
 
 
 @serial_loop
-def _grow(box: Array, uvw: Array, row: int, low: float, high: float, field: float) -> Scalar:
+def _grow(
+    box: tuple[float, ...], uvw: Array, row: int, low: float, high: float, field: float
+) -> tuple[float, ...]:
     """The box with a row at scales low ... high."""
     u, v, w = uvw[row, 0] * field, uvw[row, 1] * field, uvw[row, 2]
     return (
@@ -302,7 +304,7 @@ def _write(
     n_row: int,
     chan: int,
     n_chan: int,
-    box: Array,
+    box: tuple[float, ...],
     limits: Limits,
 ) -> None:
     items[n, 0], items[n, 1], items[n, 2], items[n, 3] = first_row, n_row, chan, n_chan
@@ -322,7 +324,8 @@ def _cover_run(
     chan = n_group = zero
     while chan < scale.size:
         end, low, high = _group_end(chan, scale, spread)
-        box, first = empty, start
+        box: tuple[float, ...] = empty
+        first = start
         for row in range(start, stop):
             larger = _grow(box, uvw, row, low, high, limits.field)
             if row > first and (row - first == max_rows or not _fits(larger, limits)):

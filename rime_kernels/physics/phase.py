@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -72,6 +73,7 @@ def nearest(x: Vector) -> Scalar:
     return math.floor(x + 0.5)
 
 
+@functools.cache
 def make_cos_sin(single: bool, whole: Compiled = nearest, quarters: Compiled = nearest) -> Compiled:
     """cos and sin of 2 pi turns as a function of turns, float64, in working precision.
 

@@ -34,7 +34,7 @@ _CALLS, _SECONDS = 15, 0.25
 # Bytes of device memory: more than the problem takes, less than a device has.
 _MEMORY = 1 << 30
 # Antennas and times of each class of sizes; the batch, as samplers have it, fills the device.
-_SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
+SIZES = {"many": (64, 8), "any": (64, 8), "few": (27, 40), "fewest": (7, 300), "most": (128, 2)}
 _CHAN, _SOURCE, _BATCH = 64, 100, 8
 # Antennas and times of what is gridded, and pixels of its image: transforms take little of the time.
 _GRIDDED, _PIXELS = (64, 60), 512
@@ -61,7 +61,7 @@ def milliseconds(kind: KernelKind, clock: str) -> float:
     """
     call = TRIALS[kind.kernel](kind)
     call()  # compiles, which takes seconds: other processes may measure meanwhile
-    with _locked(clock):
+    with locked(clock):
         return _least_ms(call)
 
 
@@ -73,7 +73,7 @@ def most_processes() -> int:
 
 
 @contextmanager
-def _locked(path: str) -> Iterator[None]:
+def locked(path: str) -> Iterator[None]:
     """Wait until no other process has locked the file; it is unlocked even if this process dies."""
     with open(path) as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -217,7 +217,7 @@ def _tracks(n_plane: int) -> Rows:
 def make_problem(antennas: str, polarised: bool, has_gaussian: bool) -> Problem:
     """All baselines at all times; four correlations of polarised sources, or the two of Stokes I."""
     rng = np.random.default_rng(1)
-    n_antenna, n_time = _SIZES[antennas]
+    n_antenna, n_time = SIZES[antennas]
     first, second = np.triu_indices(n_antenna, 1)
     position = rng.normal(scale=500.0, size=(n_time, n_antenna, 3))
     uvw = (position[:, first] - position[:, second]).reshape(-1, 3)

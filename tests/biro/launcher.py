@@ -83,7 +83,7 @@ def _set_clock(likelihood: Counted) -> None:
     for module in (emcee_chain, dynesty_checkpoint, nuts_draws):
         module.time, module.SAVE_EVERY = clock, 1.0
     nuts_draws.SAVE_SHARE = np.inf  # other chains make calls meanwhile
-    nuts._CHECK_EVERY = 0.01
+    nuts.CHECK_EVERY = 0.01
 
 
 def child(sampler: str, run_dir: str, journal: str, pause: float) -> int:

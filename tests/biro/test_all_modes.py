@@ -68,7 +68,8 @@ def test_three_fringes_have_their_parts(tmp_path: Path) -> None:
         found = sample(likelihood, "none", seed=seed, progress=False)
         assert found.log_evidence_err < 0.05
         assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
-        got = np.bincount(fringe(found["s.east"]), found.weight, 3)
+        draws, of_draws = found.weighted_draws("s.east")
+        got = np.bincount(fringe(draws), of_draws, 3)
         # Four sigma of as many independent draws as are stated.
         assert (np.abs(got - parts) < 4.0 * np.sqrt(parts * (1.0 - parts) / found.effective[0])).all()
         assert found.summary().missed_mass < 0.01
@@ -89,12 +90,13 @@ def test_chains_stay_in_the_fringes_that_they_began_in(tmp_path: Path) -> None:
         assert table.missed_mass < 0.01
         assert not table.is_doubtful
         assert found.diagnostics["n_explored"] == 3.0
-        got = np.bincount(fringe(found["s.east"]), found.weight, 3)
+        draws, of_draws = found.weighted_draws("s.east")
+        got = np.bincount(fringe(draws), of_draws, 3)
         assert (np.abs(got - parts) < 4.0 * found.diagnostics["share_error"]).all()
         assert found.diagnostics["share_error"] < 0.02
         mean = weight @ east / weight.sum()
         sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
-        assert found.weight @ (found["s.east"] - mean) ** 2 == pytest.approx(sd**2, rel=0.05)
+        assert of_draws @ (draws - mean) ** 2 == pytest.approx(sd**2, rel=0.05)
         assert "Each chain stayed in one of 3 regions" in " ".join(str(table).split())
 
 
@@ -140,7 +142,8 @@ def test_tens_of_modes_have_their_evidence(tmp_path: Path) -> None:
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
     mean = weight @ east / weight.sum()
     sd = np.sqrt(weight @ (east - mean) ** 2 / weight.sum())
-    assert abs(found.weight @ found["s.east"] - mean) < 4.0 * sd / np.sqrt(found.effective[0])
+    draws, of_draws = found.weighted_draws("s.east")
+    assert abs(of_draws @ draws - mean) < 4.0 * sd / np.sqrt(found.effective[0])
 
 
 def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +173,7 @@ def test_an_upper_limit_of_a_log_uniform_flux(tmp_path: Path, monkeypatch: pytes
 
     for n_draw in (512, 0):
         if not n_draw:
-            monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+            monkeypatch.setattr(exploration, "tempered", lambda *given: None)
         best = biro.maximise(likelihood, seed=1)
         assert not best.warnings()
         interval = best.intervals["s.I"]
@@ -211,7 +214,7 @@ def test_degrees_of_freedom_with_a_long_tail_are_trusted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Gaussian noise fitted with Student's t, without a tempered run, against sums over a grid."""
-    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    monkeypatch.setattr(exploration, "tempered", lambda *given: None)
     noise = '\n[noise]\nfactor = 1\ndistribution = "student-t"\n'
     pulls = []
     for seed in range(4):
@@ -238,7 +241,8 @@ def test_a_mode_that_a_constraint_cuts_counts() -> None:
     likelihood._allowed = lambda theta: theta[:, 1] >= 0.3
     found = sample(likelihood, "none", seed=2, progress=False)
     part = special.ndtr(-0.5) / (special.ndtr(-0.5) + 0.5)
-    share = found.weight[found["x"] > 0.0].sum()
+    x, weight = found.weighted_draws("x")
+    share = weight[x > 0.0].sum()
     assert abs(share - part) < 4.0 * np.sqrt(part * (1.0 - part) / found.effective[0])
 
 
@@ -271,7 +275,7 @@ def test_starts_cover_the_prior() -> None:
 
 def test_missed_modes_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without tempering and more rounds, a mode that a single climb has found could have been missed."""
-    monkeypatch.setattr(exploration, "_tempered", lambda *given: None)
+    monkeypatch.setattr(exploration, "tempered", lambda *given: None)
     monkeypatch.setattr(exploration, "_ROUNDS", 0)
     likelihood = two_peaks([[-1.2, 0.3], [1.2, 0.3]], [0.0, -1.0])
     found = biro.maximise(likelihood, seed=1, starts=1)

@@ -181,17 +181,17 @@ def test_what_memory_has_no_room_for_is_refused(path: Path, monkeypatch: pytest.
     observation = biro.read(path)
     size = sum(part.vis.size for part in observation.partitions)
     stated = observation.counts["total"]
-    monkeypatch.setattr(memory, "_free_in_system", lambda: 6 * stated)
+    monkeypatch.setattr(memory, "free_in_system", lambda: 6 * stated)
     with pytest.raises(
         InputError,
         match=r"reading it needs .*--cache DIR, cache= in Python\), share them among MPI processes",
     ):
         biro.read(path)
-    monkeypatch.setattr(memory, "_free_in_system", lambda: 40 * size)
+    monkeypatch.setattr(memory, "free_in_system", lambda: 40 * size)
     with pytest.raises(InputError, match=r"to compute with these data needs .*; average 2 times more"):
         biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
     # In single precision there is room for it.
-    monkeypatch.setattr(memory, "_free_in_system", lambda: 50 * size)
+    monkeypatch.setattr(memory, "free_in_system", lambda: 50 * size)
     with pytest.raises(InputError, match='precision="single"'):
         biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off")
     biro.Likelihood(observation, from_toml(MODEL), backend="cpu", smearing="off", precision="single")
@@ -203,10 +203,10 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
     """A visibility and its weight are a complex64 and a float32: 12 bytes."""
     observation = biro.read(path, cache=folder)
     needed = 12 * sum(part.vis.size for part in observation.partitions)
-    monkeypatch.setattr(memory, "_free_in_system", lambda: needed - 1)
+    monkeypatch.setattr(memory, "free_in_system", lambda: needed - 1)
     with pytest.raises(InputError, match="noise of hands needs all data in the memory of one process"):
         observation.whole("noise of hands")
-    monkeypatch.setattr(memory, "_free_in_system", lambda: needed)
+    monkeypatch.setattr(memory, "free_in_system", lambda: needed)
     assert not observation.whole("noise of hands").is_held
 
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 import biro
-from biro.misfit.causes.all_causes import _candidates, find_causes
+from biro.misfit.causes.all_causes import candidates, find_causes
 from biro.misfit.causes.correlation import in_frequency, in_time
 from biro.misfit.causes.evidence import linear, sigma_of_log_p
 from biro.misfit.causes.samples import MOST, Samples
@@ -465,8 +465,7 @@ def test_the_worst_of_large_data_are_no_fair_sample() -> None:
     samples = Samples.of([data], NAMES, most=1 << 14)
     assert samples.worst.sum() > 32
     assert not any(
-        each.kind.startswith("variable") and each.significance() > 5.0
-        for each in _candidates(samples, [], ())
+        each.kind.startswith("variable") and each.significance() > 5.0 for each in candidates(samples, [], ())
     )
 
 

@@ -29,7 +29,7 @@ def test_an_earlier_attribute_warns_and_has_the_value(earlier: str, likelihood: 
         wanted: object = likelihood
         for name in present.split(".")[1:]:
             wanted = getattr(wanted, name)
-    with pytest.warns(DeprecationWarning) as caught:
+    with pytest.warns(DeprecationWarning, match="is called") as caught:
         found = getattr(likelihood, earlier.split(".")[1])
     assert found == wanted
     assert str(caught[0].message) == (

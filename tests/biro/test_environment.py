@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from test_cli_faults import SOURCE, clean
 from typer.testing import CliRunner
 
-from biro.cli.app import _problem_of_words, app
+from biro.cli.app import app, problem_of_words
 from biro.files import atomic
 from biro.measurement_set import read_ms
 from biro.plots import standard
@@ -125,10 +125,10 @@ def test_compiled_code_that_is_switched_off() -> None:
 )
 def test_empty_words_are_one_line(words: list[str], text: str) -> None:
     """Empty words come from variables of a shell that are not set; "" would else be the working directory."""
-    said = _problem_of_words(words)
+    said = problem_of_words(words)
     assert said is not None
     assert said.startswith(text)
-    assert _problem_of_words(["info", "a.ms"]) is None
+    assert problem_of_words(["info", "a.ms"]) is None
 
 
 def test_a_working_directory_that_is_gone(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import biro
 from biro.cli.app import app
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging import find
-from biro.flagging.find import CAUSES, Samples, _reach, _waterfalls, find_interference
+from biro.flagging.find import CAUSES, Samples, _waterfalls, find_interference, reach
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
@@ -113,10 +113,10 @@ def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
     among_others = second._replace(times=np.unique(samples.time[kept]), spacing=INTERVAL)
     by_itself = find_interference(among_others, STRATEGY)
     assert np.array_equal(by_itself.code, whole.code[is_second[kept]])
-    reach = _reach(STRATEGY)
-    (padded,) = _waterfalls(among_others, reach, 1)
-    assert padded.shape[1] == 5 + 4 * reach
-    assert next(_waterfalls(second, reach, 1)).shape[1] == 5
+    n_near = reach(STRATEGY)
+    (padded,) = _waterfalls(among_others, n_near, 1)
+    assert padded.shape[1] == 5 + 4 * n_near
+    assert next(_waterfalls(second, n_near, 1)).shape[1] == 5
 
 
 @pytest.mark.cuda
@@ -139,14 +139,14 @@ def test_devices_share_baselines_and_find_the_same(monkeypatch) -> None:
     """Of 1, 2 and 3 threads of pretended devices."""
     monkeypatch.setattr(device, "select", lambda _: None)
     samples, truth = made()
-    alone, judged_by, judge = find_interference(samples, STRATEGY), set(), find._judge
+    alone, judged_by, judge = find_interference(samples, STRATEGY), set(), find.judge
     assert alone.flag[truth].all()
 
     def noted(*given):
         judged_by.add(threading.current_thread().name)
         return judge(*given)
 
-    monkeypatch.setattr(find, "_judge", noted)
+    monkeypatch.setattr(find, "judge", noted)
     for n in (1, 2, 3):
         judged_by.clear()
         workers = [DeviceThread(i, "CPU") for i in range(n)]

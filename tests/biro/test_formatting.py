@@ -15,6 +15,7 @@ from biro.formatting import (
     digits_after_point,
     frequency_text,
     in_unit,
+    number_of,
     percent,
     plain,
     range_text,
@@ -95,3 +96,7 @@ def test_text_without_a_unit() -> None:
         in_unit("20", "rad", "phase")
     with pytest.raises(InputError, match="average_time '20' is not understood"):
         in_unit("20", "s", "average_time", unit_needed=True)
+
+
+def test_counts_with_their_nouns() -> None:
+    assert [number_of(n, "block") for n in (0, 1, 3)] == ["0 blocks", "1 block", "3 blocks"]

@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import InputError, RunError
-from biro.many_fits.fit_each import SUMMARY, _named
+from biro.many_fits.fit_each import SUMMARY, named
 from biro.many_fits.models import split_models
 from biro.measurement_set import create_ms
 from biro.models.files.toml import from_toml
@@ -159,7 +159,7 @@ def command(files: Path, run: Path, *words: str) -> list[str]:
 
 def test_the_command_stops_and_goes_on(files, tmp_path) -> None:
     run = tmp_path / "run"
-    long = command(files, run, "--workers", "1", "--set", "max_steps=3000", "--seed", "4")
+    long = command(files, run, "--workers", "1", "--set", "max_steps=1000", "--seed", "4")
     child = subprocess.Popen(long, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 90
     while not (run / "quiet" / "chain.bin").exists() and time.monotonic() < deadline:
@@ -220,9 +220,9 @@ def test_the_directory_of_a_single_fit_is_refused(tmp_path) -> None:
 
 
 def test_names_of_fits_are_ends_of_paths() -> None:
-    assert [*_named(["/x/day1.ms", "/x/day2.uvfits"])] == ["day1", "day2"]
-    assert [*_named(["/x/obs.ms", "/y/obs.ms"])] == ["x_obs", "y_obs"]
-    assert [*_named(["/x/obs.ms", "/x/obs.uvfits"])] == ["obs#1", "obs#2"]
+    assert [*named(["/x/day1.ms", "/x/day2.uvfits"])] == ["day1", "day2"]
+    assert [*named(["/x/obs.ms", "/y/obs.ms"])] == ["x_obs", "y_obs"]
+    assert [*named(["/x/obs.ms", "/x/obs.uvfits"])] == ["obs#1", "obs#2"]
 
 
 def test_several_models_are_fitted_and_compared_in_one_command(files, tmp_path) -> None:

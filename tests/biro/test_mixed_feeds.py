@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.cli.find import _parallel_hands
+from biro.cli.find import parallel_hands
 from biro.errors import BiroError
 from biro.measurement_set import create_ms, read_ms
 from biro.misfit.diagnosis import diagnose
@@ -248,7 +248,7 @@ def test_sources_are_found_through_a_beam(linear: Path, tmp_path: Path) -> None:
     error = SIGMA / np.sqrt(data.counts["usable"] / 2) / kept
     assert abs(one.flux - 1.0) < 5 * error
     # The fit of what was found reads all correlations that have I in them.
-    words = _parallel_hands(data)
+    words = parallel_hands(data)
     assert sorted(words["correlations"]) == ["LL", "LX", "LY", "RR", "RX", "RY", "XX", "YY"]
     read = biro.read(tmp_path / "mixed.ms", **words)
     assert {part.corr_type for part in read.partitions} == {("RR", "LL"), products("RL", "XY"), ("XX", "YY")}

@@ -67,7 +67,8 @@ def test_the_evidence_is_that_of_both_peaks(gap: float, seed: int) -> None:
     # Four of its errors, and those are below 0.03: the proposal is the posterior but for its tails.
     assert found.log_evidence_err < 0.03
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err + 1e-3
-    share = found.weight[found["x"] > 0.0].sum()
+    x, weight = found.weighted_draws("x")
+    share = weight[x > 0.0].sum()
     # As many draws as are effective, of two kinds: four of their sigma.
     assert abs(share - 1.0 / (1.0 + np.exp(gap))) < 4.0 * 0.5 / np.sqrt(found.effective[0])
     assert "SEVERAL MODES: the posterior has 2" in str(found.summary()).splitlines()[0]
@@ -146,7 +147,8 @@ def test_errors_of_the_evidence_are_honest_for_skewed_posteriors(shape: float) -
         found = sample(skewed(shape), "none", seed=seed, progress=False)
         assert found.diagnostics["pareto_k"] < 0.7
         pulls.append((found.log_evidence - exact) / found.log_evidence_err)
-        means.append((found.weight @ found["x"] - shape) / np.sqrt(shape / found.effective[0]))
+        x, weight = found.weighted_draws("x")
+        means.append((weight @ x - shape) / np.sqrt(shape / found.effective[0]))
     # Sums of 20 squares: one case of a thousand is outside on either side.
     low, high = stats.chi2.ppf([0.0005, 0.9995], 20)
     assert np.sum(np.square(pulls)) < high, pulls
@@ -172,7 +174,7 @@ def test_weights_without_bound_are_said_to_be_worth_nothing(monkeypatch: pytest.
     exact = np.log((8.0 * np.pi) ** 1.5 + np.exp(4.0) * (2.0 * np.pi * 1e-4) ** 1.5) - 3.0 * np.log(40.0)
     assert found.log_evidence_err < 0.1
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
-    monkeypatch.setattr("biro.maximum.tempering.exploration._tempered", lambda *given: None)
+    monkeypatch.setattr("biro.maximum.tempering.exploration.tempered", lambda *given: None)
     monkeypatch.setattr("biro.maximum.proposal.OF_PRIOR", 0.0)
     found = sample(likelihood, "none", seed=1, progress=False)
     assert found.diagnostics["pareto_k"] > 0.7
@@ -280,10 +282,11 @@ def test_parts_of_modes_have_honest_errors(sampler: str, options: dict) -> None:
     exact, pulls, means, errors = 1.0 / (1.0 + np.e), [], [], []
     for seed in range(4):
         found = sample(likelihood, sampler, seed=seed, progress=False, **options)
-        share = found.weight[found["x"] > 0.0].sum()
+        x, weight = found.weighted_draws("x")
+        share = weight[x > 0.0].sum()
         errors.append(found.diagnostics["share_error"])
         pulls.append((share - exact) / errors[-1])
-        means.append((found.weight @ found["x"] - (2.4 * exact - 1.2)) ** 2 * found.effective[0])
+        means.append((weight @ x - (2.4 * exact - 1.2)) ** 2 * found.effective[0])
     variance = 0.01**2 + 2.4**2 * exact * (1.0 - exact)
     high = stats.chi2.ppf(0.999, 4)
     assert np.sum(np.square(pulls)) < high, pulls
@@ -337,7 +340,8 @@ def test_sidelobes_have_the_parts_that_a_grid_has(sidelobes, sampler: str) -> No
     assert np.sum(parts > 0.04) == 5
     options = {"none": {}, "nuts": {"n_draw": 400, "n_tune": 200}, "dynesty": {"n_live": 200}, "emcee": FEW}
     found = sample(likelihood, sampler, seed=1, progress=False, **options[sampler])
-    got = np.bincount(lobe_of(found["a.east"]), found.weight, 5)
+    east, weight = found.weighted_draws("a.east")
+    got = np.bincount(lobe_of(east), weight, 5)
     # Four sigma of a part, with as many independent samples as are stated.
     error = np.sqrt(parts * (1.0 - parts) / found.effective.min())
     assert (np.abs(got - parts) < 4.0 * error).all(), (got, parts, error)

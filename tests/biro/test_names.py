@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -197,3 +198,29 @@ def test_a_fit_gives_values_for_its_sky() -> None:
         # 1 Jy with 10 mJy in 21 baselines, 2 times and 4 correlations: 1 mJy, of which five are allowed.
         assert fit.best_values["core.I"] == pytest.approx(1.0, abs=0.005)
     assert not FREE.at(found.best_values).bind(observation.partition_views).parameter_names[:-1]
+
+
+CHOICES = {
+    "Engine": "rime_kernels.gridder_choice.GridderName",
+    "Backend": "rime_kernels.device.devices.Backend",
+    "Precision": "rime_kernels.geometry.Precision",
+    "Frame": "rime_kernels.physics.envelope.GaussianFrame",
+    "Smearing": "biro.smearing.Mode",
+    "Gains": "biro.likelihood.treatments.treatment.Gains",
+    "Weights": "biro.observation.weighting.Weights",
+    "Convention": "biro.observation.partition.Convention",
+    "Feeds": "biro.simulation.simulator.Feeds",
+    "Interpolation": "biro.models.components.image.Interpolation",
+    "Weighting": "biro.images.weights.Weighting",
+    "SpectralFrame": "biro.feeds.doppler.SpectralFrame",
+    "AxisKind": "biro.images.cubes.axis.AxisKind",
+    "What": "biro.images.pieces.What",
+}
+"""Choices of options of the command line, and the type of the same argument in Python."""
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_of_the_command_line_are_those_of_python(name: str) -> None:
+    """A choice that one of both has and the other lacks is a slip of whoever added it."""
+    choices = resolved(f"biro.cli.options.{name}")
+    assert {each.value for each in choices} == set(get_args(resolved(CHOICES[name])))  # type: ignore[attr-defined]

@@ -184,5 +184,5 @@ def test_fisher_information_is_the_mean_of_squared_slopes(
     change = rng.standard_normal(likelihood.n_param)
     np.testing.assert_allclose(likelihood.fisher_product(theta, change), found @ change, rtol=1e-10)
     # Of large data the matrix is made of products.
-    monkeypatch.setattr("biro.likelihood.noise.noise_fisher._MOST_BYTES", 0)
+    monkeypatch.setattr("biro.likelihood.noise.noise_fisher.MOST_BYTES", 0)
     np.testing.assert_allclose(likelihood.fisher(theta), found, rtol=1e-9, atol=1e-9 * np.abs(found).max())

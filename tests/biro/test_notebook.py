@@ -127,10 +127,13 @@ def test_a_turning_beam_with_leakage(tmp_path):
 
 @pytest.mark.slow
 def test_m87_in_ten_minutes(data_dir, tmp_path, monkeypatch):
-    """With fewer draws: the published diameter is 42 +- 3 uas, and the ring is brighter in the south."""
+    """With few starts and draws: the published diameter is 42 +- 3 uas, the ring is brighter in the south."""
     pytest.importorskip("nutpie", reason="nutpie is not installed")
     monkeypatch.setenv("BIRO_TEST_DATA", str(data_dir))
-    few = {'"n_chain": 4, "n_tune": 400, "n_draw": 1000': '"n_chain": 2, "n_tune": 50, "n_draw": 30'}
+    few = {
+        '"n_chain": 4, "n_tune": 400, "n_draw": 1000': '"n_chain": 2, "n_tune": 30, "n_draw": 20',
+        "maximise(closures, seed=1)": "maximise(closures, seed=1, starts=3)",
+    }
     shown, n_picture = executed("m87.ipynb", tmp_path, few)
     assert n_picture == 4  # closure phases, closure amplitudes, gains, ring
     assert "closures: 103 independent closure phases and 86 log closure amplitudes" in shown

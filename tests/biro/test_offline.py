@@ -15,7 +15,7 @@ from astropy.coordinates.sites import SiteRegistry
 from astropy.time import Time
 
 from biro.feeds.earth import ut1_and_pole
-from biro.uvdata.read import _without_sites
+from biro.uvdata.read import without_sites
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:
@@ -76,7 +76,7 @@ def test_sites_that_the_user_has_loaded_stay(monkeypatch: pytest.MonkeyPatch) ->
     loaded = SiteRegistry()
     for registry in (loaded, None):
         monkeypatch.setattr(EarthLocation, "_site_registry", registry)
-        with _without_sites():
+        with without_sites():
             assert EarthLocation._site_registry is not None
             assert (EarthLocation._site_registry is loaded) == (registry is loaded)
         assert EarthLocation._site_registry is registry

@@ -178,9 +178,9 @@ def saved_cube(folder, monkeypatch):
         for value in (1.0, 3.0, 0.0, 2.0)
     ]
     read = []
-    each = cube_pictures._each_plane
+    each = cube_pictures.each_plane
     monkeypatch.setattr(
-        cube_pictures, "_each_plane", lambda *args: (read.append(found[0]) or found for found in each(*args))
+        cube_pictures, "each_plane", lambda *args: (read.append(found[0]) or found for found in each(*args))
     )
     return SavedCube(layout, [folder / "cube.fits"], planes, Unused(0, 0), Stages()), read
 

@@ -13,7 +13,7 @@ from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.errors import InputError
 from biro.models.quantities.parameter import Column
-from biro.posterior.comparison import compare
+from biro.posterior.comparison import TIED, compare
 from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.posterior.statistics import quantiles, r_hat
@@ -233,7 +233,7 @@ def test_what_is_no_posterior_is_refused(tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr("biro.posterior.file._write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr("biro.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
     with pytest.raises(OSError, match="full"):
         posterior(seed=2).save(tmp_path / "p.nc")
     assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1
@@ -295,6 +295,11 @@ def test_comparison_orders_and_propagates_errors():
     assert table["gaussian"].verdict == "best model"
     sure = {name: replace(each, log_evidence_err=0.1) for name, each in models.items()}
     assert compare(sure)["two"].verdict == "positive"
+    # ln B of -0.5 +- 0.14 is certainly above -1, and 0 where the evidences are equal.
+    for height in (-100.5, -100.0):
+        equal = compare({**sure, "two": replace(sure["two"], log_evidence=height)})
+        assert equal["two"].verdict == TIED
+        assert "do not prefer the best model" in str(equal)
     assert json.loads(json.dumps(table.to_dict()))["best"] == "gaussian"
     assert "gaussian" in str(table)
     assert compare(list(models.values())).best == "2"

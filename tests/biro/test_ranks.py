@@ -155,7 +155,7 @@ def test_who_does_not_know_the_token_is_no_rank() -> None:
         for connection, word in zip(strangers, words, strict=True):
             connection.sendall(word)
         begun = time.monotonic()
-        found = watch._accepted(listener, b"y" * 16, 1)
+        found = watch.accepted(listener, b"y" * 16, 1)
         assert time.monotonic() - begun < 0.5 * watch.CONNECT_LIMIT
     assert list(found) == [3]
     found[3].close()
@@ -166,10 +166,10 @@ def test_who_does_not_know_the_token_is_no_rank() -> None:
 
 def test_rank_0_listens_where_ranks_are() -> None:
     """On one machine nobody else can even connect."""
-    assert watch._address(["here", "here"]) == "127.0.0.1"
-    assert watch._address(["here", "localhost"]) == "127.0.0.1"
+    assert watch.address(["here", "here"]) == "127.0.0.1"
+    assert watch.address(["here", "localhost"]) == "127.0.0.1"
     with pytest.raises(OSError, match=r"."):
-        watch._address(["here", "no.such.host.invalid"])
+        watch.address(["here", "no.such.host.invalid"])
 
 
 def test_ranks_must_be_alike() -> None:

@@ -199,12 +199,11 @@ def test_image_by_ranks(
 def test_replicates_of_sbc_by_ranks(tmp_path: Path) -> None:
     """Each depends on its number and the seed alone, whoever works on it."""
     rows = {}
-    for n in (1, 2, 3):
+    for n in (1, 3):
         done = mpiexec(n, SBC_PROGRAM, tmp_path / f"{n}.json")
         assert done.returncode == 0, done.stdout + done.stderr
         rows[n] = sorted(json.loads((tmp_path / f"{n}.json").read_text()), key=lambda row: row["replicate"])
     assert [row["replicate"] for row in rows[1]] == list(range(12))
-    assert rows[2] == rows[1]
     assert rows[3] == rows[1]
 
 
@@ -227,7 +226,7 @@ def test_simulate_by_ranks(tmp_path: Path) -> None:
         "--rfi line,burst --rfi-strength 2Jy"
     )
     found = {}
-    for n in (0, 2, 3):
+    for n in (0, 3):
         path = tmp_path / f"{n}.ms"
         centre = ("--phase-centre", "05h00m00s -45d00m00s")
         said = biro(n, "simulate", path, sky, *options.split(), *centre)
@@ -239,6 +238,5 @@ def test_simulate_by_ranks(tmp_path: Path) -> None:
             found[n]["interference"] = file["interference"]
         assert "gathers" not in said
     assert 0 < found[0]["interference"].mean() < 1
-    for n in (2, 3):
-        for name, values in found[0].items():
-            np.testing.assert_array_equal(found[n][name], values, err_msg=name)
+    for name, values in found[0].items():
+        np.testing.assert_array_equal(found[3][name], values, err_msg=name)

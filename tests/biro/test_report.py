@@ -29,7 +29,7 @@ def test_the_verdict_on_a_sound_fit() -> None:
     verdict = verdict_of(table())
     assert verdict.level == "good"
     assert verdict.fit == "The model fits the data."
-    assert verdict.numbers.startswith("chi2/dof 1 ")
+    assert verdict.numbers.startswith("chi2/dof 1, ")
     assert "can be trusted" in verdict.trust
     assert "not" not in verdict.trust
 
@@ -42,7 +42,7 @@ def test_the_verdict_on_a_sound_fit() -> None:
             {"remarks": (f"{MISFIT} (x): a source is missing", HOLDS)},
             "doubt",
             "does not fit",
-            "with the warnings",
+            "hold for this model only",
         ),
         ({"remarks": (OUTLIERS, HOLDS)}, "bad", "Outliers", "outliers bias"),
         ({"diagnostics": {"converged": 0.0}}, "bad", "The model fits", "Do not trust the evidence"),

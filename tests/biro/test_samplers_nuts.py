@@ -187,7 +187,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
 def traces(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """What nutpie itself says of each process, whether it came to its end or was aborted."""
     found: list[Any] = []
-    package = nuts._nutpie()
+    package = nuts.nutpie_modules()
     inner = package.sample
 
     def sample(*args: Any, **kwargs: Any) -> Any:
@@ -388,7 +388,7 @@ def test_what_goes_wrong_in_a_chain_is_said(
     look: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However late somebody looks: chains without answers stay where they are, and soon are at the end."""
-    monkeypatch.setattr(nuts, "_CHECK_EVERY", look)
+    monkeypatch.setattr(nuts, "CHECK_EVERY", look)
     likelihood, _, _ = fluxes(tmp_path)
     inner, calls = likelihood.log_posterior_and_gradient, [0]
 

@@ -153,7 +153,8 @@ def test_a_model_with_the_solved_table_fits_as_well(tmp_path: Path) -> None:
 
 def test_gains_that_turn_with_the_feeds_are_those_of_a_fit() -> None:
     """Rotation "corrected", linear feeds: A = P^H G P, with cross hands that give the phase between feeds."""
-    sky = replace(SKY, feeds=None, sources=[replace(SKY.sources[0], Q="0.5 Jy"), SKY.sources[1]])
+    corrected = Feeds(rotation="corrected")
+    sky = replace(SKY, feeds=corrected, sources=[replace(SKY.sources[0], Q="0.5 Jy"), SKY.sources[1]])
     data = made(sky)
     solved = biro.solve_gains(data, sky, interval=60.0, backend="cpu")
     assert solved.settings["cross_hands"] is True

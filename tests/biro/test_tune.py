@@ -35,10 +35,10 @@ def pretended(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "resolve", lambda _: ("cuda", "cuda: found GPU 1"))
     monkeypatch.setattr(trial, "milliseconds", lambda *_: 1.0)
     monkeypatch.setattr(tuning, "most_processes", lambda: 1)
-    for cache in (records.on_record, records._here):
+    for cache in (records.on_record, records.here):
         cache.cache_clear()
     yield path
-    for cache in (records.on_record, records._here):
+    for cache in (records.on_record, records.here):
         cache.cache_clear()
 
 

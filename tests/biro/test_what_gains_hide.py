@@ -9,6 +9,7 @@ import pytest
 
 import biro
 from biro.errors import InputError
+from biro.many_fits.one_fit import lines_before
 from biro.models import (
     Feeds,
     Gain,
@@ -62,6 +63,10 @@ def test_the_flux_scale_is_named_for_every_treatment(gains: str, prior: LogUnifo
     )
     tied = biro.Likelihood(seen(), two_points(scale, tied=True), backend="cpu", gains=gains)
     assert tied.undetermined == ""
+    # The result has the line, and the lines before a fit, none of which comes twice, have it not.
+    before = lines_before(free)
+    assert free.undetermined not in before
+    assert len(before) == len(set(before))
     assert free.undetermined in free.remarks(free.model.prior_transform(np.full((1, free.n_param), 0.5))[0])
 
 

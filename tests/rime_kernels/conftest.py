@@ -15,9 +15,7 @@ import pytest
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.brightness import stokes_to_corr
-
-LINEAR = ["XX", "XY", "YX", "YY"]
-
+from tests.rime_kernels.problems import LINEAR, relative
 
 # Their loops take up to a minute to compile, and have the same steps in single precision. On the CPU that is
 # left to `-m thorough` here; `SINGLE`, `test_rime`, `test_antenna_truth` and biro's `test_precision` have it.
@@ -65,6 +63,29 @@ def cuda_backend() -> str:
         pytest.skip(str(error))
 
 
+@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def backend(request: pytest.FixtureRequest) -> str:
+    """The CPU, and CUDA where it is."""
+    name = str(request.param)
+    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
+
+
+@pytest.fixture
+def tiles_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The factored form goes by tiles, however few rows there are to fill them."""
+    from rime_kernels.cuda.layouts import choice
+
+    monkeypatch.setattr(choice, "LEAST_FILL", 0.0)
+
+
+@pytest.fixture
+def units_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Matrix units sum, however few rows there are to fill their tiles."""
+    from rime_kernels.cuda.layouts import choice
+
+    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
+
+
 def make_rows(
     n_antenna: int = 5, n_time: int = 3, n_chan: int = 3, corr: list[str] = LINEAR, seed: int = 1
 ) -> Rows:
@@ -105,11 +126,6 @@ def make_beam(rows: Rows, kind: Any, n_batch: int = 2, *, pointing: bool = True,
     scale = rng.uniform(0.8, 1.2, n_batch) * {"cos3": 20e-9, "gaussian": 15e-9, "airy": 40e-9}[kind]
     errors = rng.normal(scale=0.004, size=(n_batch, rows.n_time, rows.n_antenna, 2)) if pointing else None
     return Beam(kind, scale, errors)
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    """Relative 2-norm of the difference."""
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 @pytest.fixture

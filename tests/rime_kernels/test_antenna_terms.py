@@ -8,10 +8,10 @@ import numba
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, Gradient, InputError, Rime, Rows, Sources, device
+from rime_kernels import AntennaTerms, Gradient, InputError, Rime, Rows, Sources
+from tests.rime_kernels.problems import CIRCULAR, LINEAR, rows_for
 from tests.rime_kernels.remembered import remembered
 
-LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Relative to the 2-norm; phases of some thousand turns keep 1e-12, float32 rounds to 1e-7 in each term.
 TOLERANCE = {"double": 1e-11, "single": 2e-6}
 # Steps over which chi2 is a polynomial of low degree; differences keep 1e-8 of the largest derivative.
@@ -19,32 +19,9 @@ STEPS = {"lm": 2e-6, "pointing": 2e-6, "template_shift": 2e-6, "shape": 1e-8, "b
 SLOPE_TOLERANCE = {"double": 1e-7, "single": 3e-5}
 
 
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
-
-
-@pytest.fixture
-def tiles_always() -> Any:
-    """Few rows fill few places of their tiles: what would go row by row goes by tiles all the same."""
-    from rime_kernels.cuda.layouts import choice
-
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(choice, "_LEAST_FILL", 0.0)
-        yield
-
-
 @pytest.fixture(params=["factored", "row"])
 def form(request: pytest.FixtureRequest) -> str:
     return str(request.param)
-
-
-def rows_for(problem: Any, **changes: Any) -> Rows:
-    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
-    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
-    made: Rows = problem(**{**sizes, **changes})
-    return made
 
 
 def data_for(rows: Rows) -> dict[str, np.ndarray]:
@@ -563,7 +540,7 @@ def test_gradient_on_a_gpu_with_little_memory_is_the_same(
     """Slabs cut groups of rows, and blocks of times come again: the sums have an order of their own."""
     from rime_kernels.cuda import antenna_sums
 
-    monkeypatch.setattr(antenna_sums, "_LEAST_ROWS", 5)
+    monkeypatch.setattr(antenna_sums, "LEAST_ROWS", 5)
     rows = rows_for(problem, n_antenna=3, n_time=4)
     terms, data = terms_of(rows, diagonal=diagonal), data_for(rows)
     terms = replace(terms, time_block=np.array([1, 0, 0, 1], np.int32))

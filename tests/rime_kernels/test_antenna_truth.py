@@ -6,20 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import AntennaTerms, Rime, Rows, Sources, device, stokes_to_corr
+from rime_kernels import AntennaTerms, Rime, Rows, Sources, stokes_to_corr
 
 CORR = {5: "RR", 6: "RL", 7: "LR", 8: "LL", 9: "XX", 10: "XY", 11: "YX", 12: "YY"}
 UAS = np.pi / (180.0 * 3600.0e6)
 # float64: phases of 1e4 turns. float32: sums of a few terms, and of sines of float64 phases.
 TOLERANCE = {"double": 1e-10, "single": 2e-6}
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    if name == "cuda" and device.simulated():
-        pytest.skip("hundreds of rows would take minutes in the simulator")
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
 
 
 def rows_of(truth: dict[str, Any], n_antenna: int) -> Rows:

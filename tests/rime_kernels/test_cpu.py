@@ -19,9 +19,7 @@ from rime_kernels.cpu.simd import load, n_lanes, pointer, store, zeros
 from rime_kernels.cpu.vector_math import cos_sin, cos_sin_turns, exp
 from rime_kernels.geometry import Precision, row_table, solve_antennas
 from rime_kernels.inputs import constants
-
-LINEAR = ["XX", "XY", "YX", "YY"]
-
+from tests.rime_kernels.problems import LINEAR
 
 # ---- vectors
 

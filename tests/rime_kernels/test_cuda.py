@@ -1,6 +1,6 @@
 """Every variant of the CUDA kernels against explicit sums, on a device or in Numba's simulator.
 
-Without either, five tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
+Without either, two tests run them and the other files of CUDA kernels in processes where CUDA is simulated.
 """
 
 import importlib.metadata
@@ -15,10 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, InputError, Rime, Rows, Sources, device, stokes_to_corr
+from rime_kernels import BackendError, InputError, Rows, Sources, device, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR, chi2_of, data_for, with_data
 
 SIMULATED = os.environ.get("NUMBA_ENABLE_CUDASIM") == "1"
-LINEAR = ["XX", "XY", "YX", "YY"]
+# The simulator replaces a global of this name while a kernel runs.
+cuda: Any = device.cuda
 # Half of the variants, in which any two of form, polarisation and beam meet: the simulator runs these.
 HALF = [
     ("factored", True, "none"), ("factored", False, "shared"), ("factored", True, "pointing"),
@@ -28,27 +30,15 @@ VARIANTS = [
     pytest.param(*each, marks=() if each in HALF else pytest.mark.on_device)
     for each in itertools.product(["factored", "row"], [True, False], ["none", "shared", "pointing"])
 ]
-# Files that one process runs where CUDA is simulated: a minute or so each.
+# Files that one process runs where CUDA is simulated.
 TOGETHER = [
-    ("cuda", "student_chi2", "templates"),
-    ("gradient_cuda", "cuda_any", "kept_cuda"),
-    ("jones_gradient_cuda", "jones_cuda", "matrix_units"),
-    ("memory", "cuda_extremes", "cuda_recordings"),
-    ("idg_cuda", "wprojection_cuda", "flagging_cuda", "smearing_cuda"),
-]
+    ("cuda", "student_chi2", "templates", "gradient_cuda", "cuda_any", "kept_cuda", "jones_gradient_cuda",
+     "jones_cuda", "matrix_units"),
+    ("memory", "cuda_extremes", "cuda_recordings", "idg_cuda", "wprojection_cuda", "flagging_cuda",
+     "smearing_cuda", "tuning"),
+]  # fmt: skip
 # Phases of some 100 turns, rounded to 1e-16 of that; float32 terms of float64 phases.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
 
 
 def small(problem: Any) -> Rows:
@@ -56,24 +46,11 @@ def small(problem: Any) -> Rows:
     return problem(n_antenna=3, n_time=2, n_chan=2)
 
 
-def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
-    given = data_for(rows)
-    return (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
-
-
-@pytest.fixture
-def _by_tiles(cuda_backend, monkeypatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
-
-
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_by_tiles")
+@pytest.mark.usefixtures("cuda_backend", "tiles_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize(("form", "polarised", "beam"), VARIANTS)
 def test_every_variant(problem, sky, beam_of, reference, error_of, precision, form, polarised, beam) -> None:
@@ -89,7 +66,7 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, precision, fo
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_by_tiles")
+@pytest.mark.usefixtures("cuda_backend", "tiles_always")
 @pytest.mark.parametrize(
     ("kind", "pointing"),
     [
@@ -196,13 +173,35 @@ def test_one_channel_many_rows_and_empty_times(cuda_backend, sky, reference, err
     np.testing.assert_allclose(rime.chi2(sources), chi2_of(rows, expected), rtol=1e-12)
 
 
+@pytest.mark.cuda
+@pytest.mark.simulator
+@pytest.mark.parametrize("meets", [True, False])
+def test_the_simulator_shows_that_a_meeting_is_missing(meets) -> None:
+    """Each thread reads what its neighbour writes: not all have written before, in any order."""
+
+    @cuda.jit
+    def kernel(out: Any) -> None:
+        thread, shown = cuda.threadIdx.x, cuda.shared.array(32, np.float64)
+        shown[thread] = -1.0
+        cuda.syncthreads()
+        shown[thread] = thread
+        if meets:
+            cuda.syncthreads()
+        out[thread] = shown[(thread + 1) % 32]
+
+    out = device.empty((32,), np.float64)
+    kernel[1, 32](out)
+    assert np.array_equal(out.copy_to_host(), np.roll(np.arange(32.0), -1)) == meets
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-@pytest.mark.parametrize("names", TOGETHER, ids="-".join)
+@pytest.mark.parametrize("names", TOGETHER, ids=["rime", "memory, images, flags"])
 def test_the_kernels_in_the_simulator(names) -> None:
     files = [str(Path(__file__).with_name(f"test_{name}.py")) for name in names]
     # Memory of a device does not grow where there is none, and single precision has the same steps as double.
-    chosen = ["-m", "cuda and not thorough and not on_device", "-k", "not does_not_grow and not single"]
+    named = "not does_not_grow and (not single or tuning)"
+    chosen = ["-m", "cuda and not thorough and not on_device", "-k", named]
     command = [sys.executable, "-m", "pytest", *files, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
     environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
     done = subprocess.run(

@@ -9,9 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rime_kernels import Beam, Rime, Rows, Sources, device, stokes_to_corr
+from tests.rime_kernels.problems import CIRCULAR, LINEAR
 
-LINEAR = ["XX", "XY", "YX", "YY"]
-CIRCULAR = ["RR", "RL", "LR", "LL"]
 CORRELATIONS = [
     *(LINEAR, LINEAR[::-1], CIRCULAR, ["I", "Q", "U", "V"]),
     *(["YY", "XX"], ["LL", "RR"], ["RL", "LR"], ["I", "Q"], ["U", "I"]),
@@ -109,16 +108,6 @@ def sky_of(rng: np.random.Generator, rows: Rows, size: Size, kind: Kind) -> Sour
         shape=np.sort(rng.uniform(1e-5, 4e-4, (n_batch, n_gaussian, 3)))[..., ::-1] * [1, 1, 1e4],
         beam=None if kind.beam == "none" else Beam("cos3", rng.uniform(15e-9, 25e-9, n_batch), pointing),
     )
-
-
-@pytest.fixture
-def tiles_always(cuda_backend: str) -> Any:
-    """Few rows fill few places of their tiles: what would go row by row goes by tiles all the same."""
-    from rime_kernels.cuda.layouts import choice
-
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(choice, "_LEAST_FILL", 0.0)
-        yield
 
 
 @pytest.mark.cuda

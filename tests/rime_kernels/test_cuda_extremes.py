@@ -7,18 +7,11 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rime, Rows, Sources, device, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR, data_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 FORMS = ["factored", "row"]
 on_device = pytest.mark.on_device
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
 
 
 def changed(sources: Sources, **changes: Any) -> Sources:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device
+from rime_kernels import Gradient, InputError, Rime, Rows, Sources
+from tests.rime_kernels.problems import LINEAR, rows_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Changes over three of which visibilities are polynomials of sixth degree, to 1e-8: phases are of 1e4
 # wavelengths; those of widths and beams are parts of them, not to lead over the bend of cos3.
 SIZES = {
@@ -20,19 +20,6 @@ SIZES = {
 ADJOINT = {"double": 1e-12, "single": 1e-5}
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
-
-
-def rows_for(problem: Any, **changes: Any) -> Rows:
-    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
-    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
-    made: Rows = problem(**{**sizes, **changes})
-    return made
 
 
 def random(shape: tuple[int, ...], seed: int) -> np.ndarray:
@@ -286,7 +273,7 @@ def test_information_about_fluxes_is_that_of_the_linear_problem(problem, sky, re
     expected = ((columns.conj() * weight_for(rows).ravel()) @ columns.T).real
     found = rime.information(sources, change)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11 * np.abs(expected).max())
-    monkeypatch.setattr("rime_kernels.derivatives._COLUMN_BYTES", 16 * n * rows.n_chan * rows.n_corr * 3)
+    monkeypatch.setattr("rime_kernels.derivatives.COLUMN_BYTES", 16 * n * rows.n_chan * rows.n_corr * 3)
     # Three rows at a time: the same sums in another order.
     np.testing.assert_allclose(rime.information(sources, change), found, rtol=0, atol=1e-13 * found.max())
 

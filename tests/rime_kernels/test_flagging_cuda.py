@@ -330,7 +330,7 @@ def test_noises_are_shared_as_on_the_cpu(cuda_backend: str) -> None:
 
 def test_noisy_integrations_are_found(cuda_backend: str) -> None:
     """Of two waterfalls: a noisy integration, three of them, and one that is left out."""
-    from rime_kernels.flagging.cuda.waterfalls import _Lane
+    from rime_kernels.flagging.cuda.waterfalls import Lane
     from rime_kernels.flagging.steps import INTEGRATION
     from rime_kernels.flagging.waterfalls import _numbers
 
@@ -343,7 +343,7 @@ def test_noisy_integrations_are_found(cuda_backend: str) -> None:
     code = np.zeros(deviation.shape, np.uint8)
     code[1, 4], code[0, :, 7] = 1, 1
     options = WaterfallOptions(smoothing_time=2.0, smoothing_channels=0.0, largest_window=2)
-    lane, there = _Lane(2, _numbers(options, 34), (36, 34)), device.upload(code)
+    lane, there = Lane(2, _numbers(options, 34), (36, 34)), device.upload(code)
     size = device.upload(np.where(code == 0, np.abs(deviation), np.float32(np.inf)))
     lane._find_in_integrations(device.upload(deviation), device.upload(alike), size, there)
     expected = code.copy()

@@ -11,9 +11,9 @@ from scipy.special import jv
 
 from rime_kernels import Beam, Gradient, InputError, Rime, Rows, Sources, chi2_and_gradient_together, device
 from rime_kernels.physics import beam, brightness, envelope, phase
+from tests.rime_kernels.problems import LINEAR, data_for, rows_for, with_data
 from tests.rime_kernels.remembered import remembered
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 BEAM_KINDS = ["cos3", "gaussian", "airy"]
 # Steps over which chi2 changes like a polynomial of sixth degree: of its phases (1e4 wavelengths), of the
 # rest; steps of beams so short that they do not lead over the bend of cos3, where it is held.
@@ -26,30 +26,6 @@ STEPS = {
 TOLERANCE = {"double": 1e-7, "single": 2e-5}
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
-
-
-def rows_for(problem: Any, **changes: Any) -> Rows:
-    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
-    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
-    made: Rows = problem(**{**sizes, **changes})
-    return made
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, backend: str, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": backend, "extent": 0.04, **options})
 
 
 def parts_of(sources: Sources | Gradient) -> dict[str, np.ndarray]:
@@ -425,7 +401,7 @@ def test_a_batch_in_parts_is_the_batch(backend, problem, sky, beam_of, monkeypat
     for made in (None, beam_of(rows, "airy", n_batch=5)):
         sources, rime = sky(rows, n_batch=5, beam=made), with_data(rows, backend, memory_limit="1 GB")
         whole = rime.chi2_and_gradient(sources)
-        monkeypatch.setattr("rime_kernels.derivatives._ADJOINT_BYTES", 2 * 32 * rows.n_chan * 4 * rows.n_time)
+        monkeypatch.setattr("rime_kernels.derivatives.ADJOINT_BYTES", 2 * 32 * rows.n_chan * 4 * rows.n_time)
         chi2, gradient = rime.chi2_and_gradient(sources)
         monkeypatch.undo()
         np.testing.assert_array_equal(chi2, whole[0])

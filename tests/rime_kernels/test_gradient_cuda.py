@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import Gradient, Rime, Rows, Sources, device, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR, data_for, with_data
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 FORMS = ["factored", "row"]
 # Where forms differ in nothing that a test is about, the simulator runs one.
 FORMS_ON_DEVICE = ["factored", pytest.param("row", marks=pytest.mark.on_device)]
@@ -25,26 +25,11 @@ SINGLE_TOLERANCE = 2e-5
 # The simulator replaces a global of this name while a kernel runs.
 cuda: Any = device.cuda
 
-pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _by_tiles(cuda_backend, monkeypatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.usefixtures("cuda_backend", "tiles_always"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
+]
 
 
 def arrays_of(chi2: np.ndarray, gradient: Gradient) -> dict[str, np.ndarray]:

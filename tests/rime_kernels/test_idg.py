@@ -11,8 +11,8 @@ import pytest
 
 from rime_kernels import InputError, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
+from tests.rime_kernels.problems import LINEAR, relative
 
-LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 N_ANTENNA, N_TIME = 6, 12
 
 
@@ -65,10 +65,6 @@ def make_screens(kind: str, grid: ImageGrid, n_slot: int) -> Callable[[Any, Any]
         return found if kind == "2 x 2" else found[..., 0, 0]
 
     return screens
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from rime_kernels.idg import Idg, ImageGrid
 from rime_kernels.idg.cuda import subgrids
 from rime_kernels.idg.cuda import tasks as tasks_cuda
 from rime_kernels.idg.cuda.parts import IdgShape, TaskKind
+from tests.rime_kernels.problems import LINEAR, relative
 
-LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 N_ANTENNA, N_TIME = 4, 6
 # The simulator takes milliseconds for each thread: a small image, a coarse accuracy, small subgrids.
 ACCURACY, SIZE = 1e-4, 16
@@ -71,10 +71,6 @@ def make_screens(kind: str, grid: ImageGrid, n_slot: int) -> Callable[[Any, Any]
         return found if kind == "2 x 2" else found[..., 0, 0]
 
     return screens
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 def made(rows: Rows, grid: ImageGrid, **options: Any) -> Idg:

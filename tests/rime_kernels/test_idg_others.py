@@ -14,12 +14,9 @@ from numba import get_num_threads, set_num_threads
 import rime_kernels
 from rime_kernels import Antennas, Beam, InputError, Options, Rows, stokes_to_corr
 from rime_kernels.idg import Idg, ImageGrid
+from tests.rime_kernels.problems import relative
 
 C = 299792458.0
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 def tracks(n_antenna: int = 7, n_time: int = 20, n_chan: int = 8, corr: list[str] | None = None) -> Rows:

@@ -7,20 +7,16 @@ import numpy as np
 import pytest
 
 from rime_kernels import AntennaTerms, Rime, Rows, Sources, device
+from tests.rime_kernels.problems import CIRCULAR, LINEAR
 
-LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Phases of 1e4 turns, and in single precision sums of some terms: as for other beams.
 TOLERANCE = {"double": 1e-11, "single": 2e-6}
 
-pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _on_a_device(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.usefixtures("cuda_backend", "tiles_always"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
+]
 
 
 def rows_for(problem: Any, **changes: Any) -> Rows:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import AntennaTerms, Gradient, Rime, Rows, Sources
+from tests.rime_kernels.problems import LINEAR, data_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Steps along a random direction over which chi2 changes like a polynomial of sixth degree; those of places in
 # the beam so short that few sources pass from one cell of the grid to the next.
 STEPS = {
@@ -22,19 +22,6 @@ STEPS = {
 TOLERANCE = {"double": 1e-7, "single": 2e-5}
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
 
 
 def rime_of(rows: Rows, **options: Any) -> Rime:

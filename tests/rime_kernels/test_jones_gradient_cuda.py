@@ -13,21 +13,17 @@ import pytest
 
 from rime_kernels import AntennaTerms, Rime, Rows, Sources, device, register_profile
 from rime_kernels.physics.profiles import CODES
+from tests.rime_kernels.problems import CIRCULAR, LINEAR
 
-LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
 # Of the largest derivative of an array: phases of 1e4 turns; float32 rounds each of some hundred terms,
 # and the residuals that they are sums of.
 TOLERANCE = {"double": 1e-10, "single": 2e-5}
 
-pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _on_a_device(cuda_backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.usefixtures("cuda_backend", "tiles_always"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
+]
 
 
 def rows_for(problem: Callable[..., Rows], **changes: Any) -> Rows:

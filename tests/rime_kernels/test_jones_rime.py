@@ -22,9 +22,8 @@ from rime_kernels import (
     predict,
 )
 from rime_kernels.physics.brightness import stokes_to_corr
+from tests.rime_kernels.problems import CIRCULAR, LINEAR
 
-CIRCULAR = ["RR", "RL", "LR", "LL"]
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Phases of 1e4 turns, and in single precision sums of some terms: as for other beams.
 TOLERANCE = {"double": 1e-11, "single": 2e-6}
 

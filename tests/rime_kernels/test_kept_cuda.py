@@ -15,15 +15,11 @@ from rime_kernels.kept import KeptModel
 # Visibilities as in `test_cuda.py`; sums are as good.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
 
-pytestmark = [pytest.mark.cuda, pytest.mark.filterwarnings("error::RuntimeWarning")]
-
-
-@pytest.fixture(autouse=True)
-def _by_tiles(cuda_backend, monkeypatch) -> None:
-    """The factored form goes by tiles, however few rows there are to fill them."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "_LEAST_FILL", 0.0)
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.usefixtures("cuda_backend", "tiles_always"),
+    pytest.mark.filterwarnings("error::RuntimeWarning"),
+]
 
 
 def shuffled(rows: Rows) -> Rows:

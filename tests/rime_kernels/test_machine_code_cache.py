@@ -207,7 +207,7 @@ def test_a_full_disk_costs_time_only(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    machine_code._warn_once.cache_clear()
+    machine_code.warn_once.cache_clear()
     assert [make_loop(k)(7) for k in (5, 6)] == [35, 42]
     # A test that ran before in this process may have set the loggers to INFO.
     warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
@@ -243,7 +243,7 @@ def test_a_newer_numba_compiles_in_its_own_way(monkeypatch: pytest.MonkeyPatch) 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, code: str | None = None) -> None:
     """Give this process another text of the package; and where it is given, another code of all functions."""
-    monkeypatch.setattr(machine_code, "_SOURCE", "e" * 64)
+    monkeypatch.setattr(machine_code, "SOURCE", "e" * 64)
     monkeypatch.setattr(machine_code, "source_digest", lambda: "e" * 64)
     if code is not None:
         monkeypatch.setattr(machine_code, "code_digest", lambda *_: code)

@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Rime, Rows, device, stokes_to_corr
+from rime_kernels import Rows, device, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles import sums
 from rime_kernels.cuda.kernels.tiles.parts import Tile, TileKernel, TileShape
 from rime_kernels.cuda.shapes.matrix_units import forced_units
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
+from tests.rime_kernels.problems import LINEAR, chi2_of, data_for, with_data
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # As of the other kernels: roundings of phases of some 100 turns, and of terms in float32; numbers of two
 # halves have 22 bits, 2.4e-7.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
@@ -34,37 +34,13 @@ VARIANTS = [
 LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96, 8, 2)]
 
 
-@pytest.fixture
-def _units(cuda_backend, monkeypatch) -> None:
-    """However few rows there are to fill the tiles."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
-
-
-def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
-    given = data_for(rows)
-    return (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
-
-
 def points(sky: Any, rows: Rows, n: int, **more: Any) -> Any:
     """n point sources in each of two entries of the batch."""
     return sky(rows, n_gaussian=0, n_point=n, **more)
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize(("shape", "precision", "polarised", "beam"), VARIANTS)
 def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precision, polarised, beam) -> None:
     """Ten sources are more than a step and less than a chunk; five antennas fill a part of a warp's tiles."""
@@ -82,7 +58,7 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precis
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize(
     ("correlations", "precision", "tail"),
     [
@@ -114,7 +90,7 @@ def test_correlations_of_two_stokes_parameters(
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scale) -> None:
     """Half precision ends at 65504 and 6e-8; fluxes are scaled by powers of two before."""
@@ -127,7 +103,7 @@ def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scal
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 def test_the_gradient_has_data_of_its_own_arrangement(problem, sky, beam_of) -> None:
     """chi2 by matrix units, then its derivatives by other kernels, then chi2 again: data of both are kept."""
     rows = problem(n_antenna=4, n_time=1, n_chan=1)
@@ -145,7 +121,7 @@ def test_the_gradient_has_data_of_its_own_arrangement(problem, sky, beam_of) -> 
 
 @pytest.mark.cuda
 @pytest.mark.simulator  # a kernel for a newer device than there is cannot run
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypatch, precision) -> None:
     """GPUs of compute capability 9.0 and 8.0 in one process: in double precision they differ."""
@@ -191,7 +167,7 @@ def test_every_line_of_an_item_comes_nearer(monkeypatch, single, n_own, n_corr) 
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("shape_of", LARGE, ids=["one tile", "two tiles"])
 @pytest.mark.parametrize(("n_antenna", "n"), [(64, 100), (27, 33), (130, 17)])
@@ -232,7 +208,7 @@ def test_a_large_array_takes_matrix_units_by_itself(problem, sky, reference, err
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-@pytest.mark.usefixtures("_units")
+@pytest.mark.usefixtures("cuda_backend", "units_always")
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_antenna_terms(problem, sky, reference, error_of, diagonal) -> None:
     """Jones matrices of the antennas are applied to the sums of matrix units as to all others."""

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Rime, Rows, stokes_to_corr
+from rime_kernels import Rows, stokes_to_corr
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import matrix_units
 from rime_kernels.cuda.shapes.matrix_units import forced_units
+from tests.rime_kernels.problems import data_for, gradient_in_units, in_units
 
 # Of the largest derivative of a field: as of the other kernels (`test_gradient.py`), of which those of the
 # CPU in float64 are right to 1e-12.
@@ -22,33 +23,7 @@ TOLERANCE = {"double": 1e-11, "single": 2e-5}
 SMALL = [TileShape(2, 32, 4, 32, 1, 0, 8, 1), TileShape(2, 32, 4, 32, 1, 0, 8, 2)]
 LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96, 8, 2)]
 
-pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("_units")]
-
-
-@pytest.fixture
-def _units(cuda_backend, monkeypatch) -> None:
-    """However few rows there are to fill the tiles."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def in_units(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "extent": 0.04, "form": "factored", "backend": "cuda", **options})
-
-
-def gradient_in_units(rime: Rime, sources: Any, *dof: Any) -> Any:
-    found = rime.chi2_and_gradient(sources, *dof)
-    sums = rime._engine._adjoints  # type: ignore[attr-defined]
-    assert all("matrix units" in str(key[0]) for key in sums)
-    return found
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_backend", "units_always")]
 
 
 def expected_gradient(rows: Rows, sources: Any, *dof: Any, **options: Any) -> Any:
@@ -187,7 +162,7 @@ def test_blocks_as_devices_have_them(
     if not polarised:
         sources.stokes[..., 1:] = 0.0
     given = matrix_units.GatherShape(min(n_parameter, n_stokes), 32, 128 if single else 0)
-    monkeypatch.setitem(matrix_units._GATHER_SHAPES, (single, n_stokes), given)
+    monkeypatch.setitem(matrix_units.GATHER_SHAPES, (single, n_stokes), given)
     with forced_units(shape):
         rime = in_units(rows, precision=precision)
         found = gradient_in_units(rime, sources)

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import Rime, Rows, device, stokes_to_corr
+from rime_kernels import Rows, device, stokes_to_corr
 from rime_kernels.arrays import AntennaTerms
 from rime_kernels.cuda.kernels.tiles.parts import TileShape
 from rime_kernels.cuda.shapes import matrix_units
 from rime_kernels.cuda.shapes.matrix_units import fill_pays, forced_units, mixed_shape, units_pay
 from rime_kernels.inputs import Variant
 from rime_kernels.physics.beam import NO_BEAM
+from tests.rime_kernels.problems import LINEAR, chi2_of, gradient_in_units, in_units
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # As of points alone (`test_matrix_units.py`, `test_matrix_units_adjoint.py`): of visibilities and chi2, and
 # of the largest derivative of a field.
 TOLERANCE = {"double": 1e-12, "single": 2e-6}
@@ -39,39 +39,8 @@ def variants(*simulated: tuple[TileShape, str, bool]) -> list[Any]:
 LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 4, 80, 1, 96, 8, 2)]
 
 
-@pytest.fixture
-def _units(cuda_backend, monkeypatch) -> None:
-    """However few rows there are to fill the tiles."""
-    from rime_kernels.cuda.layouts import choice
-
-    monkeypatch.setattr(choice, "LEAST_UNIT_FILL", 0.0)
-
-
 def on_units(test: Any) -> Any:
-    return pytest.mark.cuda(pytest.mark.usefixtures("_units")(test))
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def in_units(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "extent": 0.04, "form": "factored", "backend": "cuda", **options})
-
-
-def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
-    given = data_for(rows)
-    return (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
-
-
-def gradient_in_units(rime: Rime, sources: Any, *dof: Any) -> Any:
-    found = rime.chi2_and_gradient(sources, *dof)
-    sums = rime._engine._adjoints  # type: ignore[attr-defined]
-    assert all("matrix units" in str(key[0]) for key in sums)
-    return found
+    return pytest.mark.cuda(pytest.mark.usefixtures("cuda_backend", "units_always")(test))
 
 
 def assert_gradient(rows: Rows, sources: Any, found: Any, precision: str, *dof: Any, **options: Any) -> None:

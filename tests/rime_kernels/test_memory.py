@@ -11,12 +11,12 @@ import pytest
 from rime_kernels import BackendError, InputError, Rime, Rows, Sources, check, device, stokes_to_corr
 from rime_kernels.arrays import mapped
 from rime_kernels.device import packages
-from rime_kernels.device.kernels import _WithSharedMemory
+from rime_kernels.device.kernels import WithSharedMemory
+from tests.rime_kernels.problems import LINEAR, data_for, with_data
 
 FORMS = ["factored", "row"]
 # Where forms differ in nothing that a test is about, the simulator runs one.
 FORMS_ON_DEVICE = ["factored", pytest.param("row", marks=pytest.mark.on_device)]
-LINEAR = ["XX", "XY", "YX", "YY"]
 
 
 def several_slabs(problem: Any, form: str) -> Rows:
@@ -24,17 +24,6 @@ def several_slabs(problem: Any, form: str) -> Rows:
     if device.simulated():
         return problem(n_antenna=3, n_time=5 if form == "factored" else 12, n_chan=2)
     return problem(n_antenna=10, n_time=16, n_chan=2)
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def with_data(rows: Rows, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": "cuda", "extent": 0.04, **options})
 
 
 def skies(rows: Rows, sky: Any) -> list[Sources]:
@@ -349,7 +338,7 @@ def test_every_device_is_told_of_a_kernels_shared_memory(monkeypatch) -> None:
         driver = SimpleNamespace(cuKernelSetAttribute=lambda *given: told.append(given))
 
     monkeypatch.setattr(packages, "numba_driver", lambda: Driver)
-    kernel = _WithSharedMemory(None, 65536)
+    kernel = WithSharedMemory(None, 65536)
     for number in (0, 1, 0, 1):
         function = SimpleNamespace(handle=7, device=SimpleNamespace(id=number))
         library = SimpleNamespace(get_cufunc=lambda function=function: function)

@@ -20,16 +20,15 @@ from rime_kernels import (
     Rows,
     Smearing,
     Sources,
-    device,
     register_profile,
     stokes_to_corr,
 )
 from rime_kernels.compile.identity import UnknownError, foreign_identity
 from rime_kernels.physics.profiles import CODES
 from rime_kernels.physics.registered import registered_profile
+from tests.rime_kernels.problems import LINEAR, data_for, rows_for, with_data
 from tests.rime_kernels.remembered import remembered
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 SPEED_OF_LIGHT = 299792458.0
 DISC, RING, MRING = CODES["disc"], CODES["ring"], CODES["m-ring"]
 GRADIENT = CODES["gradient-gaussian"]
@@ -39,12 +38,6 @@ TOLERANCE = {"double": 1e-11, "single": 2e-6}
 STEPS = {"lm": 2e-6, "shape": 1e-3, "profile": 1e-3, "stokes": 0.05}
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
 
 
 def two_points(u: float, v: float, east: float, ratio: float) -> complex:
@@ -90,13 +83,6 @@ def _explicit(reference: ModuleType) -> None:
     reference.PROFILES[MRING] = explicit_mring
 
 
-def rows_for(problem: Any, **changes: Any) -> Rows:
-    """Few threads where CUDA is simulated: the simulator takes milliseconds for each."""
-    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
-    made: Rows = problem(**{**sizes, **changes})
-    return made
-
-
 def sky_with_profiles(
     sky: Any, rows: Rows, kinds: list[int], n_point: int = 1, n_gaussian: int = 1, **changes: Any
 ) -> Sources:
@@ -117,24 +103,13 @@ def sky_with_profiles(
     return replace(made, shape=shape, profile=parameters, profile_kind=np.array(kinds, np.int32))
 
 
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
-def made_rime(rows: Rows, backend: str, **options: Any) -> Rime:
-    return Rime(rows, **{**data_for(rows), "backend": backend, "extent": 0.04, **options})
-
-
 @pytest.mark.parametrize("form", ["factored", "row"])
 @pytest.mark.parametrize("precision", ["double", pytest.param("single", marks=pytest.mark.thorough)])
 def test_visibilities_and_chi2(
     backend, problem, sky, beam_of, reference, error_of, own, form, precision
 ) -> None:
     rows = rows_for(problem)
-    rime = made_rime(rows, backend, form=form, precision=precision)
+    rime = with_data(rows, backend, form=form, precision=precision)
     sources = sky_with_profiles(sky, rows, [DISC, RING, MRING, GRADIENT, own])
     for each in (sources, replace(sources, beam=beam_of(rows, "gaussian"))):
         expected = reference.visibilities(rows, LINEAR, each)
@@ -151,7 +126,7 @@ def test_profiles_alone_unpolarised_and_in_the_frame_of_uv(
     stokes = sources.stokes[:, :1].copy()
     stokes[..., 1:] = 0.0
     sources = replace(sources, stokes=stokes)
-    rime = made_rime(rows, backend, form="row", gaussian_frame="uv")
+    rime = with_data(rows, backend, form="row", gaussian_frame="uv")
     expected = reference.visibilities(rows, LINEAR, sources, frame="uv")
     assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]
 
@@ -160,7 +135,7 @@ def test_more_sources_than_are_summed_at_a_time(problem, sky, reference, error_o
     # A piece has 48 sources, and 60 make two of 30: points and profiles share the second.
     rows = problem(n_antenna=3, n_time=1, n_chan=1)
     sources = sky_with_profiles(sky, rows, [DISC, RING] * 11, n_point=35, n_gaussian=3, n_batch=1)
-    rime = made_rime(rows, "cpu", form="factored")
+    rime = with_data(rows, "cpu", form="factored")
     expected = reference.visibilities(rows, LINEAR, sources)
     assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]
 
@@ -198,7 +173,7 @@ def expected_gradient(reference: ModuleType, rows: Rows, sources: Sources, name:
 def test_gradient(backend, problem, sky, beam_of, reference, own, form, precision) -> None:
     rows = rows_for(problem)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], beam=beam_of(rows, "gaussian"))
-    chi2, gradient = made_rime(rows, backend, form=form, precision=precision).chi2_and_gradient(sources)
+    chi2, gradient = with_data(rows, backend, form=form, precision=precision).chi2_and_gradient(sources)
     np.testing.assert_allclose(
         chi2, reference.chi2(rows, LINEAR, sources, **data_for(rows)), rtol=2 * TOLERANCE[precision]
     )
@@ -223,7 +198,7 @@ def test_smeared(problem, sky, reference, error_of, form) -> None:
     rows = problem(n_antenna=3, n_time=2, n_chan=2)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT])
     smearing = Smearing(0.6, np.full(rows.n_row, 15.0), np.full(rows.n_chan, 0.5e6), error=1e-8)
-    rime = made_rime(rows, "cpu", form=form, smearing=smearing)
+    rime = with_data(rows, "cpu", form=form, smearing=smearing)
     expected = reference.averaged(lambda at: reference.visibilities(at, LINEAR, sources), rows, smearing, 3)
     # 1e-8 of the loss, and Romberg's method has as much.
     assert error_of(rime.predict(sources), expected) < 1e-7
@@ -272,7 +247,7 @@ def test_change_of_visibilities_and_information(problem, sky, reference, error_o
     rows = rows_for(problem)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], n_batch=1)
     used = sources.profile != 0.0
-    rime, change = made_rime(rows, "cpu", form="row"), change_of(sources, 3)
+    rime, change = with_data(rows, "cpu", form="row"), change_of(sources, 3)
     change.profile[:, ~used[0]] = 0.0
     columns = rime.tangent(sources, change)
     for i in range(3):
@@ -300,7 +275,7 @@ def test_through_a_beam_of_jones_matrices(
     applies = np.array([True, True, False, True, True, True])
     beam = jones_beam_of(rows, applies=applies)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], beam=beam)
-    rime = made_rime(rows, "cpu", form=form)
+    rime = with_data(rows, "cpu", form=form)
     expected = reference.visibilities(rows, LINEAR, sources)
     assert error_of(rime.predict(sources), expected) < TOLERANCE["double"]
     chi2, gradient = rime.chi2_and_gradient(sources)
@@ -327,7 +302,7 @@ def test_change_of_visibilities_through_a_beam_of_jones_matrices(
     rows = rows_for(problem)
     beam = jones_beam_of(rows, 1)
     sources = sky_with_profiles(sky, rows, [DISC, MRING, GRADIENT, own], n_batch=1, beam=beam)
-    rime, change = made_rime(rows, "cpu", form="row"), change_of(sources, 2)
+    rime, change = with_data(rows, "cpu", form="row"), change_of(sources, 2)
     change.profile[:, ~(sources.profile != 0.0)[0]] = 0.0
     columns = rime.tangent(sources, change)
     for i in range(2):
@@ -391,7 +366,7 @@ def one_profile(sky: Any, rows: Rows, code: int, parameters: list[float]) -> Sou
 def test_slopes_of_a_users_function_given_or_by_differences(problem, sky, own) -> None:
     rows = rows_for(problem)
     given = register_profile("two points with slopes", two_points, two_points_slopes)
-    rime = made_rime(rows, "cpu", form="row")
+    rime = with_data(rows, "cpu", form="row")
     sources = one_profile(sky, rows, own, [0.6, 0.4])
     _, found = rime.chi2_and_gradient(sources)
     _, expected = rime.chi2_and_gradient(replace(sources, profile_kind=np.array([given], np.int32)))
@@ -409,7 +384,7 @@ def test_axes_and_radial_functions_are_a_gaussian(backend, problem, sky, error_o
         "gaussian of axes", lambda a, b: (math.exp(-k * (a * a + b * b)), 0.0), coordinates="axes"
     )
     rows = rows_for(problem)
-    rime = made_rime(rows, backend, form="row")
+    rime = with_data(rows, backend, form="row")
     gaussian = sky(rows, n_point=0, n_gaussian=2)
     kinds = np.array([radial, axes], np.int32)
     sources = replace(gaussian, profile=np.zeros((2, 2, 8)), profile_kind=kinds)
@@ -425,7 +400,7 @@ def test_nan_of_a_users_function_is_that_of_its_entry(backend, problem, sky) -> 
     rows = rows_for(problem)
     sources = one_profile(sky, rows, code, [1.0])
     sources.profile[1, 0, 0] = -1.0
-    chi2 = made_rime(rows, backend, form="row").chi2(sources)
+    chi2 = with_data(rows, backend, form="row").chi2(sources)
     assert np.isfinite(chi2[0])
     assert np.isnan(chi2[1])
 
@@ -462,7 +437,7 @@ def test_names_and_codes(problem, sky) -> None:
     assert (found.code, found.parameters, found.coordinates) == (second, ("width",), "uv")
     rows = rows_for(problem)
     with pytest.raises(InputError, match="no profile has the code 999"):
-        made_rime(rows, "cpu").chi2(sky_with_profiles(sky, rows, [999]))
+        with_data(rows, "cpu").chi2(sky_with_profiles(sky, rows, [999]))
 
 
 def test_shapes_of_profiles_are_checked(problem, sky) -> None:

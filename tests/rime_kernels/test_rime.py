@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rime, Rows, Sources, stokes_to_corr
+from tests.rime_kernels.problems import LINEAR
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # The reference differs by the order of its operations: phases of 1e4 turns carry 1e-12.
 DOUBLE = 1e-11
 # float32 terms of float64 phases.
@@ -149,7 +149,7 @@ def test_a_batch_larger_than_the_budget(problem, sky, monkeypatch) -> None:
     rows = problem()
     sources, kernel = sky(rows, n_batch=7), rime(rows, **data(rows))
     expected = kernel.chi2(sources)
-    monkeypatch.setattr(engine, "_MEMORY_BUDGET", 1)
+    monkeypatch.setattr(engine, "MEMORY_BUDGET", 1)
     np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rime_kernels import BackendError, Rime, Rows, Smearing, device
+from rime_kernels import BackendError, Rime, Smearing, device
 from rime_kernels import rime as rime_module
 from rime_kernels.compile.call_lock import CALL_LOCK, device_lock, take_device
 from rime_kernels.cpu import engine as cpu_engine
@@ -27,6 +27,7 @@ from rime_kernels.engine.one_call import once, one_call
 from rime_kernels.engine.shards import MOST_SHARDS, shard_bounds, shared_out
 from rime_kernels.errors import InputError
 from rime_kernels.geometry import row_table
+from tests.rime_kernels.problems import data_for
 
 # Sums of some thousand terms in double precision, taken in another order.
 ORDER = 1e-12
@@ -36,13 +37,6 @@ ORDER = 1e-12
 def _on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """`devices=n` are n pretended ones."""
     monkeypatch.setattr(rime_module, "threads_of", lambda _, n: [HostCPU() for _ in range(n)])
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
 
 
 def found_by(rime: Rime, sources: Any, dof: np.ndarray | None = None) -> dict[str, np.ndarray]:
@@ -402,15 +396,15 @@ def test_a_device_is_that_of_the_thread_within_and_no_longer(monkeypatch) -> Non
 
     def work() -> list[str]:
         with device.at(1):
-            recording._attach_thread()
+            recording.attach_thread()
             assert current[-1] == "number 1"
         with pytest.raises(ValueError, match="lost"), device.at(2):
             raise ValueError("lost")
         assert current == ["the first"]
-        recording._attach_thread()
+        recording.attach_thread()
         with device.at(1):
             pass
-        recording._attach_thread()
+        recording.attach_thread()
         return attached
 
     with ThreadPoolExecutor(1) as thread:  # which has never seen a device

@@ -24,8 +24,8 @@ from rime_kernels.cpu import smeared
 from rime_kernels.cpu.forward import make_visibilities
 from rime_kernels.cpu.gradient import make_gradients
 from rime_kernels.smearing import rates, turned
+from tests.rime_kernels.problems import LINEAR, data_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 EARTH_RATE = 7.2921158553e-5
 FORMS = ["factored", "row"]
 SPEED_OF_LIGHT = 299792458.0
@@ -200,13 +200,6 @@ def test_rows_of_one_time_with_intervals_of_their_own_take_the_row_form(problem,
 # ---- chi2 and derivatives
 
 
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
-
-
 def templates_for(rows: Rows) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """What a `Rime` takes for a template, and what sources have of it; it stands still."""
     rng, shape = np.random.default_rng(8), (1, rows.n_row, rows.n_chan, rows.n_corr)
@@ -318,7 +311,7 @@ def test_blocks_of_rows_and_of_the_batch_change_nothing(problem, sky, monkeypatc
     t = np.array([3.0, 7.0, 2.0])
     given = {**data_for(rows), "backend": "cpu", "extent": 0.04, "smearing": smearing_of(rows)}
     whole = Rime(rows, **given)
-    monkeypatch.setattr(smeared, "_BLOCK_BYTES", 16 * rows.n_chan * rows.n_corr * 5)
+    monkeypatch.setattr(smeared, "BLOCK_BYTES", 16 * rows.n_chan * rows.n_corr * 5)
     parts = Rime(rows, **given)
     assert "in 3 blocks" in whole.plan(sources)
     assert "in 6 blocks" in parts.plan(sources)

@@ -12,9 +12,9 @@ from scipy.optimize import minimize_scalar
 from rime_kernels import Gradient, InputError, Rime, Rows, Sources, device
 from rime_kernels.physics import brightness, spectral_forms
 from rime_kernels.physics import form_codes as forms
+from tests.rime_kernels.problems import LINEAR
 from tests.rime_kernels.remembered import remembered
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Of the largest derivative of an array. Differences of sixth order keep 1e-8; float32 rounds by 1e-7.
 TOLERANCE = {"double": 1e-7, "single": 2e-5}
 FORMS = [forms.FREE_FREE, forms.SELF_ABSORBED, forms.GAUSSIAN_LINE, forms.LORENTZIAN_LINE,
@@ -30,12 +30,6 @@ TERMS = {
 }
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-@pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
-def backend(request: pytest.FixtureRequest) -> str:
-    name = str(request.param)
-    return str(request.getfixturevalue("cuda_backend")) if name == "cuda" else name
 
 
 def factor(form: int, nu: float, power: float, *own: float) -> float:

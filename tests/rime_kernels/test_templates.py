@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rime_kernels import InputError, Rime, Rows, Sources, device
+from tests.rime_kernels.problems import LINEAR, data_for
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # float32 rounds terms and sums (see the other tests); in float64 most is rounding of the sines.
 TOLERANCE = {"single": 2e-6, "double": 1e-11}
 
@@ -16,13 +16,6 @@ def templates_for(rows: Rows, n_template: int) -> np.ndarray:
     rng = np.random.default_rng(8)
     shape = (n_template, rows.n_row, rows.n_chan, rows.n_corr)
     return rng.normal(size=shape) + 1j * rng.normal(size=shape)
-
-
-def data_for(rows: Rows) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(5)
-    shape = (rows.n_row, rows.n_chan, rows.n_corr)
-    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
-    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
 
 
 def small(problem: Any) -> Rows:

@@ -5,8 +5,6 @@ import json
 import logging
 import math
 import os
-import subprocess
-import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -72,8 +70,8 @@ def file(tmp_path, monkeypatch) -> Path:
 def forget() -> None:
     """As in a new process."""
     records.on_record.cache_clear()
-    records._here.cache_clear()
-    choice._recommend_tuning.cache_clear()
+    records.here.cache_clear()
+    choice.recommend_tuning.cache_clear()
 
 
 def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[Any]:
@@ -81,7 +79,7 @@ def made_up(monkeypatch, best: int = 128, broken: tuple[int, ...] = ()) -> list[
     tried = []
 
     def milliseconds(kind: Any, clock: str) -> float:
-        shape = choice._forced[kind.kernel]
+        shape = choice.forced_shapes[kind.kernel]
         tried.append((kind, shape))
         names = {"rows": "n_row", "transposition": "n_each", "noise": "n_each"}
         names |= dict.fromkeys(("degridder", "gridder"), "m_x")
@@ -205,9 +203,9 @@ def test_a_record_holds_for_the_text_of_its_kernel(monkeypatch, tmp_path, kernel
     for name in (None, "gridding/cuda/planes.py", module):
         if name:
             (tmp_path / name).write_text("after")
-        records._here.cache_clear()
-        digests.append(records._here(kernel)["kernels"])
-    records._here.cache_clear()
+        records.here.cache_clear()
+        digests.append(records.here(kernel)["kernels"])
+    records.here.cache_clear()
     assert digests[0] == digests[1] != digests[2]
 
 
@@ -257,7 +255,7 @@ def test_one_process_measures_at_a_time(tmp_path, monkeypatch) -> None:
         time.sleep(0.01)
 
     monkeypatch.setitem(trial.TRIALS, "noise", lambda kind: call)
-    with ThreadPoolExecutor(1) as other, trial._locked(str(clock)):
+    with ThreadPoolExecutor(1) as other, trial.locked(str(clock)):
         found = other.submit(trial.milliseconds, NOISE, str(clock))
         while not happened:  # a busy machine may take its time to begin
             time.sleep(0.001)
@@ -581,26 +579,14 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
             "_CHAN": 2,
             "_GRIDDED": (3, 1),
             "_PIXELS": 16,
-            "_SOURCE": 4,
+            "SOURCE": 4,
             "_BATCH": 1,
             "_WARM": 1,
             "_CALLS": 1,
         }.items():
             monkeypatch.setattr(trial, name, value)
-        monkeypatch.setattr(trial, "_SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
+        monkeypatch.setattr(trial, "SIZES", {"many": (4, 1), "any": (4, 1), "most": (4, 1)})
     trial.make_problem.cache_clear()
     with forced(kind.kernel, guess(kind)):
         assert 0.0 < trial.milliseconds(kind, CLOCK) < math.inf
     trial.make_problem.cache_clear()
-
-
-@pytest.mark.skipif(SIMULATED, reason="CUDA is simulated already")
-def test_the_kernels_in_the_simulator() -> None:
-    chosen = ["-m", "cuda and not thorough"]
-    command = [sys.executable, "-m", "pytest", __file__, "-q", "-x", *chosen, "-p", "no:cacheprovider"]
-    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=Path(__file__).parents[2], timeout=600
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "skipped" not in done.stdout.splitlines()[-1]

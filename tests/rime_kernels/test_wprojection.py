@@ -15,8 +15,8 @@ from rime_kernels.gridding.taper import least_misfit, pixels, profile
 from rime_kernels.idg import ImageGrid
 from rime_kernels.wprojection import WProjection
 from rime_kernels.wprojection.kernel import make_tables, split_curvature
+from tests.rime_kernels.problems import LINEAR, relative
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 C = 299792458.0
 
 
@@ -50,10 +50,6 @@ def corner(grid: ImageGrid, n_stokes: int) -> np.ndarray:
     image = np.zeros((n_stokes, grid.n_pixel, grid.n_pixel))
     image[:, 0, 0] = np.arange(1.0, n_stokes + 1.0)
     return image
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 @pytest.mark.parametrize(
@@ -271,7 +267,7 @@ def test_a_terms_are_refused() -> None:
 
 def test_an_engine_that_is_a_little_faster_is_not_taken_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a GPU, where estimates are good to a quarter."""
-    monkeypatch.setattr(gridder_choice, "_GAIN", {"cpu": 1e6})
+    monkeypatch.setattr(gridder_choice, "GAIN", {"cpu": 1e6})
     grid = wide(64, 0.5)
     gridder = make_gridder(make_rows(grid, 10.0, n_row=500, n_chan=8), grid, backend="cpu")
     assert gridder.engine == "idg"

@@ -22,8 +22,8 @@ from rime_kernels.wprojection.cuda.parts import Kernel, Shape, shape_for
 from rime_kernels.wprojection.cuda.vis_degrid import VisKernel
 from rime_kernels.wprojection.kernel import make_tables
 from rime_kernels.wprojection.layout import COSTS, cheapest_layout, fits_units, unit_block
+from tests.rime_kernels.problems import LINEAR, relative
 
-LINEAR = ["XX", "XY", "YX", "YY"]
 # Those of rounding errors, as on the CPU.
 ADJOINT = {"double": 1e-12, "single": 1e-6}
 
@@ -57,10 +57,6 @@ def one_baseline(corr: list[str]) -> Rows:
 
 def small() -> ImageGrid:
     return ImageGrid(16, np.deg2rad(5.0) / 16, l0=0.02, m0=-0.03)
-
-
-def relative(found: np.ndarray, expected: np.ndarray) -> float:
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
 def random_data(rows: Rows) -> tuple[np.ndarray, np.ndarray]:

@@ -72,7 +72,7 @@ def moments(saved: SavedCube) -> Moments:
     values, _, width = spectral_values(saved.layout.axis)
     n, pixel = saved.layout.n_pixel, _farthest_pixel(saved)
     total, weighted, spectrum = np.zeros((n, n)), np.zeros((n, n)), np.full(len(values), np.nan)
-    for i, pixels in _each_plane(saved, range(len(values))):
+    for i, pixels in each_plane(saved, range(len(values))):
         above = np.where(pixels > FIRST_LEVEL * saved.planes[i].rms, pixels, 0.0)
         total += above
         weighted += above * values[i]
@@ -92,7 +92,7 @@ def _farthest_pixel(saved: SavedCube) -> tuple[int, int]:
     return middle + north, middle - east
 
 
-def _each_plane(saved: SavedCube, chosen: Iterable[int]) -> Iterator[tuple[int, Array]]:
+def each_plane(saved: SavedCube, chosen: Iterable[int]) -> Iterator[tuple[int, Array]]:
     """Numbers and pixels (Jy/beam) of planes that are not blank, of the first Stokes parameter."""
     with fits.open(saved.files[0], memmap=True) as file:
         data = file[0].data
@@ -165,7 +165,7 @@ def draw_channel_maps(saved: SavedCube) -> Figure:
     unit = label.partition("[")[2].removesuffix("]")
     digits = digits_after_point(abs(float(values[1] - values[0])) if len(values) > 1 else 0.0)
     panels = []
-    for i, pixels in _each_plane(saved, _with_emission(saved)):
+    for i, pixels in each_plane(saved, _with_emission(saved)):
         plane = saved.planes[i]
         text = f"{values[i]:.{digits}f} {unit}".replace("-", "−")
         panels.append(Panel(pixels, saved.layout.cell, plane.beam, plane.rms, text))

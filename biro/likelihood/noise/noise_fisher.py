@@ -33,7 +33,7 @@ from biro.models.bound.theta_batch import ThetaBatch
 Array = NDArray[np.float64]
 _BYTES = 256 << 20
 """Number of changes of visibilities that are made at a time."""
-_MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 30
 """Most parameters n: above it, products with single changes make the matrix, which takes longer."""
 
 
@@ -91,7 +91,7 @@ class NoiseFisher(Fisher):
     def matrix(self) -> Array:
         """F, float64 (n_param, n_param)."""
         one = np.eye(self._model.n_param)
-        if 8 * len(one) * max(vis.size for vis in self._vis) > _MOST_BYTES:
+        if 8 * len(one) * max(vis.size for vis in self._vis) > MOST_BYTES:
             by_product = np.array([self.product(each[None]) for each in one])
             return np.asarray(0.5 * (by_product + by_product.T))
         found = super().matrix()

@@ -103,7 +103,7 @@ def explore(
     rng = np.random.default_rng([seed, 4])
     missed, particles = 1.0, None
     for run in range(_N_RUN):
-        particles = _tempered(target, ascent, seed + run, watch)
+        particles = tempered(target, ascent, seed + run, watch)
         if particles is None or not particles.complete:
             return _by_climbs(target, ascent, climbs, particles, n_start, seed, watch)
         missed, repeats = _by_particles(target, climbs, particles, rng)
@@ -159,7 +159,7 @@ def _is_quadratic(target: Target, climbs: Climbs, seed: int) -> bool:
     return bool(is_straight.all() and np.allclose(second, expected, rtol=1e-2) and second.max() < 0.0)
 
 
-def _tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Particles | None:
+def tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Particles | None:
     """A tempered run; None where it would take far longer than the climbs, or nothing is possible."""
     likelihood = ascent.likelihood
     most = _DATA_SUMMED / max(1.0, float(n_data_of(likelihood).sum()))

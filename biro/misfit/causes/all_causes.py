@@ -18,7 +18,7 @@ from biro.misfit.causes.correlation import (
     in_time,
 )
 from biro.misfit.causes.evidence import Candidate
-from biro.misfit.causes.gains import gain_candidates
+from biro.misfit.causes.gains.candidates import gain_candidates
 from biro.misfit.causes.geometry import geometry_candidates
 from biro.misfit.causes.offsets import offset_candidates
 from biro.misfit.causes.outliers import outlier_candidates
@@ -156,7 +156,7 @@ def _best(
     """
     certain = [
         (each, each.net(samples.n_real, inflation))
-        for each in _candidates(samples, places, known)
+        for each in candidates(samples, places, known)
         if not (has_outliers and each.family == "outliers")
         and not 1.0 < each.inflation < LEAST_FACTOR**2
         and each.significance(inflation) > SIGNIFICANCE
@@ -232,7 +232,7 @@ def _before_noise(ranked: list[tuple[float, Candidate]], samples: Samples) -> li
     return [each for each in ranked if each[0] > 0.0 and explains_most(each[1])] or ranked
 
 
-def _candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
+def candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
     yield from outlier_candidates(samples)
     fair = samples.fair
     yield from correlation_candidates(fair, known)

@@ -11,7 +11,7 @@ from biro.formatting import percent
 from biro.misfit.causes.beside import Block, block_of, solve_beside
 from biro.misfit.causes.brightness import cells_in_time, moved_along, of_cells
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.gain_sums import RIDGE
+from biro.misfit.causes.gains.sums import RIDGE
 from biro.misfit.causes.samples import Array, Complex, Index, Samples
 
 FIRST_FEED, SECOND_FEED = ("XY", "RL"), ("YX", "LR")

@@ -27,7 +27,7 @@ from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Variant
 
 # Tiles that rows fill by less than this lose to rows one by one.
-_LEAST_FILL = 0.15
+LEAST_FILL = 0.15
 _ALONE = Bundle()
 
 
@@ -130,7 +130,7 @@ class Layouts:
             shape = tile_shape(variant, has_gaussian, size)
             if variant.jones_beam:
                 shape = jones.tile_shape(variant.single, has_gaussian, size.n_antenna)
-            tiles = self._tiles(shape, shape.n_thread, _LEAST_FILL)
+            tiles = self._tiles(shape, shape.n_thread, LEAST_FILL)
             if tiles is not None:
                 if 2 * tiles.n_slot > shape.n_slot and not variant.jones_beam:
                     shape = grown(kernel_kind("tiles", variant, has_gaussian, size), shape, tiles.n_slot)

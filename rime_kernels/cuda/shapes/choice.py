@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 # A call of fewer source-visibilities takes so little time that a faster shape gains nothing worth mentioning.
 _LEAST_WORK = 1e8
 
-_forced: dict[Kernel, Shape] = {}
+forced_shapes: dict[Kernel, Shape] = {}
 S = TypeVar("S")
 
 
@@ -73,13 +73,13 @@ def kernel_kind(kernel: Kernel, variant: Variant, has_gaussian: bool, size: Size
 @contextmanager
 def forced(kernel: Kernel, shape: Shape) -> Iterator[None]:
     """Give this shape to every kernel of this name that is set up inside, whatever is on record."""
-    before = dict(_forced)
-    _forced[kernel] = shape
+    before = dict(forced_shapes)
+    forced_shapes[kernel] = shape
     try:
         yield
     finally:
-        _forced.clear()
-        _forced.update(before)
+        forced_shapes.clear()
+        forced_shapes.update(before)
 
 
 def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
@@ -89,15 +89,15 @@ def _best_shape(kind: KernelKind, size: Size | None) -> Shape:
         return found
     if tuning_file.location() is None or device.simulated():
         return guess(kind)
-    if size is not None and size.work >= _LEAST_WORK and not _forced:
-        _recommend_tuning(device.device_name())
+    if size is not None and size.work >= _LEAST_WORK and not forced_shapes:
+        recommend_tuning(device.device_name())
     return guess(kind)
 
 
 def _known(kind: KernelKind) -> Shape | None:
     """The forced shape, or the one on record; none of these in the simulator, whose blocks are small."""
-    if kind.kernel in _forced:
-        return _forced[kind.kernel]
+    if kind.kernel in forced_shapes:
+        return forced_shapes[kind.kernel]
     path = tuning_file.location()
     if path is None or device.simulated():
         return None
@@ -106,6 +106,6 @@ def _known(kind: KernelKind) -> Shape | None:
 
 
 @functools.cache
-def _recommend_tuning(device_name: str) -> None:
+def recommend_tuning(device_name: str) -> None:
     """Say once in a process that shapes have not been measured here."""
     log.info("kernels have not been tuned on %s: `biro tune` may find faster shapes for them", device_name)

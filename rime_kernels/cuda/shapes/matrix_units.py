@@ -60,7 +60,7 @@ class GatherShape(NamedTuple):
 
 
 # By precision (single or not) and Stokes parameters.
-_GATHER_SHAPES = {
+GATHER_SHAPES = {
     (True, 4): GatherShape(2, 32, 128),
     (True, 2): GatherShape(2, 32, 128),
     (True, 1): GatherShape(1, 32, 128),
@@ -129,7 +129,7 @@ def may_gather(n_split: int, n_slot: int) -> bool:
 
 def gather_shape(variant: Variant) -> GatherShape:
     """The shape of that kernel."""
-    return _GATHER_SHAPES[variant.single, variant.n_stokes]
+    return GATHER_SHAPES[variant.single, variant.n_stokes]
 
 
 def most_unit_splits(variant: Variant) -> int | None:

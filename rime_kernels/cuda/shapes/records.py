@@ -71,7 +71,7 @@ def _as_record(best: Tuned) -> Record:
     """A record as the file holds it."""
     times = {"ms": best.ms, "guess_ms": best.guess_ms if math.isfinite(best.guess_ms) else None}
     return {
-        **_here(best.kind.kernel),
+        **here(best.kind.kernel),
         **best.kind._asdict(),
         "shape": dataclasses.asdict(best.shape),
         **times,
@@ -84,7 +84,7 @@ def _parsed(record: Record) -> Tuned | None:
         named = {**KernelKind._field_defaults, **record}  # older records have fewer fields
         kind = KernelKind(*(named[name] for name in KernelKind._fields))
         fields = record["shape"]
-        if kind not in all_kinds() or not _here(kind.kernel).items() <= record.items():
+        if kind not in all_kinds() or not here(kind.kernel).items() <= record.items():
             return None
         if not all(type(value) is int for value in fields.values()):
             return None
@@ -97,7 +97,7 @@ def _parsed(record: Record) -> Tuned | None:
 
 
 @functools.cache
-def _here(kernel: Kernel) -> dict[str, str]:
+def here(kernel: Kernel) -> dict[str, str]:
     """The device and the versions that a record of a kernel holds for."""
     try:
         version = importlib.metadata.version("numba-cuda")

@@ -50,7 +50,7 @@ def flag_waterfalls(value: Waterfalls, alike: NDArray[np.bool_], numbers: Number
     most = min(BATCH, device.memory_budget() // (N_LANE * BYTES))
     step = max(1, min(most // size, device.MAX_GRID_Y))
     starts = range(0, len(value), step)
-    lanes = [_Lane(min(step, len(value)), numbers, value.shape[1:]) for _ in starts[:N_LANE]]
+    lanes = [Lane(min(step, len(value)), numbers, value.shape[1:]) for _ in starts[:N_LANE]]
     for i, start in enumerate(starts):
         rows = slice(start, start + step)
         lanes[i % N_LANE].start(value[rows], alike[rows], code[rows])
@@ -82,7 +82,7 @@ class _Chunks(NamedTuple):
         return cls(device.upload(edges.astype(np.int32)), device.upload(chunk_of), int(lengths.max()))
 
 
-class _Lane:
+class Lane:
     """A stream with all that one batch of waterfalls needs on the device and in pinned memory of the host."""
 
     def __init__(self, n: int, numbers: Numbers, shape: tuple[int, ...]) -> None:

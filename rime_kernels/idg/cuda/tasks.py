@@ -167,7 +167,7 @@ def make_coefficients(kernel: TaskKernel) -> Compiled:
                 step = (scale[first + chans - 1] - s) / max(chans - 1, 1)
                 s += step * (chan - k + 0.5 * (n - 1))
                 if k == 1:
-                    s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0
+                    s, cell_x, cell_y, w_cell = 0.5 * step, 0.0, 0.0, 0.0  # type: ignore[assignment]
             u, v, w = uvw[row, 0], uvw[row, 1], uvw[row, 2]
             a = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, per_pixel, 0.0, 0.0)
             b = _relative_turns(u, v, w, s, cell_x, cell_y, w_cell, 0.0, per_pixel, 0.0)

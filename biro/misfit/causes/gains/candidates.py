@@ -13,7 +13,7 @@ import numpy as np
 from biro.formatting import percent, plain
 from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.gain_sums import RIDGE, UNCHANGED, Normal, PairSums
+from biro.misfit.causes.gains.sums import RIDGE, UNCHANGED, Normal, PairSums
 from biro.misfit.causes.samples import Array, Index, Samples
 
 Parts = tuple[bool, bool]

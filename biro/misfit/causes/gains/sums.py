@@ -7,6 +7,7 @@ sum |V|^2 u^a v^b up to the fourth power and sum conj(F_k V) r.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +21,8 @@ RIDGE = 25.0
 EXPONENTS = [(a, b) for a in range(5) for b in range(5 - a)]
 PLACE = np.array([[EXPONENTS.index((a + c, b + d)) for c, d in POWERS] for a, b in POWERS])
 """Which of the sums |V|^2 u^a v^b is that of conj(F_j) F_k."""
-TURN = np.where(IS_TURNED, 1j, 1.0)
+TURN: Complex = np.where(IS_TURNED, 1j, 1.0)
+UNTURNED: Complex = np.ones_like(TURN)
 SIGN: Complex = TURN.conj()[:, None] * TURN
 """Factor of conj(F_j) F_k beside the powers of u and v."""
 UNCHANGED = np.array([1.0, 0.0, 0.0, 0.0, 0.0, 0.0])
@@ -58,29 +60,20 @@ class PairSums:
     @classmethod
     def of(cls, samples: Samples, cell: Index, n_cell: int) -> PairSums:
         """Sums over some samples, each in one of n_cell cells."""
-        n = samples.n_antenna
-        found, place = np.unique(cell * n * n + samples.baseline, return_inverse=True)
         u, v = samples.factors[1:3]
         of_model, conjugate = np.abs(samples.model) ** 2, samples.model.conj() * samples.residual
-        power = [np.bincount(place, of_model * u**a * v**b, len(found)) for a, b in EXPONENTS]
-        real = [np.bincount(place, factor * conjugate.real, len(found)) for factor in samples.factors]
-        imag = [np.bincount(place, factor * conjugate.imag, len(found)) for factor in samples.factors]
-        product = TURN.conj()[:, None] * (np.array(real) + 1j * np.array(imag))
-        where, pair = np.divmod(found, n * n)
-        sums = (np.array(power, np.float64), product, samples.square, samples.n_real)
-        return cls(where, *np.divmod(pair, n), n_cell, n, *sums)
+        values = [
+            *(of_model * u**a * v**b for a, b in EXPONENTS),
+            *(factor * part for part in (conjugate.real, conjugate.imag) for factor in samples.factors),
+        ]
+        n = samples.n_antenna
+        return _summed(values, cell * n * n + samples.baseline, n_cell, samples, TURN.conj())
 
     def merged(self, into: Index, n_cell: int) -> PairSums:
         """Sums of cells that are made of these; `into` says of which each becomes a part."""
         n = self.n_antenna
         key = into[self.cell] * n * n + self.antenna1 * n + self.antenna2
-        found, place = np.unique(key, return_inverse=True)
-        power = np.array([np.bincount(place, values, len(found)) for values in self.power])
-        real = np.array([np.bincount(place, values, len(found)) for values in self.product.real])
-        imag = np.array([np.bincount(place, values, len(found)) for values in self.product.imag])
-        where, pair = np.divmod(found, n * n)
-        sums = (power, real + 1j * imag, self.square, self.n_real)
-        return PairSums(where, *np.divmod(pair, n), n_cell, n, *sums)
+        return _summed([*self.power, *self.product.real, *self.product.imag], key, n_cell, self)
 
     @property
     def n_used(self) -> int:
@@ -99,6 +92,22 @@ class PairSums:
             if coefficients[k].any():
                 found[j] += SIGN[j, k] * coefficients[k] * self.power[PLACE[j, k]]
         return found
+
+
+def _summed(
+    values: Sequence[Array], key: Index, n_cell: int, of: Samples | PairSums, turn: Complex = UNTURNED
+) -> PairSums:
+    """Sums by cell and baseline (key) of powers, and of real and imaginary parts of products times `turn`."""
+    n = of.n_antenna
+    found, place = np.unique(key, return_inverse=True)
+    sums = np.array([np.bincount(place, each, len(found)) for each in values])
+    real, imag = np.split(sums[len(EXPONENTS) :], 2)
+    cell, pair = np.divmod(found, n * n)
+    antenna1, antenna2 = np.divmod(pair, n)
+    product = turn[:, None] * (real + 1j * imag)
+    return PairSums(
+        cell, antenna1, antenna2, n_cell, n, sums[: len(EXPONENTS)], product, of.square, of.n_real
+    )
 
 
 @dataclass(frozen=True, eq=False)

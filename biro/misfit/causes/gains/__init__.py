@@ -1,0 +1,1 @@
+"""Gains of antennas as a cause of a misfit."""

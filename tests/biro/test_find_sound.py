@@ -1,0 +1,112 @@
+"""What find proposes is sound: outliers move nothing, and no two sources of a model can change places."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import shutil
+
+import numpy as np
+import pytest
+from test_cli import biro as command
+from test_find_forms import OPTIONS, observed
+
+import biro
+from biro.models import GaussianSource, Order, PointSource
+from biro.source_finding.outliers import masks_of, without
+
+PAIR = [
+    PointSource("a", east="0 arcmin", north="0 arcmin", I="1 Jy"),
+    PointSource("b", east="0.6 arcmin", north="0.8 arcmin", I="0.8 Jy"),
+]
+# The beam is 4 arcmin long: blobs that a point does not fit, 3 beams apart.
+BLOBS = [
+    GaussianSource("a", east="0 arcmin", north="0 arcmin", I="2 Jy", fwhm="3 arcmin"),
+    GaussianSource("b", east="6 arcmin", north="-10 arcmin", I="0.5 Jy", fwhm="5 arcmin"),
+]
+
+
+def hit(observation, places, size):
+    """These visibilities (row, channel) off by so many Jy, in all correlations."""
+    (part,) = observation.partitions
+    vis = part.vis.copy()
+    for i, (row, chan) in enumerate(places):
+        vis[row, chan] += size * np.exp(2j * i)
+    return dataclasses.replace(observation, partitions=(dataclasses.replace(part, vis=vis),))
+
+
+@pytest.mark.parametrize("size", [2.0, 1000.0])
+def test_outliers_are_left_out_as_if_they_were_flagged(size):
+    """Noise is 0.02 Jy in Stokes I: 100 and 50 000 sigma. What is found is what flagged data give."""
+    clean, places = observed(BLOBS, n_row=600), [(17, 0), (250, 1), (251, 0)]
+    masks = masks_of(clean, ((0, *place) for place in places))
+    flagged = biro.find_sources(without(clean, masks), **OPTIONS)
+    assert (flagged.n_outlier, flagged.outliers, flagged.sky.noise.distribution) == (0, "", "gaussian")
+    assert not any("outlier" in line for line in flagged.misfit)
+    assert flagged.sky.constraints == ()  # these sources are too far apart to change places
+    found = biro.find_sources(hit(clean, places, size), **OPTIONS)
+    assert found.n_outlier == 3
+    assert found.outliers.startswith("OUTLIERS: left out of the fit above\n  3 visibilities (0.25 %) are")
+    assert not any("outlier" in line for line in found.misfit)
+    assert len(found.sources) == len(flagged.sources) == 2
+    for mine, other in zip(found.sources, flagged.sources, strict=True):
+        # Fits end where a step lowers chi2 by less than 0.01: within 0.1 sigma of the minimum, each.
+        assert mine.kind == other.kind
+        assert abs(mine.flux - other.flux) < 0.2 * other.flux_err
+        assert np.hypot(mine.east - other.east, mine.north - other.north) < 0.2 * other.position_err
+    # Data in memory cannot be flagged by a command: the noise of the model has outliers.
+    assert (found.flag_command, found.sky.noise.distribution) == ("", "student-t")
+
+
+def test_a_noisy_antenna_has_no_outliers():
+    """Noise of one antenna is 3 times what its weights say: many residuals exceed the others' bound."""
+    blank, rng = observed(BLOBS, n_row=1200), np.random.default_rng(8)
+    (part,) = blank.partitions
+    vis, noisy = part.vis.copy(), (part.antenna1 == 1) | (part.antenna2 == 1)
+    more = 0.03 * np.sqrt(8) * rng.standard_normal((2, *vis[noisy].shape))
+    vis[noisy] += more[0] + 1j * more[1]
+    spoilt = dataclasses.replace(part, vis=vis)
+    found = biro.find_sources(dataclasses.replace(blank, partitions=(spoilt,)), max_sources=2, **OPTIONS)
+    assert found.n_outlier == 0
+    assert found.sky.noise.distribution == "gaussian"
+
+
+def test_the_fit_that_follows_is_of_flagged_data(measurement_set, tmp_path):
+    from casacore.tables import table
+
+    copy = tmp_path / "wsrt.ms"
+    shutil.copytree(measurement_set("wsrt_3c343.1"), copy)
+    with table(str(copy), readonly=False, ack=False) as main:
+        data = main.getcol("DATA")
+        data[40, 5] *= 30.0
+        main.putcol("DATA", data)
+    code, out, said = command("find", copy, "-o", tmp_path / "sky.toml", "--max-sources", "2")
+    assert code == 0, said
+    assert "One visibility is an outlier" in out
+    flag, fit = said.splitlines()[-1].split("next: ")[1].split(" && ")
+    words = shlex.split(flag)
+    assert words[:3] == ["biro", "flag", str(copy)]
+    assert shlex.split(fit)[:4] == ["biro", "fit", str(copy), str(tmp_path / "sky.toml")]
+    code, out, said = command(*words[1:])
+    assert code == 0, said
+    # Nothing else was flagged, and of this all four correlations.
+    with table(str(copy), ack=False) as main:
+        assert np.argwhere(main.getcol("FLAG").all(axis=2)).tolist() == [[40, 5]]
+    again = biro.find_sources(biro.read_ms(copy), max_sources=2)
+    assert again.n_outlier == 0
+
+
+def test_close_sources_cannot_change_places():
+    """Two points a quarter of a beam apart: without an order, the fit has a second maximum."""
+    observation = observed(PAIR, n_row=600)
+    found = biro.find_sources(observation, **OPTIONS)
+    assert [source.kind for source in found.sources] == ["point", "point"]
+    # The second is north-east of the first, and farther to the north.
+    assert found.sky.constraints == (Order(["s2.north", "s1.north"]),)
+    assert "could exchange them: s2.north > s1.north" in str(found)
+    free = dataclasses.replace(found.sky, constraints=())
+    both = biro.maximise(biro.Likelihood(observation, free), seed=1, progress=False)
+    assert len(both.modes) == 2
+    fitted = biro.maximise(biro.Likelihood(observation, found.sky), seed=1, progress=False)
+    assert len(fitted.modes) == 1
+    assert not any(word in str(fitted) for word in ("SEVERAL MODES", "LIMIT"))

@@ -1,0 +1,55 @@
+"""Random data for rows, and calls that have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rime_kernels import Rime, Rows, device
+
+LINEAR, CIRCULAR = ["XX", "XY", "YX", "YY"], ["RR", "RL", "LR", "LL"]
+
+
+def rows_for(problem: Any, **changes: Any) -> Rows:
+    """Few threads where CUDA is simulated."""
+    sizes = {"n_antenna": 3, "n_time": 2, "n_chan": 2} if device.simulated() else {"n_antenna": 4}
+    made: Rows = problem(**{**sizes, **changes})
+    return made
+
+
+def data_for(rows: Rows) -> dict[str, np.ndarray]:
+    """Noise of 1 Jy, and weights of which a fifth is 0."""
+    rng = np.random.default_rng(5)
+    shape = (rows.n_row, rows.n_chan, rows.n_corr)
+    weight = rng.uniform(0.5, 2.0, shape) * (rng.random(shape) > 0.2)
+    return {"vis": rng.normal(size=shape) + 1j * rng.normal(size=shape), "weight": weight}
+
+
+def with_data(rows: Rows, backend: str = "cuda", **options: Any) -> Rime:
+    return Rime(rows, **{**data_for(rows), "backend": backend, "extent": 0.04, **options})
+
+
+def chi2_of(rows: Rows, vis: np.ndarray) -> np.ndarray:
+    """chi2 of visibilities with these data."""
+    given = data_for(rows)
+    found: np.ndarray = (given["weight"] * np.abs(vis - given["vis"]) ** 2).sum(axis=(1, 2, 3))
+    return found
+
+
+def relative(found: np.ndarray, expected: np.ndarray) -> float:
+    """Relative 2-norm of the difference."""
+    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+
+
+def in_units(rows: Rows, **options: Any) -> Rime:
+    """By tiles, so that matrix units may sum."""
+    return with_data(rows, **{"form": "factored", **options})
+
+
+def gradient_in_units(rime: Rime, sources: Any, *dof: Any) -> Any:
+    """chi2 and its gradient, which matrix units have summed."""
+    found = rime.chi2_and_gradient(sources, *dof)
+    sums = rime._engine._adjoints  # type: ignore[attr-defined]
+    assert all("matrix units" in str(key[0]) for key in sums)
+    return found
