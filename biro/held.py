@@ -63,7 +63,7 @@ class Held(HeldData, Protocol):
         *arguments: object,
         each: Sequence[Any],
     ) -> Held:
-        """As `made`, of the items of `each` alone, by a function that has those of a whole process in a list.
+        """Tuples that a function makes of all items of one process in one call, held in the same way.
 
         It gives a tuple for each, in their order. That saves work which shards share.
         """

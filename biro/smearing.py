@@ -179,7 +179,7 @@ class _Seen(NamedTuple):
 
 
 def _seen(sources: Sources | None, images: Sequence[Rings]) -> _Seen:
-    """Of sources, the largest distance and the median of |I|; images as their factors scale them."""
+    """Largest distance and median of |I| of each source; images as their factors scale them."""
     distances, fluxes, scale = [np.zeros(0)], [np.zeros(0)], np.ones(0)
     if sources is not None:
         distance = np.hypot(sources.lm[..., 0], sources.lm[..., 1])

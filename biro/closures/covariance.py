@@ -57,7 +57,7 @@ class Covariance:
         self._weigh(sets.legs.variance)
 
     def with_variance(self, variance: Array) -> Covariance:
-        """That of the same closures where legs have these variances, float64 (n_leg,)."""
+        """Covariance of these closures where legs have these variances, float64 (n_leg,)."""
         found = copy.copy(self)
         found._weigh(variance)
         return found

@@ -60,7 +60,7 @@ class Legs:
         return len(self.row)
 
     def some(self, kept: NDArray[np.bool_]) -> Legs:
-        """Those that are kept, bool (n_leg,); the counts stay as they are."""
+        """Legs that are kept, bool (n_leg,); the counts stay as they are."""
         return replace(
             self,
             row=self.row[kept],

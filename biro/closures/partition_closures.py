@@ -85,7 +85,7 @@ class PartitionClosures:
         return cls(sets, part.vis.shape, *kinds, corrected=corrected)
 
     def with_noise(self, variance: Array, thermal: Array) -> PartitionClosures:
-        """The same closures of the same visibilities with other noise, float64 (n_leg,) as of `Legs`."""
+        """These closures with other noise, float64 (n_leg,) as of `Legs`."""
         legs = replace(self.sets.legs, variance=variance, thermal=thermal)
         sets, kinds = replace(self.sets, legs=legs), (self._phase, self._amplitude)
         phase, amplitude = (each.with_variance(variance) for each in kinds)

@@ -81,11 +81,11 @@ class Feeds:
 
     @classmethod
     def unknown(cls, n_antenna: int) -> Feeds:
-        """Of data that say nothing."""
+        """Feeds of a data set without any statement about mounts or angles."""
         return cls(("",) * n_antenna, np.zeros(n_antenna))
 
     def renumbered(self, index: NDArray[np.int32], n_antenna: int, later: float = 0.0) -> Feeds:
-        """The same where antenna i is number index[i] of n_antenna, at times so many seconds later."""
+        """Feeds where antenna i is number index[i] of n_antenna, at times so many seconds later."""
         mounts, angle = [""] * n_antenna, np.full(n_antenna, np.nan)
         for i, mount in zip(index.tolist(), self.mounts, strict=True):
             mounts[i] = mount
@@ -98,7 +98,7 @@ class Feeds:
         return replace(self, mounts=tuple(mounts), receptor_angle=angle, given=given)
 
     def with_angles(self, time: Array, angle: ArrayLike) -> Feeds:
-        """The same with angles (n_time, n_antenna), rad, that take the place of those of the mounts.
+        """Feeds with angles (n_time, n_antenna), rad, that take the place of those of the mounts.
 
         Raises
         ------

@@ -97,7 +97,7 @@ class UvMoments(NamedTuple):
 
     @classmethod
     def of(cls, part: Partition, weight: Array) -> UvMoments:
-        """Those of visibilities with weights float64 (n_row, n_chan) by their noise."""
+        """Moments of visibilities with weights float64 (n_row, n_chan) by their noise."""
         waves = weight @ (part.chan_freq / SPEED_OF_LIGHT) ** 2
         moment = (part.uvw[:, :2].T * waves) @ part.uvw[:, :2]
         return cls(_longest_baseline(part, weight), moment, float(weight.sum()))
@@ -209,7 +209,7 @@ class Coarse(NamedTuple):
 
     @classmethod
     def of(cls, rows: Rows, grid: ImageGrid) -> Coarse:
-        """Of all visibilities of some rows."""
+        """Count of too coarse visibilities, over all visibilities of some rows."""
         n_lost, largest = grid.too_coarse(rows)
         return cls(n_lost, rows.n_row * rows.n_chan, largest)
 

@@ -135,7 +135,7 @@ class PartitionEngines:
     def predict_some(
         self, batch: ThetaBatch, i: int, rows: NDArray[np.int64], channels: slice
     ) -> NDArray[np.complexfloating]:
-        """Those of some rows and channels of partition i, for a batch of one, without its axis."""
+        """Model visibilities of some rows and channels of partition i, for a batch of one."""
         sources = list(self.sources(batch))[i]
         return np.asarray(self.rimes[i].predict_some(sources, rows, channels)[0])
 
@@ -222,7 +222,7 @@ class _Memory:
     def of(
         cls, observation: Observation, precision: Precision, smearing: Sequence[Choice], ranks: Ranks | None
     ) -> _Memory:
-        """That of all partitions."""
+        """Memory that all partitions need."""
         parts, n_rank = observation.partitions, 1 if ranks is None else ranks.n_rank
         shares = [
             part.held.shares if isinstance(part.held, HeldByRanks) else shares_of(part, n_rank)

@@ -43,7 +43,7 @@ class Sums(Protocol):
 
 
 class SegmentedSums(Sums, Protocol):
-    """The same with products by segments, where these do not mix."""
+    """Products by segments as well as whole ones, where these do not mix."""
 
     def segment_information(
         self, i: int, sources: Sources, change: Gradient, segments: NDArray[np.int64], n_inner: int

@@ -74,7 +74,7 @@ class Isolated:
         return Gradient(**spread)
 
     def parts(self, n: int) -> list[Isolated]:
-        """The same in parts of at most n parameters."""
+        """Parts of this batch with at most n parameters each."""
         starts = range(0, len(self.members), n)
         cut = [slice(start, start + n) for start in starts]
         return [Isolated(self.members[some], self.which[some], self.images[some]) for some in cut]

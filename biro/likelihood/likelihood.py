@@ -307,7 +307,7 @@ class Likelihood(Residuals, Closing):
 
     @property
     def cells(self) -> list[Cells]:
-        """Of each partition, the cells for whose visibilities few stand; empty without them.
+        """Cells of each partition whose visibilities are replaced by few; empty without `average="cells"`.
 
         `Cells.expand` takes model visibilities from the rows and channels that are kept to all.
         """

@@ -21,7 +21,7 @@ class OfFactor(NamedTuple):
 
 
 class Normalisation:
-    """Of each partition, over its N usable complex visibilities of weight w, with a noise factor s,
+    """ln L of N usable complex visibilities of weight w of each partition, with a noise factor s,
 
         ln L = -chi2 / (2 s^2) - N ln(2 pi) + sum ln w - 2 N ln s
 
@@ -54,7 +54,7 @@ class Normalisation:
 
     @classmethod
     def of_visibilities(cls, partitions: Sequence[Partition]) -> Normalisation:
-        """Of the usable visibilities of each partition."""
+        """The normalisation for the usable visibilities of each partition."""
         n_vis = [part.n_usable for part in partitions]
         log_weight = [sum(part.by_shard(_log_weight)) for part in partitions]
         log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]

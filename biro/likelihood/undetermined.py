@@ -168,7 +168,7 @@ def nearly_open_position(information: Array, scale: Array, names: Sequence[str])
 
 
 def _with_any(directions: Array, wanted: NDArray[np.bool_]) -> Array:
-    """Those combinations of directions (n, n_param) that change wanted parameters, one of them each."""
+    """Combinations of directions (n, n_param) that change wanted parameters, one of them each."""
     if not len(directions) or not wanted.any():
         return directions[:0]
     from scipy.linalg import qr

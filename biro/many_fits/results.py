@@ -33,7 +33,7 @@ class FitResults(Tabular):
 
     @property
     def failed(self) -> list[Fit]:
-        """Those without a result."""
+        """Fits without a result."""
         return [fit for fit in self.fits if fit.summary is None]
 
     def cells(self) -> list[list[str]]:

@@ -263,7 +263,7 @@ class _Rows(NamedTuple):
 
     @classmethod
     def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _Rows:
-        """Those of some rows of a partition."""
+        """Model visibilities of some rows of a partition."""
         numbers = np.stack([part.row_id[rows], part.antenna1[rows], part.antenna2[rows]])
         chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))
         return cls(numbers, chan, corr)

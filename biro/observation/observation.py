@@ -212,7 +212,7 @@ class Observation:
         return lines
 
     def with_feed_angles(self, angles: Sequence[ArrayLike]) -> Observation:
-        """The same observation with angles of feeds that take the place of those of the mounts.
+        """The observation with angles of feeds that take the place of those of the mounts.
 
         They are those of P, and of the P that was taken out of corrected data.
 
@@ -296,7 +296,7 @@ class Observation:
         return part.pointing.about(part.phase_centre, part.times, self.n_antenna)
 
     def whole(self, what: str) -> Observation:
-        """The same with all visibilities in the memory of this process, which ranks may hold otherwise.
+        """The observation with all visibilities in the memory of this process; ranks hold them otherwise.
 
         Parameters
         ----------
@@ -332,7 +332,7 @@ class Observation:
         return next((part.held.folder for part in self.partitions if part.held is not None), None)
 
     def by_hands(self, *, each: bool = False) -> Observation:
-        """The same data, parallel and cross hands in partitions of their own, which may differ in noise.
+        """The observation with parallel and cross hands, which may differ in noise, in partitions apart.
 
         With `each`, every correlation.
         """

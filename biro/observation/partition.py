@@ -276,7 +276,7 @@ class Partition(Printed):
         return replace(self, vis=whole[0], weight=whole[1], **described), found
 
     def held_by(self, held: Held) -> Partition:
-        """The same rows, with visibilities and weights that lie elsewhere."""
+        """The partition with visibilities and weights that other processes or files hold."""
         n_chan_corr, *types = held.by_shard(_like)[0]
         vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
         return replace(self, vis=vis, weight=weight, held=held)
@@ -308,7 +308,7 @@ class Partition(Printed):
         )
 
     def whole(self) -> Partition:
-        """The same with its visibilities and weights in the memory of this process."""
+        """The partition with its visibilities and weights in the memory of this process."""
         if self.held is None:
             return self
         vis, weight = self.taken(np.arange(self.n_row), slice(None))

@@ -45,7 +45,7 @@ class _Steps:
     length: Array
 
     def scaled(self, by: Array) -> _Steps:
-        """The same, divided by numbers (n,)."""
+        """Differences divided by numbers (n,)."""
         return _Steps(self.value / by, self.corr, self.first, self.second, self.length)
 
 
@@ -151,7 +151,7 @@ def _steps(
 
 
 def _group(steps: _Steps, which: NDArray[np.bool_]) -> _Group:
-    """Of the differences that are chosen; the variance of ln sigma from the median of n is about 1 / n."""
+    """Scatter of the differences that are chosen; the variance of ln sigma is about 1 / n."""
     n, whole = int(np.count_nonzero(which)), sigma_of(steps.value)
     if n < MIN_DIFFERENCES or not whole > 0.0:
         return _Group(1.0, math.inf)

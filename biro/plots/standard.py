@@ -137,7 +137,7 @@ class _AtBestFit:
         return getattr(self._likelihood, name)
 
     def predict(self, theta: NDArray[np.float64]) -> list[NDArray[np.complexfloating]]:
-        """As was predicted; no picture asks for another theta."""
+        """The visibilities at the best fit, for which alone pictures ask."""
         return self._visibilities
 
 

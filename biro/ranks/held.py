@@ -54,7 +54,7 @@ def kept_in(folder: str | None, arrays: tuple[Any, ...], there: tuple[Any, ...] 
 
 
 class HeldShard(NamedTuple):
-    """See `rime_kernels.engine.sharded.DataOf`."""
+    """Data of one shard that this rank holds; see `rime_kernels.engine.sharded.DataOf`."""
 
     number: int
     shard: int
@@ -77,7 +77,7 @@ class _Keep:
 
 
 class HeldByRanks:
-    """See `biro.held.Held` and `rime_kernels.engine.sharded.HeldData`.
+    """Data of a partition that ranks hold; see `biro.held.Held` and `rime_kernels.engine.sharded.HeldData`.
 
     Parameters
     ----------

@@ -84,7 +84,7 @@ class Ranks:
             )
 
     def team(self, asked: Backend, backend: str, devices: Devices | None) -> Team:
-        """See `rime_kernels.engine.sharded.Ranks`."""
+        """The ranks that share the shards of an engine; see `rime_kernels.engine.sharded.Ranks`."""
         workers = workers_of("cuda" if backend == "cuda" else "cpu", devices, self._number)
         engine = self.number()
         try:
@@ -244,7 +244,7 @@ class Ranks:
 
 
 class _FarShards:
-    """See `rime_kernels.engine.sharded.FarShards`."""
+    """Shards of an engine on other ranks; see `rime_kernels.engine.sharded.FarShards`."""
 
     def __init__(self, ranks: Ranks, engine: int, found: Sequence[Found]) -> None:
         self._ranks, self._engine = ranks, engine

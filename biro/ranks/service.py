@@ -50,7 +50,7 @@ def _as_found(_: int, found: Any) -> Any:
 
 
 class _Service:
-    """See `serve`; the shards of each engine by its number."""
+    """Work of a rank other than 0 (`serve`), with the shards of each engine by its number."""
 
     def __init__(self, link: Link, where: str, number: int) -> None:
         self._link, self._where, self._number = link, where, number

@@ -222,7 +222,7 @@ class MaximumOptions(Options):
 
 @dataclass(frozen=True)
 class ExactOptions(Options):
-    """Of what takes the place of a sampler where a likelihood integrates over all parameters.
+    """Options of the exact draws that replace a sampler where a likelihood integrates over all parameters.
 
     Attributes
     ----------

@@ -130,7 +130,7 @@ class Ranks:
         return np.asarray(((self.centrality**2).mean(axis=0) - 1.0 / 3.0) * math.sqrt(45.0 / 4.0 * self.n))
 
     def tests(self) -> list[Test]:
-        """Of each quantity: chi-squared of the histogram, and the normal tests of shift and spread."""
+        """Tests of each quantity: chi-squared of the histogram, and the normal tests of shift and spread."""
         tests = []
         for i, name in enumerate(self.names):
             tests.append(Test(name, "histogram", float(stats.chisquare(self.counts[i]).pvalue)))

@@ -134,7 +134,7 @@ class DifferentiableLikelihood(SampledLikelihood, Protocol):
 
     @property
     def precision(self) -> Precision:
-        """Of the values: how small a difference of them means something."""
+        """Smallest difference of values of ln L that means something."""
 
     @property
     def n_vis(self) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ T = TypeVar("T")
 def in_executor(
     task: Callable[[A], T], todo: Mapping[str, A], executor: Executor, stop: StopFlag
 ) -> Iterator[T | Lost]:
-    """See `run_tasks`; what the executor has not begun is taken back where this ends early."""
+    """Run tasks on an executor (`run_tasks`); tasks not yet begun are taken back where this ends early."""
     if not isinstance(executor, Executor):
         raise InputError(
             "executor must be a concurrent.futures.Executor, such as mpi4py.futures.MPIPoolExecutor() or "

@@ -26,7 +26,7 @@ _PAUSE = 0.01
 def in_ranks(
     task: Callable[[A], T], todo: Mapping[str, A], ranks: Ranks, stop: StopFlag, backend: Backend
 ) -> Iterator[T]:
-    """See `run_tasks`; the task and its data are sent to each rank once, and rank 0 works on tasks, too.
+    """Run tasks on ranks (`run_tasks`); each receives task and data once, and rank 0 works, too.
 
     When `stop` is set, or a task has failed, tasks that ranks work on are finished, and no others are begun:
     nothing that is done is lost. The first error is raised then.

@@ -27,7 +27,7 @@ MAX_DEATHS = 3
 def in_processes(
     task: Callable[[A], T], todo: Mapping[str, A], n_worker: int, stop: StopFlag
 ) -> Iterator[T | Lost]:
-    """See `run_tasks`; in so many spawned processes, which share the cores.
+    """Run tasks (`run_tasks`) in so many spawned processes, which share the cores.
 
     They end when this process ends, however that happens.
     """

@@ -42,7 +42,7 @@ class Parameters:
         return None
 
     def needed(self, *names: str) -> NDArray[np.float64]:
-        """As `value`, of a parameter that must be there."""
+        """Value of a parameter that must be there."""
         found = self.value(*names)
         if found is None:
             there = ", ".join(self.names)

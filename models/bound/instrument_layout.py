@@ -104,7 +104,7 @@ class InstrumentLayout:
         return found
 
     def steps(self, i_partition: int, view: PartitionView, nearest: bool) -> tuple[list[Index], list[Index]]:
-        """See `TermSlots.steps`, with numbers of a partition that has no such terms, too."""
+        """Steps of the antenna terms (`TermSlots.steps`), also of a partition without such terms."""
         none = [np.zeros(view.time.size, np.int64)], [np.zeros(view.chan_freq.size, np.int64)]
         return self.terms[i_partition].steps(nearest) if self.terms else none
 

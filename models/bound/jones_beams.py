@@ -120,7 +120,7 @@ class PartitionBeam:
         return self.feed_angle[..., None] - self.rm[..., None] * (SPEED_OF_LIGHT / freq) ** 2
 
     def fixed(self, width: float, pointing: Array | None, turn: Array | None) -> PartitionBeam:
-        """The same with the numbers of one parameter vector."""
+        """The beam with the numbers of one parameter vector."""
         return replace(self, width=width, pointing=pointing, turn=turn)
 
     def taken(self, samples: Samples) -> PartitionBeam:

@@ -78,7 +78,7 @@ class KnotTable:
 def knot_tables(
     stokes: Index, curves: Sequence[Curve], partitions: Sequence[PartitionView]
 ) -> list[KnotTable | None]:
-    """That of each partition; one object for those with the same times, None where nothing has knots."""
+    """The table of each partition; one object for those with the same times, None where nothing has knots."""
     if not curves:
         return [None] * len(partitions)
     start = min(float(partition.time.min()) for partition in partitions)
@@ -95,7 +95,7 @@ def knot_tables(
 def brightness_tables(
     stokes: Index, knots: Sequence[KnotTable | None], partitions: Sequence[PartitionView]
 ) -> list[KnotTable | None]:
-    """The same, and tables where brightness is a list `stokes` (n_time, n_source, 4), of an item a time."""
+    """Tables of each partition; with several items in `stokes`, brightness has one for each time."""
     if len(stokes) == 1:
         return list(knots)
     return [KnotTable(stokes, (), partition.time, 0.0) for partition in partitions]

@@ -138,7 +138,7 @@ def _keys_of(value: Entry, key: str) -> Iterator[str]:
 
 
 def _at_mean(value: Entry) -> Entry:
-    """The same with means in place of marginalised quantities; the same object where there are none."""
+    """The object with means in place of marginalised quantities; itself where there are none."""
     if isinstance(value, Normal):
         return Fixed(value.mean, value.unit) if value.marginalise else value
     if isinstance(value, tuple):

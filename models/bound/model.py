@@ -282,7 +282,7 @@ class BoundModel:
 
     @property
     def noise_parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
-        """Of each noise-factor parameter: its partitions, bool (n_partition,), and factor per unit."""
+        """For each noise-factor parameter, its partitions, bool (n_partition,), and factor per unit."""
         return self.parts.noise_factor.parameters
 
     def noise_factor(self, theta: ArrayLike) -> Array:
@@ -298,7 +298,7 @@ class BoundModel:
         return float(self._extent[i_partition])
 
     def taken(self, samples: Sequence[Samples]) -> BoundModel:
-        """The same parameters, and the sources as some times and channels of each partition see them.
+        """The model with sources as some times and channels of each partition see them.
 
         Segments of gains, references, knots and all else that the data decide are those of all times.
         """

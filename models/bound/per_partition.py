@@ -59,7 +59,7 @@ class PerPartition:
 
     @property
     def parameters(self) -> dict[int, tuple[NDArray[np.bool_], float]]:
-        """Of each parameter that is such a number: its partitions, bool (n_partition,), and factor per unit.
+        """For each parameter that is such a number, its partitions, bool (n_partition,), and factor per unit.
 
         Not of those that numbers follow in another way, as a sum or as multiples that differ.
         """

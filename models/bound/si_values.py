@@ -144,7 +144,7 @@ class Gathered:
         return values.take(self._index, axis=1, out=array, mode="clip")
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """The same elements, gathered from the changes of the values."""
+        """Changes of these elements, from the changes of the values."""
         return self(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:

@@ -205,11 +205,11 @@ class FaradayRotation:
         return np.asarray(self._turning(values) + self._offset)
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """As they are."""
+        """Changes of these numbers; the offset has none."""
         return self._turning(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """As they are."""
+        """Add the derivatives with respect to the values, from those with respect to the result."""
         self._turning.pull_back(values, slopes, into)
 
 
@@ -282,11 +282,11 @@ class Template:
         return self._template(values)
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """As they are."""
+        """Changes of the factors of the images."""
         return self._template(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:
-        """As they are."""
+        """Add the derivatives with respect to the values, from those with respect to the result."""
         self._template.pull_back(values, slopes, into)
 
 
@@ -325,7 +325,7 @@ class PointingErrors:
         return np.asarray(np.einsum("tp,bpax->btax", self._powers, self._coefficient(values)))
 
     def push_forward(self, values: Array, changes: Array) -> Array:
-        """As the coefficients themselves."""
+        """Changes of the pointing errors, which are linear in the coefficients."""
         return self._errors(changes)
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:

@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
 
 
 class SpectrumSlots:
-    """Of one source.
+    """Slots of the spectrum and the Faraday rotation of one source.
 
     Parameters
     ----------

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class CachedProperty(Generic[T]):
-    """As `functools.cached_property`, which takes a lock before Python 3.12: a batch has one thread."""
+    """A `functools.cached_property` without its lock (before Python 3.12): a batch has one thread."""
 
     def __init__(self, function: Callable[[Any], T]) -> None:
         self._function, self._name = function, function.__name__

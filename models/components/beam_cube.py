@@ -137,7 +137,7 @@ class BeamCube:
         return np.asarray((1.0 - part) * self.coefficients[last - 1] + part * self.coefficients[last])
 
     def _plane(self, freq: float) -> NDArray[np.complex128]:
-        """Those of one frequency; the last one is kept, for many antennas and times ask for the same."""
+        """The plane of one frequency; the last one is kept, for many antennas and times ask for the same."""
         found = self._kept.get(freq)
         if found is None:
             found = self._planes(freq)[0]
@@ -190,7 +190,7 @@ class BeamCube:
 
     @cached_property
     def frequency_error(self) -> float:
-        """The same of the spline in frequency, between the planes; NaN where there are fewer than 7.
+        """The error of the spline in frequency, between the planes; NaN where there are fewer than 7.
 
         A quarter of the largest difference, not a sixteenth: beams are often tabulated with kinks in
         frequency, at which a spline gains with the square of the spacing only.

@@ -210,7 +210,7 @@ class Noise:
         return given * self.n_class if len(given) == 1 else given
 
     def with_factor_between(self, low: float, high: float) -> Noise:
-        """The same noise, its factor fitted with a log-uniform prior over low .. high."""
+        """The noise with its factor fitted with a log-uniform prior over low .. high."""
         return replace(self, factor=LogUniform(low, high))
 
     def groups(self, partitions: Sequence[PartitionView]) -> list[str]:

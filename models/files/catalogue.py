@@ -164,7 +164,7 @@ class _Rows:
         return found * float(read_entry(f"column {name}", units.factor, stated, dimension))
 
     def optional(self, i: int, name: str, dimension: Dimension, unit: str) -> float:
-        """As `value`; 0 where there is no such column, or no number in it."""
+        """Value of a column; 0 where there is no such column, or no number in it."""
         if name not in self.table.values or math.isnan(_as_float(self.table.values[name][i])):
             return 0.0
         return self.value(i, name, dimension, unit)

@@ -108,7 +108,7 @@ class SpectralAxis(Printed):
 
     @property
     def freq(self) -> Array:
-        """Of the middle of each plane, float64 (n_plane,), Hz."""
+        """Frequency of the middle of each plane, float64 (n_plane,), Hz."""
         middle = self.first + 0.5 * self.step * (self.channels_per_plane - 1)
         return np.asarray(middle + self.width * np.arange(self.n_plane))
 

@@ -178,7 +178,7 @@ class _Places(NamedTuple):
     inside: Mask
 
     def of_rows(self, time_index: NDArray[np.int32]) -> _Places:
-        """The same for rows, (n_freq, n_row)."""
+        """Places of frequencies for each row, (n_freq, n_row), in place of each time."""
         channel, fraction, inside = self
         return _Places(channel[:, time_index], fraction[:, time_index], inside[:, time_index])
 

@@ -29,7 +29,7 @@ class Varying(Protocol):
 
     @property
     def full_model(self) -> BoundModel:
-        """The same with what is integrated over or solved for."""
+        """The model with the parameters that are integrated over or solved for."""
 
     @property
     def image_outlines(self) -> Sequence[Mapping[str, Array]]:

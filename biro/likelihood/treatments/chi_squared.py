@@ -87,7 +87,7 @@ class OfChiSquared:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """As they were stated."""
+        """The weights that the data state, whatever theta is."""
         return [part.weight for part in self._observation.partitions]
 
     def remarks(self, batch: ThetaBatch) -> list[str]:

@@ -126,11 +126,11 @@ class ClosureSums:
         return cls(engines, observation.partitions, closures, tally)
 
     def with_closures(self, closures: Sequence[PartitionClosures]) -> ClosureSums:
-        """The same of closures with other noise."""
+        """This likelihood with closures that have other noise."""
         return ClosureSums(self._engines, self._partitions, closures, self.tally)
 
     def normalisation(self) -> Normalisation:
-        """Of these closures: one real number each."""
+        """The normalisation of these closures, which are one real number each."""
         n_vis = [len(closures.sets.legs) for closures in self.closures]
         n_data = [closures.n_data for closures in self.closures]
         return Normalisation(n_vis, n_data, [closures.log_norm for closures in self.closures])
@@ -167,7 +167,7 @@ class ClosureSums:
         return np.asarray(np.real(slope.reshape(flat).conj() @ columns.reshape(flat).T))
 
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
-        """The same times one change of the sources."""
+        """The information times one change of the sources."""
         return self._pulled(i, sources, self._tangents(i, sources, change)[2])
 
     def corrected(self, observation: Observation, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:

@@ -57,7 +57,7 @@ class ClosuresWithNoiseTerms:
         self.lines, self.identity = [*self._stated.tally.lines(), *self._varied.lines], [repr(SNR_LIMIT)]
 
     def chi2(self, batch: ThetaBatch) -> Array:
-        """Of closures, times s^2, (n_batch, n_partition): with the noise factor s left out of v."""
+        """Chi-squared of closures without the noise factor s, (n_batch, n_partition)."""
         return self._values(batch)[0] * batch.noise_factor**2
 
     def log_likelihood(self, batch: ThetaBatch) -> Array:
@@ -119,7 +119,7 @@ class ClosuresWithNoiseTerms:
         return self._varied.weights(batch, self._data if vis is None else vis)
 
     def _closures(self, batch: ThetaBatch, b: int) -> list[PartitionClosures]:
-        """Of each partition, with the noise of entry b of a batch."""
+        """The closures of each partition, with the noise of entry b of a batch."""
         numbers, found = self._varied.terms(batch.theta)[b], []
         for i, (stated, noise) in enumerate(zip(self._stated.closures, self._varied.each, strict=True)):
             legs = stated.sets.legs

@@ -135,7 +135,7 @@ class FluxesBesideGains:
         return found
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+        """ln L, and its derivatives with respect to theta, float64 (n_batch, n_param)."""
         value, gradient = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
         for b in range(len(batch)):
             at = self._at(batch, b)

@@ -124,7 +124,7 @@ class InnerGains:
         return found
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+        """ln L, and its derivatives with respect to theta, float64 (n_batch, n_param)."""
         value = np.full(len(batch), np.nan)
         beside = np.zeros(batch.theta.shape)  # of noise and priors of gains
         of_model = list(batch.sources())
@@ -270,7 +270,7 @@ class InnerGains:
         return self.full.at(self.full.wrap(self.inner.theta(batch.theta, inner)))
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """The same: the gains that fit best are taken out of the data instead (`corrected`)."""
+        """Theta of the sky alone: the gains that fit best are taken out of the data instead (`corrected`)."""
         return batch
 
     def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:

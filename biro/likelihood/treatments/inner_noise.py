@@ -72,7 +72,7 @@ class InnerNoise(Protocol):
         ...
 
     def slopes_of_samples(self, batch: ThetaBatch, half: Sequence[Array]) -> Array:
-        """The same (n_param,) for h of all samples of each partition, (n_row, n_chan, n_corr), Jy^2."""
+        """Derivatives (n_param,) for h of all samples of each partition, (n_row, n_chan, n_corr), Jy^2."""
         ...
 
     def information(self, batch: ThetaBatch) -> Array | None:
@@ -111,7 +111,7 @@ class StatedNoise:
         return self.slopes_of_sums(batch, np.array([2.0 * np.sum(w * h) for w, h in pairs]))
 
     def slopes_of_sums(self, batch: ThetaBatch, total: Array) -> Array:
-        """The same (n_param,), for the sums of 2 w h over the samples of each partition, (n_partition,)."""
+        """Derivatives (n_param,) for the sums of 2 w h over the samples of each partition, (n_partition,)."""
         _, by_factor = self._normalisation.slopes(total[None], batch.noise_factor)
         return np.asarray(self._model.pull_back_noise(by_factor)[0])
 

@@ -106,7 +106,7 @@ class NoiseOfBaselines:
     def slopes(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
     ) -> Slopes:
-        """The same with its derivatives."""
+        """ln L of the model visibilities, with its derivatives."""
         n_row = len(self._data)
         found, by_row, residual = (
             np.empty((n_row, 2)),

@@ -83,10 +83,10 @@ class Treatment(Protocol):
         """float64 (n_batch,)."""
 
     def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """The same, and derivatives with respect to theta, float64 (n_batch, n_param)."""
+        """ln L, and its derivatives with respect to theta, float64 (n_batch, n_param)."""
 
     def fisher(self, batch: ThetaBatch) -> Information:
-        """Of a batch of one."""
+        """The Fisher information for a batch of one."""
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
         """The data as model visibilities of a batch of one are to be compared with them.
@@ -118,7 +118,7 @@ class InnerTreatment(Treatment, Protocol):
         """Vectors of the full model, with these at their most probable values; NaN where there are none."""
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """The same of the model that visibilities are predicted from, for a batch of one."""
+        """theta of the model that visibilities are predicted from, for a batch of one."""
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
         """ln of the integral less its approximation, its error, and the least share of draws that count.

@@ -97,7 +97,7 @@ class Factor:
         return np.stack([self.block, self.by_chan], axis=1)
 
     def at(self, times: Index | None = None, channels: Index | None = None) -> Factor:
-        """The same at some of the times, or some of the channels."""
+        """The quantity at some of the times, or some of the channels."""
         segment, by_time, block, by_chan = self.segment, self.by_time, self.block, self.by_chan
         if times is not None:
             segment, by_time = segment[times], by_time[times]

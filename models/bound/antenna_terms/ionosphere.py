@@ -26,7 +26,7 @@ DISPERSION = -2.0 * math.pi * PLASMA * 1e16 / SPEED_OF_LIGHT
 
 @dataclass(frozen=True, eq=False)
 class IonosphereSlots:
-    """Of one partition.
+    """Slots of the ionosphere above the antennas of one partition.
 
     Attributes
     ----------

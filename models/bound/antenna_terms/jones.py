@@ -159,7 +159,7 @@ class Jones:
         return self._rotation_at(values) if self._known_rotation is None else self._known_rotation
 
     def _rotation_at(self, values: Array) -> Complex:
-        """The same, worked out anew."""
+        """P Z F, computed anew."""
         known = self._slots.known
         in_beam = self._slots.in_beam
         turn = np.zeros((1, 1, 1)) if in_beam else self._angle(values)

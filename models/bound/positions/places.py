@@ -177,7 +177,7 @@ class Places:
         return [each[i] for i in range(self._n_frame)]
 
     def zeros(self, n_batch: int) -> Array:
-        """As what `pull_back` takes: (n_frame, n_batch, n_source, 2)."""
+        """Zeros with the shape that `pull_back` takes, (n_frame, n_batch, n_source, 2)."""
         return np.zeros((self._n_frame, n_batch, self._n_source, 2))
 
     def pull_back(self, values: Array, slopes: Array, into: Array) -> None:

@@ -89,7 +89,7 @@ class GainSolutions:
         )
 
     def later(self, seconds: float) -> GainSolutions:
-        """The same at times so much later, for data on another time scale."""
+        """The solutions at times so much later, for data on another time scale."""
         return replace(self, time=self.time + seconds) if seconds else self
 
     def at(
