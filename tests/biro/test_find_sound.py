@@ -14,6 +14,7 @@ from test_find_forms import OPTIONS, observed
 import biro
 from biro.models import GaussianSource, Order, PointSource
 from biro.source_finding.outliers import masks_of, without
+from biro.source_finding.residual_image import ResidualImages
 
 PAIR = [
     PointSource("a", east="0 arcmin", north="0 arcmin", I="1 Jy"),
@@ -110,3 +111,25 @@ def test_close_sources_cannot_change_places():
     fitted = biro.maximise(biro.Likelihood(observation, found.sky), seed=1, progress=False)
     assert len(fitted.modes) == 1
     assert not any(word in str(fitted) for word in ("SEVERAL MODES", "LIMIT"))
+
+
+def test_windows_of_equal_rows_make_the_image_of_all():
+    """Two windows in one gridder; each gridder holds 1e-5 of the peak."""
+    (part,) = observed(BLOBS, n_row=300).partitions
+    half = [
+        dataclasses.replace(
+            part,
+            spw_id=i,
+            vis=part.vis[:, [i]],
+            weight=part.weight[:, [i]],
+            chan_freq=part.chan_freq[[i]],
+            chan_width=part.chan_width[[i]],
+        )
+        for i in range(2)
+    ]
+    windows = dataclasses.replace(observed(BLOBS, n_row=300), partitions=tuple(half))
+    options = {"cell": "1 arcmin", "size": 64}
+    whole = biro.image(windows, progress=False, **options)
+    assert np.allclose(
+        ResidualImages(windows, options).blank.dirty, whole.dirty, atol=3e-5 * whole.peak.value
+    )
