@@ -82,7 +82,7 @@ def captured(cuda_backend, monkeypatch) -> list[Any]:
         made[-1].options = options
         return made[-1]
 
-    monkeypatch.setattr(device, "record", capture)
+    monkeypatch.setattr(device, "capture", capture)
     return made
 
 
@@ -132,7 +132,7 @@ def test_what_is_not_there_is_not_sent_where_graphs_are_launched(
         return found
 
     monkeypatch.setattr(device, "upload", lambda *values: sent.append(values) or upload(*values))
-    monkeypatch.setattr(type(kernel._engine), "play", counted)
+    monkeypatch.setattr(type(kernel._engine), "launch_graph", counted)
     for each in (0, 0, 0, 1, 1, 0):
         np.testing.assert_array_equal(kernel.chi2((first, second)[each]), expected[each])
     assert captured
@@ -172,7 +172,7 @@ def test_an_error_is_that_of_its_own_call(captured, problem, sky, monkeypatch) -
         raise BackendError("the answer is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(captured[0], "play", lambda _: fail)
+        patched.setattr(captured[0], "launch", lambda _: fail)
         with pytest.raises(BackendError, match="the answer is lost"):
             kernel.chi2(sources)
     np.testing.assert_array_equal(kernel.chi2(sources), expected)
@@ -370,7 +370,7 @@ def test_without_room_for_a_graph_it_goes_step_by_step(cuda_backend, problem, sk
     def capture(*_: Any, **__: Any) -> Any:
         raise device.DeviceMemoryError("the device has no room for 1 MB")
 
-    monkeypatch.setattr(device, "record", capture)
+    monkeypatch.setattr(device, "capture", capture)
     for _ in range(3):
         np.testing.assert_array_equal(kernel.chi2(sources), expected)
 
