@@ -36,7 +36,7 @@ from common.results import write
 from common.types import Line
 
 import biro
-from biro.flagging.find import Samples, find_interference
+from biro.flagging.find import FlaggedData, find_interference
 from biro.flagging.strategy import read_strategy
 from biro.models import GaussianSource, Noise, PointSource, SkyModel, Uniform
 from biro.observation.partition import Partition
@@ -117,9 +117,9 @@ def without_interference(
     return replace(observation, partitions=tuple(parts)), n_found / n
 
 
-def samples_of(part: Partition) -> Samples:
+def samples_of(part: Partition) -> FlaggedData:
     usable, band = part.weight > 0, (part.chan_freq, part.chan_width)
-    return Samples(part.vis, usable, part.antenna1, part.antenna2, part.time, part.uvw, *band)
+    return FlaggedData(part.vis, usable, part.antenna1, part.antenna2, part.time, part.uvw, *band)
 
 
 def fitted(

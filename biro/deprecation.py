@@ -24,6 +24,10 @@ ALIASES = {
     "Likelihood.devices": ("Likelihood.options.devices", "0.3"),
     "Likelihood.image_accuracy": ("Likelihood.options.image_accuracy", "0.3"),
     "Likelihood.image_engine": ("Likelihood.options.image_engine", "0.3"),
+    "Observation.is_held": ("Observation.is_distributed", "0.3"),
+    "Observation.by_hands": ("Observation.split_parallel_cross", "0.3"),
+    "Partition.held": ("Partition.distributed", "0.3"),
+    "Partition.held_by": ("Partition.distributed_over", "0.3"),
 }
 """Each earlier name, its present name, and the release in which it changed."""
 

@@ -10,15 +10,15 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import all_gathered
+from biro.data_set.writable_models import all_gathered
 from biro.errors import DataError, InputError
-from biro.flag_lines.cells import FlaggedCells
-from biro.flag_lines.lines import FlagLine
+from biro.flag_lines.commands import FlagCommand
+from biro.flag_lines.new_flags import FlaggedCells
 from biro.flag_lines.report import SelectedFlags
 from biro.flag_lines.text import read_any, read_lines
 from biro.flagging.report import FlagReport
 from biro.flagging.strategy import StrategyLike
-from biro.measurement_set.flag_lines import flag_lines
+from biro.measurement_set.flag_commands import flag_lines
 from biro.measurement_set.flags import FlagOptions, flag_set
 from biro.measurement_set.storage import TIME_LIMIT
 from biro.models import SkyModel
@@ -27,7 +27,7 @@ from biro.observation.observation import Observation
 from biro.progress import doing, showing
 from biro.reading import format_of
 from biro.simulation.prediction import predict
-from biro.uvfits.flag_lines import flag_lines as flag_lines_of_uvfits
+from biro.uvfits.flag_commands import flag_lines as flag_lines_of_uvfits
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.physics.envelope import GaussianFrame
@@ -216,7 +216,7 @@ def _check(found: FlaggedCells) -> None:
             raise DataError(f"{count.line.text!r}: {count.why}")
 
 
-def _lines_of(path: str | os.PathLike[str]) -> list[FlagLine]:
+def _lines_of(path: str | os.PathLike[str]) -> list[FlagCommand]:
     try:
         text = read_file(path).decode("utf-8", errors="replace")
         return read_lines(text)

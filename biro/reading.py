@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack, cast
 from biro.data_set.assembly import assemble
 from biro.data_set.open_set import OpenSet, naming
 from biro.data_set.options import SetOptions
-from biro.data_set.shares import folder_for, read_by_ranks
+from biro.data_set.rank_reading import folder_for, read_by_ranks
 from biro.errors import DataError, InputError
 from biro.files.other_formats import name_folder, name_start, refuse_other_hdf5
 from biro.formatting import check_names
@@ -25,8 +25,8 @@ from biro.msv4.read import open_msv4
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
 from biro.progress import showing
-from biro.ranks.alone import alone
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
+from biro.ranks.single_process import alone
 from biro.ranks.start import start
 from biro.uvdata.read import open_mir, open_miriad, open_uvh5
 from biro.uvfits.read import open_uvfits
@@ -122,7 +122,7 @@ read.__signature__ = _with_own(inspect.signature(read_ms))  # type: ignore[attr-
 
 
 def _read_one(
-    path: str | os.PathLike[str], options: SetOptions, ranks: Ranks | None, folder: str | None
+    path: str | os.PathLike[str], options: SetOptions, ranks: MpiRanks | None, folder: str | None
 ) -> Observation:
     """One data set."""
     opener = _opener(Path(path), options.get("time_limit", TIME_LIMIT))

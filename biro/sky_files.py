@@ -16,7 +16,7 @@ from biro.files.foreign_text import visible, visible_line
 from biro.measurement_set.component_list import read_component_list
 from biro.measurement_set.storage import TIME_LIMIT, ask_storage
 from biro.models.files import read_sky as read_text_sky
-from biro.models.files.catalogue import Columns, from_columns, is_catalogue
+from biro.models.files.catalogue import CatalogueColumns, from_columns, is_catalogue
 from biro.models.files.foreign import start_of
 from biro.models.files.formats import reader_of
 from biro.models.files.text import FITS_START
@@ -100,7 +100,7 @@ def _read_fits(place: Path) -> SkyModel:
                 "model file. If these are the data, write them before the model"
             )
         return from_columns(
-            Columns(
+            CatalogueColumns(
                 table.values,
                 table.units,
                 ref_freq=_number(table.header, "FREQ0"),

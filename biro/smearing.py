@@ -32,7 +32,7 @@ _N_ROW, _N_SOURCE = 2000, 100
 """So many rows, evenly spread, and so many sources tell how much is lost."""
 
 
-class Rings(NamedTuple):
+class BrightnessRings(NamedTuple):
     """How the brightness of an image lies about a phase centre.
 
     Attributes
@@ -48,7 +48,7 @@ class Rings(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Choice:
+class SmearingChoice:
     """What was chosen for a partition.
 
     Attributes
@@ -81,7 +81,7 @@ class Choice:
         return f"smearing {self.mode}: {self.reason}"
 
 
-def lines_of(choices: Sequence[Choice], labels: Sequence[str]) -> list[str]:
+def lines_of(choices: Sequence[SmearingChoice], labels: Sequence[str]) -> list[str]:
     """What was chosen and why: a line for each choice, with the partition that it matters most in."""
     lines = []
     for mode in ("on", "off"):
@@ -118,8 +118,8 @@ def choose(
     sources: Sources | None,
     mode: Mode,
     *,
-    images: Sequence[Rings] = (),
-) -> Choice:
+    images: Sequence[BrightnessRings] = (),
+) -> SmearingChoice:
     """Whether the model of a partition is smeared.
 
     Parameters
@@ -134,7 +134,7 @@ def choose(
             sum over sources and visibilities of  w (S (1 - sinc sinc))^2  >  1
 
         The pixels of an image in a ring count as one source.
-    images : sequence of Rings
+    images : sequence of BrightnessRings
         Of those that `sources` scale, in their order, and then of others.
 
     Raises
@@ -143,16 +143,16 @@ def choose(
         "on" where neither interval nor width is known.
     """
     if mode == "off":
-        return Choice(None, "as requested")
+        return SmearingChoice(None, "as requested")
     smearing = smearing_of(part)
     if not (smearing.interval.any() or smearing.chan_width.any()):
         if mode == "on":
             raise InputError('smearing "on" needs the integration time or the channel width')
-        return Choice(None, "neither the integration time nor the channel width is known")
+        return SmearingChoice(None, "neither the integration time nor the channel width is known")
     text, matters, change = _loss_text(part, smearing, _seen(sources, images))
     if mode == "on":
-        return Choice(smearing, f"as requested; {text}", change)
-    return Choice(smearing if matters else None, text, change)
+        return SmearingChoice(smearing, f"as requested; {text}", change)
+    return SmearingChoice(smearing if matters else None, text, change)
 
 
 def smearing_of(part: Partition) -> Smearing:
@@ -170,7 +170,7 @@ def smearing_of(part: Partition) -> Smearing:
     )
 
 
-class _Seen(NamedTuple):
+class _SourceExtents(NamedTuple):
     """Sources and rings of images: how far away, rad, how bright, Jy, and whether of an image, (n,) each."""
 
     distance: Array
@@ -178,7 +178,7 @@ class _Seen(NamedTuple):
     of_image: NDArray[np.bool_]
 
 
-def _seen(sources: Sources | None, images: Sequence[Rings]) -> _Seen:
+def _seen(sources: Sources | None, images: Sequence[BrightnessRings]) -> _SourceExtents:
     """Largest distance and median of |I| of each source; images as their factors scale them."""
     distances, fluxes, scale = [np.zeros(0)], [np.zeros(0)], np.ones(0)
     if sources is not None:
@@ -192,10 +192,10 @@ def _seen(sources: Sources | None, images: Sequence[Rings]) -> _Seen:
         distances.append(rings.distance)
         fluxes.append(rings.flux * (scale[i] if i < scale.size else 1.0))
     distance, flux = np.concatenate(distances), np.concatenate(fluxes)
-    return _Seen(distance, flux, np.arange(distance.size) >= n_source)
+    return _SourceExtents(distance, flux, np.arange(distance.size) >= n_source)
 
 
-def _loss_text(part: Partition, smearing: Smearing, seen: _Seen) -> tuple[str, bool, float]:
+def _loss_text(part: Partition, smearing: Smearing, seen: _SourceExtents) -> tuple[str, bool, float]:
     """How much is lost, in words, whether that matters, and the square root of the change of chi2."""
     seconds, width = float(smearing.interval.max()), float(smearing.chan_width.max())
     over = [f"{seconds:.3g} s"] if seconds else []

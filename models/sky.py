@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from biro.models.bound.marginalised import check_marginalised, with_means
 from biro.models.bound.model import BoundModel
 from biro.models.bound.prior.implied import Implied
-from biro.models.bound.slots import Slots
+from biro.models.bound.slots import ModelSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.image_term import ImageTerm
@@ -76,7 +76,7 @@ class SkyModel(SkyDescription):
 
     def _check_numbers(self) -> None:
         """Check what can be checked without data: ties, spectra, sizes."""
-        slots = Slots()
+        slots = ModelSlots()
         layout = SourceLayout(self, slots)
         if not slots.is_tied_to(RESERVED):
             Implied(slots.resolve()).shapes(layout)

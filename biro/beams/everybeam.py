@@ -23,7 +23,7 @@ ACCURACY = 1e-4
 """Of the grid: beams of everybeam are float32, and models of stations are no better."""
 
 
-class Telescope(Protocol):
+class EveryBeamTelescope(Protocol):
     """What is used of a telescope of everybeam."""
 
     nr_stations: int
@@ -62,7 +62,7 @@ def everybeam(beam: EveryBeam, partitions: Sequence[PartitionView], freq: Array,
         )
     module = _module()
     try:
-        telescope: Telescope = module.load_telescope(
+        telescope: EveryBeamTelescope = module.load_telescope(
             beam.measurement_set,
             use_differential_beam=beam.differential,
             element_response_model=beam.element_response_model,

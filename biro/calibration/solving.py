@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.calibration.solution_fit import judged, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
-from biro.data_set.models_of_rows import all_gathered
+from biro.data_set.writable_models import all_gathered
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
 from biro.formatting import in_unit

@@ -16,7 +16,7 @@ from biro.observation.selection import to_utc
 from rime_kernels.gain_solving import Reason
 
 
-class Solved(Protocol):
+class StatedGains(Protocol):
     """What is said something about; see `biro.calibration.solved_gains.SolvedGains`."""
 
     @property
@@ -70,7 +70,7 @@ WORDS = {
 }
 
 
-def counts(solved: Solved) -> dict[Reason, int]:
+def counts(solved: StatedGains) -> dict[Reason, int]:
     """How many gains have a solution, and how many have none for each reason.
 
     Of the antennas and feeds that the data have, at the intervals in which a window has data at all.
@@ -83,7 +83,7 @@ def counts(solved: Solved) -> dict[Reason, int]:
     return total
 
 
-def _counted(solved: Solved, window: WindowSolution) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
+def _counted(solved: StatedGains, window: WindowSolution) -> np.ndarray[tuple[int, ...], np.dtype[np.int8]]:
     """Reasons, (n_interval, n_block, n_antenna, n_feed); -1 where no data can give a gain."""
     parts = [solved.observation.partitions[i] for i in window.partitions]
     used = np.any([part.used_antennas for part in parts], axis=0)
@@ -96,7 +96,7 @@ def _counted(solved: Solved, window: WindowSolution) -> np.ndarray[tuple[int, ..
     return reason
 
 
-def chi2(solved: Solved) -> tuple[float, float, int, int]:
+def chi2(solved: StatedGains) -> tuple[float, float, int, int]:
     """chi2 before and after, of how many visibilities, and how many real numbers were solved for."""
     windows = solved.windows
     before = float(sum(window.chi2_before.sum() for window in windows))
@@ -105,7 +105,7 @@ def chi2(solved: Solved) -> tuple[float, float, int, int]:
     return before, after, n_vis, int(sum(window.n_free.sum() for window in windows))
 
 
-def in_words(solved: Solved) -> str:
+def in_words(solved: StatedGains) -> str:
     """A few lines: what was solved for, chi-squared, what is flagged, and which antenna stood in."""
     before, after, n_vis, n_free = chi2(solved)
     n_dof = 2 * n_vis - n_free
@@ -132,7 +132,7 @@ def in_words(solved: Solved) -> str:
     return "\n".join(lines)
 
 
-def _where(solved: Solved, reason: Reason) -> str:
+def _where(solved: StatedGains, reason: Reason) -> str:
     """The antennas and the intervals of the gains without solution."""
     names, places = [], []
     for window in solved.windows:
@@ -149,7 +149,7 @@ def _where(solved: Solved, reason: Reason) -> str:
     return f": {first_few(dict.fromkeys(names))}{' ' * bool(when)}{when}"
 
 
-def _stand_ins(solved: Solved) -> Iterator[str]:
+def _stand_ins(solved: StatedGains) -> Iterator[str]:
     """Which antennas stood in for the reference, and how often."""
     names = solved.observation.antenna_names
     number = names.index(solved.reference)
@@ -163,7 +163,7 @@ def _stand_ins(solved: Solved) -> Iterator[str]:
         )
 
 
-def as_dict(solved: Solved) -> dict[str, JsonValue]:
+def as_dict(solved: StatedGains) -> dict[str, JsonValue]:
     """The same figures for programs."""
     before, after, n_vis, n_free = chi2(solved)
     total = counts(solved)

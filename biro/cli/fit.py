@@ -13,14 +13,14 @@ import typer
 from biro.cli.guard import guard, print_json, say
 from biro.cli.options import (
     AnyPrecision,
-    Average,
+    AverageName,
     Backend,
     BackendOption,
     CacheOption,
     DevicesOption,
-    Frame,
+    FrameName,
     FrameOption,
-    Gains,
+    GainsName,
     GainsOption,
     JsonFlag,
     MemoryOption,
@@ -28,7 +28,7 @@ from biro.cli.options import (
     ReadingOptions,
     Sampler,
     SamplerOptions,
-    Smearing,
+    SmearingName,
     SmearingOption,
     devices_of,
     keyword_options,
@@ -99,18 +99,18 @@ def fit(
             help="Precision of the model visibilities. auto: single if a test shows that it suffices."
         ),
     ] = AnyPrecision.double,
-    gaussian_frame: FrameOption = Frame.tangent,
-    smearing: SmearingOption = Smearing.auto,
-    gains: GainsOption = Gains.sample,
+    gaussian_frame: FrameOption = FrameName.tangent,
+    smearing: SmearingOption = SmearingName.auto,
+    gains: GainsOption = GainsName.sample,
     average: Annotated[
-        Average,
+        AverageName,
         typer.Option(
             help=(
                 "cells: average visibilities in time-frequency cells, as large as possible without changing "
                 "the result. biro tests this before the fit."
             )
         ),
-    ] = Average.none,
+    ] = AverageName.none,
     memory_limit: MemoryOption = None,
     devices: DevicesOption = None,
     cache: CacheOption = None,

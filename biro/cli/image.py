@@ -21,8 +21,9 @@ from biro.cli.options import (
     ChannelsPerPlaneOption,
     CubeFlag,
     DensityOption,
-    Engine,
     EngineOption,
+    GridderName,
+    ImagedName,
     JsonFlag,
     MemoryOption,
     ObservedSets,
@@ -33,9 +34,8 @@ from biro.cli.options import (
     SizeOption,
     SkyFrameOption,
     SpectralFrameOption,
-    Weighting,
+    WeightingName,
     WeightingOption,
-    What,
     devices_of,
     takes_reading_options,
 )
@@ -73,14 +73,15 @@ def image(
         ),
     ] = None,
     what: Annotated[
-        What | None, typer.Option(help="What to image. Default: data, or the residual if --model is given.")
+        ImagedName | None,
+        typer.Option(help="What to image. Default: data, or the residual if --model is given."),
     ] = None,
-    weighting: WeightingOption = Weighting.natural,
+    weighting: WeightingOption = WeightingName.natural,
     robust: RobustOption = None,
     cell: CellOption = None,
     size: SizeOption = None,
     accuracy: Annotated[float, typer.Option(help="Relative error of the image.")] = 1e-4,
-    engine: EngineOption = Engine.auto,
+    engine: EngineOption = GridderName.auto,
     gaussian_frame: SkyFrameOption = None,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
@@ -110,10 +111,10 @@ def image(
     from biro.stages import Stages
 
     comm = world()
-    chosen = what or (What.data if model is None else What.residual)
-    if chosen is not What.data and model is None:
+    chosen = what or (ImagedName.data if model is None else ImagedName.residual)
+    if chosen is not ImagedName.data and model is None:
         raise InputError(f"an image of the {chosen.value} needs --model")
-    if chosen is What.data and model is not None:
+    if chosen is ImagedName.data and model is not None:
         raise InputError("an image of the data does not use --model; give --what model or --what residual")
     planes = _stated(
         frame=frame,

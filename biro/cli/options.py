@@ -22,7 +22,7 @@ _READ = "Which data to read"
 """Heading of the reading options in the help of a command."""
 
 
-class Engine(StrEnum):
+class GridderName(StrEnum):
     """What grids images."""
 
     auto = "auto"
@@ -63,14 +63,14 @@ class Sampler(StrEnum):
     none = "none"
 
 
-class Frame(StrEnum):
+class FrameName(StrEnum):
     """Where elliptical Gaussians lie."""
 
     tangent = "tangent"
     uv = "uv"
 
 
-class Smearing(StrEnum):
+class SmearingName(StrEnum):
     """Whether a model is averaged over integrations and channels."""
 
     auto = "auto"
@@ -78,14 +78,14 @@ class Smearing(StrEnum):
     off = "off"
 
 
-class Average(StrEnum):
+class AverageName(StrEnum):
     """Whether few visibilities stand for those of cells."""
 
     none = "none"
     cells = "cells"
 
 
-class Gains(StrEnum):
+class GainsName(StrEnum):
     """How gains of antennas are treated."""
 
     sample = "sample"
@@ -109,14 +109,14 @@ class Convention(StrEnum):
     fourier = "fourier"
 
 
-class Feeds(StrEnum):
+class FeedsName(StrEnum):
     """Polarisation basis."""
 
     linear = "linear"
     circular = "circular"
 
 
-class Interpolation(StrEnum):
+class InterpolationName(StrEnum):
     """How to interpolate between the planes of an image."""
 
     nearest = "nearest"
@@ -124,7 +124,7 @@ class Interpolation(StrEnum):
     spectral_index = "spectral-index"
 
 
-class Weighting(StrEnum):
+class WeightingName(StrEnum):
     """Weighting of visibilities in an image."""
 
     natural = "natural"
@@ -148,14 +148,14 @@ class AxisKind(StrEnum):
     velocity = "velocity"
 
 
-class Density(StrEnum):
+class DensityName(StrEnum):
     """Whose uv density the weights of a cube follow from."""
 
     plane = "plane"
     cube = "cube"
 
 
-class What(StrEnum):
+class ImagedName(StrEnum):
     """What is imaged."""
 
     data = "data"
@@ -178,7 +178,7 @@ BackendOption = Annotated[
     Backend, typer.Option(help="Where to compute. auto: on a GPU if one works, else on the CPU.")
 ]
 EngineOption = Annotated[
-    Engine,
+    GridderName,
     typer.Option(
         help="Gridder: image-domain gridding (idg) or W-projection. auto takes the one that should be faster."
     ),
@@ -215,7 +215,7 @@ PlaneDevicesOption = Annotated[
     ),
 ]
 FrameOption = Annotated[
-    Frame,
+    FrameName,
     typer.Option(
         help=(
             "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
@@ -224,7 +224,7 @@ FrameOption = Annotated[
     ),
 ]
 SkyFrameOption = Annotated[
-    Frame | None,
+    FrameName | None,
     typer.Option(
         help=(
             "Plane in which the sizes and position angles of Gaussians are defined: the tangent plane of the "
@@ -234,7 +234,7 @@ SkyFrameOption = Annotated[
     ),
 ]
 SmearingOption = Annotated[
-    Smearing,
+    SmearingName,
     typer.Option(
         help=(
             "Apply time and bandwidth smearing to the model. auto: where the loss of amplitude exceeds the "
@@ -243,7 +243,7 @@ SmearingOption = Annotated[
     ),
 ]
 GainsOption = Annotated[
-    Gains,
+    GainsName,
     typer.Option(
         help=(
             "How to treat antenna gains. sample: fit the gains that have priors, like other parameters; "
@@ -255,7 +255,7 @@ GainsOption = Annotated[
         )
     ),
 ]
-WeightingOption = Annotated[Weighting, typer.Option(help="Imaging weights.")]
+WeightingOption = Annotated[WeightingName, typer.Option(help="Imaging weights.")]
 RobustOption = Annotated[
     float | None, typer.Option(help="Briggs robust parameter, -2 (uniform) to 2 (natural). Default: 0.")
 ]
@@ -296,7 +296,7 @@ AxisOption = Annotated[
     ),
 ]
 DensityOption = Annotated[
-    Density | None,
+    DensityName | None,
     _of_cube(text="For uniform and briggs weights: uv density of each plane (default) or of the whole cube."),
 ]
 

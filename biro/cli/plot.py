@@ -152,7 +152,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
     from biro.plots import report
     from biro.plots.standard import each_picture
 
-    if likelihood.observation.is_held:
+    if likelihood.observation.is_distributed:
         say("the pictures show a part of the times and channels, because the data are large")
         likelihood = likelihood.of_few()
     likelihood = likelihood.full
@@ -265,13 +265,13 @@ def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
     """Write the page of a run as it is now; whether the run is finished."""
     from biro.files.atomic import write_atomic
     from biro.plots import report
-    from biro.plots.so_far import posterior_so_far
+    from biro.plots.progress_state import posterior_in_progress
     from biro.posterior.posterior import Posterior
     from biro.run.record import read_record
 
     record = read_record(run)
     finished = record is not None and record.get("finished") is not None
-    posterior = Posterior.load(run / "posterior.nc") if finished else posterior_so_far(run, likelihood)
+    posterior = Posterior.load(run / "posterior.nc") if finished else posterior_in_progress(run, likelihood)
     head = "" if finished else f'<meta http-equiv="refresh" content="{every:.0f}">'
     when = time.strftime("%H:%M:%S")
     try:

@@ -13,22 +13,22 @@ from biro.cli.options import (
     AnyPrecision,
     Backend,
     BackendOption,
-    Engine,
     EngineOption,
-    Interpolation,
+    GridderName,
+    InterpolationName,
     MemoryOption,
     Observed,
     ReadingOptions,
     SkyFrameOption,
-    Smearing,
+    SmearingName,
     SmearingOption,
     takes_reading_options,
 )
 from biro.cli.sky import NamedSky, check_order, read_sky_or_run
 
 if TYPE_CHECKING:
-    from biro.data_set.models_of_rows import Mode as Written
-    from biro.data_set.models_of_rows import Model
+    from biro.data_set.writable_models import Mode as Written
+    from biro.data_set.writable_models import Model
     from biro.observation.observation import Observation
     from biro.smearing import Mode
 
@@ -63,12 +63,12 @@ def predict(
         ),
     ] = None,
     interpolation: Annotated[
-        Interpolation, typer.Option(help="Interpolation between the planes of a cube.")
-    ] = Interpolation.linear,
+        InterpolationName, typer.Option(help="Interpolation between the planes of a cube.")
+    ] = InterpolationName.linear,
     accuracy: Annotated[
         float, typer.Option(help="Relative rms error of the visibilities that biro predicts from an image.")
     ] = 1e-5,
-    engine: EngineOption = Engine.auto,
+    engine: EngineOption = GridderName.auto,
     column: Annotated[
         str | None,
         typer.Option(
@@ -102,7 +102,7 @@ def predict(
         ),
     ] = AnyPrecision.auto,
     gaussian_frame: SkyFrameOption = None,
-    smearing: SmearingOption = Smearing.auto,
+    smearing: SmearingOption = SmearingName.auto,
     backend: BackendOption = Backend.auto,
     memory_limit: MemoryOption = None,
     *,
@@ -157,20 +157,20 @@ def predict(
     say(written.format(exactness=exactness))
 
 
-def _smearing(asked: Smearing, named: NamedSky, n_partition: int) -> Mode | Sequence[Mode]:
+def _smearing(asked: SmearingName, named: NamedSky, n_partition: int) -> Mode | Sequence[Mode]:
     """Whether models are averaged: as a run was unless the user chose, where its partitions are those."""
-    if asked is not Smearing.auto or not named.smearing:
+    if asked is not SmearingName.auto or not named.smearing:
         return asked.value
     if len(set(named.smearing)) == 1:
         return named.smearing[0]
     return named.smearing if len(named.smearing) == n_partition else "auto"
 
 
-def _said(smearing: Smearing) -> Callable[[str], None]:
+def _said(smearing: SmearingName) -> Callable[[str], None]:
     """What says how a model was predicted, and how to predict it as other programs do."""
 
     def said(line: str) -> None:
-        smears = smearing is Smearing.auto and line.startswith("smearing on")
+        smears = smearing is SmearingName.auto and line.startswith("smearing on")
         say(
             f"{line}. DP3, WSClean and CASA do not apply it; --smearing off does as they do"
             if smears

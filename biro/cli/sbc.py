@@ -11,9 +11,9 @@ from biro.cli.guard import after_result, guard, print_json, say
 from biro.cli.options import (
     Backend,
     BackendOption,
-    Frame,
+    FrameName,
     FrameOption,
-    Gains,
+    GainsName,
     GainsOption,
     JsonFlag,
     MemoryOption,
@@ -21,7 +21,7 @@ from biro.cli.options import (
     Precision,
     ReadingOptions,
     Sampler,
-    Smearing,
+    SmearingName,
     SmearingOption,
     keyword_options,
     takes_reading_options,
@@ -57,9 +57,9 @@ def sbc(
     precision: Annotated[
         Precision, typer.Option(help="Precision of the model visibilities.")
     ] = Precision.double,
-    gaussian_frame: FrameOption = Frame.tangent,
-    smearing: SmearingOption = Smearing.auto,
-    gains: GainsOption = Gains.sample,
+    gaussian_frame: FrameOption = FrameName.tangent,
+    smearing: SmearingOption = SmearingName.auto,
+    gains: GainsOption = GainsName.sample,
     memory_limit: MemoryOption = None,
     set_option: Annotated[
         list[str] | None,

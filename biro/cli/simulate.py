@@ -11,9 +11,9 @@ from biro.cli.guard import after_result, guard, refuse_existing, say
 from biro.cli.options import (
     Backend,
     BackendOption,
-    Feeds,
+    FeedsName,
     SkyFrameOption,
-    Smearing,
+    SmearingName,
     SmearingOption,
     quantity,
 )
@@ -58,7 +58,7 @@ def simulate(
     chan_width: Annotated[str, typer.Option(help="Channel width, for example '1 MHz'.")],
     n_chan: Annotated[int, typer.Option(help="Number of channels.")] = 1,
     feeds: Annotated[
-        Feeds | None,
+        FeedsName | None,
         typer.Option(help="Polarisation basis. Default: that of the telescope (VLA and EVN: circular)."),
     ] = None,
     noise: Annotated[
@@ -101,7 +101,7 @@ def simulate(
         int | None, typer.Option(help="Seed of noise, gains and RFI; the same seed repeats them.")
     ] = None,
     gaussian_frame: SkyFrameOption = None,
-    smearing: SmearingOption = Smearing.auto,
+    smearing: SmearingOption = SmearingName.auto,
     backend: BackendOption = Backend.auto,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace OUT.")] = False,
 ) -> None:
@@ -203,14 +203,14 @@ def _say_feeds(observation: Observation, model: SkyModel, simulated: SkyModel) -
         )
 
 
-def _average_text(part: Partition, smearing: Smearing) -> str:
+def _average_text(part: Partition, smearing: SmearingName) -> str:
     """Whether the visibilities are averages, over how much."""
     from biro.formatting import frequency_text
 
-    if smearing is Smearing.off:
+    if smearing is SmearingName.off:
         return "no smearing: each visibility is at the centre of its integration and channel"
     width = frequency_text(float(part.chan_width.max()))
-    where = ", as far as that exceeds the noise" if smearing is Smearing.auto else ""
+    where = ", as far as that exceeds the noise" if smearing is SmearingName.auto else ""
     return (
         f"smearing {smearing.value}: visibilities are averages over {part.interval:.3g} s and {width}{where}"
     )

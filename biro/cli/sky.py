@@ -13,7 +13,7 @@ import typer
 from biro.cli.guard import guard, refuse_existing, refuse_folder_of_runs, say
 
 if TYPE_CHECKING:
-    from biro.cli.options import Frame
+    from biro.cli.options import FrameName
     from biro.models import SkyModel
     from biro.smearing import Mode
 
@@ -51,7 +51,7 @@ class NamedSky:
     smearing: tuple[Mode, ...] = ()
 
 
-def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
+def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
     """A sky model, values for its free parameters, and the frame of its Gaussians.
 
     Parameters
@@ -59,7 +59,7 @@ def read_sky_or_run(path: Path, frame: Frame | None) -> NamedSky:
     path : Path
         Whatever `biro.read_sky` takes; or a run directory, whose sample of highest likelihood gives the
         values.
-    frame : Frame or None
+    frame : FrameName or None
         What was asked for; None stands for that of the run, and for "tangent" where there is none.
 
     Raises

@@ -27,7 +27,7 @@ from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
     from biro.calibration import SolvedGains
-    from biro.cli.options import Frame
+    from biro.cli.options import FrameName
     from biro.models import SkyModel
     from biro.observation.observation import Observation
 
@@ -198,7 +198,7 @@ def _check_output(output: Path, overwrite: bool) -> None:
 
 
 def _model(
-    observation: Observation, sky: Path | None, gaussian_frame: Frame | None
+    observation: Observation, sky: Path | None, gaussian_frame: FrameName | None
 ) -> tuple[SkyModel, dict[str, float], Literal["tangent", "uv"]]:
     """The sky, values of free parameters, and the frame of Gaussians."""
     assert sky is not None

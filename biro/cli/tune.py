@@ -51,14 +51,14 @@ def _in_processes(search: Search, kinds: list[KernelKind]) -> Iterator[Tuned | N
     from biro.progress import counted
     from biro.run.interrupt import StopFlag
     from biro.tasks.cores import n_core
-    from biro.tasks.lost import Lost
+    from biro.tasks.lost import LostTask
     from biro.tasks.run import run_tasks
     from rime_kernels import tuning
 
     n_worker = min(n_core(), tuning.most_processes())
     found = run_tasks(search, {str(kind): kind for kind in kinds}, n_worker, StopFlag())
     for best in counted(found, "tuning", "kernels", len(kinds)):
-        if isinstance(best, Lost):
+        if isinstance(best, LostTask):
             say(best.why)
         else:
             yield best

@@ -22,17 +22,17 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.closures.sets import Sets
+from biro.closures.sets import ClosureSets
 
 Array = NDArray[np.float64]
 
 
-class Covariance:
+class ClosureCovariance:
     """The covariance of all closures of one kind.
 
     Parameters
     ----------
-    sets : Sets
+    sets : ClosureSets
     sign : -1 or +1
         What the second antenna of a leg does: -1 of phases, +1 of log amplitudes.
 
@@ -43,7 +43,7 @@ class Covariance:
         ln det of the covariance of a minimal set, all sets together.
     """
 
-    def __init__(self, sets: Sets, sign: float) -> None:
+    def __init__(self, sets: ClosureSets, sign: float) -> None:
         self._incidence = sets.incidence(sign)
         self._to_nodes = self._incidence.T.tocsr()
         self._shape = (sets.n_set, sets.width)
@@ -56,7 +56,7 @@ class Covariance:
         self.n_closure = int((sets.n_phase if sign < 0 else sets.n_amplitude).sum())
         self._weigh(sets.legs.variance)
 
-    def with_variance(self, variance: Array) -> Covariance:
+    def with_variance(self, variance: Array) -> ClosureCovariance:
         """Covariance of these closures where legs have these variances, float64 (n_leg,)."""
         found = copy.copy(self)
         found._weigh(variance)
@@ -66,8 +66,8 @@ class Covariance:
         """Work out what depends on the variances of legs."""
         self._inverse_variance = 1.0 / variance[:, None]
         matrix = self._products(self._inverse_variance[:, 0])
-        held, index = self._idle[:, 0], np.arange(self._shape[1])
-        matrix[held, 0, :] = matrix[held, :, 0] = 0.0
+        distributed, index = self._idle[:, 0], np.arange(self._shape[1])
+        matrix[distributed, 0, :] = matrix[distributed, :, 0] = 0.0
         # Idle nodes have a row of the unit matrix.
         matrix[:, index, index] = np.where(self._idle, 1.0, matrix[:, index, index])
         self._solve = np.linalg.inv(matrix)

@@ -9,9 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.closures.covariance import Covariance
+from biro.closures.covariance import ClosureCovariance
 from biro.closures.legs import SNR_LIMIT, legs_of
-from biro.closures.sets import Sets, sets_of
+from biro.closures.sets import ClosureSets, sets_of
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
@@ -21,7 +21,7 @@ _BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
-class Residual:
+class ClosureResidual:
     """Log visibilities of data over model, beside the best gains, for n parameter vectors.
 
     Attributes
@@ -51,23 +51,29 @@ class PartitionClosures:
 
     Parameters
     ----------
-    sets : Sets
+    sets : ClosureSets
     shape : (n_row, n_chan, n_corr)
         Of the partition.
-    phase, amplitude : Covariance
+    phase, amplitude : ClosureCovariance
         Of closure phases, and of log closure amplitudes.
     corrected : bool
         Whether 2 h S' is subtracted; False for the figures of other programs.
 
     Attributes
     ----------
-    sets : Sets
+    sets : ClosureSets
     n_phase, n_amplitude : int
         Independent closures.
     """
 
     def __init__(
-        self, sets: Sets, shape: tuple[int, ...], phase: Covariance, amplitude: Covariance, *, corrected: bool
+        self,
+        sets: ClosureSets,
+        shape: tuple[int, ...],
+        phase: ClosureCovariance,
+        amplitude: ClosureCovariance,
+        *,
+        corrected: bool,
     ) -> None:
         self.sets, self._shape, self._corrected = sets, shape, corrected
         self._phase, self._amplitude = phase, amplitude
@@ -81,7 +87,7 @@ class PartitionClosures:
     ) -> PartitionClosures:
         """The closures of a partition with the noise that its weights state; `snr_limit` as for `legs_of`."""
         sets = sets_of(legs_of(part, snr_limit))
-        kinds = Covariance(sets, -1.0), Covariance(sets, 1.0)
+        kinds = ClosureCovariance(sets, -1.0), ClosureCovariance(sets, 1.0)
         return cls(sets, part.vis.shape, *kinds, corrected=corrected)
 
     def with_noise(self, variance: Array, thermal: Array) -> PartitionClosures:
@@ -133,7 +139,7 @@ class PartitionClosures:
         """Derivatives of ln L with respect to variances S of the legs, and to their thermal part S'.
 
         Two float64 (n_leg,), for model visibilities (n_row, n_chan, n_corr). At a given S', with y of
-        `Residual` and the shares h of amplitudes and phases
+        `ClosureResidual` and the shares h of amplitudes and phases
 
             d ln L / dS  = (y_a^2 + y_p^2) / 2 - (h_a + h_p) / (2 S) + d(sum 2 y_a S' h_a) / dS
             d ln L / dS' = 2 y_a h_a
@@ -205,14 +211,14 @@ class PartitionClosures:
         starts = range(0, len(vis), step)
         return [vis[i : i + step, row, chan, corr].astype(np.complex128) for i in starts]
 
-    def _residual(self, vis: NDArray[np.complex128]) -> Residual:
+    def _residual(self, vis: NDArray[np.complex128]) -> ClosureResidual:
         """Residuals of model visibilities of the legs, (n, n_leg)."""
         with np.errstate(divide="ignore", invalid="ignore"):
             difference = self._log_data[:, None] - np.log(vis).T
             left_amplitude, amplitude = self._amplitude.weighted(difference.real)
             left_phase, phase = self._phase.weighted(self._closed(difference.imag))
             chi2 = [np.sum(left_phase * phase, axis=0), np.sum(left_amplitude * amplitude, axis=0)]
-        return Residual(np.array(chi2), amplitude + 1j * phase)
+        return ClosureResidual(np.array(chi2), amplitude + 1j * phase)
 
     def _closed(self, phase: Array) -> Array:
         """Leg phases (n_leg, n) less those of antennas that make them 0 along the trees, within half a turn.

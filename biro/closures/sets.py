@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class TreeLevel:
     """The nodes at one distance from the roots of the trees: node, its parent, and the leg between them."""
 
     node: Index
@@ -35,7 +35,7 @@ class Step:
 
 
 @dataclass(frozen=True, eq=False)
-class Sets:
+class ClosureSets:
     """All closure sets of a partition; those without any closure are left out.
 
     Attributes
@@ -48,7 +48,7 @@ class Sets:
         Antennas of the largest set.
     antenna : int64 (n_set, width)
         Antenna of each node; -1 where there is none.
-    steps : tuple of Step
+    steps : tuple of TreeLevel
         The spanning trees, from their roots outwards. The root of each set is its first node.
     has_odd : bool (n_set,)
         Whether a set has a polygon with an odd number of legs, such as a triangle.
@@ -64,7 +64,7 @@ class Sets:
     second: Index
     width: int
     antenna: Index
-    steps: tuple[Step, ...]
+    steps: tuple[TreeLevel, ...]
     has_odd: NDArray[np.bool_]
     n_leg_of_set: Index
     n_idle_set: int
@@ -98,7 +98,7 @@ class Sets:
         return sparse.csr_array((values, (leg, node)), shape=(n, max(1, self.n_set * self.width)))
 
 
-def sets_of(legs: Legs) -> Sets:
+def sets_of(legs: Legs) -> ClosureSets:
     """The closure sets of the legs of a partition.
 
     Parameters
@@ -134,7 +134,7 @@ def _ranks(legs: Legs, n_antenna: int) -> Index:
     return rank
 
 
-def _joined(legs: Legs, label: Index, n_set: int, rank: Index, idle: tuple[int, int]) -> Sets:
+def _joined(legs: Legs, label: Index, n_set: int, rank: Index, idle: tuple[int, int]) -> ClosureSets:
     """Sets of legs with the numbers `label`; within each, antennas are in the order of their rank."""
     n = len(rank)
     codes = [label * n + rank[a] for a in (legs.antenna1, legs.antenna2)]
@@ -148,7 +148,7 @@ def _joined(legs: Legs, label: Index, n_set: int, rank: Index, idle: tuple[int, 
     antenna[place] = np.argsort(rank)[known % n]
     first, second = np.split(place[node], 2)
     steps = _trees(first, second, n_set, width)
-    return Sets(
+    return ClosureSets(
         legs=legs,
         first=first,
         second=second,
@@ -162,7 +162,7 @@ def _joined(legs: Legs, label: Index, n_set: int, rank: Index, idle: tuple[int, 
     )
 
 
-def _trees(first: Index, second: Index, n_set: int, width: int) -> tuple[Step, ...]:
+def _trees(first: Index, second: Index, n_set: int, width: int) -> tuple[TreeLevel, ...]:
     """Spanning trees: all legs of the antenna of the lowest rank, then of the next those that are needed."""
     if not n_set:
         return ()
@@ -181,14 +181,14 @@ def _trees(first: Index, second: Index, n_set: int, width: int) -> tuple[Step, .
         now = from_first | from_second
         leg, sign = left[now], np.where(from_second[now], 1.0, -1.0)
         node = np.where(sign > 0, first[leg], second[leg])
-        steps.append(Step(node, np.where(sign > 0, second[leg], first[leg]), leg, sign))
+        steps.append(TreeLevel(node, np.where(sign > 0, second[leg], first[leg]), leg, sign))
         reached[node] = True
         left = left[~now]
     return tuple(steps)
 
 
 def _has_odd(
-    first: Index, second: Index, label: Index, steps: tuple[Step, ...], shape: tuple[int, int]
+    first: Index, second: Index, label: Index, steps: tuple[TreeLevel, ...], shape: tuple[int, int]
 ) -> NDArray[np.bool_]:
     """Whether a leg joins two antennas that are both an even, or both an odd, number of legs away."""
     odd = np.zeros(shape[0] * shape[1], bool)

@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.data_set.intervals import exposure_of, interval_of, of_all_baselines, row_interval_of
-from biro.data_set.metadata import Field
+from biro.data_set.metadata import FieldMetadata
 from biro.data_set.options import DataOptions, SetOptions
 from biro.data_set.orientation import sign_notes
 from biro.data_set.repeated import crossed_hands, repeated
+from biro.distributed_data import RemoteArray
 from biro.errors import DataError, InputError
-from biro.feeds.feeds import Feeds
+from biro.feeds.feeds import FeedMetadata
 from biro.feeds.pointing import DishPointing
-from biro.flagging.find import Found, Samples, causes_text, find_interference
+from biro.flagging.find import FlaggedData, FoundInterference, causes_text, find_interference
 from biro.flagging.strategy import Strategy, StrategyLike, read_strategy
 from biro.formatting import check_names
-from biro.held import Elsewhere
 from biro.observation.averaging import Averaging, average
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.observation import Observation
@@ -30,12 +30,12 @@ from biro.observation.partition import BYTES_AS_READ, Convention, Partition
 from biro.observation.selection import Selection
 from biro.observation.stokes import take_hands
 from biro.observation.weighting import Weighting
-from biro.ranks.ranks import Ranks
-from biro.ranks.room import check_memory
+from biro.ranks.capacity import check_memory
+from biro.ranks.ranks import MpiRanks
 
 
 @dataclass(frozen=True)
-class Treatment:
+class ReadingOptions:
     """What is done with data of any format, apart from selecting and averaging.
 
     Attributes
@@ -64,16 +64,16 @@ class Treatment:
 
 
 @dataclass(frozen=True)
-class Request:
+class ReadRequest:
     """What is wanted of a data set."""
 
     selection: Selection
     weighting: Weighting
     averaging: Averaging
-    treatment: Treatment
+    treatment: ReadingOptions
 
     @classmethod
-    def of(cls, caller: str, options: DataOptions | SetOptions, also: Sequence[str] = ()) -> Request:
+    def of(cls, caller: str, options: DataOptions | SetOptions, also: Sequence[str] = ()) -> ReadRequest:
         """Sort the keyword arguments of a function that reads.
 
         Parameters
@@ -94,7 +94,7 @@ class Request:
         # Each class checks its values itself.
         own: dict[type, dict[str, Any]] = {
             type_: {item.name: given[item.name] for item in fields(type_) if item.name in given}
-            for type_ in (Selection, Weighting, Averaging, Treatment)
+            for type_ in (Selection, Weighting, Averaging, ReadingOptions)
         }
         stated = Selection(**own[Selection])
         selection = options.get("selection")
@@ -104,7 +104,7 @@ class Request:
             selection or stated,
             Weighting(**own[Weighting]),
             Averaging(**own[Averaging]),
-            Treatment(**own[Treatment]),
+            ReadingOptions(**own[ReadingOptions]),
         )
 
 
@@ -112,7 +112,7 @@ Described = list[tuple[PartitionRows, Partition]]
 """Which rows of a set a partition has, and the partition without its visibilities."""
 
 
-class Visibilities(NamedTuple):
+class StoredVisibilities(NamedTuple):
     """Visibilities of one partition as a file holds them.
 
     Attributes
@@ -159,27 +159,29 @@ class DataSet(Protocol):
         """What is odd about the set, or about these rows of it, apart from its fields and uvw."""
         ...
 
-    def visibilities(self, part: PartitionRows) -> Visibilities:
+    def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read one partition."""
         ...
 
 
-class Fill(Protocol):
+class FillsPartitions(Protocol):
     """Gives partitions their visibilities and weights, and adds to the counts of an assembly."""
 
-    def __call__(self, assembly: Assembly, described: Described, /) -> list[Partition]: ...
+    def __call__(self, assembly: ObservationAssembly, described: Described, /) -> list[Partition]: ...
 
 
-def assemble(data: DataSet, request: Request, merge: bool = True, fill: Fill | None = None) -> Observation:
+def assemble(
+    data: DataSet, request: ReadRequest, merge: bool = True, fill: FillsPartitions | None = None
+) -> Observation:
     """Read what is selected, with flags applied and every visibility that is left out counted.
 
     Parameters
     ----------
     data : DataSet
-    request : Request
+    request : ReadRequest
     merge : bool
         Whether parallel hands that are copies of one another are counted once, as Stokes I.
-    fill : Fill, optional
+    fill : FillsPartitions, optional
         What reads the partitions. Default: this process, all of each.
 
     Returns
@@ -191,13 +193,15 @@ def assemble(data: DataSet, request: Request, merge: bool = True, fill: Fill | N
     DataError
         A selection that matches nothing, a phase centre that cannot be used, or no usable visibility.
     """
-    return Assembly(data, request, merge, fill).observation()
+    return ObservationAssembly(data, request, merge, fill).observation()
 
 
-class Assembly:
+class ObservationAssembly:
     """The partitions of one data set, and the counts of what is left out of them."""
 
-    def __init__(self, data: DataSet, request: Request, merge: bool = True, fill: Fill | None = None) -> None:
+    def __init__(
+        self, data: DataSet, request: ReadRequest, merge: bool = True, fill: FillsPartitions | None = None
+    ) -> None:
         self._fill = fill
         self.data = data
         self.index = data.index
@@ -265,14 +269,14 @@ class Assembly:
             notes=(*notes, *(hands.notes if hands else ())),
         )
 
-    def check_memory(self, needed: Sequence[float], ranks: Ranks | None = None, remedy: str = "") -> None:
+    def check_memory(self, needed: Sequence[float], ranks: MpiRanks | None = None, remedy: str = "") -> None:
         """Refuse to read more than there is memory for.
 
         Parameters
         ----------
         needed : sequence of float
             Bytes that each rank is to hold; of this process alone, one number.
-        ranks : Ranks, optional
+        ranks : MpiRanks, optional
         remedy : str
             What to do, where that is not usual.
 
@@ -321,7 +325,7 @@ class Assembly:
         """
         return self.applied(part, like, self.data.visibilities(part), flag)
 
-    def found_in(self, part: PartitionRows, rows: NDArray[np.int64]) -> Found:
+    def found_in(self, part: PartitionRows, rows: NDArray[np.int64]) -> FoundInterference:
         """The interference in some rows of a partition, all those of some of its baselines."""
         strategy = self.request.treatment.flagger
         assert strategy is not None, "interference is looked for"
@@ -336,7 +340,7 @@ class Assembly:
         self,
         part: PartitionRows,
         like: Partition,
-        read: Visibilities,
+        read: StoredVisibilities,
         flag: NDArray[np.bool_] | None = None,
     ) -> Partition:
         """A partition as `read` gives it, of visibilities that were read; weights that do not count are 0."""
@@ -358,7 +362,7 @@ class Assembly:
         field = index.metadata["fields"][part.field_id]
         corr_type = index.corr_type(part.data_desc_id)
         interval, row_interval = interval_of(columns, rows), row_interval_of(columns, rows)
-        nothing = Elsewhere((len(rows), len(part.chan), len(part.corr)), np.dtype(np.complex64))
+        nothing = RemoteArray((len(rows), len(part.chan), len(part.corr)), np.dtype(np.complex64))
         lasts = np.full(len(rows), interval) if row_interval is None else row_interval
         return Partition(
             field=index.field_names[part.field_id],
@@ -392,10 +396,10 @@ class Assembly:
             scan_number=columns.scan_number[rows] if index.numbers_scans else None,
         )
 
-    def _feeds(self, spw_id: int) -> Feeds:
+    def _feeds(self, spw_id: int) -> FeedMetadata:
         metadata = self.index.metadata
         angles = np.array(metadata["receptor_angles"][spw_id], np.float64)  # None becomes NaN
-        return Feeds(tuple(metadata["mounts"]), angles, self.data.column == "CORRECTED_DATA")
+        return FeedMetadata(tuple(metadata["mounts"]), angles, self.data.column == "CORRECTED_DATA")
 
     def _without_autocorrelations(self, part: PartitionRows) -> PartitionRows:
         """The rows of two different antennas; the others are counted."""
@@ -406,7 +410,7 @@ class Assembly:
         self.counts["total"] += n_left_out
         return replace(part, rows=part.rows[~same], inside=part.inside[~same])
 
-    def _leave_out(self, part: PartitionRows, read: Visibilities) -> None:
+    def _leave_out(self, part: PartitionRows, read: StoredVisibilities) -> None:
         """Set weights, and visibilities unless they are kept, to 0 where they do not count."""
         columns = self.index.columns
         missing = read.missing | ~np.isfinite(columns.uvw[part.rows]).all(axis=1)
@@ -422,7 +426,7 @@ class Assembly:
         apply_flags(read.vis, read.weight, excluded, self.counts, self.request.treatment.keep_values)
 
     def _unmeasured(
-        self, part: PartitionRows, read: Visibilities, excluded: Sequence[tuple[str, NDArray[np.bool_]]]
+        self, part: PartitionRows, read: StoredVisibilities, excluded: Sequence[tuple[str, NDArray[np.bool_]]]
     ) -> Iterator[tuple[str, NDArray[np.bool_]]]:
         """What looks like data and is none (physics: section 7)."""
         without_uvw = self.index.without_uvw[part.rows]
@@ -453,7 +457,7 @@ class Assembly:
         self.note_causes(found)
         self._flag_found(found.flag, vis, weight)
 
-    def note_causes(self, found: Found) -> None:
+    def note_causes(self, found: FoundInterference) -> None:
         """Remember why interference was found, to say it."""
         self.interference.update(found.counts | {"not judged": found.n_unjudged})
 
@@ -477,7 +481,7 @@ class Assembly:
         )
 
 
-def _pointing(field: Field) -> DishPointing | None:
+def _pointing(field: FieldMetadata) -> DishPointing | None:
     """Where the dishes pointed in a field."""
     given = field["pointing"]
     if given is None:
@@ -490,10 +494,10 @@ def _pointing(field: Field) -> DishPointing | None:
 
 def samples_of(
     index: RowIndex, part: PartitionRows, vis: NDArray[np.complexfloating], usable: NDArray[np.bool_]
-) -> Samples:
+) -> FlaggedData:
     """The visibilities of a partition as flagging looks at them."""
     columns, spw = index.columns, index.metadata["spws"][part.spw_id]
-    return Samples(
+    return FlaggedData(
         vis,
         usable,
         columns.antenna1[part.rows],

@@ -33,7 +33,7 @@ _LOCK = "table.lock"
 
 
 @dataclass(frozen=True)
-class KeptShard:
+class CachedShard:
     """What was read of a shard.
 
     Attributes
@@ -51,7 +51,7 @@ class KeptShard:
     weight_origin: str
 
 
-class Cache:
+class ReadCache:
     """What was read of one data set with one set of options.
 
     Parameters
@@ -64,7 +64,7 @@ class Cache:
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
 
-    def find(self, partition: int, shard: int, shape: tuple[int, ...]) -> KeptShard | None:
+    def find(self, partition: int, shard: int, shape: tuple[int, ...]) -> CachedShard | None:
         """What is kept of a shard of this shape; None where nothing is, or where it is damaged."""
         try:
             about = json.loads(read_file(self._path(partition, shard, "json")))
@@ -82,7 +82,7 @@ class Cache:
             log.warning("%s: reading shard %d again: %s", self.folder, shard, error)
             return None
 
-    def keep(self, partition: int, shard: int, found: KeptShard) -> KeptShard:
+    def keep(self, partition: int, shard: int, found: CachedShard) -> CachedShard:
         """Write what was read of a shard; gives the same, mapped from the files.
 
         Raises
@@ -134,12 +134,12 @@ def _counts(found: Any) -> dict[str, int]:
     return {visible(name): n for name, n in found.items()}
 
 
-def _shard(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> KeptShard:
+def _shard(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> CachedShard:
     # As plain arrays, which compiled functions take.
-    return KeptShard(np.asarray(arrays["vis"]), np.asarray(arrays["weight"]), counts, weight_origin)
+    return CachedShard(np.asarray(arrays["vis"]), np.asarray(arrays["weight"]), counts, weight_origin)
 
 
-def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -> Cache:
+def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -> ReadCache:
     """The cache of a data set as it is now, and of the options with which it is read.
 
     Parameters
@@ -166,7 +166,7 @@ def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -
         if other.name != name and _about(other) == about:
             log.warning("%s: outdated cache of %s, which has changed since; delete it", other, path)
     try:
-        cache = Cache(os.path.join(folder, name))
+        cache = ReadCache(os.path.join(folder, name))
         write_atomic(Path(cache.folder, ABOUT), json.dumps(about, indent=1).encode())
     except OSError as error:
         raise InputError(

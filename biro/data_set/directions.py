@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from biro.data_set.metadata import Field, Pointing, turned_axes
+from biro.data_set.metadata import FieldMetadata, PointingMetadata, turned_axes
 from biro.data_set.plausible import is_direction
 
 FARTHEST = math.radians(5.0)
@@ -23,7 +23,7 @@ def make_field(
     mjd: float,
     pointing: tuple[float, float] | None = None,
     origin: str = "",
-) -> Field:
+) -> FieldMetadata:
     """A field of an observation.
 
     Parameters
@@ -59,7 +59,7 @@ def make_field(
     elif equinox != 2000.0:
         problem = f"its phase centre has the equinox {equinox:g}; expected 2000 or 1950"
     place = [ra % (2 * math.pi) if problem is None else ra, dec]
-    found: Pointing | None = None
+    found: PointingMetadata | None = None
     if problem is None and pointing is not None:
         there = math.radians(pointing[0]), math.radians(pointing[1])
         if is_direction(*there) and any(there):
@@ -78,7 +78,7 @@ def make_field(
 
 def _pointing(
     phase_centre: tuple[float, float], there: tuple[float, float], origin: str
-) -> tuple[Pointing | None, str | None]:
+) -> tuple[PointingMetadata | None, str | None]:
     """Where the dishes pointed, or None and why: a file has no diameters by which a beam would be known."""
     (ra0, dec0), (ra, dec) = phase_centre, there
     half = (

@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, Described
+from biro.data_set.assembly import Described, ObservationAssembly
 from biro.data_set.index import PartitionRows
 from biro.data_set.open_set import OpenSet, Place
 from biro.data_set.options import SetOptions
 from biro.flagging.find import BYTES
 from biro.observation.partition import Partition
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 
 MOST_VISIBILITIES = 1 << 25
 """Visibilities of some baselines that are read at a time."""
@@ -39,8 +39,8 @@ def find_by_ranks(
     open_set: OpenSet,
     path: Place,
     options: SetOptions,
-    ranks: Ranks,
-    assembly: Assembly,
+    ranks: MpiRanks,
+    assembly: ObservationAssembly,
     described: Described,
 ) -> list[NDArray[np.uint8]]:
     """Where interference is in each partition, as `_Flags.bits` of all rows.
@@ -51,9 +51,9 @@ def find_by_ranks(
     Parameters
     ----------
     open_set, path, options
-        As those of `biro.data_set.shares.read_by_ranks`.
-    ranks : Ranks
-    assembly : Assembly
+        As those of `biro.data_set.rank_reading.read_by_ranks`.
+    ranks : MpiRanks
+    assembly : ObservationAssembly
         Is told the causes.
     described : Described
 
@@ -113,14 +113,14 @@ def _find(
 ) -> tuple[list[list[_Flags]], Counter[str]]:
     """What a rank finds in its blocks of rows of each partition, and the causes."""
     with open_set(path, options) as (data, request):
-        assembly = Assembly(data, request)
+        assembly = ObservationAssembly(data, request)
         flags = []
         for (part, _), blocks in zip(assembly.described(), shares, strict=True):
             flags.append([_found(assembly, part, rows) for rows in blocks])
         return flags, assembly.interference
 
 
-def _found(assembly: Assembly, part: PartitionRows, rows: NDArray[np.int64]) -> _Flags:
+def _found(assembly: ObservationAssembly, part: PartitionRows, rows: NDArray[np.int64]) -> _Flags:
     found = assembly.found_in(part, rows)
     assembly.note_causes(found)
     return _Flags(rows, np.packbits(found.flag.reshape(rows.size, -1), axis=1))

@@ -9,7 +9,7 @@ import math
 from typing import TypedDict
 
 
-class Pointing(TypedDict):
+class PointingMetadata(TypedDict):
     """Where the dishes pointed, and what states it.
 
     `offset` has direction cosines (time, antenna, 2) about the centre at the times `time`; both are empty
@@ -22,7 +22,7 @@ class Pointing(TypedDict):
     offset: list[list[list[float]]]
 
 
-class Field(TypedDict):
+class FieldMetadata(TypedDict):
     """A phase centre and its name; `problem` says why it cannot be used, `note` what is odd about it.
 
     `pointing` is None where nothing states where the dishes pointed.
@@ -33,7 +33,7 @@ class Field(TypedDict):
     frame: str
     problem: str | None
     note: str | None
-    pointing: Pointing | None
+    pointing: PointingMetadata | None
 
 
 class SpectralWindow(TypedDict):
@@ -57,7 +57,7 @@ class Metadata(TypedDict):
     antenna_names: list[str]
     antenna_positions: list[list[float]]
     dish_diameter: list[float]
-    fields: list[Field]
+    fields: list[FieldMetadata]
     spws: list[SpectralWindow]
     corr_types: list[list[str]]
     data_descriptions: list[list[int]]

@@ -6,13 +6,13 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
-from biro.data_set.assembly import DataSet, Request
+from biro.data_set.assembly import DataSet, ReadRequest
 from biro.data_set.options import SetOptions
 from biro.errors import BiroError, DataError
 from biro.files.foreign_text import visible, visible_line
 
 Place = str | os.PathLike[str]
-OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, Request]]]
+OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, ReadRequest]]]
 """A function of a module: opens a set of one format, and sorts the options with which it is read."""
 
 

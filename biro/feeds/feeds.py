@@ -24,7 +24,7 @@ SAME_TIME = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
-class GivenAngles:
+class StatedFeedAngles:
     """Angles of feeds that somebody gave, in place of those that follow from mounts.
 
     Attributes
@@ -58,7 +58,7 @@ class GivenAngles:
 
 
 @dataclass(frozen=True, eq=False)
-class Feeds:
+class FeedMetadata:
     """What a data set says of the mounts of its antennas and of the angles of their feeds.
 
     Attributes
@@ -70,21 +70,21 @@ class Feeds:
         where no row of FEED has the antenna.
     corrected : bool
         Whether the visibilities are those of CORRECTED_DATA, from which feed rotation is taken out as a rule.
-    given : GivenAngles or None
+    given : StatedFeedAngles or None
         Angles that take the place of all of this.
     """
 
     mounts: tuple[str, ...]
     receptor_angle: Array
     corrected: bool = False
-    given: GivenAngles | None = None
+    given: StatedFeedAngles | None = None
 
     @classmethod
-    def unknown(cls, n_antenna: int) -> Feeds:
+    def unknown(cls, n_antenna: int) -> FeedMetadata:
         """Feeds of a data set without any statement about mounts or angles."""
         return cls(("",) * n_antenna, np.zeros(n_antenna))
 
-    def renumbered(self, index: NDArray[np.int32], n_antenna: int, later: float = 0.0) -> Feeds:
+    def renumbered(self, index: NDArray[np.int32], n_antenna: int, later: float = 0.0) -> FeedMetadata:
         """Feeds where antenna i is number index[i] of n_antenna, at times so many seconds later."""
         mounts, angle = [""] * n_antenna, np.full(n_antenna, np.nan)
         for i, mount in zip(index.tolist(), self.mounts, strict=True):
@@ -94,10 +94,10 @@ class Feeds:
         if given is not None:
             wide = np.zeros((given.time.size, n_antenna))
             wide[:, index] = given.angle
-            given = GivenAngles(given.time + later, wide)
+            given = StatedFeedAngles(given.time + later, wide)
         return replace(self, mounts=tuple(mounts), receptor_angle=angle, given=given)
 
-    def with_angles(self, time: Array, angle: ArrayLike) -> Feeds:
+    def with_angles(self, time: Array, angle: ArrayLike) -> FeedMetadata:
         """Feeds with angles (n_time, n_antenna), rad, that take the place of those of the mounts.
 
         Raises
@@ -111,7 +111,7 @@ class Feeds:
             raise InputError(f"feed angles must have shape (time, antenna) = {wanted}, got {found.shape}")
         if not np.isfinite(found).all():
             raise InputError("feed angles must be finite numbers, in rad")
-        return replace(self, given=GivenAngles(np.array(time), found))
+        return replace(self, given=StatedFeedAngles(np.array(time), found))
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ class FeedAngles:
     ----------
     label : str
         Of the partition, for messages.
-    feeds : Feeds
+    feeds : FeedMetadata
     time : float64 (n_time,), s
         MJD, on the time scale of the data.
     utc_offset : float, s
@@ -138,7 +138,7 @@ class FeedAngles:
     """
 
     label: str
-    feeds: Feeds
+    feeds: FeedMetadata
     time: Array
     utc_offset: float
     phase_centre: tuple[float, float]

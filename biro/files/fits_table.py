@@ -21,7 +21,7 @@ _SCALAR = re.compile(r"1?[LBIJKED]\Z|\d{0,5}A\Z")
 
 
 @dataclass(frozen=True)
-class Table:
+class FitsTable:
     """A table of a FITS file.
 
     Attributes
@@ -57,7 +57,7 @@ def check_whole(file: Path | io.BytesIO, tables: Iterable[BinTableHDU]) -> None:
             raise DataError(f"{name} ends at byte {end}, but the file has {size}; it is cut off")
 
 
-def read_table(place: Path, wanted: Callable[[Sequence[str]], bool]) -> Table | None:
+def read_table(place: Path, wanted: Callable[[Sequence[str]], bool]) -> FitsTable | None:
     """The first table of a FITS file that is wanted, without columns that hold more than one number a row.
 
     Parameters
@@ -83,7 +83,7 @@ def read_table(place: Path, wanted: Callable[[Sequence[str]], bool]) -> Table | 
                 continue
             check_whole(file, [hdu])
             scalar = [column for column in hdu.columns if _SCALAR.match(str(column.format))]
-            return Table(
+            return FitsTable(
                 {column.name: hdu.data[column.name].tolist() for column in scalar},
                 {column.name: str(column.unit) for column in scalar if column.unit},
                 dict(hdu.header),

@@ -14,7 +14,7 @@ OWN_GROUPS = Path("/proc/self/cgroup")
 _UNLIMITED = 1 << 62
 
 
-class Free(NamedTuple):
+class FreeMemory(NamedTuple):
     """Bytes that can be taken without swapping; without limit where the system does not say.
 
     Attributes
@@ -29,9 +29,9 @@ class Free(NamedTuple):
     shared: int
 
 
-def free_now() -> Free:
+def free_now() -> FreeMemory:
     """What is free for this process."""
-    return Free(_free_in_limit(), min(free_in_system(), _free_in_groups()))
+    return FreeMemory(_free_in_limit(), min(free_in_system(), _free_in_groups()))
 
 
 def free_memory() -> int:

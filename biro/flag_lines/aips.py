@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from biro.errors import InputError
-from biro.flag_lines.lines import FlagLine, Pair, Span, Window
+from biro.flag_lines.commands import AntennaPair, ChannelRange, FlagCommand, TimeRange
 
 Value = list[str]
 KNOWN = (
@@ -57,7 +57,7 @@ class _Record:
     number: int
 
 
-def read_records(text: str) -> list[FlagLine]:
+def read_records(text: str) -> list[FlagCommand]:
     """The records of a file: keyword = value, ... up to "/"; what follows "!" is a comment.
 
     Keywords are those of UVFLG: ANTENNAS and BASELINE or ANT_NAME, TIMERANG (day, hour, minute, second of the
@@ -127,7 +127,7 @@ def _records(text: str) -> Iterator[_Record]:
         raise InputError(f"line {first}: the last record does not end with /")
 
 
-def _line(record: _Record, values: Mapping[str, Value]) -> FlagLine:
+def _line(record: _Record, values: Mapping[str, Value]) -> FlagCommand:
     opcode = _word(values, "OPCODE").upper()
     if opcode not in ("", "FLAG"):
         raise InputError(f"OPCODE = {opcode!r} is not supported, only 'FLAG'")
@@ -135,7 +135,7 @@ def _line(record: _Record, values: Mapping[str, Value]) -> FlagLine:
         raise InputError("SUBARRAY and FREQID above 1 are not supported")
     stokes = _word(values, "STOKES").upper()
     names = [name for name in values.get("SOURCES", []) if name.strip()]
-    return FlagLine(
+    return FlagCommand(
         record.text,
         pairs=tuple(_pairs(values)),
         fields=tuple(f"!{name[1:]}" if name.startswith("-") else name for name in names) or None,
@@ -167,18 +167,18 @@ def _numbers(values: Mapping[str, Value], key: str, default: list[float]) -> lis
         raise InputError(f"{key} = {', '.join(found)}: expected numbers") from None
 
 
-def _pairs(values: Mapping[str, Value]) -> Iterator[Pair]:
+def _pairs(values: Mapping[str, Value]) -> Iterator[AntennaPair]:
     """Baselines of stations, which count from 1; a negative number leaves all named ones out."""
     if name := _word(values, "ANT_NAME"):
-        yield Pair((name,))
+        yield AntennaPair((name,))
         return
     first, second = ([int(x) for x in _numbers(values, key, []) if x] for key in ("ANTENNAS", "BASELINE"))
     ends = tuple(f"station {abs(x)}" for x in first), tuple(f"station {abs(x)}" for x in second)
     if first or second:
-        yield Pair(*ends, is_left_out=min([*first, *second]) < 0)
+        yield AntennaPair(*ends, is_left_out=min([*first, *second]) < 0)
 
 
-def _span(values: Mapping[str, Value]) -> tuple[Span, ...] | None:
+def _span(values: Mapping[str, Value]) -> tuple[TimeRange, ...] | None:
     parts = _numbers(values, "TIMERANG", [])
     if not any(parts):
         return None
@@ -191,10 +191,10 @@ def _span(values: Mapping[str, Value]) -> tuple[Span, ...] | None:
     high = float(stop + wider + later) if any(parts[4:]) else np.inf
     if low > high:
         raise InputError("TIMERANG: the start is after the stop")
-    return (Span(low, high, "aips"),)
+    return (TimeRange(low, high, "aips"),)
 
 
-def _windows(values: Mapping[str, Value]) -> tuple[Window, ...] | None:
+def _windows(values: Mapping[str, Value]) -> tuple[ChannelRange, ...] | None:
     first_if, last_if, first, last = (
         int(_numbers(values, key, [0.0])[0]) for key in ("BIF", "EIF", "BCHAN", "ECHAN")
     )
@@ -203,4 +203,4 @@ def _windows(values: Mapping[str, Value]) -> tuple[Window, ...] | None:
     spws = (f"{max(first_if, 1) - 1}~{last_if - 1 if last_if > 0 else 9999}",)
     chosen = max(first_if, last_if) > 0
     channels = (slice(max(first, 1) - 1, last if last > 0 else None),) if max(first, last) > 0 else None
-    return (Window(spws if chosen else None, channels),)
+    return (ChannelRange(spws if chosen else None, channels),)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from biro.files.foreign_text import visible
-from biro.flag_lines.cells import LineCount
-from biro.flag_lines.lines import FlagLine
+from biro.flag_lines.commands import FlagCommand
+from biro.flag_lines.new_flags import LineCount
 from biro.formatting import Tabular
 
 LONGEST = 76
@@ -91,7 +91,7 @@ class SelectedFlags(Tabular):
         }
 
 
-def _shown(line: FlagLine) -> str:
+def _shown(line: FlagCommand) -> str:
     text = visible(line.text)
     text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
     return f"{line.number}: {text}" if line.number else text

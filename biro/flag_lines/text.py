@@ -10,7 +10,14 @@ import numpy as np
 
 from biro.errors import InputError
 from biro.flag_lines.aips import read_records, without_comment
-from biro.flag_lines.lines import FlagLine, Pair, Range, Span, Window, read_line
+from biro.flag_lines.commands import (
+    AntennaPair,
+    ChannelRange,
+    FlagCommand,
+    Range,
+    TimeRange,
+    read_line,
+)
 from biro.observation.selection import UVRange, to_mjd_seconds
 
 DAY = 86400.0
@@ -23,7 +30,7 @@ UNUSED = {"reason", "flagbackup", "action", "name"}
 """Keys of CASA that say nothing about which data are flagged."""
 
 
-def read_lines(text: str) -> list[FlagLine]:
+def read_lines(text: str) -> list[FlagCommand]:
     """The lines of a file: of biro's own form, of CASA's flagdata, or, where one ends with "/", of AIPS.
 
     Parameters
@@ -51,12 +58,12 @@ def read_lines(text: str) -> list[FlagLine]:
     return found
 
 
-def read_any(line: str) -> FlagLine:
+def read_any(line: str) -> FlagCommand:
     """One line of biro's own form, or of CASA's, which has its values in quotes."""
     return read_casa(line) if _CASA.search(line) else read_line(line)
 
 
-def read_casa(text: str) -> FlagLine:
+def read_casa(text: str) -> FlagCommand:
     """A command of CASA's flagdata: key='value' key='value' ..., of mode "manual".
 
     The text forms are those of CASA's documentation ("Visibility Data Selection", task flagdata): ends of
@@ -68,7 +75,7 @@ def read_casa(text: str) -> FlagLine:
         A mode or a key that is not supported, or a value that is not understood.
     """
     values = _casa_values(text)
-    line = FlagLine(text)
+    line = FlagCommand(text)
     for key, value in values.items():
         if key in UNUSED or not value:
             continue
@@ -77,7 +84,7 @@ def read_casa(text: str) -> FlagLine:
                 raise InputError(f"{text!r}: mode {value!r} is not supported, only mode='manual'")
         elif key == "autocorr":
             if value.lower() == "true":
-                line = replace(line, pairs=(*line.pairs, Pair(autos="only")))
+                line = replace(line, pairs=(*line.pairs, AntennaPair(autos="only")))
         elif key == "antenna":
             line = replace(line, pairs=(*line.pairs, *_casa_pairs(value)))
         elif key == "field":
@@ -118,7 +125,7 @@ def _listed(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-def _casa_pairs(value: str) -> Iterator[Pair]:
+def _casa_pairs(value: str) -> Iterator[AntennaPair]:
     """Baselines: "A,B" of antennas, "A&B" of pairs, "A&" among these, "&&" with and "&&&" only autos."""
     for part in value.split(";"):
         item = part.strip()
@@ -132,7 +139,7 @@ def _casa_pairs(value: str) -> Iterator[Pair]:
         ends = _antennas(first), _antennas(second)
         if ands and not ends[1]:
             ends = ends[0], ends[0]  # "A,B&": among these alone
-        yield Pair(ends[0], ends[1], autos, is_left_out)  # type: ignore[arg-type]
+        yield AntennaPair(ends[0], ends[1], autos, is_left_out)  # type: ignore[arg-type]
 
 
 def _antennas(text: str) -> tuple[str, ...]:
@@ -150,13 +157,13 @@ def _casa_range(part: str, what: str) -> Range:
     return int(match[3]), int(match[4] or match[3])
 
 
-def _casa_windows(value: str) -> Iterator[Window]:
+def _casa_windows(value: str) -> Iterator[ChannelRange]:
     """Windows and their channels: "0:3~10;15,2~3" is channels 3 to 10 and 15 of 0, and all of 2 and 3."""
     for part in _listed(value):
         names, colon, channels = part.partition(":")
         names = names.strip()
         spws = None if names in ("", "*") else (names,)
-        yield Window(spws, tuple(map(_casa_channels, channels.split(";"))) if colon else None)
+        yield ChannelRange(spws, tuple(map(_casa_channels, channels.split(";"))) if colon else None)
 
 
 def _casa_channels(text: str) -> slice:
@@ -187,12 +194,12 @@ def _casa_lengths(part: str) -> UVRange:
     return UVRange.of(f"{match[3]} {match[4] or unit}..{match[5]} {unit}")
 
 
-def _casa_span(part: str) -> Span:
+def _casa_span(part: str) -> TimeRange:
     """A range of times: "T0~T1", "T0+dT", "<T", ">T", "T"; without a date, of the first day of the data."""
     text = part.strip()
     if text[:1] in "<>":
         moment, since = _casa_time(text[1:], text)
-        return Span(-np.inf, moment, since) if text[0] == "<" else Span(moment, np.inf, since)  # type: ignore[arg-type]
+        return TimeRange(-np.inf, moment, since) if text[0] == "<" else TimeRange(moment, np.inf, since)  # type: ignore[arg-type]
     start, tilde, stop = text.partition("~")
     first, plus, length = start.partition("+")
     low, since = _casa_time(first, text)
@@ -205,7 +212,7 @@ def _casa_span(part: str) -> Span:
             high += np.floor(low / DAY) * DAY
     if high < low:
         raise InputError(f"timerange {text!r}: the start is after the stop")
-    return Span(low, high, since)  # type: ignore[arg-type]
+    return TimeRange(low, high, since)  # type: ignore[arg-type]
 
 
 def _casa_time(text: str, whole: str) -> tuple[float, str]:

@@ -36,7 +36,7 @@ MOST_SAMPLES = 1 << 25
 """Visibilities that are in one call of the kernels, so that copies stay small beside a large set."""
 
 
-class Samples(NamedTuple):
+class FlaggedData(NamedTuple):
     """Visibilities of one partition as flagging looks at them.
 
     Attributes
@@ -86,7 +86,7 @@ class Samples(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundInterference:
     """What was found in the visibilities of a partition.
 
     Attributes
@@ -118,11 +118,11 @@ def causes_text(counts: Mapping[str, int]) -> str:
 
 
 def find_interference(
-    samples: Samples,
+    samples: FlaggedData,
     strategy: Strategy,
     backend: Literal["cpu", "cuda"] = "cpu",
     devices: Sequence[Worker] = (),
-) -> Found:
+) -> FoundInterference:
     """Find interference in a partition.
 
     Each correlation of each baseline is looked at by itself, in the order of time; less a model, where
@@ -133,7 +133,7 @@ def find_interference(
 
     Parameters
     ----------
-    samples : Samples
+    samples : FlaggedData
     strategy : Strategy
     backend : "cpu" or "cuda"
         Where amplitudes are judged.
@@ -142,10 +142,10 @@ def find_interference(
 
     Returns
     -------
-    Found
+    FoundInterference
     """
     code, n_unjudged = _first_causes(samples, strategy), 0
-    workers, begun = devices or [HostCPU()], deque[_Begun]()
+    workers, begun = devices or [HostCPU()], deque[_OpenWaterfalls]()
 
     def take() -> int:
         rows, before, judged = begun.popleft()
@@ -165,15 +165,15 @@ def find_interference(
         alike = np.repeat(_are_alike(samples, rows), part.shape[3], axis=0)
         lines = _as_lines(amplitude).astype(np.float32)
         work = partial(judge, lines, before != CLEAR, alike, strategy, backend)
-        begun.append(_Begun(rows, before, workers[n % len(workers)].submit(work)))
+        begun.append(_OpenWaterfalls(rows, before, workers[n % len(workers)].submit(work)))
         if len(begun) > len(devices):  # each has something to do while the next one is made ready
             n_unjudged += take()
     while begun:
         n_unjudged += take()
-    return Found(code, n_unjudged)
+    return FoundInterference(code, n_unjudged)
 
 
-class _Begun(NamedTuple):
+class _OpenWaterfalls(NamedTuple):
     """Waterfalls that are looked at: their rows, causes known before, and what comes of them."""
 
     rows: NDArray[np.int64]
@@ -181,7 +181,7 @@ class _Begun(NamedTuple):
     judged: Future[tuple[NDArray[np.uint8], int]]
 
 
-def _are_alike(samples: Samples, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _are_alike(samples: FlaggedData, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Slots whose exposure is that of most of their baseline, within `ALIKE`; all without exposures."""
     if samples.exposure is None:
         return np.ones(rows.shape, bool)
@@ -199,7 +199,7 @@ def reach(strategy: Strategy) -> int:
     )
 
 
-def _first_causes(samples: Samples, strategy: Strategy) -> NDArray[np.uint8]:
+def _first_causes(samples: FlaggedData, strategy: Strategy) -> NDArray[np.uint8]:
     """Codes of what is flagged without looking at others."""
     code = np.zeros(samples.vis.shape, np.uint8)
     code[samples.vis == 0] = ZERO
@@ -217,7 +217,7 @@ def _as_lines(cells: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.ascontiguousarray(moved).reshape(-1, *moved.shape[2:])
 
 
-def _waterfalls(samples: Samples, n_pad: int, n_part: int) -> Iterator[NDArray[np.int64]]:
+def _waterfalls(samples: FlaggedData, n_pad: int, n_part: int) -> Iterator[NDArray[np.int64]]:
     """Rows of baselines in the order of time, int64 (n_baseline, n_slot): those of equal length together.
 
     Slots of -1 have no row: there are `n_pad` of them in each gap. Baselines of equal length come in so many

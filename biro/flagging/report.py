@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.files.json_value import JsonValue
-from biro.flagging.find import CAUSES, CLEAR, GIVEN, Found, Samples
+from biro.flagging.find import CAUSES, CLEAR, GIVEN, FlaggedData, FoundInterference
 from biro.formatting import Printed
 from rime_kernels.device import Backend
 from rime_kernels.flagging.percentiles import line_percentiles
@@ -64,7 +64,12 @@ class PartitionFlags:
 
     @classmethod
     def of(
-        cls, label: str, samples: Samples, found: Found, n_antenna: int, backend: Backend = "cpu"
+        cls,
+        label: str,
+        samples: FlaggedData,
+        found: FoundInterference,
+        n_antenna: int,
+        backend: Backend = "cpu",
     ) -> PartitionFlags:
         """Sum up one partition."""
         time = samples.all_times
@@ -247,7 +252,7 @@ def _as_json(values: NDArray[np.float32]) -> JsonValue:
 
 
 @dataclass
-class Tally:
+class FlagCounts:
     """Adds up partitions to a report."""
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -256,8 +261,8 @@ class Tally:
     def add(
         self,
         label: str,
-        samples: Samples,
-        found: Found,
+        samples: FlaggedData,
+        found: FoundInterference,
         n_antenna: int,
         backend: Backend = "cpu",
         *,

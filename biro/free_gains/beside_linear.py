@@ -35,7 +35,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.best_gains import BestGains, FreeGains, Held
+from biro.free_gains.best_gains import BestGains, FreeGains, LaplaceVolume
 from biro.free_gains.expected import expected
 from biro.free_gains.linear_sky import JointSlopes, LinearSky
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
@@ -60,12 +60,12 @@ _N_DRAW = 100
 """Of linear parameters, to measure how good the integral over them is."""
 
 
-class _Held(NamedTuple):
+class _LaplaceVolume(NamedTuple):
     """Derivatives of the determinant where the maximum is held; of each visibility, but for `gains`.
 
     Attributes
     ----------
-    gains : Held
+    gains : LaplaceVolume
     of_x : complex128 (n_linear, n_vis)
         E.
     a : complex128 (n_vis,)
@@ -78,7 +78,7 @@ class _Held(NamedTuple):
         g conj(D) U.
     """
 
-    gains: Held
+    gains: LaplaceVolume
     of_x: Complex
     a: Complex
     spread: Complex
@@ -407,7 +407,7 @@ class JointBest:
         """(n/2) ln 2 pi - (1/2) ln det of the second derivatives; NaN where they are not positive."""
         return self._integral[0]
 
-    def _held(self) -> _Held:
+    def _held(self) -> _LaplaceVolume:
         """What the determinant changes by where the maximum is held."""
         _, moves, lower = self._integral
         inverse = np.linalg.inv(lower)
@@ -418,7 +418,7 @@ class JointBest:
         a, u = np.sum(of_x.real * responses, axis=0), np.sum(of_x * responses, axis=0)
         square = self._power * np.sum(np.conj(responses) * spread, axis=0).real
         mixed = 2.0 * self._power * (np.conj(self.vis) * a).real
-        return _Held(held, of_x, a, spread, square, mixed, np.conj(self._turned) * u)
+        return _LaplaceVolume(held, of_x, a, spread, square, mixed, np.conj(self._turned) * u)
 
     def slopes(self) -> JointSlopes:
         """`log_volume`, and the derivatives of the integral."""
@@ -448,7 +448,7 @@ class JointBest:
         found.data, found.gains = found._gain * found.vis, expected(found.gains)
         return found._half(found._held())
 
-    def _half(self, own: _Held) -> Array:
+    def _half(self, own: _LaplaceVolume) -> Array:
         """`half` of `JointSlopes`, but for how z moves; how gains move is in it after `add_moves`."""
         vis, turned = self.vis, self._turned
         by_power, real, imag = (each[self.of.cell] for each in own.gains.slopes)

@@ -203,7 +203,7 @@ class FreeGains:
         return found
 
 
-class Held(NamedTuple):
+class LaplaceVolume(NamedTuple):
     """ln of the volume of an integral over gains, and derivatives where the maximum is held.
 
     Attributes
@@ -368,7 +368,7 @@ class BestGains:
         self.add_moves(held, moved[0])
         return held.log_volume, held.slopes, self.of_priors(held)
 
-    def held(self, border: Array) -> Held:
+    def held(self, border: Array) -> LaplaceVolume:
         """`log_volume` and its derivatives, the maximum being held, beside a border (n, n_border)."""
         layout, found = self.free.layout, np.empty(self.free.layout.n_group)
         slope, slopes = np.empty(layout.n), self.slopes()
@@ -376,7 +376,7 @@ class BestGains:
         where = layout.cells, self.groups, self.sums, self.x, border, self.free.work
         with CALL_LOCK:
             laplace.sensitivities(*where, found, slope, *slopes, *by)
-        return Held(float(0.5 * (layout.n * _LOG_2PI - found.sum())), slope, slopes, by)
+        return LaplaceVolume(float(0.5 * (layout.n * _LOG_2PI - found.sum())), slope, slopes, by)
 
     def solve(self, vectors: Array, *, exact: bool = True) -> bool:
         """Replace vectors (n_vector, n) by H^-1 times them: whether H is positive.
@@ -391,13 +391,13 @@ class BestGains:
         self.free.leave(self)
         return bool(np.isfinite(found).all())
 
-    def add_moves(self, held: Held, moved: Array) -> None:
+    def add_moves(self, held: LaplaceVolume, moved: Array) -> None:
         """Add how the maximum moves: `moved` (n,) is H^-1 times the slope of `held`."""
         where = self.free.layout.cells, self.groups, self.x, moved
         with CALL_LOCK:
             laplace.add_moves(*where, *held.slopes, *held.by_priors)
 
-    def of_priors(self, held: Held) -> NormalPriors:
+    def of_priors(self, held: LaplaceVolume) -> NormalPriors:
         """Derivatives of the integral by the priors, with their normalisation, in the order of `LogGains`."""
         pairs = zip(self.priors.log_norm_slopes, self.free.layout.of_coordinates(held.by_priors), strict=True)
         return NormalPriors(*(one + other for one, other in pairs))

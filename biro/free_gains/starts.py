@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from biro.errors import BiroError
 from biro.maximum.maximum import maximise
 from biro.observation.observation import Observation
-from biro.target.protocol import DifferentiableLikelihood, Starts
+from biro.target.protocol import DifferentiableLikelihood, StartPoints
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -47,7 +47,7 @@ def _quiet() -> Iterator[None]:
         search.setLevel(level)
 
 
-def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed: int) -> Starts:
+def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed: int) -> StartPoints:
     """Parameters of a likelihood with gains at the modes of closures, found in the whole prior.
 
     Parameters
@@ -60,7 +60,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
 
     Returns
     -------
-    Starts
+    StartPoints
         With the part of the posterior of closures in modes that were not found; none at all where closures
         cannot be searched.
     """
@@ -69,7 +69,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
             found = maximise(closures, seed=seed, watch=lambda best: None)
     except BiroError as error:
         log.info("gains: the fit does not start at the maximum of the closures: %s", error)
-        return Starts(np.empty((0, likelihood.n_param)))
+        return StartPoints(np.empty((0, likelihood.n_param)))
     names = {name: i for i, name in enumerate(likelihood.parameter_names)}
     middle = likelihood.prior_transform(np.full(likelihood.n_param, 0.5))
     starts = []
@@ -82,7 +82,7 @@ def gain_starts(likelihood: DifferentiableLikelihood, closures: Predicting, seed
     log.info("gains: the fit starts at %d modes of the closures (%s)", len(found.modes), found.agreement)
     wrapped = likelihood.model.wrap(np.array(starts))
     inside = wrapped[np.isfinite(likelihood.log_prior(wrapped))]
-    return Starts(np.unique(inside, axis=0), searched=True, missed_mass=found.missed_mass)
+    return StartPoints(np.unique(inside, axis=0), searched=True, missed_mass=found.missed_mass)
 
 
 def _with_fluxes_of_data(likelihood: DifferentiableLikelihood, closures: Predicting, theta: Array) -> Array:

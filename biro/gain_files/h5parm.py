@@ -41,7 +41,7 @@ NEGLIGIBLE = 1e-6
 """Amplitudes across feeds that count as 0, relative to the median of those of feeds."""
 
 
-class _Table(NamedTuple):
+class _SolutionTable(NamedTuple):
     """A solution table, in one direction.
 
     Attributes
@@ -194,7 +194,7 @@ def _table(
     name: str,
     direction: str,
     is_paired: bool,
-) -> _Table:
+) -> _SolutionTable:
     """Make a table of its arrays; `is_paired` says that its amplitudes, or phases, are read beside it."""
     solset, own = name.split("/")
     given = {part: arrays[f"{name}/{part}"] for part in PARTS if f"{name}/{part}" in arrays}
@@ -221,7 +221,7 @@ def _table(
         path, name, kind, is_paired, _words(given["pol"]) if "pol" in axes else ("",), values, usable
     )
     return _in_order(
-        _Table(
+        _SolutionTable(
             name,
             kind,
             np.asarray(given["time"], np.float64) if "time" in axes else None,
@@ -313,7 +313,7 @@ def _of_feeds(
     return found, there
 
 
-def _in_order(table: _Table) -> _Table:
+def _in_order(table: _SolutionTable) -> _SolutionTable:
     """The table with ascending times and frequencies."""
     for axis, key in ((0, "time"), (2, "freq")):
         along = getattr(table, key)
@@ -327,7 +327,7 @@ def _in_order(table: _Table) -> _Table:
     return table
 
 
-def _together(path: Path, source: str, tables: Sequence[_Table]) -> GainSolutions:
+def _together(path: Path, source: str, tables: Sequence[_SolutionTable]) -> GainSolutions:
     """Amplitudes times phases, on the axes that the tables share."""
     first = tables[0]
     time, freq = first.time, first.freq
@@ -363,7 +363,7 @@ def _intervals(time: Array) -> Array:
     return np.asarray(np.minimum(np.append(step, np.inf), np.insert(step, 0, np.inf)))
 
 
-def _apart(path: Path, tables: Sequence[_Table], what: str) -> str:
+def _apart(path: Path, tables: Sequence[_SolutionTable], what: str) -> str:
     names = [table.name for table in tables]
     each = ", ".join(f'"{path}:{name}"' for name in names)
     return f"{path}: {' and '.join(names)} have different {what}; give both: [gain] table = [{each}]"

@@ -19,7 +19,7 @@ from biro.errors import InputError, OutputError
 from biro.files.atomic import why_not_written, write_figure
 from biro.formatting import ANGLES, FLUXES, angle_text, html_text, sexagesimal, unit_for
 from biro.images.fits import write_image
-from biro.images.fits_header import Axis, Cards, celestial_axes, image_cards, stokes_axis
+from biro.images.fits_header import Cards, FitsAxis, celestial_axes, image_cards, stokes_axis
 from biro.images.psf import RestoringBeam
 from biro.models.components.direction import lm_to_radec
 from biro.observation.noise import MAD_TO_SIGMA
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from biro.images.pictures import Panel, Window
+    from biro.images.pictures import Panel, SkyWindow
 EXCESS = 1.2
 """Measured rms over the noise of the weights from which on the text names reasons."""
 
@@ -211,14 +211,14 @@ class DirtyImage:
                 raise OutputError(f"{', '.join(map(str, files[:number]))} written, but {line}") from None
         return [image, psf, picture]
 
-    def plot(self, *, ax: Axes | None = None, window: Window | None = None) -> Figure:
+    def plot(self, *, ax: Axes | None = None, window: SkyWindow | None = None) -> Figure:
         """The first plane with its beam, offsets from the phase centre, east to the left.
 
         Parameters
         ----------
         ax : Axes, optional
             By default those of a new figure.
-        window : Window, optional
+        window : SkyWindow, optional
             The part that is shown; by default all that is above 5 rms and above the sidelobes of the peak,
             with six beams on either side, or the whole image where that is half of its width or more.
         """
@@ -227,12 +227,12 @@ class DirtyImage:
         shown = window or window_about([self.panel()], np.zeros((0, 2)))
         return draw_panel(self.panel(shown), ax=ax)
 
-    def panel(self, window: Window | None = None, title: str | None = None) -> Panel:
+    def panel(self, window: SkyWindow | None = None, title: str | None = None) -> Panel:
         """The first plane as `biro.images.pictures.draw_panels` takes it.
 
         Parameters
         ----------
-        window : Window, optional
+        window : SkyWindow, optional
             The part that is shown; by default all.
         title : str, optional
             By default what is shown, the field, peak and rms.
@@ -266,7 +266,7 @@ class DirtyImage:
     def _header(self, unit: str) -> Cards:
         """Cards of the FITS header: axes RA, DEC (SIN), FREQ, STOKES, in degrees and Hz."""
         axes = celestial_axes(self.centre, self.cell, self.n_pixel)
-        axes += [Axis("FREQ", self.freq, self.bandwidth, 1.0, "Hz"), stokes_axis(self.stokes)]
+        axes += [FitsAxis("FREQ", self.freq, self.bandwidth, 1.0, "Hz"), stokes_axis(self.stokes)]
         cards = image_cards(
             axes,
             unit=unit,

@@ -36,7 +36,7 @@ _SPECTRAL_FRAMES = {"TOPO": "TOPOCENT", "BARY": "BARYCENT", "GEO": "GEOCENTR", "
 Cards = dict[str, str | float]
 
 
-class Axis(NamedTuple):
+class FitsAxis(NamedTuple):
     """An axis of an image that is written: `value` at pixel `reference`, counted from 1, steps of `delta`."""
 
     kind: str
@@ -135,13 +135,13 @@ def parse_header(header: Header) -> ImageHeader:
 
 
 def image_cards(
-    axes: Sequence[Axis], *, unit: str, freq_frame: str, field: str, telescope: str, date: str
+    axes: Sequence[FitsAxis], *, unit: str, freq_frame: str, field: str, telescope: str, date: str
 ) -> Cards:
     """Cards of the header of an image in ICRS.
 
     Parameters
     ----------
-    axes : sequence of Axis
+    axes : sequence of FitsAxis
     unit : str
         Of the pixels; "" leaves it out.
     freq_frame : str
@@ -161,19 +161,19 @@ def image_cards(
     return cards | {"DATE-OBS": date, "MJD-OBS": float(day), "TIMESYS": "UTC"}
 
 
-def celestial_axes(centre: tuple[float, float], cell: float, n_pixel: int) -> list[Axis]:
+def celestial_axes(centre: tuple[float, float], cell: float, n_pixel: int) -> list[FitsAxis]:
     """Axes RA and DEC (SIN), deg, of n_pixel pixels of size `cell`, rad, with ICRS `centre` at pixel N/2."""
     (ra, dec), step, middle = np.rad2deg(centre), float(np.rad2deg(cell)), n_pixel / 2 + 1.0
     return [
-        Axis("RA---SIN", float(ra), -step, middle, "deg"),
-        Axis("DEC--SIN", float(dec), step, middle, "deg"),
+        FitsAxis("RA---SIN", float(ra), -step, middle, "deg"),
+        FitsAxis("DEC--SIN", float(dec), step, middle, "deg"),
     ]
 
 
-def stokes_axis(stokes: str) -> Axis:
+def stokes_axis(stokes: str) -> FitsAxis:
     """The axis of Stokes parameters, of which there is a letter each: codes from 1 to 4."""
     codes = [1.0 + STOKES_NAMES.index(name) for name in stokes]
-    return Axis("STOKES", codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0, 1.0, "")
+    return FitsAxis("STOKES", codes[0], codes[1] - codes[0] if len(codes) > 1 else 1.0, 1.0, "")
 
 
 def _unit(text: str) -> tuple[float, bool]:

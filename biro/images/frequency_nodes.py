@@ -14,7 +14,7 @@ NUMBERS = (1, 2, 3, 4, 6, 8, 12, 16)
 
 
 @dataclass(frozen=True, eq=False)
-class Nodes:
+class FrequencyNodes:
     """Nodes and coefficients with which f(channel c) = sum over nodes k of coefficient[c, k] f(freq[k]).
 
     Attributes
@@ -32,7 +32,7 @@ class Nodes:
 
 def choose_nodes(
     function: Callable[[float], Array], channels: NDArray[np.int64], chan_freq: Array, accuracy: float
-) -> list[Nodes]:
+) -> list[FrequencyNodes]:
     """Choose nodes for a function that is smooth over some channels.
 
     The interpolating polynomial goes through the Chebyshev points of the range. Their number is raised until
@@ -50,14 +50,16 @@ def choose_nodes(
     freq = chan_freq[channels]
     low, high = float(freq.min()), float(freq.max())
     if low == high:
-        return [Nodes(channels, np.array([low]), np.ones((len(channels), 1)))]
+        return [FrequencyNodes(channels, np.array([low]), np.ones((len(channels), 1)))]
     for n in NUMBERS:
         if n > 1 and n >= len(channels):
             break
         nodes = _chebyshev(low, high, n)
         if _is_accurate(function, freq, nodes, accuracy):
-            return [Nodes(channels, nodes, _lagrange(freq, nodes))]
-    return [Nodes(channels[i : i + 1], freq[i : i + 1], np.ones((1, 1))) for i in range(len(channels))]
+            return [FrequencyNodes(channels, nodes, _lagrange(freq, nodes))]
+    return [
+        FrequencyNodes(channels[i : i + 1], freq[i : i + 1], np.ones((1, 1))) for i in range(len(channels))
+    ]
 
 
 def _is_accurate(function: Callable[[float], Array], freq: Array, nodes: Array, accuracy: float) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
-from biro.data_set.models_of_rows import Model
+from biro.data_set.writable_models import Model
 from biro.errors import InputError
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions

@@ -11,13 +11,21 @@ from typing import TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Model
+from biro.data_set.writable_models import Model
 from biro.deprecation import with_new_names
+from biro.distributed_data import RemoteArray
 from biro.errors import InputError
 from biro.formatting import check_names
-from biro.held import Elsewhere
 from biro.images.dirty_image import DirtyImage
-from biro.images.pieces import Gridding, Here, Piece, Pieces, Weighted, What, pieces_of
+from biro.images.pieces import (
+    GriddingOptions,
+    LocalPieces,
+    Piece,
+    Pieces,
+    WeightSums,
+    What,
+    pieces_of,
+)
 from biro.images.pixels import (
     UvMoments,
     check_memory,
@@ -124,7 +132,7 @@ class ImagingOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ImagedVisibilities:
     """The visibilities that an image is made of, with the weights of their Stokes visibilities.
 
     Attributes
@@ -147,7 +155,7 @@ class Imager:
     Parameters
     ----------
     observation : Observation
-    samples : Samples, optional
+    samples : ImagedVisibilities, optional
         A part of its visibilities, such as the plane of a cube; by default all.
     density : UvDensity, optional
         Of the weights, where it is not that of the samples.
@@ -173,7 +181,7 @@ class Imager:
         self,
         observation: Observation,
         *,
-        samples: Samples | None = None,
+        samples: ImagedVisibilities | None = None,
         density: UvDensity | None = None,
         **options: Unpack[ImagingOptions],
     ) -> None:
@@ -196,7 +204,9 @@ class Imager:
         field, robust = self.n_pixel * self.cell, imaging.robust or 0.0
         if imaging.weighting != "natural" and density is None:
             density = self._pieces.density(UvDensity.empty(self._parts, field))
-        self._weighted: list[Weighted] = self._pieces.each("weigh", field, imaging.weighting, robust, density)
+        self._weighted: list[WeightSums] = self._pieces.each(
+            "weigh", field, imaging.weighting, robust, density
+        )
         self._total = sum(each.total for each in self._weighted)
         self._noise = float(np.sqrt(sum(each.variance for each in self._weighted)) / self._total)
         lobe = self._pieces.lobe((1, self.n_pixel, self.n_pixel), self._total)
@@ -248,13 +258,13 @@ class Imager:
             stages=self._stages,
         )
 
-    def _pieces_of(self, samples: Samples | None) -> Pieces:
+    def _pieces_of(self, samples: ImagedVisibilities | None) -> Pieces:
         """The visibilities where they are."""
         if samples is None:
             return pieces_of(self.observation, self._wanted, self._stages, self._imaging.backend)
         triples = zip(samples.parts, samples.noise, samples.natural, strict=True)
         pieces = [Piece(part, self._wanted, noise, natural) for part, noise, natural in triples]
-        return Here(pieces, self._stages, is_shown=False)  # a cube has a bar of its own
+        return LocalPieces(pieces, self._stages, is_shown=False)  # a cube has a bar of its own
 
     def _plan(self) -> None:
         """Have gridders made, of pixels that are fine enough."""
@@ -262,14 +272,14 @@ class Imager:
 
         grid, imaging = ImageGrid(self.n_pixel, self.cell), self._imaging
         refuse_coarse(self._pieces.each("coarse", grid), grid, FINER)
-        how = Gridding(
+        how = GriddingOptions(
             grid,
             len(self._stokes),
             imaging.engine,
             imaging.accuracy,
             imaging.backend,
             imaging.memory_limit,
-            is_kept=isinstance(self._pieces, Here),
+            is_kept=isinstance(self._pieces, LocalPieces),
         )
         began = time.perf_counter()
         plans: list[tuple[str, int]] = self._pieces.each("plan", how)
@@ -345,7 +355,7 @@ def checked_model(model: Sequence[Model] | None, parts: Sequence[Partition]) -> 
             "model must be a list with an array of visibilities for each partition, as "
             f"likelihood.predict(theta) gives, got {type(model).__name__}"
         )
-    shapes = [vis.shape if isinstance(vis, Elsewhere) else np.shape(vis) for vis in model or ()]
+    shapes = [vis.shape if isinstance(vis, RemoteArray) else np.shape(vis) for vis in model or ()]
     expected = [part.vis.shape for part in parts]
     if model is None or shapes != expected:
         raise InputError(

@@ -36,7 +36,7 @@ _EDGE = 0.03
 """Space between the beam and the frame, in widths of the view."""
 
 
-class Window(NamedTuple):
+class SkyWindow(NamedTuple):
     """A square part of the sky: offsets of its middle from the phase centre and half its width, rad."""
 
     east: float
@@ -58,7 +58,7 @@ class Panel:
     rms : float, Jy/beam
         The colours are linear in brightness up to five times this, and logarithmic above.
     title : str
-    window : Window or None
+    window : SkyWindow or None
         The part that is shown; None is the whole plane.
     is_residual : bool
         Colours are then symmetric about 0.
@@ -69,15 +69,15 @@ class Panel:
     beam: RestoringBeam | None
     rms: float
     title: str
-    window: Window | None = None
+    window: SkyWindow | None = None
     is_residual: bool = False
     sources: Sequence[tuple[float, float]] = ()
     sidelobe: float = 0.0
 
     @property
-    def view(self) -> Window:
+    def view(self) -> SkyWindow:
         """The part that is shown."""
-        return self.window or Window(0.5 * self.cell, -0.5 * self.cell, 0.5 * len(self.plane) * self.cell)
+        return self.window or SkyWindow(0.5 * self.cell, -0.5 * self.cell, 0.5 * len(self.plane) * self.cell)
 
     @property
     def shown(self) -> NDArray[np.float64]:
@@ -100,7 +100,7 @@ class Panel:
         return slice(first_y, last_y + 1), slice(first_x, last_x + 1)
 
 
-def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Window | None:
+def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> SkyWindow | None:
     """The part with all that is above 5 rms and above sidelobes of the peak in any plane, and all sources.
 
     Parameters
@@ -112,7 +112,7 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Windo
 
     Returns
     -------
-    Window or None
+    SkyWindow or None
         With `MARGIN` major axes of the beam on either side; None where that is half of the width or more, or
         where nothing is above a contour and there is no source.
     """
@@ -132,7 +132,7 @@ def window_about(panels: Sequence[Panel], offsets: NDArray[np.float64]) -> Windo
         return None
     reach = whole - half  # the window stays within the image
     east, north = np.clip(0.5 * (low + high), -reach, reach).tolist()
-    return Window(east, north, half)
+    return SkyWindow(east, north, half)
 
 
 def _is_seen(panel: Panel) -> NDArray[np.bool_]:

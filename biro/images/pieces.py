@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Model, gathered
-from biro.data_set.shares import of_ranks
+from biro.data_set.rank_reading import of_ranks
+from biro.data_set.writable_models import Model, gathered
+from biro.distributed_data import DistributedData, RemoteArray
 from biro.errors import InputError
-from biro.held import Elsewhere, Held
-from biro.images.pixels import Coarse, UvMoments
+from biro.images.pixels import CoarsePixels, UvMoments
 from biro.images.weights import UvDensity, Weighting, image_weights
 from biro.observation.observation import Observation
 from biro.observation.partition import STOKES_NAMES, Partition
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from biro.progress import counted
-from biro.ranks.held import HeldByRanks, on_own_device
-from biro.ranks.room import check_memory
+from biro.ranks.capacity import check_memory
+from biro.ranks.distributed_data import DataOnRanks, on_own_device
 from biro.stages import Stages
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
@@ -42,7 +42,7 @@ _MARGIN = 2.0
 """How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
 
 
-class Gridding(NamedTuple):
+class GriddingOptions(NamedTuple):
     """How visibilities are gridded; see `rime_kernels.make_gridder`.
 
     With `is_kept`, the gridder is made once for all images; without it, the device has one gridder of many
@@ -58,7 +58,7 @@ class Gridding(NamedTuple):
     is_kept: bool
 
 
-class Weighted(NamedTuple):
+class WeightSums(NamedTuple):
     """Sums over the visibilities of a piece, with their weights in the image.
 
     Attributes
@@ -79,7 +79,7 @@ class Weighted(NamedTuple):
     n_vis: int
 
 
-class Gridded(NamedTuple):
+class GriddedImage(NamedTuple):
     """An image (n_stokes, N, N) that was gridded, seconds that its transforms took, and its visibilities."""
 
     image: Array
@@ -107,18 +107,18 @@ class Piece:
         self.noise = stokes_visibilities(part, part.vis, stokes)[1] if noise is None else noise
         self.natural = self._weight = self.noise if natural is None else natural
         self._used = np.asarray(self.natural.any(axis=1))
-        self._how: Gridding | None = None
+        self._how: GriddingOptions | None = None
         self._kept: Gridder | None = None
 
     def moments(self) -> UvMoments:
         """How baselines are spread."""
         return UvMoments.of(self.part, self.noise)
 
-    def coarse(self, grid: ImageGrid) -> Coarse:
+    def coarse(self, grid: ImageGrid) -> CoarsePixels:
         """For how many visibilities the pixels of a grid are too coarse."""
         if not self._used.any():
-            return Coarse(0, 0, np.inf)
-        return Coarse.of(self._rows(1), grid)
+            return CoarsePixels(0, 0, np.inf)
+        return CoarsePixels.of(self._rows(1), grid)
 
     def natural_weight(self) -> float:
         """Sum of the natural weights."""
@@ -128,16 +128,18 @@ class Piece:
         """Visibilities of the rows that have a weight."""
         return int(np.count_nonzero(self._used)) * self.part.n_chan
 
-    def weigh(self, field: float, weighting: Weighting, robust: float, density: UvDensity | None) -> Weighted:
+    def weigh(
+        self, field: float, weighting: Weighting, robust: float, density: UvDensity | None
+    ) -> WeightSums:
         """Give visibilities their weights in the image; see `biro.images.weights.image_weights`."""
         (weight,) = image_weights([self.part], [self.natural], field, weighting, robust, density)
         self._weight, used = weight, self.noise > 0.0
         variance = float((weight[used] ** 2 / self.noise[used]).sum())
         n_vis = int(np.count_nonzero(weight))
         freq = float((weight.sum(axis=0) * self.part.chan_freq).sum())
-        return Weighted(float(weight.sum()), variance, freq, n_vis)
+        return WeightSums(float(weight.sum()), variance, freq, n_vis)
 
-    def plan(self, how: Gridding) -> tuple[str, int]:
+    def plan(self, how: GriddingOptions) -> tuple[str, int]:
         """Say how visibilities are gridded: the plan in words, if the gridder is kept, and their number."""
         self._how = how
         if how.is_kept and self._used.any():
@@ -148,11 +150,11 @@ class Piece:
         """Sum of weighted moduli of Stokes visibilities: no pixel of an image of them is more."""
         return float(np.abs(self._weighted(model, what)).sum())
 
-    def lobe(self, shape: tuple[int, ...]) -> Gridded:
+    def lobe(self, shape: tuple[int, ...]) -> GriddedImage:
         """The point spread function (1, N, N), not divided by the sum of weights."""
         return self._gridded(self._weight[..., None], shape)
 
-    def image(self, model: Vis | None, what: What, shape: tuple[int, ...]) -> Gridded:
+    def image(self, model: Vis | None, what: What, shape: tuple[int, ...]) -> GriddedImage:
         """The image (n_stokes, N, N), not divided by the sum of weights."""
         return self._gridded(self._weighted(model, what), shape)
 
@@ -166,11 +168,11 @@ class Piece:
         weighted: Vis = values * self._weight[..., None].astype(values.real.dtype)
         return weighted
 
-    def _gridded(self, weighted: Array | Vis, shape: tuple[int, ...]) -> Gridded:
+    def _gridded(self, weighted: Array | Vis, shape: tuple[int, ...]) -> GriddedImage:
         how = self._how
         assert how is not None, "there is a plan"
         if not self._used.any():
-            return Gridded(np.zeros(shape), 0.0, 0)
+            return GriddedImage(np.zeros(shape), 0.0, 0)
         gridder = self._kept or self._gridder(how)
         values = weighted[self._used]
         vis = values.astype(np.result_type(values, np.complex64), copy=False)
@@ -179,9 +181,9 @@ class Piece:
             vis = np.concatenate([vis, np.zeros((*vis.shape[:2], n_lacking), vis.dtype)], axis=2)
         before = gridder.transform_seconds
         image = gridder.grid(vis, n_stokes=1 if shape[0] == 1 else 4)[: shape[0]]
-        return Gridded(image, gridder.transform_seconds - before, vis.shape[0] * vis.shape[1])
+        return GriddedImage(image, gridder.transform_seconds - before, vis.shape[0] * vis.shape[1])
 
-    def _gridder(self, how: Gridding) -> Gridder:
+    def _gridder(self, how: GriddingOptions) -> Gridder:
         from rime_kernels import make_gridder
 
         return make_gridder(
@@ -231,7 +233,7 @@ class Pieces(Protocol):
         ...
 
 
-class Here:
+class LocalPieces:
     """Pieces of this process, one for each partition; see `Pieces`.
 
     Parameters
@@ -268,7 +270,7 @@ class Here:
             shape, [functools.partial(piece.image, model, what, shape) for piece, model in pairs]
         )
 
-    def _sum(self, shape: tuple[int, ...], parts: Sequence[Callable[[], Gridded]]) -> Array:
+    def _sum(self, shape: tuple[int, ...], parts: Sequence[Callable[[], GriddedImage]]) -> Array:
         total = np.zeros(shape)
         for part in counted(parts, "imaging", "partitions", len(parts), show=self._is_shown):
             began = time.perf_counter()
@@ -280,10 +282,10 @@ class Here:
         return total
 
 
-class Far:
+class RemotePieces:
     """Pieces that ranks hold, one for each shard of each partition; see `Pieces`.
 
-    Sums do not depend, to the bit, on the number of ranks: see `biro.held.Held.total`.
+    Sums do not depend, to the bit, on the number of ranks: see `biro.distributed_data.DistributedData.total`.
 
     Parameters
     ----------
@@ -296,29 +298,31 @@ class Far:
 
     def __init__(self, observation: Observation, stokes: str, stages: Stages, backend: Backend) -> None:
         self._stages, self._backend, self._parts = stages, backend, observation.partitions
-        self._held: list[Held] = []
+        self._distributed: list[DistributedData] = []
         for part in self._parts:
-            if part.held is None:
+            if part.distributed is None:
                 raise InputError(
                     "MPI processes hold some of the data sets, and this process the others; read all with "
                     "comm="
                 )
-            part.held.ranks.check_alike(backend)
-            like = [replace(part, **part.row_arrays(rows), held=None) for rows in part.shards]
-            self._held.append(part.held.made(_make_piece, stokes, each=like))
+            part.distributed.ranks.check_alike(backend)
+            like = [replace(part, **part.row_arrays(rows), distributed=None) for rows in part.shards]
+            self._distributed.append(part.distributed.made(_make_piece, stokes, each=like))
 
     def each(self, name: str, *arguments: object) -> list[Any]:
         """See `Pieces`."""
         return [
-            found for held in self._held for found in held.by_shard(_call, name, self._backend, arguments)
+            found
+            for distributed in self._distributed
+            for found in distributed.by_shard(_call, name, self._backend, arguments)
         ]
 
     def density(self, empty: UvDensity) -> UvDensity:
         """See `Pieces`."""
         natural = sum(self.each("natural_weight"))
         cells = np.zeros_like(empty.cells)
-        for held in self._held:
-            cells += held.total(_density, empty, most=[natural])[0]
+        for distributed in self._distributed:
+            cells += distributed.total(_density, empty, most=[natural])[0]
         return replace(empty, cells=cells, total=natural)
 
     def lobe(self, shape: tuple[int, ...], most: float) -> Array:
@@ -330,8 +334,8 @@ class Far:
         """See `Pieces`."""
         given = [_by_shard(part, None if models is None else models[i]) for i, part in enumerate(self._parts)]
         most = sum(
-            sum(held.by_shard(_with_model, "power", self._backend, (what,), each=each))
-            for held, each in zip(self._held, given, strict=True)
+            sum(distributed.by_shard(_with_model, "power", self._backend, (what,), each=each))
+            for distributed, each in zip(self._distributed, given, strict=True)
         )
         return self._sum("image", (what, shape), given, most)
 
@@ -339,8 +343,10 @@ class Far:
         self, name: str, arguments: tuple[Any, ...], given: Sequence[Sequence[OfShard]], most: float
     ) -> Array:
         began, total = time.perf_counter(), np.zeros(arguments[-1])
-        for held, each in zip(self._held, given, strict=True):
-            total += held.total(_image, name, self._backend, arguments, most=[_MARGIN * most], each=each)[0]
+        for distributed, each in zip(self._distributed, given, strict=True):
+            total += distributed.total(
+                _image, name, self._backend, arguments, most=[_MARGIN * most], each=each
+            )[0]
         self._stages.add("gridding", time.perf_counter() - began, sum(self.each("n_gridded")))
         return total
 
@@ -354,17 +360,17 @@ def pieces_of(observation: Observation, stokes: str, stages: Stages, backend: Ba
         Memory has no room for their weights, or ranks hold some of the data alone.
     """
     _check_memory(observation, len(stokes_planes(stokes)))
-    if observation.is_held:
-        return Far(observation, stokes, stages, backend)
-    return Here([Piece(part, stokes) for part in observation.partitions], stages, is_shown=True)
+    if observation.is_distributed:
+        return RemotePieces(observation, stokes, stages, backend)
+    return LocalPieces([Piece(part, stokes) for part in observation.partitions], stages, is_shown=True)
 
 
 def _check_memory(observation: Observation, n_stokes: int) -> None:
     """Refuse weights in double precision, and the work on a piece at a time, that memory has no room for."""
     parts = observation.partitions
-    held = [part.held for part in parts if isinstance(part.held, HeldByRanks)]
-    if len(held) == len(parts):
-        ranks, shares = held[0].ranks, [each.shares for each in held]
+    distributed = [part.distributed for part in parts if isinstance(part.distributed, DataOnRanks)]
+    if len(distributed) == len(parts):
+        ranks, shares = distributed[0].ranks, [each.shares for each in distributed]
         rows = [[own.size for own in part.shards] for part in parts]
     else:
         ranks, shares, rows = None, [[[0]] for _ in parts], [[part.n_row] for part in parts]
@@ -393,9 +399,9 @@ def _by_shard(part: Partition, model: Model | None) -> list[OfShard]:
     """The model of each shard."""
     if model is None:
         return [None] * len(part.shards)
-    if isinstance(model, Elsewhere):
-        assert model.held is not None, "models say who holds them"
-        return [model.held.of(shard) for shard in range(len(part.shards))]
+    if isinstance(model, RemoteArray):
+        assert model.distributed is not None, "models say who holds them"
+        return [model.distributed.of(shard) for shard in range(len(part.shards))]
     return [model[rows] for rows in part.shards]
 
 

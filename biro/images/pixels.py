@@ -191,7 +191,7 @@ def check_memory(n_pixel: int, n_stokes: int) -> None:
     memory.check_memory(needed, what, "use fewer or larger pixels")
 
 
-class Coarse(NamedTuple):
+class CoarsePixels(NamedTuple):
     """For how many of some visibilities pixels are too coarse.
 
     Attributes
@@ -208,20 +208,20 @@ class Coarse(NamedTuple):
     largest: float
 
     @classmethod
-    def of(cls, rows: Rows, grid: ImageGrid) -> Coarse:
+    def of(cls, rows: Rows, grid: ImageGrid) -> CoarsePixels:
         """Count of too coarse visibilities, over all visibilities of some rows."""
         n_lost, largest = grid.too_coarse(rows)
         return cls(n_lost, rows.n_row * rows.n_chan, largest)
 
 
-def refuse_coarse(found: Sequence[Coarse], grid: ImageGrid, remedy: str) -> None:
+def refuse_coarse(found: Sequence[CoarsePixels], grid: ImageGrid, remedy: str) -> None:
     """Refuse pixels of more than half a fringe of the longest baseline, before any gridding is done.
 
     `rime_kernels.idg.Idg` refuses them too; here the message has units, and says what to do.
 
     Parameters
     ----------
-    found : sequence of Coarse
+    found : sequence of CoarsePixels
         Of all visibilities that have a weight.
     grid : ImageGrid
     remedy : str

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.images.frequency_nodes import Nodes, choose_nodes
-from biro.images.pixels import Coarse, refuse_coarse
+from biro.images.frequency_nodes import FrequencyNodes, choose_nodes
+from biro.images.pixels import CoarsePixels, refuse_coarse
 from biro.images.seen_image import SeenImage, warn_where_empty
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
@@ -157,7 +157,7 @@ def check_image(part: Partition, image: ImageModel) -> None:
     image.bands(part.chan_freq)
     if SeenImage(part, image, None).nonzero.size:
         grid = _grid(image)
-        refuse_coarse([Coarse.of(_turned(part, image)[0], grid)], grid, REMEDY)
+        refuse_coarse([CoarsePixels.of(_turned(part, image)[0], grid)], grid, REMEDY)
 
 
 class _Gridder:
@@ -182,10 +182,10 @@ class _Gridder:
             )
         self._rows, self._excess = _turned(part, image)
         self._grid = _grid(image)
-        refuse_coarse([Coarse.of(self._rows, self._grid)], self._grid, REMEDY)
+        refuse_coarse([CoarsePixels.of(self._rows, self._grid)], self._grid, REMEDY)
 
     def predict(
-        self, nodes: Nodes, beam: Beam | PartitionBeam | None, wanted: NDArray[np.int64] | None
+        self, nodes: FrequencyNodes, beam: Beam | PartitionBeam | None, wanted: NDArray[np.int64] | None
     ) -> Vis:
         """Visibilities of wanted rows and the channels of some nodes, complex (n_row, n_chan, n_corr)."""
         seen, chan_freq = self._seen, self._part.chan_freq[nodes.channels]

@@ -15,7 +15,7 @@ from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.components.direction import basis
 from biro.models.components.image import ImageModel
 from biro.observation.partition import Partition
-from biro.smearing import Rings
+from biro.smearing import BrightnessRings
 from rime_kernels.arrays import Beam
 from rime_kernels.physics.beam import CODES, voltage
 
@@ -201,7 +201,7 @@ def _pointing(beam: Beam | None) -> Array:
     return np.asarray(beam.pointing[0])
 
 
-def rings_of(image: ImageModel, phase_centre: tuple[float, float]) -> Rings:
+def rings_of(image: ImageModel, phase_centre: tuple[float, float]) -> BrightnessRings:
     """The brightness of an image in rings about a phase centre, by the |I| of its first plane."""
     flux = np.abs(image.pixels[0, 0])
     y, x = np.nonzero(flux)
@@ -214,7 +214,7 @@ def rings_of(image: ImageModel, phase_centre: tuple[float, float]) -> Rings:
     ring = np.minimum(_N_RING * distance / (farthest or 1.0), _N_RING - 1).astype(np.int64)
     outermost = np.zeros(_N_RING)
     np.maximum.at(outermost, ring, distance)
-    return Rings(outermost, np.bincount(ring, flux[y, x], _N_RING).astype(np.float64, copy=False))
+    return BrightnessRings(outermost, np.bincount(ring, flux[y, x], _N_RING).astype(np.float64, copy=False))
 
 
 def warn_where_empty(part: Partition, image: ImageModel) -> None:

@@ -19,7 +19,7 @@ from biro.images.seen_image import rings_of
 from biro.models import ImageModel, ImageTerm, ModelError
 from biro.models.components.direction import basis
 from biro.models.components.image import Interpolation
-from biro.smearing import Rings
+from biro.smearing import BrightnessRings
 from rime_kernels.physics.phase import directions
 from rime_kernels.smearing.smearing import Smearing
 
@@ -73,7 +73,7 @@ class Templates:
         self._names = [term.name for term in terms]
         self._images = [_image(term) for term in terms]
         self._middle = np.array([_middle(image) for image in self._images]).reshape(-1, 3)
-        self.shifts = Shifts(bound, self._middle)
+        self.shifts = ImageShifts(bound, self._middle)
 
     def check(self) -> None:
         """Refuse images that cannot be predicted for any partition, before any is predicted.
@@ -126,7 +126,7 @@ class Templates:
         """Whether there is more than images that stand still, which are means already where smeared."""
         return bool(self._bound.model.sources) or self._bound.image_shift() > 0.0
 
-    def rings(self, i_partition: int) -> list[Rings]:
+    def rings(self, i_partition: int) -> list[BrightnessRings]:
         """How the brightness of each image lies about a phase centre."""
         centre = self._observation.partitions[i_partition].phase_centre
         return [rings_of(image, centre) for image in self._images]
@@ -174,7 +174,7 @@ class Templates:
         return digest.hexdigest() if self._images else ""
 
 
-class Shifts:
+class ImageShifts:
     """Shifts of images in the tangent plane of each partition, from those in the plane of the model's centre.
 
     Parameters

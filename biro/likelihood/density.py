@@ -9,14 +9,14 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowSpace
+from biro.block_arrowhead.matrix import ArrowheadMatrix
+from biro.block_arrowhead.space import ArrowheadSpace
 from biro.errors import InputError, LikelihoodError
 from biro.formatting import first_few
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
-from biro.likelihood.treatments.treatment import Information, Treatment
-from biro.likelihood.treatments.visibilities import Visibilities
+from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
+from biro.likelihood.treatments.treatment import GainTreatment, Information
+from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.models import BoundModel, Parameter
 from biro.models.bound.theta_batch import ThetaBatch
 
@@ -38,7 +38,9 @@ class Density:
         Of the parameters of theta.
     """
 
-    def _evaluate(self, model: BoundModel, seen: BoundModel, treatment: Treatment, hint: str = "") -> None:
+    def _evaluate(
+        self, model: BoundModel, seen: BoundModel, treatment: GainTreatment, hint: str = ""
+    ) -> None:
         """Take what gives ln L of theta.
 
         Parameters
@@ -47,7 +49,7 @@ class Density:
             Whose parameters theta has.
         seen : BoundModel
             The same at the times and channels of the visibilities that are computed.
-        treatment : Treatment
+        treatment : GainTreatment
             Bound to `seen`.
         hint : str
             A word about vectors of other parameters.
@@ -184,20 +186,20 @@ class Density:
         return self._fisher(theta).matrix()
 
     @cached_property
-    def segments(self) -> ArrowSpace | None:
+    def segments(self) -> ArrowheadSpace | None:
         """How the precision of gains of many segments falls into blocks; None where there are no segments.
 
         None as well where something is integrated over: `fisher` has no blocks then.
         """
         if not (
             self.model.has_fitted_gains
-            and isinstance(self._treatment, Visibilities | VisibilitiesWithNoiseTerms)
+            and isinstance(self._treatment, VisibilityLikelihood | VisibilityLikelihoodWithNoiseTerms)
         ):
             return None
-        space = ArrowSpace.of(self._seen.reach)
+        space = ArrowheadSpace.of(self._seen.reach)
         return space if len(space.layout.index) > 1 else None
 
-    def fisher_by_segments(self, theta: ArrayLike) -> Arrow:
+    def fisher_by_segments(self, theta: ArrayLike) -> ArrowheadMatrix:
         """`fisher` in the blocks of `segments`, for one theta: far less work where there are many segments.
 
         It is W^T F W, of the states x with theta = W x, without the blocks that are 0.
@@ -205,7 +207,7 @@ class Density:
         fisher = self._fisher(theta)
         assert self.segments is not None, "there are no segments"
         assert isinstance(fisher, Fisher)
-        return fisher.arrow(self.segments)
+        return fisher.arrowhead(self.segments)
 
     def fisher_product(self, theta: ArrayLike, change: ArrayLike) -> Array:
         """`fisher(theta)` times a change of theta (n_param,), without the matrix."""

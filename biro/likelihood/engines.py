@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.shares import of_ranks, shares_of
+from biro.data_set.rank_reading import of_ranks, shares_of
 from biro.errors import InputError
 from biro.files.memory import byte_text
 from biro.images.templates import Templates
@@ -18,11 +18,11 @@ from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ
-from biro.ranks.alone import ranks_of
-from biro.ranks.held import HeldByRanks
-from biro.ranks.ranks import Ranks
-from biro.ranks.room import check_disk, check_memory
-from biro.smearing import Choice, choose, modes_of
+from biro.ranks.capacity import check_disk, check_memory
+from biro.ranks.distributed_data import DataOnRanks
+from biro.ranks.ranks import MpiRanks
+from biro.ranks.single_process import ranks_of
+from biro.smearing import SmearingChoice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte
@@ -63,7 +63,7 @@ class PartitionEngines:
         How images that a model moves lie about each phase centre.
     image_digest : str
         Of all pixels of the images; empty without images.
-    smearing : list of Choice
+    smearing : list of SmearingChoice
         Whether the model of each partition is smeared.
     image_outlines : list of dict of str to float64 (4, 2)
         Corners of the images about each phase centre, direction cosines.
@@ -102,9 +102,9 @@ class PartitionEngines:
         self.rimes = [
             Rime(
                 part.rows,
-                vis=part.vis if part.held is None else None,
-                weight=part.weight if part.held is None else None,
-                held=part.held,
+                vis=part.vis if part.distributed is None else None,
+                weight=part.weight if part.distributed is None else None,
+                held=part.distributed,
                 template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),
                 backend=options.backend,
@@ -116,7 +116,7 @@ class PartitionEngines:
                 memory_limit=limit,
                 devices=options.devices,
                 ranks=ranks,
-                folder=None if part.held is None else part.held.folder,
+                folder=None if part.distributed is None else part.distributed.folder,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]
@@ -220,12 +220,16 @@ class _Memory:
 
     @classmethod
     def of(
-        cls, observation: Observation, precision: Precision, smearing: Sequence[Choice], ranks: Ranks | None
+        cls,
+        observation: Observation,
+        precision: Precision,
+        smearing: Sequence[SmearingChoice],
+        ranks: MpiRanks | None,
     ) -> _Memory:
         """Memory that all partitions need."""
         parts, n_rank = observation.partitions, 1 if ranks is None else ranks.n_rank
         shares = [
-            part.held.shares if isinstance(part.held, HeldByRanks) else shares_of(part, n_rank)
+            part.distributed.shares if isinstance(part.distributed, DataOnRanks) else shares_of(part, n_rank)
             for part in parts
         ]
         sizes = [[rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
@@ -235,7 +239,7 @@ class _Memory:
             for of_part, n in zip(sizes, copies, strict=True)
         ]
         read = [BYTES_AS_READ * number for number in of_ranks(sizes, shares, sum)]
-        if not observation.is_held:
+        if not observation.is_distributed:
             read = [float(sum(part.vis.nbytes + part.weight.nbytes for part in parts)), *read[1:]]
         if ranks is None:
             return cls(
@@ -246,7 +250,10 @@ class _Memory:
 
 
 def _memory_for(
-    observation: Observation, options: EngineOptions, smearing: Sequence[Choice], ranks: Ranks | None
+    observation: Observation,
+    options: EngineOptions,
+    smearing: Sequence[SmearingChoice],
+    ranks: MpiRanks | None,
 ) -> tuple[str, int]:
     """What data take as they are computed with on this machine, in words; and bytes of a memory limit.
 
@@ -290,11 +297,11 @@ def _remedy(times: int, n_machine: int) -> str:
 
 def _choices(
     observation: Observation, model: BoundModel, options: EngineOptions, templates: Templates
-) -> list[Choice]:
+) -> list[SmearingChoice]:
     """Whether the model of each partition is smeared, by what the prior says of its sources."""
     modes = modes_of(options.smearing, len(observation.partitions))
     if set(modes) == {"off"}:
-        return [Choice(None, "as asked") for _ in modes]
+        return [SmearingChoice(None, "as asked") for _ in modes]
     draws = np.random.default_rng(0).random((_N_DRAW, model.n_param))
     batch = model.at(model.prior_transform(draws))
     return [

@@ -18,8 +18,8 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowSpace
+from biro.block_arrowhead.matrix import ArrowheadMatrix
+from biro.block_arrowhead.space import ArrowheadSpace
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
@@ -32,7 +32,7 @@ from rime_kernels.tangent.grouped import GroupedInformation
 Array = NDArray[np.float64]
 
 
-class Sums(Protocol):
+class JacobianProducts(Protocol):
     """Products of the derivatives of the data of a partition, weighted by their covariance."""
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
@@ -42,7 +42,7 @@ class Sums(Protocol):
         """Re(J^H W J v) for one change v of the sources of partition i."""
 
 
-class SegmentedSums(Sums, Protocol):
+class SegmentedJacobianProducts(JacobianProducts, Protocol):
     """Products by segments as well as whole ones, where these do not mix."""
 
     def segment_information(
@@ -58,8 +58,8 @@ class Fisher:
     ----------
     model : BoundModel
     engines : PartitionEngines
-    sums : Sums
-        What makes chi-squared of visibilities; `arrow` needs `SegmentedSums`.
+    sums : JacobianProducts
+        What makes chi-squared of visibilities; `arrowhead` needs `SegmentedJacobianProducts`.
     n_data : int64 (n_partition,)
         Real numbers that chi-squared of each partition is a sum over.
     batch : ThetaBatch
@@ -77,7 +77,7 @@ class Fisher:
         self,
         model: BoundModel,
         engines: PartitionEngines,
-        sums: Sums,
+        sums: JacobianProducts,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
         of_noise: Array | None = None,
@@ -103,7 +103,7 @@ class Fisher:
             information += self._of_vis[i] * self._sums.information(i, shifted, change)
         return information
 
-    def arrow(self, space: ArrowSpace) -> Arrow:
+    def arrowhead(self, space: ArrowheadSpace) -> ArrowheadMatrix:
         """F in the states of a space, in blocks: W^T F W with theta = W x. Of data, without the prior.
 
         One change stands for the parameters of all segments that have the same place in them.
@@ -111,9 +111,11 @@ class Fisher:
         layout, changes = space.layout, space.changes
         m, n_segment = layout.index.shape[1], len(layout.index)
         noise = self._noise(layout.border)
-        found = Arrow(np.zeros((n_segment, m, m)), None, np.zeros((n_segment, m, layout.border.size)), noise)
+        found = ArrowheadMatrix(
+            np.zeros((n_segment, m, m)), None, np.zeros((n_segment, m, layout.border.size)), noise
+        )
         for i, sources, change in self._changes(changes):
-            part = cast(SegmentedSums, self._sums).segment_information(
+            part = cast(SegmentedJacobianProducts, self._sums).segment_information(
                 i, self._shifts.of(i, sources), change, space.segment_of_time[i], m
             )
             own = slice(len(part.diagonal))

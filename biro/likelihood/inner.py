@@ -11,7 +11,7 @@ from biro.target.protocol import InnerDraws
 Array = NDArray[np.float64]
 
 
-class Inner:
+class InnerParameters:
     """The parameters of a model, parted into those of theta (outer) and others (inner).
 
     Parameters

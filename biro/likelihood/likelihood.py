@@ -22,20 +22,20 @@ from biro.gain_files import with_gains_read
 from biro.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.compress import Cells
+from biro.likelihood.degeneracies import undetermined
 from biro.likelihood.density import Array
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.hands import N_RESIDUALS, residual_remarks
-from biro.likelihood.lone_gains import lone_gains
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
+from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.precision import thinned, with_chosen_precision
 from biro.likelihood.residuals import Residuals
+from biro.likelihood.single_baseline_gains import lone_gains
 from biro.likelihood.treatments.choice import needing_all_data, treatment_of
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
-from biro.likelihood.treatments.inner_gains import InnerGains
+from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
-from biro.likelihood.treatments.visibilities import Visibilities
-from biro.likelihood.undetermined import undetermined
+from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.maximum.tempering.exploration import SEARCHABLE
 from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
@@ -43,11 +43,11 @@ from biro.models.components.noise import SPLITS
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.progress import show_compilation
-from biro.ranks.alone import ranks_of
 from biro.ranks.closing import Closing
+from biro.ranks.single_process import ranks_of
 from biro.smearing import lines_of
-from biro.target.degeneracies import FLUX_SCALE
-from biro.target.protocol import InnerDraws, Starts
+from biro.target.degeneracy_text import FLUX_SCALE
+from biro.target.protocol import InnerDraws, StartPoints
 from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class Likelihood(Residuals, Closing):
         check_gains(gains)
         self.gains, self.described = gains, observation
         if sky.noise.grouping in SPLITS:
-            observation = observation.whole("noise of hands").by_hands(
+            observation = observation.whole("noise of hands").split_parallel_cross(
                 each=sky.noise.grouping == "correlation"
             )
         self.observation = observation
@@ -289,8 +289,8 @@ class Likelihood(Residuals, Closing):
             At least 0.
         """
         n_data = self.n_data.astype(np.float64)
-        gains: InnerGains | FluxesBesideGains | None = self._gain_solver
-        if isinstance(self._treatment, InnerGains | FluxesBesideGains):
+        gains: InnerGainLikelihood | InnerFluxAndGainLikelihood | None = self._gain_solver
+        if isinstance(self._treatment, InnerGainLikelihood | InnerFluxAndGainLikelihood):
             gains = self._treatment
         names = [name for name in self.parameter_names if not name.startswith("noise.")]
         n_shared = len(names) + (0 if gains is not None else len(self.marginalised))
@@ -349,14 +349,14 @@ class Likelihood(Residuals, Closing):
         moved[there] = np.clip(self.model.wrap(found[there]), *self.model.box)
         return moved
 
-    def start_points(self, seed: int) -> Starts:
+    def start_points(self, seed: int) -> StartPoints:
         """Where the climb to the maximum begins beside gains that are found for each sky; else none.
 
         It begins at the maxima of the closures of the same data and sky (`biro.free_gains.starts`). Gains
         among few parameters need no such start: the whole prior is searched.
         """
         if self._closures is None:
-            return Starts(np.empty((0, self.n_param)))
+            return StartPoints(np.empty((0, self.n_param)))
         return gain_starts(self, self._closures, seed)
 
     @cached_property
@@ -396,8 +396,8 @@ class Likelihood(Residuals, Closing):
         """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).
 
         Residuals of the two parallel hands that are correlated or scatter unequally, where the sky has Stokes
-        I alone (`biro.likelihood.hands`); noise that differs among correlations, antennas or lengths of
-        baselines beyond what weights and model say (`biro.observation.unequal_noise`). Of large data some
+        I alone (`biro.likelihood.parallel_hands`); noise that differs among correlations, antennas or lengths
+        of baselines beyond what weights and model say (`biro.observation.unequal_noise`). Of large data some
         times and channels are looked at.
         """
         size = sum(part.vis.size for part in self.observation.partitions)
@@ -405,7 +405,7 @@ class Likelihood(Residuals, Closing):
         noise = self.model.model.noise
         of_noise = noise.of_antennas or bool(noise.edges) or self.model.noise_correlation is not None
         belongs = self.full_model.has_fitted_gains or of_noise
-        if (size > 2 * N_RESIDUALS or self.observation.is_held) and not belongs:
+        if (size > 2 * N_RESIDUALS or self.observation.is_distributed) and not belongs:
             of_few = self.of_few()
             return (of_few if self._inner else of_few.full).remarks(theta)
         models = self.predict(theta)
@@ -530,14 +530,14 @@ class Likelihood(Residuals, Closing):
         return self._like(self.observation, self.options)
 
     @cached_property
-    def _gain_solver(self) -> InnerGains | None:
+    def _gain_solver(self) -> InnerGainLikelihood | None:
         """What finds the gains of theta beside its sky; None where there are none, or none that it takes."""
-        if type(self._treatment) is not Visibilities or not self.model.has_fitted_gains:
+        if type(self._treatment) is not VisibilityLikelihood or not self.model.has_fitted_gains:
             return None
         outer = self._sky.bind(self.observation.partition_views, self._beam, without_gains=True)
         try:
             seen = self._at_samples(outer)
-            return InnerGains(self.observation, seen, self._engines, self._seen, integrate=False)
+            return InnerGainLikelihood(self.observation, seen, self._engines, self._seen, integrate=False)
         except BiroError as error:
             log.info("gains are not solved at the start of the fit: %s", error)
             return None

@@ -13,7 +13,7 @@ from biro.observation.partition import Partition
 Array = NDArray[np.float64]
 
 
-class OfFactor(NamedTuple):
+class NoiseFactorTerms(NamedTuple):
     """What ln L has of the noise factor s, (n_batch or 1, n_partition) each."""
 
     twice_square: Array  # 2 s^2
@@ -60,12 +60,14 @@ class Normalisation:
         log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]
         return cls(n_vis, [2 * n for n in n_vis], log_norm)
 
-    def of_factor(self, factor: Array) -> OfFactor:
+    def of_factor(self, factor: Array) -> NoiseFactorTerms:
         """The terms of s (n_batch or 1, n_partition), finite or not."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-            return OfFactor(2.0 * factor**2, np.asarray(self.n_data * np.log(factor), dtype=np.float64))
+            return NoiseFactorTerms(
+                2.0 * factor**2, np.asarray(self.n_data * np.log(factor), dtype=np.float64)
+            )
 
-    def log_likelihood(self, chi2: Array, of_factor: OfFactor, dof: Array | None = None) -> Array:
+    def log_likelihood(self, chi2: Array, of_factor: NoiseFactorTerms, dof: Array | None = None) -> Array:
         """The sum over partitions, (n_batch,), for chi2, s and nu (n_batch, n_partition), finite or not."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             grown = chi2 if dof is None else (1.0 + 2.0 / dof) * chi2

@@ -13,10 +13,10 @@ from scipy import special
 
 from biro.errors import BiroError
 from biro.likelihood.options import EngineOptions
-from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
+from biro.maximum.objective import Objective
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
@@ -39,7 +39,7 @@ COVERED = 0.9973
 
 
 @dataclass(frozen=True)
-class Choice:
+class PrecisionChoice:
     """The precision that was chosen, and the reason.
 
     Attributes
@@ -71,7 +71,7 @@ def with_chosen_precision(
     return replace(options, precision=choice.precision), choice.reason
 
 
-def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> Choice:
+def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> PrecisionChoice:
     """Choose single precision if it changes ln L by less than `LIMIT` within 3 sigma of the maximum.
 
     The maximum theta_0 of the posterior of at most `N_VISIBILITY` visibilities is found first, by climbs from
@@ -102,7 +102,7 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
         log.info("precision: single against double at %d points", len(theta))
         difference = largest_difference(at(theta, "single"), at(theta, "double"))
     except BiroError as error:
-        return Choice(
+        return PrecisionChoice(
             "double",
             np.nan,
             f"double: the comparison with single precision failed ({error})",
@@ -110,10 +110,10 @@ def choose_precision(observation: Observation, likelihood_of: LikelihoodOf) -> C
     chosen: Precision = "single" if difference < LIMIT else "double"
     sign = "below" if difference < LIMIT else "not below"
     reason = f"single precision changes ln L by {difference:.2g} within 3 sigma, {sign} {LIMIT:g}"
-    return Choice(chosen, difference, f"{chosen}: {reason}")
+    return PrecisionChoice(chosen, difference, f"{chosen}: {reason}")
 
 
-def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Ascent, Laplace | SegmentLaplace]:
+def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Objective, Laplace | SegmentLaplace]:
     """What was climbed, and the normal approximation at the highest maximum that a few climbs find.
 
     Raises
@@ -123,9 +123,9 @@ def about_maximum(likelihood: DifferentiableLikelihood) -> tuple[Ascent, Laplace
     """
     if not likelihood.n_param:
         raise BiroError("the model has no free parameters")
-    ascent = Ascent(likelihood)
-    ends, _, _ = climb(ascent, starting_points(ascent, N_START, np.random.default_rng(0)).theta)
-    return ascent, newton(ascent, ends[0]).laplace
+    objective = Objective(likelihood)
+    ends, _, _ = climb(objective, starting_points(objective, N_START, np.random.default_rng(0)).theta)
+    return objective, newton(objective, ends[0]).laplace
 
 
 def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> NDArray[np.float64]:
@@ -136,10 +136,12 @@ def points_about_maximum(likelihood: DifferentiableLikelihood, scale: float) -> 
     BiroError
         The model has no free parameters.
     """
-    ascent, laplace = about_maximum(likelihood)
+    objective, laplace = about_maximum(likelihood)
     steps = scale * (points_within(laplace, N_POINT) - laplace.theta)
     theta = np.clip(
-        laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]), ascent.low, ascent.high
+        laplace.theta + np.concatenate([np.zeros((1, likelihood.n_param)), steps]),
+        objective.low,
+        objective.high,
     )
     return np.asarray(theta[np.isfinite(likelihood.log_posterior(theta))])
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.likelihood.correlated_noise.visibilities import VisibilitiesWithCorrelatedNoise
+from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
-from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.linear import Linear
-from biro.likelihood.treatments.treatment import InnerTreatment
+from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
+from biro.likelihood.treatments.linear import LinearLikelihood
+from biro.likelihood.treatments.treatment import InnerGainTreatment
 from biro.misfit.residual_data import ResidualData
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import MAX_SAMPLES, some_rows
@@ -86,7 +86,7 @@ class Residuals(Density):
     @property
     def _looks_at_all(self) -> bool:
         parts = self.observation.partitions
-        return not self.observation.is_held and sum(part.vis.size for part in parts) <= MAX_SAMPLES
+        return not self.observation.is_distributed and sum(part.vis.size for part in parts) <= MAX_SAMPLES
 
     def corrected(self, theta: ArrayLike, models: Models = None) -> Observation:
         """The data, with the gains taken out that fit best for one vector theta; as they are with "sample".
@@ -95,7 +95,7 @@ class Residuals(Density):
         baselines, weights are those that it has at theta, but for `noise_factor`. `models` is what `predict`
         gives for theta, where that is known.
         """
-        if self.observation.is_held:  # which no gains are taken out of
+        if self.observation.is_distributed:  # which no gains are taken out of
             return self.observation
         if self._of_all_data is not self:
             return self._of_all_data.corrected(theta, models)
@@ -120,7 +120,7 @@ class Residuals(Density):
         """
         shapes = [part.vis.shape for part in self.observation.partitions]
         drawn = [rng.standard_normal((*shape, 2)).view(np.complex128)[..., 0] for shape in shapes]
-        if isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+        if isinstance(self._treatment, VisibilityLikelihoodWithCorrelatedNoise):
             return self._treatment.coloured(self._one(theta), drawn)
         return drawn
 
@@ -131,7 +131,7 @@ class Residuals(Density):
         and z what is left of the residuals without that correlation. `models` is as for `corrected`.
         """
         data = self.corrected(theta, models)
-        if not isinstance(self._treatment, VisibilitiesWithCorrelatedNoise):
+        if not isinstance(self._treatment, VisibilityLikelihoodWithCorrelatedNoise):
             return data
         models, parts = models or self.predict(theta), []
         white = self._treatment.whitened(self._one(theta), models)
@@ -144,10 +144,14 @@ class Residuals(Density):
         return replace(data, partitions=tuple(parts))
 
     @property
-    def _inner(self) -> InnerTreatment | None:
+    def _inner(self) -> InnerGainTreatment | None:
         """What parameters are integrated over or solved for by; None where theta has all of them."""
         found = self._treatment
-        return found if isinstance(found, Linear | InnerGains | FluxesBesideGains) else None
+        return (
+            found
+            if isinstance(found, LinearLikelihood | InnerGainLikelihood | InnerFluxAndGainLikelihood)
+            else None
+        )
 
     def _sky_batch(self, theta: ArrayLike) -> ThetaBatch:
         """One vector theta, as visibilities are predicted from it."""

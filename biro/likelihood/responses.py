@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.likelihood.disjoint_sources import DisjointSources, disjoint_sources
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.inner import Inner
-from biro.likelihood.isolated import Isolated, isolated
+from biro.likelihood.inner import InnerParameters
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from rime_kernels import Gradient, Sources
@@ -29,7 +29,7 @@ _AT_ONCE = 256
 """Parameters whose sources are made at a time, at most."""
 
 
-class Sums(NamedTuple):
+class LinearSums(NamedTuple):
     """What the data say about the linear parameters, for each partition, with weights W.
 
     Attributes
@@ -51,7 +51,7 @@ class Sums(NamedTuple):
 class _Piece:
     """Some parameters, with their sources for 1 and 0 in all partitions."""
 
-    isolated: Isolated
+    disjoint_sources: DisjointSources
     batches: tuple[ThetaBatch, ThetaBatch]
     sources: tuple[list[Sources], list[Sources]]
 
@@ -63,10 +63,10 @@ class Responses:
     ----------
     observation : Observation
     engines : PartitionEngines
-    inner : Inner
+    inner : InnerParameters
     """
 
-    def __init__(self, observation: Observation, engines: PartitionEngines, inner: Inner) -> None:
+    def __init__(self, observation: Observation, engines: PartitionEngines, inner: InnerParameters) -> None:
         self.partitions, self.engines, self.inner = observation.partitions, engines, inner
         full, n = inner.full, len(inner.of_inner)
         # A draw of the prior, where no factor of a linear parameter is 0 by chance.
@@ -77,7 +77,7 @@ class Responses:
         largest = max(part.vis.size for part in self.partitions)
         step = int(np.clip(KEPT // (64 * largest), 1, _AT_ONCE))
         self.groups = [
-            part for group in isolated(without, next(ones.sources())) for part in group.parts(step)
+            part for group in disjoint_sources(without, next(ones.sources())) for part in group.parts(step)
         ]
 
     def at(self, outer: Array, weights: Sequence[Array] | None = None) -> ResponsesAt:
@@ -104,22 +104,22 @@ class ResponsesAt:
         self._kept: dict[tuple[int, int], Array] = {}
         self._size = 0
 
-    def sums(self, mean: Array) -> Sums:
+    def sums(self, mean: Array) -> LinearSums:
         """Products of responses with each other, and with the residual at `mean` (n_inner,)."""
         of, n = self._of, len(self._of.inner.of_inner)
         batch = of.inner.full.at(of.inner.theta(self._outer[None], mean[None]))
         n_partition = len(of.partitions)
-        sums = Sums(np.zeros((n_partition, n, n)), np.zeros((n_partition, n)), np.zeros(n_partition))
+        sums = LinearSums(np.zeros((n_partition, n, n)), np.zeros((n_partition, n)), np.zeros(n_partition))
         for i, model in enumerate(of.engines.predict(batch)):
             residual = self._weighted(i, of.partitions[i].vis - model)[0]
             sums.chi2[i] = residual @ residual
             for a, piece in enumerate(self._pieces):
-                rows, left = piece.isolated.members, self._weighted_responses(i, a)
+                rows, left = piece.disjoint_sources.members, self._weighted_responses(i, a)
                 sums.with_residual[i, rows] = left @ residual
                 for b, other in enumerate(self._pieces[: a + 1]):
                     block = left @ (left if b == a else self._weighted_responses(i, b)).T
-                    sums.gram[i][np.ix_(rows, other.isolated.members)] = block
-                    sums.gram[i][np.ix_(other.isolated.members, rows)] = block.T
+                    sums.gram[i][np.ix_(rows, other.disjoint_sources.members)] = block
+                    sums.gram[i][np.ix_(other.disjoint_sources.members, rows)] = block.T
         return sums
 
     def trace_slope(self, matrix: Array, factor: Array) -> Array:
@@ -148,7 +148,7 @@ class ResponsesAt:
         root, total = self._roots[i], np.zeros(2 * self._roots[i].size)
         for a, piece in enumerate(self._pieces):
             left = self._weighted_responses(i, a)
-            total += np.einsum("kn,kn->n", left, self._combined(i, matrix[piece.isolated.members]))
+            total += np.einsum("kn,kn->n", left, self._combined(i, matrix[piece.disjoint_sources.members]))
         square = total.reshape(-1, 2).sum(axis=1).reshape(root.shape)
         return np.asarray(np.divide(square, root**2, out=np.zeros_like(square), where=root > 0.0))
 
@@ -166,14 +166,14 @@ class ResponsesAt:
         """T of partition i, complex (n_inner, n_row, n_chan, n_corr), in Jy per unit of each parameter."""
         found = np.empty((len(self._of.inner.of_inner), *self._of.partitions[i].vis.shape), np.complex128)
         for piece in self._pieces:
-            found[piece.isolated.members] = self._visibilities(i, piece)
+            found[piece.disjoint_sources.members] = self._visibilities(i, piece)
         return found
 
     def _slope(self, combined: Callable[[int, Index], NDArray[np.complex128]], factor: Array) -> Array:
         """Sum over i and k of factor_i Re(Z_k^H W dT_k): the adjoint of the derivatives of T."""
         of, slope = self._of, np.zeros(len(self._outer))
         for piece in self._pieces:
-            members = piece.isolated.members
+            members = piece.disjoint_sources.members
             pairs = [self._pulled(i, piece, combined(i, members)) for i in range(len(of.partitions))]
             for batch, gradients, sign in zip(
                 piece.batches, zip(*pairs, strict=True), (1.0, -1.0), strict=True
@@ -182,7 +182,7 @@ class ResponsesAt:
                 slope += batch.pull_back(gradients, weight).sum(axis=0)[of.inner.of_outer]
         return slope
 
-    def _piece(self, group: Isolated) -> _Piece:
+    def _piece(self, group: DisjointSources) -> _Piece:
         full, inner, n = self._of.inner.full, self._of.inner, len(group.members)
         ones = np.zeros((n, len(inner.of_inner)))
         ones[np.arange(n), group.members] = 1.0
@@ -209,7 +209,7 @@ class ResponsesAt:
         return vis
 
     def _isolated(self, i: int, piece: _Piece, sources: Sources) -> Sources:
-        return piece.isolated.of(self._of.engines.shifts.of(i, sources))
+        return piece.disjoint_sources.of(self._of.engines.shifts.of(i, sources))
 
     def _weighted(self, i: int, vis: NDArray[np.complexfloating]) -> Array:
         """sqrt(W) times visibilities (n, n_row, n_chan, n_corr), or those of one, as (n, 2 n_vis) numbers."""
@@ -221,7 +221,7 @@ class ResponsesAt:
         """Combinations (n, n_inner) of responses, as real numbers times sqrt(W), float64 (n, 2 n_vis)."""
         total = np.zeros((len(matrix), 2 * self._roots[i].size))
         for a, piece in enumerate(self._pieces):
-            total += matrix[:, piece.isolated.members] @ self._weighted_responses(i, a)
+            total += matrix[:, piece.disjoint_sources.members] @ self._weighted_responses(i, a)
         return total
 
     def _pulled(self, i: int, piece: _Piece, residual: NDArray[np.complex128]) -> tuple[Gradient, Gradient]:
@@ -241,7 +241,7 @@ class ResponsesAt:
     def _spread(self, i: int, piece: _Piece, sources: Sources, gradient: Gradient) -> Gradient:
         """Derivatives with respect to all sources as the model has them."""
         shifts = self._of.engines.shifts
-        return shifts.pull_back(i, sources, piece.isolated.spread(gradient, shifts.of(i, sources)))
+        return shifts.pull_back(i, sources, piece.disjoint_sources.spread(gradient, shifts.of(i, sources)))
 
 
 def _has_flux(sources: Sources) -> bool:

@@ -16,7 +16,7 @@ from biro.files.json_value import finite_json
 from biro.formatting import check_names
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.options import EngineKeywords
-from biro.many_fits.one_fit import Data, Fit, FitTask, Problem
+from biro.many_fits.one_fit import Data, Fit, FitProblem, FitTask
 from biro.many_fits.results import FitResults
 from biro.models import SkyModel
 from biro.observation.join import distinct_paths, set_names
@@ -28,7 +28,7 @@ from biro.samplers.options import check_sampler
 from biro.samplers.sampling import run_seed
 from biro.tasks.cores import refuse_both, worker_number
 from biro.tasks.executor import in_executor
-from biro.tasks.lost import Lost
+from biro.tasks.lost import LostTask
 from biro.tasks.pool import in_processes
 from rime_kernels.device import resolve
 
@@ -145,7 +145,7 @@ def named(data: Mapping[str, Data] | Sequence[str | os.PathLike[str]]) -> Mappin
 
 def _problems(
     data: Mapping[str, Data], sky: SkyModel | Mapping[str, SkyModel], folder: Path
-) -> list[Problem]:
+) -> list[FitProblem]:
     """All fits, by data set and then by model."""
     several = isinstance(sky, Mapping)
     skies = sky if isinstance(sky, Mapping) else {"": sky}
@@ -157,14 +157,14 @@ def _problems(
     if not data or not skies:
         raise InputError("fit_each needs data sets and a sky model, found none")
     return [
-        Problem(f"{of}/{model}" if several else of, folder / of / model, observed, sky_model)
+        FitProblem(f"{of}/{model}" if several else of, folder / of / model, observed, sky_model)
         for of, observed in data.items()
         for model, sky_model in skies.items()
     ]
 
 
 def _collected(
-    found: Iterator[Fit | Lost], problems: Mapping[str, Problem], stop: StopFlag, *, progress: bool
+    found: Iterator[Fit | LostTask], problems: Mapping[str, FitProblem], stop: StopFlag, *, progress: bool
 ) -> tuple[Fit, ...]:
     """The fits in the order of the problems.
 
@@ -177,7 +177,7 @@ def _collected(
     with bar("fits", "fits", total=len(problems), show=progress) as shown:
         try:
             for fit in found:
-                if isinstance(fit, Lost):
+                if isinstance(fit, LostTask):
                     fit = Fit(fit.name, problems[fit.name].run_dir, failure=fit.why)
                 fits[fit.name] = fit
                 shown.update()

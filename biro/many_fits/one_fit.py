@@ -51,7 +51,7 @@ class Fit(NamedTuple):
         return {"run": str(self.run_dir), **result}
 
 
-class Problem(NamedTuple):
+class FitProblem(NamedTuple):
     """What one fit is of."""
 
     name: str
@@ -83,7 +83,7 @@ class FitTask:
     likelihood: Mapping[str, Any]
     options: Mapping[str, Any]
 
-    def __call__(self, problem: Problem) -> Fit:
+    def __call__(self, problem: FitProblem) -> Fit:
         """One fit; an error in it is a result like others."""
         name, run_dir = problem.name, problem.run_dir
         try:
@@ -95,7 +95,7 @@ class FitTask:
         except Exception as error:
             return Fit(name, run_dir, failure=str(failure_of(error, "a fault")))
 
-    def _summary(self, problem: Problem) -> PosteriorTable:
+    def _summary(self, problem: FitProblem) -> PosteriorTable:
         run_dir, facts = problem.run_dir, {}
         if not isinstance(problem.data, Observation):
             facts = observed_facts([Path(problem.data)], self.reading)
@@ -112,7 +112,7 @@ class FitTask:
         check_saved(run_dir)
         return posterior.summary()
 
-    def _likelihood(self, problem: Problem) -> Likelihood:
+    def _likelihood(self, problem: FitProblem) -> Likelihood:
         """Read the data and bind the model; what is said goes into the log file of the run that follows."""
         run_dir, data = problem.run_dir, problem.data
         try:

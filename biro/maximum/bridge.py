@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import wrapped_difference
 from biro.maximum.modes import Mode
+from biro.maximum.objective import wrapped_difference
 from biro.maximum.proposal import Proposal
 from biro.target.checked import Target
 
@@ -32,7 +32,7 @@ _MOST = 300.0
 """Logarithms of p / q differ from their median by no more, so that all numbers are finite."""
 
 
-class Evidence(NamedTuple):
+class ModeEvidence(NamedTuple):
     """Of one mode: ln Z, and one sigma of it."""
 
     log_evidence: float
@@ -64,7 +64,7 @@ def evidence_of_mode(
     draws: tuple[Array, Array],
     n_effective: float,
     rng: np.random.Generator,
-) -> Evidence:
+) -> ModeEvidence:
     """The part of the evidence that belongs to some modes: to all theta to which one of them is the nearest.
 
     Parameters
@@ -93,7 +93,7 @@ def evidence_of_mode(
     return bridge(log_posterior - proposal.log_density(theta), about_q, n_effective)
 
 
-def bridge(of_posterior: Array, of_proposal: Array, n_effective: float) -> Evidence:
+def bridge(of_posterior: Array, of_proposal: Array, n_effective: float) -> ModeEvidence:
     """Z from ln(p / q) at draws of p and at draws of q, both float64 (n,); the latter may be -inf.
 
     Parameters
@@ -113,11 +113,11 @@ def bridge(of_posterior: Array, of_proposal: Array, n_effective: float) -> Evide
         if not value > 0.0 or abs(value - before) < _ENOUGH * value:
             break
     if not value > 0.0:
-        return Evidence(-np.inf, np.inf)  # no draw of q is in the part that belongs to the mode
+        return ModeEvidence(-np.inf, np.inf)  # no draw of q is in the part that belongs to the mode
     variance = (
         np.var(above) / np.mean(above) ** 2 / len(q) + np.var(below) / np.mean(below) ** 2 / n_effective
     )
-    return Evidence(middle + float(np.log(value)), float(np.sqrt(variance)))
+    return ModeEvidence(middle + float(np.log(value)), float(np.sqrt(variance)))
 
 
 def errors_by_drift(part: Array, information: float, n_live: int) -> Array:

@@ -13,8 +13,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.differences import ERROR, curvature, sigmas, step_lengths
+from biro.maximum.objective import Objective, wrapped_difference
 from biro.maximum.saddles import curvature_modes
 from biro.target.batching import BatchingPool, ask
 
@@ -39,7 +39,7 @@ class _Outcome(Protocol):
     nit: int
 
 
-def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array, NDArray[np.int64]]:
+def climb(objective: Objective, theta: Array) -> tuple[Array, Array, NDArray[np.int64]]:
     """Climb from several starts to local maxima.
 
     All starts make some iterations; the best of them then go on to the end, and stand for those that were
@@ -47,7 +47,7 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array, NDArray[np.int64]
 
     Parameters
     ----------
-    ascent : Ascent
+    objective : Objective
     theta : float64 (n_start, n_param)
 
     Returns
@@ -59,59 +59,59 @@ def climb(ascent: Ascent, theta: Array) -> tuple[Array, Array, NDArray[np.int64]
     votes : int64 (n_end,)
         Starts that came near to where each end came from.
     """
-    early = _minimise(ascent, ascent.y(theta), N_EARLY)
+    early = _minimise(objective, objective.y(theta), N_EARLY)
     y, is_done, votes = early.y, early.is_done, np.ones(len(early.y), np.int64)
     if len(y) > N_KEPT:
-        kept, votes = _kept(ascent, y, early.value)
+        kept, votes = _kept(objective, y, early.value)
         y, is_done = y[kept], is_done[kept]
     factors = None
     if y.shape[1] > MEMORY:
-        best, precision = ascent.theta(y[:1])[0], ascent.likelihood.precision
-        ascent.step = _steps_at(ascent, best)
-        factors = [_scale(ascent, y[0], sigmas(ascent.step, precision))] * len(y)
+        best, precision = objective.theta(y[:1])[0], objective.likelihood.precision
+        objective.step = _steps_at(objective, best)
+        factors = [_scale(objective, y[0], sigmas(objective.step, precision))] * len(y)
     elif not is_done.all():
-        factors = _own_factors(ascent, y)
-    late = _minimise(ascent, y, N_LATE, factors)
-    return _possible(ascent, ascent.theta(late.y), votes[late.order])
+        factors = _own_factors(objective, y)
+    late = _minimise(objective, y, N_LATE, factors)
+    return _possible(objective, objective.theta(late.y), votes[late.order])
 
 
-def _steps_at(ascent: Ascent, theta: Array) -> Array:
-    first, precision = 1e-4 * ascent.width, ascent.likelihood.precision
-    return step_lengths(ascent.gradient, theta, ascent.low, ascent.high, first, precision)
+def _steps_at(objective: Objective, theta: Array) -> Array:
+    first, precision = 1e-4 * objective.width, objective.likelihood.precision
+    return step_lengths(objective.gradient, theta, objective.low, objective.high, first, precision)
 
 
-def _own_factors(ascent: Ascent, y: Array) -> list[Array]:
+def _own_factors(objective: Objective, y: Array) -> list[Array]:
     """Factors of `_minimise` by the curvature at each of some points y (n, n_param), the highest first.
 
     Few parameters have one for twice as many gradients. It saves hundreds of iterations where parameters are
     correlated, and each start is in the valley of its own maximum by then.
     """
-    theta, box = ascent.theta(y), (ascent.low, ascent.high)
-    step = _steps_at(ascent, theta[0])
+    theta, box = objective.theta(y), (objective.low, objective.high)
+    step = _steps_at(objective, theta[0])
     return [
-        _whitening(ascent, at, curvature(ascent.gradient, of, *box, step))
+        _whitening(objective, at, curvature(objective.gradient, of, *box, step))
         for at, of in zip(y, theta, strict=True)
     ]
 
 
 def _possible(
-    ascent: Ascent, theta: Array, votes: NDArray[np.int64]
+    objective: Objective, theta: Array, votes: NDArray[np.int64]
 ) -> tuple[Array, Array, NDArray[np.int64]]:
     """The ends of climbs whose log-posterior is finite, the highest first.
 
     An end at a constraint (equal axes of a Gaussian) may be beyond it by a rounding. The highest point that
     was seen takes the place of the highest end where this is so.
     """
-    value = ascent.values(theta)
-    if not np.isfinite(value[0]) and ascent.best_theta.size:
+    value = objective.values(theta)
+    if not np.isfinite(value[0]) and objective.best_theta.size:
         theta, value = theta.copy(), value.copy()
-        theta[0], value[0] = ascent.best_theta, ascent.best
+        theta[0], value[0] = objective.best_theta, objective.best
     order = np.argsort(-value, kind="stable")
     order = order[np.isfinite(value[order])]
     return theta[order], value[order], votes[order]
 
 
-def _kept(ascent: Ascent, y: Array, value: Array) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
+def _kept(objective: Objective, y: Array, value: Array) -> tuple[NDArray[np.intp], NDArray[np.int64]]:
     """Indices of the starts that go on, and how many each stands for, itself among them.
 
     They are the highest, and more that may be on the way to other maxima. With few parameters, as many more
@@ -121,11 +121,11 @@ def _kept(ascent: Ascent, y: Array, value: Array) -> tuple[NDArray[np.intp], NDA
     near = [i for i in range(N_KEPT, len(y)) if value[i] > value[0] - CLOSE_IN_HEIGHT]
     if y.shape[1] > MEMORY or not near:
         return np.array(kept), np.array(votes)
-    theta, precision = ascent.theta(y), ascent.likelihood.precision
-    far = FAR_APART * np.sqrt(y.shape[1]) * sigmas(_steps_at(ascent, theta[0]), precision)
+    theta, precision = objective.theta(y), objective.likelihood.precision
+    far = FAR_APART * np.sqrt(y.shape[1]) * sigmas(_steps_at(objective, theta[0]), precision)
     most = len(y) if y.shape[1] <= FEW else 2 * N_KEPT
     for i in near:
-        away = np.abs(wrapped_difference(theta[i] - theta[kept], ascent.period)) / far
+        away = np.abs(wrapped_difference(theta[i] - theta[kept], objective.period)) / far
         nearest = int(np.argmin(away.max(axis=1)))
         if away[nearest].max() <= 1.0:
             votes[nearest] += 1
@@ -135,12 +135,12 @@ def _kept(ascent: Ascent, y: Array, value: Array) -> tuple[NDArray[np.intp], NDA
     return np.array(kept), np.array(votes)
 
 
-def climb_on(ascent: Ascent, theta: Array, curvature_near: Array) -> Array:
+def climb_on(objective: Objective, theta: Array, curvature_near: Array) -> Array:
     """The maximum that L-BFGS-B reaches from one point.
 
     Parameters
     ----------
-    ascent : Ascent
+    objective : Objective
     theta : float64 (n_param,)
     curvature_near : float64 (n_param, n_param)
         Minus the second derivatives of the log-posterior near theta: many parameters are scaled by the errors
@@ -150,32 +150,34 @@ def climb_on(ascent: Ascent, theta: Array, curvature_near: Array) -> Array:
     -------
     float64 (n_param,)
     """
-    y, factors = ascent.y(theta[None]), None
+    y, factors = objective.y(theta[None]), None
     if theta.size > MEMORY:
-        factors = [_whitening(ascent, y[0], curvature_near)]
-    end: Array = ascent.theta(_minimise(ascent, y, N_LATE, factors).y)[0]
+        factors = [_whitening(objective, y[0], curvature_near)]
+    end: Array = objective.theta(_minimise(objective, y, N_LATE, factors).y)[0]
     # An end at a constraint may be beyond it by a rounding.
-    return end if np.isfinite(ascent.values(end[None])[0]) else ascent.best_theta
+    return end if np.isfinite(objective.values(end[None])[0]) else objective.best_theta
 
 
-def _scale(ascent: Ascent, y: Array, sigma: Array) -> Array:
+def _scale(objective: Objective, y: Array, sigma: Array) -> Array:
     """About one sigma of each y, from those of theta, (n_param,)."""
-    slope = np.diag(ascent.pull_back(y, np.eye(y.size)))
+    slope = np.diag(objective.pull_back(y, np.eye(y.size)))
     with np.errstate(divide="ignore"):
         scale = sigma / np.abs(slope)
     return np.clip(np.where(np.isfinite(scale), scale, 1.0), 1e-9, 1.0)
 
 
-def _whitening(ascent: Ascent, y: Array, matrix: Array) -> Array:
+def _whitening(objective: Objective, y: Array, matrix: Array) -> Array:
     """Steps of y, in columns, along which minus the log-posterior has the curvature 1, (n_param, n_param).
 
     `matrix` is the curvature with respect to theta.
 
     Where that is no more than an error of differences, they are as long as for parameters by themselves.
     """
-    _, scale, values, vectors = curvature_modes(matrix, np.zeros(y.size, np.int64), ascent.width)
-    known = np.abs(values) > ERROR[ascent.likelihood.precision]
-    return _scale(ascent, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.where(known, np.abs(values), 1.0))
+    _, scale, values, vectors = curvature_modes(matrix, np.zeros(y.size, np.int64), objective.width)
+    known = np.abs(values) > ERROR[objective.likelihood.precision]
+    return (
+        _scale(objective, y, 1.0 / scale)[:, None] * vectors / np.sqrt(np.where(known, np.abs(values), 1.0))
+    )
 
 
 class _Ends(NamedTuple):
@@ -198,7 +200,9 @@ class _Ends(NamedTuple):
     order: NDArray[np.intp]
 
 
-def _minimise(ascent: Ascent, y: Array, n_iteration: int, factors: Sequence[Array] | None = None) -> _Ends:
+def _minimise(
+    objective: Objective, y: Array, n_iteration: int, factors: Sequence[Array] | None = None
+) -> _Ends:
     """L-BFGS-B on minus the log-posterior from each start, side by side.
 
     Each moves in z, with y = start + factor z; a factor of one dimension is the diagonal of a matrix.
@@ -231,7 +235,7 @@ def _minimise(ascent: Ascent, y: Array, n_iteration: int, factors: Sequence[Arra
         outcome = minimize(value_and_gradient, zero, jac=True, method="L-BFGS-B", options=options)
         return -float(outcome.fun), moved(outcome.x), outcome.nit < n_iteration
 
-    with BatchingPool(ascent.descend, len(y)) as pool:
+    with BatchingPool(objective.negative_log_posterior, len(y)) as pool:
         ends = pool.map(from_one_start, list(zip(y, by, strict=True)))
     value, end, is_done = (np.array(column) for column in zip(*ends, strict=True))
     order = np.argsort(-value, kind="stable")

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb
 from biro.maximum.modes import Mode, distinct_modes
 from biro.maximum.newton import HIGHER, NewtonResult, newton
+from biro.maximum.objective import Objective
 from biro.models.quantities.parameter import Column
 
 Array = NDArray[np.float64]
@@ -40,14 +40,14 @@ class Climbs:
         No start has a finite posterior.
     """
 
-    def __init__(self, ascent: Ascent, columns: Sequence[Column], starts: Array) -> None:
-        self._ascent, self._columns = ascent, columns
+    def __init__(self, objective: Objective, columns: Sequence[Column], starts: Array) -> None:
+        self._ascent, self._columns = objective, columns
         self._refined: dict[bytes, NewtonResult] = {}
         self.n_start = len(starts)
-        self.ends, self.values, self.votes = climb(ascent, starts)
+        self.ends, self.values, self.votes = climb(objective, starts)
         if not len(self.ends):
             raise LikelihoodError(f"none of the {len(starts)} starts has a finite posterior")
-        self.rest = newton(ascent, self.ends[0])
+        self.rest = newton(objective, self.ends[0])
         self._compare()
 
     @property

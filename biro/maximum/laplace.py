@@ -31,7 +31,7 @@ from scipy import special
 from biro.errors import InputError
 from biro.formatting import MOST_LISTED
 from biro.maximum.stationary_point import StationaryPoint
-from biro.target.degeneracies import degeneracy
+from biro.target.degeneracy_text import degeneracy
 from rime_kernels.geometry import Precision
 
 Array = NDArray[np.float64]

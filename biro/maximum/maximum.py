@@ -16,11 +16,11 @@ from biro.errors import InputError, LikelihoodError
 from biro.files.atomic import write_atomic
 from biro.files.json_value import JsonValue
 from biro.formatting import Tabular, digits_after_point, first_few, takes_likelihood
-from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import COUNTS, Mode, exchange_warning, missed_warning, modes_warning
 from biro.maximum.newton import ENOUGH
+from biro.maximum.objective import Objective
 from biro.maximum.segments.climb import N_START, SegmentClimb
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments
@@ -437,21 +437,21 @@ def _maximise(
     """`maximise`, watched."""
     target = Target(likelihood)
     seed = secrets.randbelow(2**31) if seed is None else seed
-    ascent = Ascent(likelihood, watch)
+    objective = Objective(likelihood, watch)
     many = many_segments(likelihood)
     if many is not None and np.ndim(starts) == 0:
         starts = min(int(np.asarray(starts)), N_START)
-    first = starting_points(ascent, starts, np.random.default_rng(seed))
+    first = starting_points(objective, starts, np.random.default_rng(seed))
     explored = Explored()
     climbs: Climbs | SegmentClimb
     if many is not None:
-        climbs = SegmentClimb(ascent, many, first.theta)
+        climbs = SegmentClimb(objective, many, first.theta)
     else:
-        climbs = Climbs(ascent, target.columns, first.theta)
+        climbs = Climbs(objective, target.columns, first.theta)
         if first.searched:  # the likelihood looked for these starts in the whole prior
             explored = Explored(first.missed_mass)
         elif np.ndim(starts) == 0:
-            explored = explore(target, ascent, climbs, len(first.theta), seed, watch)
+            explored = explore(target, objective, climbs, len(first.theta), seed, watch)
     rest = climbs.rest
     theta = rest.laplace.theta
     end_of(SEARCH)
@@ -477,7 +477,7 @@ def _maximise(
         missed_mass=explored.missed_mass,
         particles=explored.particles,
         skewed=skewed(target, climbs.found.modes, explored.particles, climbs.found.exchangeable),
-        n_gradient=ascent.n_row,
+        n_gradient=objective.n_row,
         seed=int(seed),
         fits=diagnosis.fits,
         remarks=(*diagnosis.warnings, *doubts_of_maximum(likelihood)),

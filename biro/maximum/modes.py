@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import Ascent, wrapped_difference
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import ENOUGH, NewtonResult, newton
+from biro.maximum.objective import Objective, wrapped_difference
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.models.quantities.parameter import Column
 
@@ -96,7 +96,7 @@ class Modes:
 
 
 def distinct_modes(
-    ascent: Ascent,
+    objective: Objective,
     columns: Sequence[Column],
     first: NewtonResult,
     ends: Array,
@@ -108,7 +108,7 @@ def distinct_modes(
 
     Parameters
     ----------
-    ascent : Ascent
+    objective : Objective
     columns : sequence of Column
         The parameters.
     first : NewtonResult
@@ -121,17 +121,17 @@ def distinct_modes(
     refined : dict
         Where Newton's method has gone from ends, by the bytes of these; what is found is added.
     """
-    top, exchanged = with_exchanges(ascent, [Mode(first.laplace, first.log_posterior)], columns)
+    top, exchanged = with_exchanges(objective, [Mode(first.laplace, first.log_posterior)], columns)
     modes, count = list(top), dict[int, int]()
     for end, value, n in zip(ends, values, votes, strict=True):
-        near = _mode_at(modes, end, value, ascent.period)
+        near = _mode_at(modes, end, value, objective.period)
         if near is None and value > first.log_posterior - _DEEP and end.size <= _MOST_PARAMETERS:
             if end.tobytes() not in refined:
-                refined[end.tobytes()] = newton(ascent, end, stay=True)
-            near = _mode_of(ascent, refined[end.tobytes()], modes)
+                refined[end.tobytes()] = newton(objective, end, stay=True)
+            near = _mode_of(objective, refined[end.tobytes()], modes)
         count[id(near)] = count.get(id(near), 0) + int(n)
     n_agree = sum(count.get(id(mode), 0) for mode in top)
-    others, _ = with_exchanges(ascent, modes[len(top) :], columns)
+    others, _ = with_exchanges(objective, modes[len(top) :], columns)
     listed = [*top, *_of_similar_evidence(top[0], others)][:MOST]
     counts = [n_agree if i < len(top) else count.get(id(mode), 0) for i, mode in enumerate(listed)]
     return Modes(tuple(listed), tuple(exchanged), tuple(counts))
@@ -141,12 +141,12 @@ def _mode_at(modes: Sequence[Mode], theta: Array, value: float, period: Array) -
     return next((mode for mode in modes if mode.is_at(theta, value, period)), None)
 
 
-def _mode_of(ascent: Ascent, rest: NewtonResult, modes: list[Mode]) -> Mode | None:
+def _mode_of(objective: Objective, rest: NewtonResult, modes: list[Mode]) -> Mode | None:
     """The mode that Newton's method has reached; a new one is added to `modes`."""
-    known = _mode_at(modes, rest.laplace.theta, rest.log_posterior, ascent.period)
+    known = _mode_at(modes, rest.laplace.theta, rest.log_posterior, objective.period)
     if known is not None:
         return known
-    if rest.laplace.is_singular or rest.left > ENOUGH[ascent.likelihood.precision]:
+    if rest.laplace.is_singular or rest.left > ENOUGH[objective.likelihood.precision]:
         return None
     modes.append(Mode(rest.laplace, rest.log_posterior))
     return modes[-1]
@@ -171,7 +171,7 @@ def exchangeable(columns: Sequence[Column]) -> list[list[str]]:
 
 
 def with_exchanges(
-    ascent: Ascent, modes: Sequence[Mode], columns: Sequence[Column]
+    objective: Objective, modes: Sequence[Mode], columns: Sequence[Column]
 ) -> tuple[list[Mode], list[str]]:
     """The modes, and those that come of them by exchanging sources that the model does not tell apart.
 
@@ -186,15 +186,15 @@ def with_exchanges(
     for group in exchangeable(columns) if modes else []:
         orders = _orders(names, group)
         swapped = modes[0].laplace.theta[orders[0]]
-        (value,), _ = ascent.value_and_gradient(swapped[None])
+        (value,), _ = objective.value_and_gradient(swapped[None])
         height = modes[0].log_posterior
-        if not abs(value - height) <= ENOUGH[ascent.likelihood.precision] + 1e-9 * abs(height):
+        if not abs(value - height) <= ENOUGH[objective.likelihood.precision] + 1e-9 * abs(height):
             continue  # something that is fixed or tied tells them apart, or a constraint does
         told.append(", ".join(group))
         for mode, order in itertools.product(tuple(found), orders):
             assert isinstance(mode.laplace, Laplace)
             moved = Mode(mode.laplace.permuted(order), mode.log_posterior)
-            if len(found) < MOST and _mode_at(found, moved.laplace.theta, value, ascent.period) is None:
+            if len(found) < MOST and _mode_at(found, moved.laplace.theta, value, objective.period) is None:
                 found.append(moved)
     return found, told
 

@@ -15,8 +15,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import wrapped_difference
 from biro.maximum.modes import Mode, shares
+from biro.maximum.objective import wrapped_difference
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]
@@ -31,7 +31,7 @@ _ROUNDS, _LEAST = 50, 0.02
 """Steps by which the parts are fitted, and what is left to the modes, at least."""
 
 
-class Component(Protocol):
+class MixtureComponent(Protocol):
     """A distribution of the mixture about a place theta, normal or (for finite dof) Student's t."""
 
     @property
@@ -45,10 +45,10 @@ class Component(Protocol):
         """ln of the density at theta (n, n_param), float64 (n,)."""
 
 
-class More(NamedTuple):
+class MixtureTerm(NamedTuple):
     """A distribution with its degrees of freedom, and its part of all of them."""
 
-    component: Component
+    component: MixtureComponent
     dof: float
     part: float = 1.0
 
@@ -66,7 +66,7 @@ class Proposal:
         a.
     prior : Target, optional
         Whose prior takes part; without one c is 0.
-    more : sequence of More
+    more : sequence of MixtureTerm
         Distributions beside those about modes; until `fit` decides, `OF_MORE` of the draws come from them.
     """
 
@@ -76,11 +76,11 @@ class Proposal:
         period: Array,
         tails: float = TAILS,
         prior: Target | None = None,
-        more: Sequence[More] = (),
+        more: Sequence[MixtureTerm] = (),
     ) -> None:
         self._period, self._prior = period, prior
         part = np.ravel(shares(modes)[:, None] * np.array([1.0 - tails, tails]))
-        self._components: list[tuple[Component, float]] = [
+        self._components: list[tuple[MixtureComponent, float]] = [
             (mode.laplace, dof) for mode in modes for dof in (np.inf, DOF)
         ]
         self._n_of_modes = len(part)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import Ascent
 from biro.maximum.differences import ERROR
+from biro.maximum.objective import Objective
 from biro.maximum.stationary_point import StationaryPoint
 
 Array = NDArray[np.float64]
@@ -23,49 +23,49 @@ NO_EFFECT = 1.0
 """An angle has no effect where turning it costs at most this of the log-posterior."""
 
 
-def explore_around(ascent: Ascent, point: StationaryPoint) -> None:
-    """Evaluate the points near a stationary point that may be higher; `ascent.best` then has the highest.
+def explore_around(objective: Objective, point: StationaryPoint) -> None:
+    """Evaluate the points near a stationary point that may be higher; `objective.best` then has the highest.
 
     Each direction is tried by itself. The directions are taken to be independent, as those of different
     sources are: then the best steps of all are added up, the one with the highest gain first.
     """
-    steps = [*_steps_off_saddle(ascent, point), *_steps_off_circle(ascent, point)]
+    steps = [*_steps_off_saddle(objective, point), *_steps_off_circle(objective, point)]
     if not steps:
         return
-    values = ascent.values(point.theta + np.concatenate(steps))  # all in one call: full batches
+    values = objective.values(point.theta + np.concatenate(steps))  # all in one call: full batches
     by_direction = np.split(values, np.cumsum([len(lengths) for lengths in steps])[:-1])
     gains = np.array([value.max() - point.value for value in by_direction])
     best = np.array([lengths[np.argmax(value)] for lengths, value in zip(steps, by_direction, strict=True)])
     order = np.argsort(-gains, kind="stable")[: int((gains > 0.0).sum())]
     if order.size > 1:
-        ascent.values(point.theta + np.cumsum(best[order], axis=0))
+        objective.values(point.theta + np.cumsum(best[order], axis=0))
 
 
-def _steps_off_saddle(ascent: Ascent, point: StationaryPoint) -> list[Array]:
+def _steps_off_saddle(objective: Objective, point: StationaryPoint) -> list[Array]:
     """Steps both ways along each direction of negative curvature, float64 (n_length, n_param) each."""
-    free, scale, values, vectors = curvature_modes(point.curvature, point.side, ascent.width)
+    free, scale, values, vectors = curvature_modes(point.curvature, point.side, objective.width)
     lengths, steps = np.concatenate([LENGTHS, -LENGTHS]), []
-    for k in np.flatnonzero(values < -ERROR[ascent.likelihood.precision]):
+    for k in np.flatnonzero(values < -ERROR[objective.likelihood.precision]):
         direction = np.zeros(point.theta.size)
         direction[free] = vectors[:, k] / scale / np.sqrt(-values[k])
         steps.append(lengths[:, None] * direction)
     return steps
 
 
-def _steps_off_circle(ascent: Ascent, point: StationaryPoint) -> list[Array]:
+def _steps_off_circle(objective: Objective, point: StationaryPoint) -> list[Array]:
     """Steps away from ends of priors with an angle turned by half its period, (n_length, n_param) each.
 
     For each angle that has no effect, and all parameters that are at an end whose slope points inwards only
     once the angle is turned.
     """
-    angles = np.flatnonzero(np.isfinite(ascent.period))
+    angles = np.flatnonzero(np.isfinite(objective.period))
     if not (angles.size and point.side.any()):
         return []
     turns = np.zeros((angles.size, point.theta.size))
-    turns[np.arange(angles.size), angles] = 0.5 * ascent.period[angles]
-    value, slope = ascent.value_and_gradient(point.theta + turns)
+    turns[np.arange(angles.size), angles] = 0.5 * objective.period[angles]
+    value, slope = objective.value_and_gradient(point.theta + turns)
     inwards = (point.side != 0) & (slope * point.side < 0.0) & (point.gradient * point.side >= 0.0)
-    away = np.where(inwards, -point.side * ascent.width, 0.0)
+    away = np.where(inwards, -point.side * objective.width, 0.0)
     promising = np.flatnonzero((value > point.value - NO_EFFECT) & inwards.any(axis=1))
     return [turns[k] + FRACTIONS[:, None] * away[k] for k in promising]
 

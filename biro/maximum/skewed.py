@@ -15,9 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import wrapped_difference
 from biro.maximum.laplace import ONE_SIGMA, Laplace
 from biro.maximum.modes import Mode
+from biro.maximum.objective import wrapped_difference
 from biro.maximum.tempering.particles import Particles
 from biro.target.checked import Target
 

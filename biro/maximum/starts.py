@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError, LikelihoodError
-from biro.maximum.ascent import BATCH, Ascent
+from biro.maximum.objective import BATCH, Objective
 from biro.maximum.search import EDGE
 from biro.target.checked import Target
 from biro.target.protocol import (
     DifferentiableLikelihood,
-    Starts,
+    StartPoints,
     n_data_of,
     solves_gains,
     starts_offered_by,
@@ -24,7 +24,7 @@ N_SCREEN, N_SOLVED = 64, 4
 """Points of the prior for each start, and where gains are solved for beside each point."""
 
 
-def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Generator) -> Starts:
+def starting_points(objective: Objective, starts: int | ArrayLike, rng: np.random.Generator) -> StartPoints:
     """Where to begin: points that a likelihood offers, and others beside them, or points of the user.
 
     Parameters
@@ -39,7 +39,7 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     LikelihoodError
         No point has a finite posterior.
     """
-    likelihood = ascent.likelihood
+    likelihood = objective.likelihood
     if isinstance(starts, (int, np.integer)) and not isinstance(starts, bool):
         if starts < 1:
             raise InputError(f"starts must be at least 1, got {starts}")
@@ -55,18 +55,18 @@ def starting_points(ascent: Ascent, starts: int | ArrayLike, rng: np.random.Gene
     outside = ~np.isfinite(likelihood.log_prior(theta))
     if outside.any():
         raise InputError(_outside(likelihood, theta[int(np.argmax(outside))]))
-    return Starts(theta)
+    return StartPoints(theta)
 
 
-def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> Starts:
+def _offered(likelihood: DifferentiableLikelihood, rng: np.random.Generator) -> StartPoints:
     """Points at which a likelihood expects its maximum, with fitted noise factors; none of most."""
     offered = starts_offered_by(likelihood, int(rng.integers(2**31)))
     if not len(offered.theta):
-        return Starts(offered.theta)
+        return StartPoints(offered.theta)
     theta = likelihood.with_best_gains(offered.theta) if solves_gains(likelihood) else offered.theta
     theta = with_best_noise(likelihood, theta)
     theta = theta[np.isfinite(likelihood.log_posterior(theta))]
-    return offered._replace(theta=theta) if len(theta) else Starts(theta)
+    return offered._replace(theta=theta) if len(theta) else StartPoints(theta)
 
 
 def _outside(likelihood: DifferentiableLikelihood, theta: Array) -> str:

@@ -13,17 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Mode, check_as_stored, check_mode, checked_models
+from biro.data_set.writable_models import Mode, check_as_stored, check_mode, checked_models
+from biro.distributed_data import RemoteArray
 from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
-from biro.held import Elsewhere
 from biro.measurement_set.backup import NEW, OLD, restore_backup
 from biro.measurement_set.opened import CORRECTED_WEIGHT
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.ranks.held import HeldByRanks
+from biro.ranks.distributed_data import DataOnRanks
 from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
@@ -67,7 +67,7 @@ def write_column(
     path: str | os.PathLike[str],
     column: str,
     observation: Observation,
-    models: Iterable[NDArray[np.generic] | Elsewhere],
+    models: Iterable[NDArray[np.generic] | RemoteArray],
     *,
     mode: Mode = "replace",
     source_column: str | None = None,
@@ -130,7 +130,7 @@ def write_column(
         left = f"{column} is unchanged"
     with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", None, **job)
-        held = []
+        distributed = []
         for number, (part, model) in enumerate(
             checked_models(observation.partitions, models, prepared["dtype"])
         ):
@@ -138,11 +138,11 @@ def write_column(
                 begun.append(True)
                 child.writing = True
                 child.call("begin")
-            if isinstance(model, Elsewhere):
-                held.append((part, model))
+            if isinstance(model, RemoteArray):
+                distributed.append((part, model))
                 continue
-            _Rows.of(part).write(child, model)
-        _write_held(child, folder, held, job | {"created": prepared["created"]})
+            _ModelRows.of(part).write(child, model)
+        _write_distributed(child, folder, distributed, job | {"created": prepared["created"]})
         finished = child.call("finish")
     written = sum(len(part.row_id) for part in observation.partitions)
     return WriteReport(
@@ -198,7 +198,7 @@ def write_corrected_weights(
         child.writing = True
         child.call("begin_weights")
         for part, factor in zip(observation.partitions, factors, strict=True):
-            _Rows.of(part).write(child, factor, "_weights")
+            _ModelRows.of(part).write(child, factor, "_weights")
         child.call("finish_weights")
 
 
@@ -246,7 +246,7 @@ def _check_request(column: str, observation: Observation, mode: str, source_colu
     return None if mode == "replace" else source_column or column
 
 
-class _Rows(NamedTuple):
+class _ModelRows(NamedTuple):
     """Where model visibilities belong.
 
     Attributes
@@ -262,7 +262,7 @@ class _Rows(NamedTuple):
     corr: list[int] | None
 
     @classmethod
-    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _Rows:
+    def of(cls, part: Partition, rows: NDArray[np.int64] | slice = slice(None)) -> _ModelRows:
         """Model visibilities of some rows of a partition."""
         numbers = np.stack([part.row_id[rows], part.antenna1[rows], part.antenna2[rows]])
         chan, corr = (None if each is None else each.tolist() for each in (part.chan_id, part.corr_id))
@@ -278,14 +278,14 @@ class _Rows(NamedTuple):
             child.call(f"write{what}", model[chunk])
 
 
-Turn = list[tuple[_Rows, DataOf]]
+Turn = list[tuple[_ModelRows, DataOf]]
 """What a rank writes: rows, and what gives their model in its process."""
 
 
-def _write_held(
+def _write_distributed(
     child: MeasurementSetProcess,
     folder: Path,
-    models: Sequence[tuple[Partition, Elsewhere]],
+    models: Sequence[tuple[Partition, RemoteArray]],
     job: Mapping[str, JsonValue],
 ) -> None:
     """Have each rank write the models that it holds, this one first, and one after the other."""
@@ -293,12 +293,12 @@ def _write_held(
         return
     turns: dict[int, Turn] = {}
     for part, model in models:
-        held = model.held
-        assert isinstance(held, HeldByRanks), "ranks have predicted it"
-        for rank, shards in enumerate(held.shares):
-            own = [(_Rows.of(part, part.shards[shard]), held.of(shard)) for shard in shards]
+        distributed = model.distributed
+        assert isinstance(distributed, DataOnRanks), "ranks have predicted it"
+        for rank, shards in enumerate(distributed.shares):
+            own = [(_ModelRows.of(part, part.shards[shard]), distributed.of(shard)) for shard in shards]
             turns.setdefault(rank, []).extend(own)
-        ranks = held.ranks
+        ranks = distributed.ranks
     for rows, data in turns.pop(0):
         rows.write(child, data()[0])
     child.call("pause")

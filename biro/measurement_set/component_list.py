@@ -11,7 +11,7 @@ from biro.files.foreign_text import visible_line
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
 from biro.models.components.source import PHASE_CENTRE
-from biro.models.files.components import Component, as_ellipse, to_model
+from biro.models.files.components import ListComponent, as_ellipse, to_model
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.units import FLUX, FREQUENCY, factor
 from biro.models.sky import SkyModel
@@ -58,7 +58,7 @@ def read_component_list(path: str | os.PathLike[str], time_limit: float = 30.0) 
         raise MeasurementSetError(f"{path}: a broken component list ({visible_line(error)})") from None
 
 
-def components_of(rows: Sequence[Mapping[str, object]]) -> list[Component]:
+def components_of(rows: Sequence[Mapping[str, object]]) -> list[ListComponent]:
     """The components of rows as the child process sends them.
 
     Raises
@@ -69,7 +69,7 @@ def components_of(rows: Sequence[Mapping[str, object]]) -> list[Component]:
     return [read_entry(f"component {number}", _component, number, row) for number, row in enumerate(rows)]
 
 
-def _component(number: int, row: Mapping[str, object]) -> Component:
+def _component(number: int, row: Mapping[str, object]) -> ListComponent:
     if row["polarisation"] != "Stokes":
         raise ModelError(f"its flux is in {row['polarisation']}; expected Stokes (cl.convertfluxpol)")
     if row["frame"] not in FRAMES:
@@ -83,7 +83,7 @@ def _component(number: int, row: Mapping[str, object]) -> Component:
         raise ModelError(
             "it is polarised and has a spectrum, but a component list states no spectrum for Q, U and V"
         )
-    return Component(
+    return ListComponent(
         name=str(row["label"]) or f"c{number}",
         ra=ra,
         dec=dec,

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.assembly import (
-    Assembly,
     Described,
-    Request,
-    Treatment,
-    Visibilities,
+    ObservationAssembly,
+    ReadingOptions,
+    ReadRequest,
+    StoredVisibilities,
     assemble,
     samples_of,
 )
@@ -28,8 +28,8 @@ from biro.data_set.index import PartitionRows
 from biro.data_set.intervals import of_all_baselines
 from biro.errors import MeasurementSetError
 from biro.files.memory import byte_text, check_memory, free_memory
-from biro.flagging.find import BYTES, Samples, causes_text, find_interference
-from biro.flagging.report import SHOWN, FlagReport, Tally
+from biro.flagging.find import BYTES, FlaggedData, causes_text, find_interference
+from biro.flagging.report import SHOWN, FlagCounts, FlagReport
 from biro.flagging.strategy import StrategyLike, read_strategy
 from biro.formatting import check_names
 from biro.measurement_set.backup import restore_backup
@@ -118,7 +118,7 @@ def flag_set(
     folder = existing_set(path, limit).resolve()  # one folder of versions, whatever path names the set
     if not dry_run:
         ask_storage(folder, limit, "looking whether it can be written", lambda: check_writable(folder))
-    tally, masks = Tally(), cast(Masks, [])
+    tally, masks = FlagCounts(), cast(Masks, [])
     with opened_columns(path, table, (table.column,)) as (data,):
         n_row, names = data.index.n_row, data.index.antenna_names
         for part, samples, goes_on in _looked_at(data, selection, models):
@@ -202,7 +202,7 @@ def _saying(folder: Path, remedy: str) -> Iterator[Callable[[MeasurementSetProce
 
 def _looked_at(
     data: OpenedColumn, selection: Selection, models: ModelsOf | None
-) -> Iterator[tuple[PartitionRows, Samples, bool]]:
+) -> Iterator[tuple[PartitionRows, FlaggedData, bool]]:
     """What is looked at together, less the visibilities of models where there are some.
 
     Without these, partitions that memory has no room for come in groups of their baselines; true stands for
@@ -217,7 +217,7 @@ def _looked_at(
         return
     parts, samples = [], []
 
-    def keep(assembly: Assembly, described: Described) -> list[Partition]:
+    def keep(assembly: ObservationAssembly, described: Described) -> list[Partition]:
         """Partitions with their weights: models need no visibilities, which are kept for flagging."""
         needed = (BYTES + MODEL_BYTES) * sum(like.vis.size for _, like in described)
         assembly.check_memory([needed], remedy="select a part of it at a time, or flag it without a model")
@@ -230,7 +230,7 @@ def _looked_at(
             filled.append(replace(weighted, vis=np.broadcast_to(read.vis.dtype.type(0), read.vis.shape)))
         return filled
 
-    request = Request(selection, Weighting(), Averaging(), Treatment(allow_unusable=True))
+    request = ReadRequest(selection, Weighting(), Averaging(), ReadingOptions(allow_unusable=True))
     observation = assemble(data, request, fill=keep)
     for part, each, model in zip(parts, samples, models(observation), strict=True):
         yield part, each._replace(model=model), False
@@ -272,7 +272,7 @@ def _groups(data: OpenedColumn, part: PartitionRows) -> list[PartitionRows]:
     return [replace(part, rows=part.rows[own == i], inside=part.inside[own == i]) for i in range(n_group)]
 
 
-def _samples(data: OpenedColumn, part: PartitionRows, read: Visibilities) -> Samples:
+def _samples(data: OpenedColumn, part: PartitionRows, read: StoredVisibilities) -> FlaggedData:
     """Visibilities as stored; those that are not finite count as usable, so that they are flagged."""
     vis, weight, flag, missing, _ = read
     left_out = missing | data.index.columns.flag_row[part.rows]

@@ -18,7 +18,7 @@ FREQUENCY_FRAMES = ("REST", "LSRK", "LSRD", "BARY", "GEO", "TOPO", "GALACTO", "L
 """Names of casacore's MFrequency::Types; the index is the code that MEAS_FREQ_REF holds."""
 
 
-class Columns(TypedDict):
+class MainTableColumns(TypedDict):
     """Columns of the main table.
 
     `visibility` are those of complex numbers, `incomplete` those of which a run wrote only a part, and

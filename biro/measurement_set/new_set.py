@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed_data import Vis, Weight
 from biro.errors import InputError, MeasurementSetError
-from biro.feeds.feeds import Feeds
+from biro.feeds.feeds import FeedMetadata
 from biro.files.child_messages import Header
-from biro.held import Vis, Weight
 from biro.measurement_set.metadata import STOKES, NewDescription, NewMetadata
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
@@ -27,7 +27,7 @@ from biro.models.components.antenna_terms.mounts import mount_kind
 from biro.models.components.direction import lm_to_radec
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.ranks.held import HeldByRanks
+from biro.ranks.distributed_data import DataOnRanks
 from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
@@ -176,13 +176,13 @@ def _write(observation: Observation, path: Path, time_limit: float) -> None:
         child.writing = True
         _send(child, _made(observation, path))
         for part, rows in zip(observation.partitions, _new_rows(observation), strict=True):
-            if part.held is None:
+            if part.distributed is None:
                 _send(child, _cells(rows, part.vis, part.weight))
                 continue
-            assert isinstance(part.held, HeldByRanks), "nobody else holds visibilities"
-            ranks = part.held.ranks
-            for rank, shards in enumerate(part.held.shares):
-                own = [(rows[part.shards[shard]], part.held.of(shard)) for shard in shards]
+            assert isinstance(part.distributed, DataOnRanks), "nobody else holds visibilities"
+            ranks = part.distributed.ranks
+            for rank, shards in enumerate(part.distributed.shares):
+                own = [(rows[part.shards[shard]], part.distributed.of(shard)) for shard in shards]
                 turns.setdefault(rank, []).extend(own)
         for own_rows, data in turns.pop(0, []):
             _send(child, _cells(own_rows, *data()))
@@ -261,7 +261,7 @@ def _metadata(observation: Observation) -> NewMetadata:
     descriptions = {part.data_desc_id: part for part in reversed(parts)}
     times = np.concatenate([part.times for part in parts]) + observation.utc_offset
     diameter = observation.dish_diameter
-    feeds = parts[0].feeds or Feeds.unknown(observation.n_antenna)
+    feeds = parts[0].feeds or FeedMetadata.unknown(observation.n_antenna)
     return {
         "antenna_names": list(observation.antenna_names),
         "antenna_positions": observation.antenna_positions.tolist(),

@@ -12,11 +12,11 @@ from typing import NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Visibilities
+from biro.data_set.assembly import StoredVisibilities
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.data_set.metadata import Metadata
 from biro.errors import MeasurementSetError
-from biro.measurement_set.metadata import Columns
+from biro.measurement_set.metadata import MainTableColumns
 from biro.measurement_set.process import MeasurementSetProcess
 from biro.measurement_set.storage import existing_set
 from biro.models.quantities.strict import did_you_mean
@@ -61,7 +61,7 @@ def opened_columns(
         As `biro.read_ms` raises it.
     """
     with MeasurementSetProcess(existing_set(path, table.time_limit), table.time_limit) as child:
-        columns = cast(Columns, child.call("open", path=str(child.path)))
+        columns = cast(MainTableColumns, child.call("open", path=str(child.path)))
         chosen = [_visibility_column(child, columns, name) for name in wanted]
         index = RowIndex(cast(Metadata, child.call("metadata")), _index_columns(child), str(child.path))
         kept: dict[tuple[str, int, int], _Cells] | None = {} if len(chosen) > 1 else None
@@ -99,7 +99,9 @@ class _Chosen(NamedTuple):
     note: str = ""
 
 
-def _visibility_column(child: MeasurementSetProcess, columns: Columns, wanted: str | None) -> _Chosen:
+def _visibility_column(
+    child: MeasurementSetProcess, columns: MainTableColumns, wanted: str | None
+) -> _Chosen:
     """The column to read; a column of which a run wrote only a part is refused.
 
     Without one that is wanted, it is CORRECTED_DATA, unless that has no visibility but 0, as it is made by
@@ -138,7 +140,7 @@ class OpenedColumn:
         self,
         child: MeasurementSetProcess,
         index: RowIndex,
-        columns: Columns,
+        columns: MainTableColumns,
         chosen: _Chosen,
         weight_column: str | None,
         kept: dict[tuple[str, int, int], _Cells] | None,
@@ -189,7 +191,7 @@ class OpenedColumn:
                 "biro flag --undo"
             )
 
-    def visibilities(self, part: PartitionRows) -> Visibilities:
+    def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities, weights and flags of a partition."""
         values, missing = self._column(self.column, part)
         vis = cast(NDArray[np.complexfloating], values)
@@ -200,7 +202,7 @@ class OpenedColumn:
             stored, undefined = self._common("FLAG", part)
             missing |= undefined
             flag = cast(NDArray[np.bool_], stored)
-        return Visibilities(vis, weight, flag, missing, origin)
+        return StoredVisibilities(vis, weight, flag, missing, origin)
 
     def flags(self, part: PartitionRows) -> NDArray[np.bool_]:
         """FLAG or FLAG_ROW, bool (n_row, n_chan, n_corr); FLAG without a value is no flag."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import fields as fields_of
 from typing import Any, Unpack, cast
 
-from biro.data_set.assembly import Request, Treatment, assemble
+from biro.data_set.assembly import ReadingOptions, ReadRequest, assemble
 from biro.data_set.options import ColumnOptions, SetOptions
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
@@ -159,8 +159,8 @@ def read_ms(
     if selection is not None and own.stated:
         raise InputError(f"give either selection= or {', '.join(own.stated)}, not both")
     averaging = Averaging(average_time, average_channels, smearing_radius)
-    treatment = Treatment(convention, allow_unusable, flagger)
-    request = Request(selection or own, Weighting(weights, taper), averaging, treatment)
+    treatment = ReadingOptions(convention, allow_unusable, flagger)
+    request = ReadRequest(selection or own, Weighting(weights, taper), averaging, treatment)
     table = TableOptions(column, weight_column, time_limit)
     with showing(progress):
         return join(
@@ -215,7 +215,7 @@ def read_columns(
 
 
 @contextmanager
-def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, Request]]:
+def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[OpenedColumn, ReadRequest]]:
     """A set that is open, and its options sorted; see `biro.data_set.open_set.OpenSet`."""
     request, table = _sorted_options("read", options)
     with opened_columns(path, table, (table.column,)) as (data,):
@@ -224,16 +224,16 @@ def open_set(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tupl
 
 def _sorted_options(
     caller: str, options: ColumnOptions | SetOptions, but: str = ""
-) -> tuple[Request, TableOptions]:
+) -> tuple[ReadRequest, TableOptions]:
     """What is wanted of a set, and how to read its tables; `but` names an option that is not taken."""
     own: dict[str, Any] = {**options}
     of_table = [item.name for item in fields_of(TableOptions) if item.name in own and item.name != but]
     table = TableOptions(**{name: own.pop(name) for name in of_table})
-    return Request.of(caller, cast(SetOptions, own), also=["scans", "keep_values"]), table
+    return ReadRequest.of(caller, cast(SetOptions, own), also=["scans", "keep_values"]), table
 
 
 def _read_set(
-    path: str | os.PathLike[str], request: Request, table: TableOptions, wanted: Sequence[str | None]
+    path: str | os.PathLike[str], request: ReadRequest, table: TableOptions, wanted: Sequence[str | None]
 ) -> tuple[Observation, ...]:
     """Columns of one Measurement Set."""
     with opened_columns(path, table, wanted) as columns:

@@ -17,10 +17,17 @@ from biro.misfit.data_faults import fault_lines, without_copies
 from biro.misfit.feed_frame import turns_of
 from biro.misfit.finding import Finding
 from biro.misfit.flag_target import FlagTarget
-from biro.misfit.lines import HANDS, OF_FAULTS, OF_PRIORS, UNKNOWN_CAUSE, certainty, lines_of
 from biro.misfit.partition_fit import CERTAIN, EFFECT, PartitionFit
 from biro.misfit.prior_conflict import edge_conflicts, prior_conflicts
 from biro.misfit.residual_data import ResidualData, without_tails
+from biro.misfit.verdict_text import (
+    HANDS,
+    OF_FAULTS,
+    OF_PRIORS,
+    UNKNOWN_CAUSE,
+    certainty,
+    lines_of,
+)
 from biro.misfit.whiteness import whiteness
 from biro.models.quantities.parameter import Column, Parameter
 from biro.progress import doing
@@ -118,7 +125,7 @@ def diagnose(
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
 
 
-class _Seen(NamedTuple):
+class _Diagnosed(NamedTuple):
     """What a diagnosis finds at one theta, whatever the posterior about it; see `Diagnosis`.
 
     `of_copies` is by how much copies of rows make errors too small.
@@ -131,30 +138,30 @@ class _Seen(NamedTuple):
     of_copies: float = 1.0
 
 
-_SEEN: WeakKeyDictionary[object, tuple[bytes, _Seen]] = WeakKeyDictionary()
+_SEEN: WeakKeyDictionary[object, tuple[bytes, _Diagnosed]] = WeakKeyDictionary()
 
 
-def _seen_at(likelihood: object, theta: Array) -> _Seen:
+def _seen_at(likelihood: object, theta: Array) -> _Diagnosed:
     """What is seen at theta. It is kept for each likelihood: a sampler may end at the maximum it began at."""
     if not hasattr(likelihood, "residual_data"):
         return _looked_for(likelihood, theta)
-    key, (last, seen) = theta.tobytes(), _SEEN.get(likelihood, (b"", _Seen((), ())))
+    key, (last, seen) = theta.tobytes(), _SEEN.get(likelihood, (b"", _Diagnosed((), ())))
     if key != last:
         seen = _looked_for(likelihood, theta)
         _SEEN[likelihood] = key, seen
     return seen
 
 
-def _looked_for(likelihood: object, theta: Array) -> _Seen:
+def _looked_for(likelihood: object, theta: Array) -> _Diagnosed:
     fits, remarks = fits_at(cast(FittedLikelihood, likelihood), theta), _remarks(likelihood, theta)
     if not hasattr(likelihood, "residual_data"):
-        return _Seen(tuple(fits), tuple(remarks))
+        return _Diagnosed(tuple(fits), tuple(remarks))
     data = cast(ResidualLikelihood, likelihood).residual_data(theta)
     faults = fault_lines(data)
     data, of_copies = without_copies(data)
     fits = [_measured(fit, each) if fit.n_vis else fit for fit, each in zip(fits, data, strict=True)]
     findings = _findings(likelihood, theta, data, fits)
-    return _Seen(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies)
+    return _Diagnosed(tuple(fits), tuple(remarks), tuple(findings), tuple(faults), of_copies)
 
 
 def _otherwise(faults: Sequence[str], conflicts: Sequence[str]) -> str:
@@ -280,7 +287,7 @@ def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[Residu
     return found
 
 
-def _total(likelihood: ResidualLikelihood, seen: _Seen, theta: Array, sd: Array) -> tuple[float, bool]:
+def _total(likelihood: ResidualLikelihood, seen: _Diagnosed, theta: Array, sd: Array) -> tuple[float, bool]:
     """By how much errors are too small in all, where something is wrong; else 1. And whether it was measured.
 
     The correlation of residuals and their size contain all factors at once. Where that is not measured,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from biro.misfit.causes.samples import Mask, Samples
+from biro.misfit.causes.samples import Mask, ResidualSamples
 
 MOST_LINES = 8
 """Selections that a command has at most."""
@@ -16,13 +16,13 @@ MOST_MORE = 2.0
 COPY = "flagged.uvfits"
 
 
-def flag_command(samples: Samples, lines: Sequence[str]) -> str:
+def flag_command(samples: ResidualSamples, lines: Sequence[str]) -> str:
     """`command_of` as " with `biro flag ...`"."""
     command = command_of(samples, lines)
     return f" with `{command}`" if command else ""
 
 
-def command_of(samples: Samples, lines: Sequence[str]) -> str:
+def command_of(samples: ResidualSamples, lines: Sequence[str]) -> str:
     """The command that flags what these lines select; "" without a data set, or of too many lines."""
     if samples.target is None or not lines or len(lines) > MOST_LINES:
         return ""
@@ -32,7 +32,7 @@ def command_of(samples: Samples, lines: Sequence[str]) -> str:
     return f"biro flag {shlex.quote(samples.target.source)} {selects}{copy}"
 
 
-def line_of(samples: Samples, at: int, *keys: str) -> str:
+def line_of(samples: ResidualSamples, at: int, *keys: str) -> str:
     """A selection by the baseline, time, channel or correlation of one sample, or by several of these."""
     part, row = samples.parts[samples.part[at]], samples.row[at]
     texts = []
@@ -49,7 +49,7 @@ def line_of(samples: Samples, at: int, *keys: str) -> str:
     return ", ".join(texts)
 
 
-def lines_of(samples: Samples, bad: Mask) -> tuple[list[str], int]:
+def lines_of(samples: ResidualSamples, bad: Mask) -> tuple[list[str], int]:
     """Selections of bad samples, and how many samples they select.
 
     They are selected by what they have in common where that is little else, or one by one.
@@ -69,6 +69,6 @@ def lines_of(samples: Samples, bad: Mask) -> tuple[list[str], int]:
     return [line_of(samples, int(each), *every) for each in at[: MOST_LINES + 1]], len(at)
 
 
-def names_correlations(samples: Samples) -> bool:
+def names_correlations(samples: ResidualSamples) -> bool:
     """Whether a selection names one correlation: of Stokes parameters that were formed it has all."""
     return all(part.corr_id is None or len(part.corr_id) for part in samples.parts)

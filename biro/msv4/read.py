@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import DataSet, Request, Visibilities
+from biro.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.data_set.directions import make_field, utc_offset
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
-from biro.data_set.metadata import Field, Metadata
+from biro.data_set.metadata import FieldMetadata, Metadata
 from biro.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.data_set.options import SetOptions
 from biro.errors import DataError
@@ -35,7 +35,7 @@ EQUINOX = {"icrs": 2000.0, "fk5": 2000.0, "fk4": 1950.0}
 
 
 @contextmanager
-def open_msv4(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def open_msv4(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a Zarr store, and sort the options with which it is read (`biro.data_set.open_set.OpenSet`).
 
     `column` names the correlated data (VISIBILITY, VISIBILITY_CORRECTED); by default they are the corrected
@@ -43,7 +43,7 @@ def open_msv4(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Reque
     """
     own = {**options}
     column = own.pop("column", None)
-    request = Request.of("read", cast(SetOptions, own))
+    request = ReadRequest.of("read", cast(SetOptions, own))
     with naming(path, "a Measurement Set of version 4"), _tree(path) as tree:
         yield _MSv4(tree, None if column is None else str(column), os.fspath(path)), request
 
@@ -180,7 +180,7 @@ class _MSv4:
         return [float(frequency.attrs["channel_width"]["data"])] * frequency.size
 
     @staticmethod
-    def _field(name: str, node: DataTree, i: int, telescope: str) -> Field:
+    def _field(name: str, node: DataTree, i: int, telescope: str) -> FieldMetadata:
         centre = node["FIELD_PHASE_CENTER_DIRECTION"]
         ra, dec = (float(value) for value in np.degrees(np.asarray(centre.values).reshape(-1, 2)[i]))
         name_of_pointing, pointing = "FIELD_REFERENCE_CENTER_DIRECTION", None
@@ -239,7 +239,7 @@ class _MSv4:
         """What the format does not keep."""
         yield "Measurement Sets of version 4 have no INTERVAL; biro uses EFFECTIVE_INTEGRATION_TIME"
 
-    def visibilities(self, part: PartitionRows) -> Visibilities:
+    def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities of one partition."""
         held = self.parts[part.data_desc_id]
         rows = held.rows[part.rows - self._start[part.data_desc_id]]
@@ -248,7 +248,7 @@ class _MSv4:
             return held.values(name, rows)[:, part.chan][:, :, part.corr]
 
         weight = selected("weight")
-        return Visibilities(
+        return StoredVisibilities(
             selected("correlated_data"),
             np.where(np.isnan(weight), 0, weight),
             selected("flag").astype(bool),

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed_data import RemoteArray, Vis, Weight
 from biro.errors import InputError
 from biro.formatting import in_unit
-from biro.held import Elsewhere, Vis, Weight
 from biro.observation.partition import Partition
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
 from rime_kernels.engine.shards import shards_of
@@ -286,7 +286,7 @@ def shards_to_average(part: Partition, averaging: Averaging) -> tuple[NDArray[np
 def _with_means(part: Partition, groups: _Groups) -> Partition:
     """A partition with the means of groups of rows: visibilities, weights and uvw."""
     n_row = groups.first.size
-    if part.held is None:
+    if part.distributed is None:
         vis, weight, uvw = _time_means(
             part.vis, part.weight, _Runs(groups.order, groups.starts, groups.group, part.uvw)
         )
@@ -298,13 +298,13 @@ def _with_means(part: Partition, groups: _Groups) -> Partition:
         order = np.argsort(group, kind="stable")
         starts = np.flatnonzero(np.diff(group[order], prepend=-1))
         each.append(_Runs(order, starts, group, part.uvw[rows]))
-    held, means = part.held.replaced(_time_means, each=each)
-    held.rows = None
+    distributed, means = part.distributed.replaced(_time_means, each=each)
+    distributed.rows = None
     uvw = np.empty((n_row, 3))
     for own, mean in zip(groups.shards, means, strict=True):
         uvw[own] = mean
-    nothing = Elsewhere((n_row, *part.vis.shape[1:]), part.vis.dtype)
-    return replace(part, vis=cast(Any, nothing), held=None, uvw=uvw).held_by(held)
+    nothing = RemoteArray((n_row, *part.vis.shape[1:]), part.vis.dtype)
+    return replace(part, vis=cast(Any, nothing), distributed=None, uvw=uvw).distributed_over(distributed)
 
 
 class _Runs(NamedTuple):

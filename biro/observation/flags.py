@@ -104,7 +104,7 @@ def describe_causes(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{cause} {number}" for number, cause in numbers) or "there is nothing at all"
 
 
-class _Read(Protocol):
+class _ReadData(Protocol):
     @property
     def source(self) -> str:
         """Where the data are from."""
@@ -117,7 +117,7 @@ class _Read(Protocol):
 _TOLD: set[tuple[str, ...]] = set()
 
 
-def warn_of_reading(observation: _Read) -> None:
+def warn_of_reading(observation: _ReadData) -> None:
     """Warn of what was left out or assumed while data were read, once for each data set (`DataNote`)."""
     lines = observation.reading_lines
     told = (observation.source, *lines)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.errors import InputError
-from biro.feeds.feeds import Feeds
+from biro.feeds.feeds import FeedMetadata
 from biro.files.foreign_text import visible_texts
 from biro.formatting import check_names
 from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
@@ -261,7 +261,7 @@ def _antennas(
     return names, positions.astype(np.float64), diameter
 
 
-def _feeds(n_antenna: int, metadata: ArrayMetadata) -> Feeds:
+def _feeds(n_antenna: int, metadata: ArrayMetadata) -> FeedMetadata:
     """Mounts and angles of feeds, checked."""
     given = metadata.mounts
     mounts = (given,) * n_antenna if isinstance(given, str) else tuple(given)
@@ -273,7 +273,7 @@ def _feeds(n_antenna: int, metadata: ArrayMetadata) -> Feeds:
     angle = np.asarray(metadata.receptor_angle, np.float64)
     if angle.shape not in ((), (n_antenna,)) or not np.isfinite(angle).all():
         raise InputError(f"receptor_angle must be one number or ({n_antenna},), finite, got {angle.shape}")
-    return Feeds(mounts, np.broadcast_to(angle, (n_antenna,)).copy())
+    return FeedMetadata(mounts, np.broadcast_to(angle, (n_antenna,)).copy())
 
 
 def _direction(centre: tuple[float, float]) -> tuple[float, float]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.deprecation import by_earlier_name
 from biro.errors import InputError
 from biro.feeds import ionosphere
 from biro.feeds.doppler import factors_between, velocity_lines
-from biro.feeds.feeds import FeedAngles, Feeds
+from biro.feeds.feeds import FeedAngles, FeedMetadata
 from biro.feeds.pointing import beam_line
 from biro.feeds.statement import instrument_lines
 from biro.files.memory import check_memory
@@ -49,7 +50,7 @@ _NOT_IN_DIGEST = (
     "scan_number",
     "slot_time",
     "guessed",
-    "held",
+    "distributed",
     "pointing",
 )
 
@@ -231,7 +232,10 @@ class Observation:
                 f"feed angles are needed for each of {len(self.partitions)} partitions, got {len(angles)}"
             )
         parts = [
-            replace(part, feeds=(part.feeds or Feeds.unknown(self.n_antenna)).with_angles(part.times, angle))
+            replace(
+                part,
+                feeds=(part.feeds or FeedMetadata.unknown(self.n_antenna)).with_angles(part.times, angle),
+            )
             for part, angle in zip(self.partitions, angles, strict=True)
         ]
         return replace(self, partitions=tuple(parts))
@@ -239,7 +243,7 @@ class Observation:
     def _feed_angles(self, label: str, part: Partition) -> FeedAngles:
         return FeedAngles(
             label,
-            part.feeds or Feeds.unknown(self.n_antenna),
+            part.feeds or FeedMetadata.unknown(self.n_antenna),
             part.times,
             self.utc_offset,
             part.phase_centre,
@@ -308,7 +312,7 @@ class Observation:
         InputError
             They have no room in memory.
         """
-        if not self.is_held:
+        if not self.is_distributed:
             return self
         check_memory(
             BYTES_AS_READ * sum(part.vis.size for part in self.partitions),
@@ -322,16 +326,18 @@ class Observation:
         return replace(self, partitions=tuple(part.whole() for part in self.partitions))
 
     @property
-    def is_held(self) -> bool:
+    def is_distributed(self) -> bool:
         """Whether visibilities are not in memory here: ranks of MPI hold them, or they lie in files."""
-        return any(part.held is not None for part in self.partitions)
+        return any(part.distributed is not None for part in self.partitions)
 
     @property
     def cache_folder(self) -> str | None:
         """Where visibilities lie in files (`biro.read(..., cache=)`); None where they are in memory."""
-        return next((part.held.folder for part in self.partitions if part.held is not None), None)
+        return next(
+            (part.distributed.folder for part in self.partitions if part.distributed is not None), None
+        )
 
-    def by_hands(self, *, each: bool = False) -> Observation:
+    def split_parallel_cross(self, *, each: bool = False) -> Observation:
         """The observation with parallel and cross hands, which may differ in noise, in partitions apart.
 
         With `each`, every correlation.
@@ -340,16 +346,21 @@ class Observation:
         parts = [part for some in split for part in some]
         return replace(self, partitions=tuple(parts))
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            return by_earlier_name(self, name)
+
     def digest(self) -> str:
         """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
 
         Of visibilities and weights it has the hash of each shard (`Partition.shards`), so that it is the same
         whoever holds them.
 
-        Which stored correlations these are is no part of it, nor whether `by_hands` made partitions of them,
-        nor mounts and angles of feeds: those that a model uses are in the digest of the bound model.
-        Intervals of single rows are in that of a likelihood that uses them.
-        Labels are parts of it where sets were joined, for the names of these may be parts of them.
+        Which stored correlations these are is no part of it, nor whether `split_parallel_cross` made
+        partitions of them, nor mounts and angles of feeds: those that a model uses are in the digest of the
+        bound model. Intervals of single rows are in that of a likelihood that uses them. Labels are parts of
+        it where sets were joined, for the names of these may be parts of them.
         """
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:

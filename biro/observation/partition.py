@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.deprecation import by_earlier_name
+from biro.distributed_data import (
+    Channels,
+    DistributedData,
+    RemoteArray,
+    Vis,
+    Weight,
+    some_of,
+    taken,
+)
 from biro.errors import InputError
-from biro.feeds.feeds import Feeds
+from biro.feeds.feeds import FeedMetadata
 from biro.feeds.pointing import DishPointing
 from biro.formatting import FREQUENCIES, Printed, range_text
-from biro.held import Channels, Elsewhere, Held, Vis, Weight, some_of, taken
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice
@@ -95,7 +104,7 @@ class Partition(Printed):
         Name of the set, where several were joined; else empty.
     tapered : bool
         Whether weights fall with uv distance, and so are less than the noise asks for.
-    feeds : Feeds or None
+    feeds : FeedMetadata or None
         Mounts of the antennas and angles of their feeds; None where nothing is known of them.
     row_interval : float64 (n_row,), s, or None
         Integration time of each row, where they differ (baseline-dependent averaging).
@@ -110,7 +119,7 @@ class Partition(Printed):
         "interval" and "chan_width", where these are guesses: nothing is taken as averaged over them.
     pointing : DishPointing or None
         Where the dishes pointed; None where nothing states it: to the phase centre.
-    held : Held or None
+    distributed : DistributedData or None
         What holds visibilities and weights, where these lie elsewhere; `vis` and `weight` have a shape and a
         type then, but no values.
     """
@@ -142,13 +151,13 @@ class Partition(Printed):
     hands: str = ""
     set_name: str = ""
     tapered: bool = False
-    feeds: Feeds | None = None
+    feeds: FeedMetadata | None = None
     row_interval: NDArray[np.float64] | None = None
     exposure: NDArray[np.float64] | None = None
     guessed: tuple[str, ...] = ()
     scan_number: NDArray[np.int32] | None = None
     slot_time: NDArray[np.float64] | None = None
-    held: Held | None = None
+    distributed: DistributedData | None = None
     pointing: DishPointing | None = None
 
     def __post_init__(self) -> None:
@@ -176,10 +185,11 @@ class Partition(Printed):
     def shards(self) -> tuple[NDArray[np.int64], ...]:
         """Rows of each shard: whole time slots that follow from the rows alone.
 
-        Data that are yet to be averaged are held in others, which the averages do not mix (`Held.rows`).
+        Data that are yet to be averaged are held in others, which the averages do not mix
+        (`DistributedData.rows`).
         """
-        if self.held is not None and self.held.rows is not None:
-            return tuple(self.held.rows)
+        if self.distributed is not None and self.distributed.rows is not None:
+            return tuple(self.distributed.rows)
         return shards_of(self.time_index, len(self.times))
 
     def by_shard(
@@ -197,8 +207,8 @@ class Partition(Printed):
         each : sequence, optional
             An item for each shard.
         """
-        if self.held is not None:
-            return self.held.by_shard(function, *arguments, each=each)
+        if self.distributed is not None:
+            return self.distributed.by_shard(function, *arguments, each=each)
         own = [()] * len(self.shards) if each is None else [(item,) for item in each]
         pairs = zip(map(as_slice, self.shards), own, strict=True)
         return [function(self.vis[rows], self.weight[rows], *one, *arguments) for rows, one in pairs]
@@ -219,16 +229,16 @@ class Partition(Printed):
             Each once, in any order.
         channels : slice or int64 (n_chan taken,)
         """
-        if self.held is None:
+        if self.distributed is None:
             return some_of(self.vis, rows, channels), some_of(self.weight, rows, channels)
-        vis, weight = taken(self.held, self.shards, {0: self.vis, 1: self.weight}, rows, channels)
+        vis, weight = taken(self.distributed, self.shards, {0: self.vis, 1: self.weight}, rows, channels)
         return vis, weight
 
     def taken_weight(self, rows: NDArray[np.int64]) -> Weight:
         """Weights of some rows, (n_taken, n_chan, n_corr); see `taken`."""
-        if self.held is None:
+        if self.distributed is None:
             return some_of(self.weight, rows, slice(None))
-        return taken(self.held, self.shards, {1: self.weight}, rows, slice(None))[0]
+        return taken(self.distributed, self.shards, {1: self.weight}, rows, slice(None))[0]
 
     def replaced(
         self,
@@ -256,9 +266,9 @@ class Partition(Printed):
         list
             What else the function has returned, by shard.
         """
-        if self.held is not None:
-            held, found = self.held.replaced(function, *arguments, each=each)
-            return replace(self.held_by(held), **described), found
+        if self.distributed is not None:
+            distributed, found = self.distributed.replaced(function, *arguments, each=each)
+            return replace(self.distributed_over(distributed), **described), found
         whole: list[NDArray[Any]] = [self.vis, self.weight]
         found = []
         all_rows = self.shards or (np.zeros(0, np.int64),)
@@ -275,11 +285,16 @@ class Partition(Printed):
                 whole[k][rows] = new
         return replace(self, vis=whole[0], weight=whole[1], **described), found
 
-    def held_by(self, held: Held) -> Partition:
+    def distributed_over(self, distributed: DistributedData) -> Partition:
         """The partition with visibilities and weights that other processes or files hold."""
-        n_chan_corr, *types = held.by_shard(_like)[0]
-        vis, weight = (cast(Any, Elsewhere((self.n_row, *n_chan_corr), each)) for each in types)
-        return replace(self, vis=vis, weight=weight, held=held)
+        n_chan_corr, *types = distributed.by_shard(_like)[0]
+        vis, weight = (cast(Any, RemoteArray((self.n_row, *n_chan_corr), each)) for each in types)
+        return replace(self, vis=vis, weight=weight, distributed=distributed)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            return by_earlier_name(self, name)
 
     def row_arrays(self, rows: NDArray[np.int64]) -> dict[str, Any]:
         """What is known of some rows apart from visibilities and weights, by the names of its arrays.
@@ -293,7 +308,7 @@ class Partition(Printed):
     def some(self, rows: NDArray[np.int64], channels: slice) -> Partition:
         """Some rows, ascending, and some channels, in the memory of this process."""
         every = (self.chan_freq[channels].size, rows.size) == (self.n_chan, self.n_row)
-        if every and self.held is None:
+        if every and self.distributed is None:
             return self
         vis, weight = self.taken(rows, channels)
         return replace(
@@ -304,15 +319,15 @@ class Partition(Printed):
             chan_id=None if self.chan_id is None else self.chan_id[channels],
             vis=vis,
             weight=weight,
-            held=None,
+            distributed=None,
         )
 
     def whole(self) -> Partition:
         """The partition with its visibilities and weights in the memory of this process."""
-        if self.held is None:
+        if self.distributed is None:
             return self
         vis, weight = self.taken(np.arange(self.n_row), slice(None))
-        return replace(self, vis=vis, weight=weight, held=None)
+        return replace(self, vis=vis, weight=weight, distributed=None)
 
     @property
     def n_chan(self) -> int:

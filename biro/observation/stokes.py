@@ -122,7 +122,7 @@ def _formed(
 
 
 @dataclass(frozen=True)
-class Hands:
+class SelectedCorrelations:
     """Partitions whose correlations are those that a reader was asked for, and what was done to them.
 
     Attributes
@@ -138,7 +138,9 @@ class Hands:
     notes: list[str]
 
 
-def take_hands(partitions: Sequence[Partition], stokes: str | None, merge: bool = True) -> Hands:
+def take_hands(
+    partitions: Sequence[Partition], stokes: str | None, merge: bool = True
+) -> SelectedCorrelations:
     """What a reader does with correlations once flags are applied, before it averages.
 
     Hands that are copies of one another are counted once (`merge_copies`; not without `merge`); then Stokes
@@ -152,14 +154,14 @@ def take_hands(partitions: Sequence[Partition], stokes: str | None, merge: bool 
     """
     merged, notes = merge_copies(partitions) if merge else (list(partitions), [])
     if stokes is None:
-        return Hands(merged, None, notes)
+        return SelectedCorrelations(merged, None, notes)
     parts, formed = form_stokes(merged, stokes)
     if not formed.n_formed:
         raise InputError(
             f"no visibility has all correlations that Stokes {formed.stokes} needs ({formed.n_incomplete} "
             "have some of them)"
         )
-    return Hands([part for part in parts if part.n_usable], formed, notes)
+    return SelectedCorrelations([part for part in parts if part.n_usable], formed, notes)
 
 
 def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list[str]]:

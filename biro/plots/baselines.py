@@ -18,7 +18,13 @@ from biro.formatting import takes_likelihood
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
 from biro.plots.time_axis import TimeAxis
-from biro.plots.time_series import Curve, Curves, baseline_curves, quadrangle_curves, triangle_curves
+from biro.plots.time_series import (
+    TimeCurve,
+    TimeCurves,
+    baseline_curves,
+    quadrangle_curves,
+    triangle_curves,
+)
 from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
@@ -163,8 +169,8 @@ def closure_amplitudes(
 
 def _closures(
     observation: Observation,
-    found: Sequence[Curves],
-    draw: Callable[[Axes, Curve, Array, str], None],
+    found: Sequence[TimeCurves],
+    draw: Callable[[Axes, TimeCurve, Array, str], None],
     unit: str,
 ) -> Figure:
     """One panel for each triangle or quadrangle."""
@@ -230,7 +236,7 @@ def baseline(
         return figure_of(drawn)
 
 
-def _title(ax: Axes, observation: Observation, one: Curves, what: str) -> None:
+def _title(ax: Axes, observation: Observation, one: TimeCurves, what: str) -> None:
     """Antennas and how well the model fits; a prefix that all antennas have ("VLA:") is left out."""
     names = observation.antenna_names
     prefix = {name.partition(":")[0] for name in names if ":" in name}
@@ -240,21 +246,21 @@ def _title(ax: Axes, observation: Observation, one: Curves, what: str) -> None:
     ax.set_title(text, fontsize=8 if len(text) < 32 else 6.5)
 
 
-def _draw_amplitude(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+def _draw_amplitude(ax: Axes, curve: TimeCurve, x: Array, shade: str) -> None:
     ax.errorbar(x, np.abs(curve.data), curve.sigma, **_dots(shade))
     _draw_model(ax, x, np.abs(curve.model), curve.scan)
     if ax.get_ylim()[0] < 0.5 * ax.get_ylim()[1]:
         ax.set_ylim(bottom=0.0)
 
 
-def _draw_log_amplitude(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+def _draw_log_amplitude(ax: Axes, curve: TimeCurve, x: Array, shade: str) -> None:
     ax.errorbar(x, curve.data.real, curve.sigma, **_dots(shade))
     _draw_model(ax, x, np.asarray(curve.model.real, np.float64), curve.scan)
     ax.axhline(0.0, color="0.6", lw=0.6, zorder=0.5)  # that of a point source
     ax.yaxis.set_major_locator(MaxNLocator(4))
 
 
-def _draw_phase(ax: Axes, curve: Curve, x: Array, shade: str) -> None:
+def _draw_phase(ax: Axes, curve: TimeCurve, x: Array, shade: str) -> None:
     model = np.degrees(np.angle(curve.model))
     data = np.degrees(np.angle(curve.data))
     before = 0.0 if ax.get_autoscaley_on() else ax.get_ylim()[1] / _PHASE_ROOM
@@ -304,13 +310,13 @@ def _switch_off(grid: NDArray[Any], n: int, n_column: int, panel_rows: int = 1) 
         grid[panel_rows * row - 1, column].tick_params(labelbottom=True)
 
 
-def _time_axis(found: Sequence[Curves]) -> tuple[float, TimeAxis]:
+def _time_axis(found: Sequence[TimeCurves]) -> tuple[float, TimeAxis]:
     """The first time (s) of some curves, and the axis of hours since then."""
     start = min(float(curve.time.min()) for one in found for curve in one.curves)
     return start, TimeAxis(np.concatenate([_hours(curve, start) for one in found for curve in one.curves]))
 
 
-def _hours(curve: Curve, start: float) -> Array:
+def _hours(curve: TimeCurve, start: float) -> Array:
     return np.asarray((curve.time - start) / 3600.0)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.formatting import ANGLES, takes_likelihood, unit_for
-from biro.images.pictures import Window, draw_backdrop
+from biro.images.pictures import SkyWindow, draw_backdrop
 from biro.posterior.posterior import Posterior
 from biro.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
 
@@ -136,10 +136,12 @@ def _source_texts(likelihood: Likelihood, sources: Sources, shown: Sequence[int]
     return texts
 
 
-def _view(ax: Axes, scale: float) -> Window:
+def _view(ax: Axes, scale: float) -> SkyWindow:
     """The part of the sky that axes show."""
     (left, right), (bottom, top) = ax.get_xlim(), ax.get_ylim()
-    return Window(0.5 * (left + right) / scale, 0.5 * (bottom + top) / scale, 0.5 * abs(top - bottom) / scale)
+    return SkyWindow(
+        0.5 * (left + right) / scale, 0.5 * (bottom + top) / scale, 0.5 * abs(top - bottom) / scale
+    )
 
 
 def _angle_unit(extent: float) -> tuple[float, str]:

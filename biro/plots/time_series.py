@@ -29,7 +29,7 @@ Complex = NDArray[np.complexfloating]
 
 
 @dataclass(frozen=True, eq=False)
-class Curve:
+class TimeCurve:
     """Averages of one field against time.
 
     Attributes
@@ -56,13 +56,13 @@ class Curve:
 
 
 @dataclass(frozen=True, eq=False)
-class Curves:
+class TimeCurves:
     """What is known of a baseline, triangle or quadrangle: a curve for each field, and how well it is fitted.
 
     Attributes
     ----------
     antennas : tuple of int
-    curves : tuple of Curve
+    curves : tuple of TimeCurve
     fields : tuple of str
         Of each curve.
     reduced_chi2 : float
@@ -70,14 +70,14 @@ class Curves:
     """
 
     antennas: tuple[int, ...]
-    curves: tuple[Curve, ...]
+    curves: tuple[TimeCurve, ...]
     fields: tuple[str, ...]
     reduced_chi2: float
 
 
 def baseline_curves(
     groups: Sequence[StokesI], pairs: Sequence[tuple[int, ...]] | None, most: int
-) -> list[Curves]:
+) -> list[TimeCurves]:
     """Averages of baselines against time.
 
     Parameters
@@ -115,7 +115,7 @@ def baseline_curves(
 
 def triangle_curves(
     groups: Sequence[StokesI], triangles: Sequence[tuple[int, ...]] | None, most: int
-) -> list[Curves]:
+) -> list[TimeCurves]:
     """Averages of bispectra V_ab V_bc V_ca against time, of three antennas each.
 
     Parameters
@@ -135,7 +135,7 @@ def triangle_curves(
 
 def quadrangle_curves(
     groups: Sequence[StokesI], quadrangles: Sequence[tuple[int, ...]] | None, most: int
-) -> list[Curves]:
+) -> list[TimeCurves]:
     """Averages of ln |V_ab V_cd / (V_ad V_bc)| against time, of four antennas each, as real parts.
 
     Parameters
@@ -160,15 +160,15 @@ def quadrangle_curves(
 def _closure_curves(
     groups: Sequence[StokesI],
     candidates: Sequence[tuple[int, ...]],
-    curve_of: Callable[[Sequence[_Table], Sequence[int], float], Curve],
-    chi2_of: Callable[[Sequence[Curve]], float],
+    curve_of: Callable[[Sequence[_StokesITable], Sequence[int], float], TimeCurve],
+    chi2_of: Callable[[Sequence[TimeCurve]], float],
     most: int,
     *,
     all_: bool,
-) -> list[Curves]:
+) -> list[TimeCurves]:
     """Curves of these antennas, all of them or those that the model fits worst."""
     tables = {
-        field: ([_Table(group) for group in members], _interval(members))
+        field: ([_StokesITable(group) for group in members], _interval(members))
         for field, members in _by_field(groups).items()
     }
     found = []
@@ -185,19 +185,19 @@ def _closure_curves(
 
 
 def _curves(
-    antennas: tuple[int, ...], by_field: dict[str, Curve], chi2_of: Callable[[Sequence[Curve]], float]
-) -> Curves:
+    antennas: tuple[int, ...], by_field: dict[str, TimeCurve], chi2_of: Callable[[Sequence[TimeCurve]], float]
+) -> TimeCurves:
     """The curves that have points."""
     kept = {field: curve for field, curve in by_field.items() if len(curve.time)}
     curves = tuple(kept.values())
-    return Curves(antennas, curves, tuple(kept), chi2_of(curves))
+    return TimeCurves(antennas, curves, tuple(kept), chi2_of(curves))
 
 
-def _known(value: float, _: Sequence[Curve]) -> float:
+def _known(value: float, _: Sequence[TimeCurve]) -> float:
     return value
 
 
-def _phase_chi2(curves: Sequence[Curve]) -> float:
+def _phase_chi2(curves: Sequence[TimeCurve]) -> float:
     """Mean square of closure phases, data - model, over their errors; as chords, so that none is above 2."""
     terms = [
         np.abs(np.exp(1j * np.angle(curve.data)) - np.exp(1j * np.angle(curve.model))) ** 2
@@ -207,7 +207,7 @@ def _phase_chi2(curves: Sequence[Curve]) -> float:
     return float(np.mean(np.concatenate(terms)))
 
 
-def _amplitude_chi2(curves: Sequence[Curve]) -> float:
+def _amplitude_chi2(curves: Sequence[TimeCurve]) -> float:
     """Mean square of log closure amplitudes, data - model, over their errors."""
     terms = [((curve.data - curve.model).real / curve.sigma) ** 2 for curve in curves]
     return float(np.mean(np.concatenate(terms)))
@@ -247,7 +247,7 @@ def _rows_of_pairs(group: StokesI) -> dict[tuple[int, int], NDArray[np.int64]]:
     return {pair: rows for pair, rows in zip(pairs, pieces, strict=True) if pair[0] != pair[1]}
 
 
-def _baseline(groups: Sequence[StokesI], pair: tuple[int, int]) -> Curve:
+def _baseline(groups: Sequence[StokesI], pair: tuple[int, int]) -> TimeCurve:
     """Weighted means of V_ab, a and b in this order."""
     time: list[Array] = []
     weight: list[Array] = []
@@ -272,7 +272,7 @@ def _interval(groups: Sequence[StokesI]) -> float:
     return max(group.interval for group in groups)
 
 
-class _Table:
+class _StokesITable:
     """Stokes I of one partition by baseline and time slot, so that three baselines meet in time."""
 
     def __init__(self, group: StokesI) -> None:
@@ -304,7 +304,7 @@ class _Table:
         return [] if any(side is None for side in found) else [side for side in found if side is not None]
 
 
-def _quadrangle(tables: Sequence[_Table], abcd: Sequence[int], interval: float) -> Curve:
+def _quadrangle(tables: Sequence[_StokesITable], abcd: Sequence[int], interval: float) -> TimeCurve:
     """Means of log closure amplitudes, of data and of the model with the same weights.
 
     The variance of ln |V| is (s / |V|)^2, s^2 that of each part, where |V| is well above s (Blackburn et al.
@@ -326,7 +326,7 @@ def _quadrangle(tables: Sequence[_Table], abcd: Sequence[int], interval: float) 
     return _joined(parts, interval)
 
 
-def _triangle(tables: Sequence[_Table], abc: Sequence[int], interval: float) -> Curve:
+def _triangle(tables: Sequence[_StokesITable], abc: Sequence[int], interval: float) -> TimeCurve:
     """Means of bispectra, of data and of the model with the same weights.
 
     With visibilities V_i = T_i + noise of variance s_i^2 of each part, the bispectrum is prod T_i on average,
@@ -352,21 +352,21 @@ def _triangle(tables: Sequence[_Table], abc: Sequence[int], interval: float) -> 
     return _joined(parts, interval)
 
 
-def _joined(parts: Sequence[tuple[NDArray[Any], ...]], interval: float) -> Curve:
+def _joined(parts: Sequence[tuple[NDArray[Any], ...]], interval: float) -> TimeCurve:
     """The curve of what `_curve` takes, of each partition."""
     if not parts:
         nothing = np.zeros(0)
-        return Curve(nothing, nothing.astype(np.int64), nothing + 0j, nothing + 0j, nothing)
+        return TimeCurve(nothing, nothing.astype(np.int64), nothing + 0j, nothing + 0j, nothing)
     *sums, data, model = (np.concatenate(column) for column in zip(*parts, strict=True))
     return _curve(sums, data, model, interval)
 
 
-def _curve(sums: Sequence[Array], data: Complex, model: Complex, interval: float) -> Curve:
+def _curve(sums: Sequence[Array], data: Complex, model: Complex, interval: float) -> TimeCurve:
     """Means in time from times, sums of weights and of variances, and sums of weighted values."""
     used = sums[1] > 0
     time, weight, variance = (each[used] for each in sums)
     if not len(time):
-        return Curve(time, time.astype(np.int64), data[used], model[used], time)
+        return TimeCurve(time, time.astype(np.int64), data[used], model[used], time)
     point, scan = _points(time, interval)
     distinct, index = np.unique(point, return_inverse=True)
     n = len(distinct)
@@ -382,7 +382,7 @@ def _curve(sums: Sequence[Array], data: Complex, model: Complex, interval: float
     scan_of_point = np.zeros(n, np.int64)
     scan_of_point[index] = scan
     sigma = np.sqrt(total(variance)) / w
-    return Curve(total(weight * time) / w, scan_of_point, mean(data[used]), mean(model[used]), sigma)
+    return TimeCurve(total(weight * time) / w, scan_of_point, mean(data[used]), mean(model[used]), sigma)
 
 
 def _points(time: Array, interval: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from biro.formatting import first_few
-from biro.misfit.lines import HANDS, HOLDS, NOISE_MODEL, TOO_SMALL
 from biro.misfit.partition_fit import CORRELATED, MISFIT, NOISE, OUTLIERS, UNITS, UNKNOWN, PartitionFit
+from biro.misfit.verdict_text import HANDS, HOLDS, NOISE_MODEL, TOO_SMALL
 from biro.observation.unequal_noise import UNEQUAL
 from biro.posterior.table import PosteriorTable
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 
 
 class Closing:
@@ -12,11 +12,11 @@ class Closing:
 
     Attributes
     ----------
-    ranks : Ranks or None
+    ranks : MpiRanks or None
         None where this process is alone.
     """
 
-    ranks: Ranks | None = None
+    ranks: MpiRanks | None = None
 
     def close(self) -> None:
         """Let the other ranks end, which serve all likelihoods of `comm`; none of these can be asked then."""

@@ -23,15 +23,15 @@ _CONSTANT = ("coefficient", "grid", "antenna_class", "angle", "feed_angle")
 """Arrays of a `JonesBeam` that are the same in all calls of a likelihood, and may be large."""
 
 
-class Hold(NamedTuple):
-    """Make room for the shards of an engine on devices of a rank; it answers with a `Found`."""
+class PrepareEngine(NamedTuple):
+    """Make room for the shards of an engine on devices of a rank; it answers with a `FoundDevices`."""
 
     engine: int
     backend: Backend
     devices: Devices | None
 
 
-class Found(NamedTuple):
+class FoundDevices(NamedTuple):
     """The backend that a rank has found, and its devices: name and kind of each."""
 
     backend: str
@@ -39,7 +39,7 @@ class Found(NamedTuple):
     kinds: list[str]
 
 
-class Add(NamedTuple):
+class AddShard(NamedTuple):
     """A shard for a device of one rank, which receives its recipe; it answers when the engine is made."""
 
     engine: int
@@ -48,7 +48,7 @@ class Add(NamedTuple):
     n_engine: int
 
 
-class Work(NamedTuple):
+class ComputeShards(NamedTuple):
     """A call on all shards of an engine; each rank that holds some answers with their results.
 
     `constant` are the arrays that `lean` has taken out of the sources; None where they are those of the call
@@ -63,7 +63,7 @@ class Work(NamedTuple):
     end: OnShardDone | None = None
 
 
-class Do(NamedTuple):
+class CallFunction(NamedTuple):
     """Call a function of a module; each rank answers with what it gives.
 
     With `has_given`, each rank receives an argument of its own, which comes first. With `to`, one rank alone
@@ -76,11 +76,11 @@ class Do(NamedTuple):
     to: int | None = None
 
 
-class Stop(NamedTuple):
+class EndRanks(NamedTuple):
     """Rank 0 is done."""
 
 
-Request = Hold | Add | Work | Do | Stop
+Request = PrepareEngine | AddShard | ComputeShards | CallFunction | EndRanks
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from numpy.typing import NDArray
 
 from biro.errors import BackendError, InputError
-from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, lean
-from biro.ranks.turns import Hand, at_work
+from biro.ranks.messages import (
+    AddShard,
+    Answer,
+    CallFunction,
+    ComputeShards,
+    EndRanks,
+    Envelope,
+    FoundDevices,
+    PrepareEngine,
+    Request,
+    lean,
+)
 from biro.ranks.watch import Watch
+from biro.ranks.work_distribution import WorkDistributor, at_work
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.device import Backend
@@ -31,7 +42,7 @@ N_TICKET = 1 << 14
 """Numbers of requests repeat after so many: the smallest bound of the tags of MPI is 32767."""
 
 
-class Ranks:
+class MpiRanks:
     """The ranks of a communicator as rank 0 sees them; see `rime_kernels.engine.sharded.Ranks`.
 
     Requests go to all ranks by a broadcast, answers come back from each, under the number of the request, so
@@ -88,7 +99,7 @@ class Ranks:
         workers = workers_of("cuda" if backend == "cuda" else "cpu", devices, self._number)
         engine = self.number()
         try:
-            found: list[Found] = self.ask(Hold(engine, asked, devices))()
+            found: list[FoundDevices] = self.ask(PrepareEngine(engine, asked, devices))()
             self._check_alike(backend, {worker.kind for worker in workers}, found)
         except BaseException:
             self.drop(engine)
@@ -104,7 +115,7 @@ class Ranks:
         """
         self.team(asked, device.resolve(asked)[0], None)
 
-    def _check_alike(self, backend: str, kinds: set[str], found: Sequence[Found]) -> None:
+    def _check_alike(self, backend: str, kinds: set[str], found: Sequence[FoundDevices]) -> None:
         """Refuse ranks whose results could differ from those of rank 0."""
         for rank, each in enumerate(found, 1):
             if each.backend != backend:
@@ -155,7 +166,7 @@ class Ranks:
         given : sequence, optional
             A first argument for each rank, which no other rank receives.
         """
-        wait = self.ask(Do(function, arguments, given is not None))
+        wait = self.ask(CallFunction(function, arguments, given is not None))
         first: tuple[Any, ...] = ()
         if given is not None:
             for rank, each in enumerate(given[1:], 1):
@@ -171,11 +182,13 @@ class Ranks:
         """What a function of a module gives on one rank."""
         if not rank:
             return function(*arguments)
-        found: list[T] = self.ask(Do(function, arguments, to=rank), [rank])()
+        found: list[T] = self.ask(CallFunction(function, arguments, to=rank), [rank])()
         return found[0]
 
     @contextmanager
-    def working(self, make: Callable[..., Callable[[Any], Any]], *arguments: object) -> Iterator[Hand]:
+    def working(
+        self, make: Callable[..., Callable[[Any], Any]], *arguments: object
+    ) -> Iterator[WorkDistributor]:
         """Have all other ranks at work on what they are handed, one after the other, until the end.
 
         Parameters
@@ -183,8 +196,8 @@ class Ranks:
         make : function of a module
             Gives, of the arguments, the function that makes results of what a rank is handed.
         """
-        wait = self.ask(Do(at_work, (make, arguments)))
-        hand = Hand(self._link)
+        wait = self.ask(CallFunction(at_work, (make, arguments)))
+        hand = WorkDistributor(self._link)
         try:
             yield hand
         finally:
@@ -216,7 +229,7 @@ class Ranks:
             for ticket in list(self._awaited):
                 self._receive(ticket)  # answers that nobody waited for, after an error
             self._watching.stop()
-            self.ask(Stop(), [])()
+            self.ask(EndRanks(), [])()
             self._is_open = False
             atexit.unregister(self.stop)
 
@@ -246,7 +259,7 @@ class Ranks:
 class _FarShards:
     """Shards of an engine on other ranks; see `rime_kernels.engine.sharded.FarShards`."""
 
-    def __init__(self, ranks: Ranks, engine: int, found: Sequence[Found]) -> None:
+    def __init__(self, ranks: MpiRanks, engine: int, found: Sequence[FoundDevices]) -> None:
         self._ranks, self._engine = ranks, engine
         self.names = [f"{ranks.where(i)}: {name}" for i, each in enumerate(found, 1) for name in each.names]
         self.processes = [i for i, each in enumerate(found, 1) for _ in each.names]
@@ -258,7 +271,7 @@ class _FarShards:
     def add(self, device: int, recipe: EngineRecipe, n_engine: int) -> None:
         """Send a shard to the rank that has the device."""
         rank, number = self._places[device]
-        wait = self._ranks.ask(Add(self._engine, rank, number, n_engine), [rank])
+        wait = self._ranks.ask(AddShard(self._engine, rank, number, n_engine), [rank])
         self._ranks.send(rank, recipe)
         wait()
         self._n_shard[rank] += 1
@@ -276,7 +289,7 @@ class _FarShards:
         )
         self._constant = constant
         lean_call, new = call._replace(sources=sources), None if is_known else constant
-        work = Work(self._engine, lean_call, new, given is not None, end)
+        work = ComputeShards(self._engine, lean_call, new, given is not None, end)
         wait = self._ranks.ask(work, ranks)
         if given is not None:
             first = 0

@@ -7,9 +7,21 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from biro.ranks.held import STORE
-from biro.ranks.messages import Add, Answer, Do, Envelope, Found, Hold, Request, Stop, Work, failure_of, whole
-from biro.ranks.place import PLACE
+from biro.ranks.distributed_data import STORE
+from biro.ranks.messages import (
+    AddShard,
+    Answer,
+    CallFunction,
+    ComputeShards,
+    EndRanks,
+    Envelope,
+    FoundDevices,
+    PrepareEngine,
+    Request,
+    failure_of,
+    whole,
+)
+from biro.ranks.this_rank import PLACE
 from rime_kernels import device
 from rime_kernels.engine.device_threads import workers_of
 from rime_kernels.engine.local_shards import LocalShards
@@ -67,16 +79,18 @@ class _Service:
                 self._constant.pop(number, None)
                 STORE.shards.pop(number, None)
             request = envelope.request
-            if isinstance(request, Stop):
+            if isinstance(request, EndRanks):
                 return
-            if isinstance(request, Add) and request.rank != self._link.rank:
+            if isinstance(request, AddShard) and request.rank != self._link.rank:
                 continue
-            if isinstance(request, Do) and request.to not in (None, self._link.rank):
+            if isinstance(request, CallFunction) and request.to not in (None, self._link.rank):
                 continue
-            if isinstance(request, Work) and not self._has_shards(request.engine):
+            if isinstance(request, ComputeShards) and not self._has_shards(request.engine):
                 continue  # rank 0 knows, and awaits nothing
             # What belongs to the request is received before anything can fail.
-            follows = isinstance(request, Add) or (isinstance(request, Work | Do) and request.has_given)
+            follows = isinstance(request, AddShard) or (
+                isinstance(request, ComputeShards | CallFunction) and request.has_given
+            )
             self._answer(envelope, self._link.recv(source=0) if follows else None)
 
     def _has_shards(self, engine: int) -> bool:
@@ -91,18 +105,18 @@ class _Service:
         self._link.begin_send(answer, 0, 1 + envelope.ticket)
 
     def _do(self, request: Request, received: Any) -> Any:
-        if isinstance(request, Hold):
+        if isinstance(request, PrepareEngine):
             backend, _ = device.resolve(request.backend)
             workers = workers_of(backend, request.devices, self._number)
             self._shards[request.engine] = LocalShards(workers)
-            return Found(backend, [each.name for each in workers], [each.kind for each in workers])
-        if isinstance(request, Add):
+            return FoundDevices(backend, [each.name for each in workers], [each.kind for each in workers])
+        if isinstance(request, AddShard):
             self._shards[request.engine].add(request.device, received, request.n_engine)
             return None
-        if isinstance(request, Do):
+        if isinstance(request, CallFunction):
             own = (received,) if request.has_given else ()
             return request.function(*own, *request.arguments)
-        assert isinstance(request, Work), "there are no others"
+        assert isinstance(request, ComputeShards), "there are no others"
         if request.constant is not None:
             self._constant[request.engine] = request.constant
         sources = whole(request.call.sources, self._constant.get(request.engine, ()))

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from biro._version import __version__
 from biro.errors import InputError
 from biro.observation.observation import Observation
-from biro.ranks.place import PLACE
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 from biro.ranks.service import serve
+from biro.ranks.this_rank import PLACE
 from biro.ranks.watch import be_watched, end_signs, watch
 from rime_kernels.compile.sources import source_digest
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_RANKS: dict[int, Ranks] = {}
+_RANKS: dict[int, MpiRanks] = {}
 """Those that have begun, by the handle of the communicator."""
 
 
-class Facts(NamedTuple):
+class ProcessFacts(NamedTuple):
     """What must be the same on all ranks.
 
     Attributes
@@ -43,7 +43,7 @@ class Facts(NamedTuple):
     data: str | None
 
 
-def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
+def start(comm: MPI.Intracomm, observation: Observation | None = None) -> MpiRanks:
     """Let the ranks of a communicator work together; returns on rank 0 alone.
 
     The other ranks stay here until rank 0 is done, and then leave by `SystemExit`. Called again on rank 0, it
@@ -57,7 +57,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
 
     Returns
     -------
-    Ranks
+    MpiRanks
 
     Raises
     ------
@@ -73,7 +73,9 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
 
     from biro.ranks.link import Link
 
-    own = Facts(MPI.Get_processor_name(), versions(), None if observation is None else observation.digest())
+    own = ProcessFacts(
+        MPI.Get_processor_name(), versions(), None if observation is None else observation.digest()
+    )
     link = Link(comm.Dup())
     facts = link.gather(own)
     problem: str | None = link.bcast(None if facts is None else difference(facts))
@@ -92,7 +94,7 @@ def start(comm: MPI.Intracomm, observation: Observation | None = None) -> Ranks:
     watching, remark = watch(link, hosts)
     if remark:
         log.warning("%s", remark)
-    ranks = Ranks(link, hosts, number, watching)
+    ranks = MpiRanks(link, hosts, number, watching)
     _RANKS[comm.handle] = ranks
     return ranks
 
@@ -118,7 +120,7 @@ def versions() -> dict[str, str]:
     return {**own, "Python": ".".join(map(str, sys.version_info[:2])), **others}
 
 
-def difference(facts: list[Facts]) -> str | None:
+def difference(facts: list[ProcessFacts]) -> str | None:
     """In what a rank differs from rank 0 as it must not, in one line; None where all are alike."""
     first = facts[0]
     for rank, each in enumerate(facts[1:], 1):

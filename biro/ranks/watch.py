@@ -3,8 +3,8 @@
 MPI itself may wait for ever for a rank that is gone. A process that ends, however it ends, closes its
 connections at once. A host that no longer answers, and a process that was stopped, give no signs. Those of
 the other ranks are written by the handler of a timer's signal in C (`signal.set_wakeup_fd`), those of rank 0,
-whose signals belong to its program, by a thread of compiled code (`biro.ranks.beat`). Neither needs a turn of
-Python: a compiled loop may take as long as it likes.
+whose signals belong to its program, by a thread of compiled code (`biro.ranks.heartbeat`). Neither needs a
+turn of Python: a compiled loop may take as long as it likes.
 
 Rank 0 listens at the address by which it reaches the other ranks, at that of this machine alone where all are
 on it, and only until these have connected. A secret that MPI has brought to them tells them from strangers,
@@ -24,7 +24,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
-from biro.ranks.beat import SIGN, Beat, compiled_loop
+from biro.ranks.heartbeat import SIGN, Heartbeat, compiled_loop
 
 if TYPE_CHECKING:
     from biro.ranks.link import Link
@@ -44,7 +44,7 @@ _BACKLOG = 128
 """Connections that may wait to be accepted, those of strangers included."""
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """Where ranks connect to: host and port of rank 0, and what shows that they belong to it."""
 
     host: str
@@ -71,7 +71,7 @@ def watch(link: Link, hosts: Sequence[str]) -> tuple[Watch, str]:
     else:
         with listener:
             host, port = listener.getsockname()[:2]
-            link.bcast(Meeting(host, port, token))
+            link.bcast(Rendezvous(host, port, token))
             problems = link.gather("") or []
             found = accepted(listener, token, sum(not problem for problem in problems[1:]))
     lost = [rank for rank in range(1, len(hosts)) if rank not in found]
@@ -109,7 +109,7 @@ def be_watched(link: Link) -> None:
     ----------
     link : Link
     """
-    meeting: Meeting | str = link.bcast(None)
+    meeting: Rendezvous | str = link.bcast(None)
     if isinstance(meeting, str):
         link.gather(meeting)
         return
@@ -143,7 +143,7 @@ class Watch:
     def __init__(self, connections: Mapping[str, socket.socket]) -> None:
         self._connections, self._is_over, self._beat = connections, False, None
         if connections:
-            self._beat = Beat(list(connections.values()), BEAT)
+            self._beat = Heartbeat(list(connections.values()), BEAT)
             threading.Thread(target=self._look, daemon=True).start()
 
     def stop(self) -> None:

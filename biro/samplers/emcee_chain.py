@@ -37,7 +37,7 @@ _COUNT, _DIGEST = 8, 32
 _MAX_LINE = 1 << 20
 
 
-class _Block(NamedTuple):
+class _ChainBlock(NamedTuple):
     """One block of the file.
 
     Attributes
@@ -224,7 +224,7 @@ def _block(backend: Backend, first: int) -> bytes:
     return count + hashlib.sha256(count + body).digest() + body
 
 
-def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> _Block | None:
+def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> _ChainBlock | None:
     """The next block; None where there is no whole one."""
     step, state = _step_type(n_walker, n_param), _state_type(n_walker)
     count, digest = file.read(_COUNT), file.read(_DIGEST)
@@ -236,7 +236,7 @@ def _read_block(file: IO[bytes], size: int, n_walker: int, n_param: int) -> _Blo
     if hashlib.sha256(count + body).digest() != digest:
         return None
     steps = np.frombuffer(body[: -state.itemsize], step)
-    return _Block(steps, np.frombuffer(body[-state.itemsize :], state).reshape(()))
+    return _ChainBlock(steps, np.frombuffer(body[-state.itemsize :], state).reshape(()))
 
 
 def _backend(steps: NDArray[np.void], state: NDArray[np.void], shape: tuple[int, int]) -> Backend:

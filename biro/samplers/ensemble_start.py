@@ -20,7 +20,7 @@ _STEPS = np.logspace(-12, -0.7, 46)
 
 
 @dataclass(frozen=True)
-class Start:
+class EnsembleStart:
     """Mode and a scale about it, both in the unit cube.
 
     Attributes
@@ -36,7 +36,7 @@ class Start:
     scale: NDArray[np.float64]
 
 
-def find_mode(target: Target, seed: int, watch: Watch | None = None) -> Start:
+def find_mode(target: Target, seed: int, watch: Watch | None = None) -> EnsembleStart:
     """Highest likelihood over the prior: differential evolution, then Newton steps.
 
     Both work on whole populations, one batched likelihood call per generation or step. Parameters and errors
@@ -45,7 +45,7 @@ def find_mode(target: Target, seed: int, watch: Watch | None = None) -> Start:
     return _polish(target, *search(target, seed, watch))
 
 
-def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[np.float64]:
+def scatter(target: Target, start: EnsembleStart, n_walker: int, seed: int) -> NDArray[np.float64]:
     """Walkers about the mode, (n_walker, n_param) in theta; each within prior and constraints.
 
     Drawn with half the width of the curvature, in the unit cube. Parameters that wrap do so.
@@ -75,7 +75,7 @@ def scatter(target: Target, start: Start, n_walker: int, seed: int) -> NDArray[n
     )
 
 
-def _polish(target: Target, mode: NDArray[np.float64], best: float) -> Start:
+def _polish(target: Target, mode: NDArray[np.float64], best: float) -> EnsembleStart:
     """Newton steps with the curvature from finite differences of one-sigma size."""
     covariance = np.eye(len(mode))
     for _ in range(20):
@@ -96,7 +96,7 @@ def _polish(target: Target, mode: NDArray[np.float64], best: float) -> Start:
         if gain < 1e-2:
             break
     values, vectors = np.linalg.eigh(covariance)
-    return Start(mode, best, step[:, None] * (vectors * np.sqrt(values)))
+    return EnsembleStart(mode, best, step[:, None] * (vectors * np.sqrt(values)))
 
 
 def _one_sigma_steps(target: Target, mode: NDArray[np.float64], best: float) -> NDArray[np.float64]:

@@ -18,7 +18,7 @@ class ClosedError(Exception):
     """The gate answers no more."""
 
 
-class Gate:
+class BatchGate:
     """Evaluates the rows that threads ask for, each thread one row, in common batches.
 
     The threads are nutpie's. Unlike in a `BatchingPool`, nothing tells when one of them ends: rows wait until
@@ -47,7 +47,7 @@ class Gate:
     def __init__(self, evaluate: Callable[[Array], Array], failed: Callable[[], None] = lambda: None) -> None:
         self._evaluate, self._failed = evaluate, failed
         self._lock = threading.Lock()
-        self._waiting: list[_Question] = []
+        self._waiting: list[_GateRequest] = []
         self._busy, self._expected, self._threads = False, 1, set[int]()
         self._answered = time.monotonic()  # when the last call ended
         self.n_call = self.n_row = 0
@@ -74,7 +74,7 @@ class Gate:
         Exception
             What `evaluate` raised.
         """
-        question = _Question(np.array(row))
+        question = _GateRequest(np.array(row))
         with self._lock:
             if self.error is not None:
                 raise self.error
@@ -90,7 +90,7 @@ class Gate:
             raise self.error
         return question.answer
 
-    def _wait(self, question: _Question, *, is_first: bool) -> list[_Question]:
+    def _wait(self, question: _GateRequest, *, is_first: bool) -> list[_GateRequest]:
         """Wait for the answer; or, where the first has waited too long, take all who wait now."""
         if not is_first:
             question.told.acquire()
@@ -106,7 +106,7 @@ class Gate:
                     return self._taken()
         return []
 
-    def _taken(self) -> list[_Question]:
+    def _taken(self) -> list[_GateRequest]:
         """All who wait, for a call that begins now; none while there is one. The lock is held."""
         if self._busy:
             return []
@@ -115,7 +115,7 @@ class Gate:
         self._expected, self._busy = len(before | self._threads), True
         return together
 
-    def _answer(self, together: list[_Question], own: _Question) -> None:
+    def _answer(self, together: list[_GateRequest], own: _GateRequest) -> None:
         """Evaluate all rows, and tell all who wait for them but the one whose thread this is."""
         try:
             answers = self._evaluate(np.stack([question.row for question in together]))
@@ -136,7 +136,7 @@ class Gate:
                 question.told.release()
 
 
-class _Question:
+class _GateRequest:
     """A row and the thread that asks, its answer once there is one, and a lock: free once that may go on."""
 
     def __init__(self, row: Array) -> None:

@@ -22,10 +22,10 @@ from biro.posterior.samples import Provenance
 from biro.progress import Bar, bar
 from biro.run.interrupt import StopFlag
 from biro.run.log_file import NOTICE
+from biro.samplers.add_maximum import with_mode_weights
 from biro.samplers.context import RunContext
 from biro.samplers.dynesty_checkpoint import FILE, Checkpoint
 from biro.samplers.options import NestedOptions
-from biro.samplers.polish import with_mode_weights
 from biro.target.batching import BatchingPool, ask
 from biro.target.checked import Target
 

@@ -18,7 +18,7 @@ from biro.formatting import first_few
 from biro.maximum.laplace import Laplace
 from biro.maximum.maximum import Maximum, maximise
 from biro.maximum.modes import COUNTS, Mode, modes_to_explore, shares
-from biro.maximum.proposal import DOF, More, Proposal
+from biro.maximum.proposal import DOF, MixtureTerm, Proposal
 from biro.maximum.tempering.exploration import MOST_RATIO, covering_mixture, period_of
 from biro.maximum.tempering.particles import Particles
 from biro.posterior.pareto import TRUSTED, WITH_VARIANCE, smoothed
@@ -139,14 +139,16 @@ def run_normal_approximation(target: Target, options: MaximumOptions, context: R
     )
 
 
-def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) -> Draws:
+def _adapted(
+    target: Target, maximum: Maximum, draws: ApproximationDraws, n: int, seed: int
+) -> ApproximationDraws:
     """Draws of a mixture that also covers what a first one left out; the first where that is good enough.
 
     The second one follows the bends of the posterior (`Bent`). After that the weighted draws of a mixture
     take the place of particles of a tempered run for the next one (adaptive importance sampling: Cappe et al.
     2004, J. Comp. Graph. Stat. 13, 907). They are no independent check of it.
     """
-    bent: list[More] = []
+    bent: list[MixtureTerm] = []
     for attempt in range(1, _N_ADAPT + 1):
         weights = smoothed(draws.log_posterior - draws.log_density)
         weight = np.exp(weights.log_weight - weights.log_weight.max())
@@ -165,7 +167,7 @@ def _adapted(target: Target, maximum: Maximum, draws: Draws, n: int, seed: int) 
     return draws
 
 
-def _as_particles(target: Target, draws: Draws, log_weight: Array, seed: list[int]) -> Particles:
+def _as_particles(target: Target, draws: ApproximationDraws, log_weight: Array, seed: list[int]) -> Particles:
     """Weighted draws in place of particles of a tempered run, none of them twice."""
     weight = np.exp(log_weight - log_weight.max())
     n_kept = min(int(np.count_nonzero(weight > 0.0)), _N_KEPT)
@@ -181,14 +183,14 @@ def _as_particles(target: Target, draws: Draws, log_weight: Array, seed: list[in
     )
 
 
-def _bent(target: Target, modes: Sequence[Mode]) -> list[More]:
+def _bent(target: Target, modes: Sequence[Mode]) -> list[MixtureTerm]:
     """Distributions that follow the bends of the posterior about the highest modes."""
     likelihood = differentiable(target.likelihood, "the maximum")
     found = []
     for mode, part in zip(modes, shares(modes), strict=True):
         if isinstance(mode.laplace, Laplace):
             bent = Bent.about(likelihood, mode.laplace)
-            found += [More(bent, dof, float(part)) for dof in (np.inf, DOF)]
+            found += [MixtureTerm(bent, dof, float(part)) for dof in (np.inf, DOF)]
     return found
 
 
@@ -244,7 +246,7 @@ def _facts(record: Mapping[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in known.items() if value is not None}
 
 
-class Draws(NamedTuple):
+class ApproximationDraws(NamedTuple):
     """Draws about the modes of a posterior that prior and constraints allow.
 
     Attributes
@@ -277,8 +279,8 @@ def draws_within(
     seed: int,
     *,
     tails: bool = True,
-    more: Sequence[More] = (),
-) -> Draws:
+    more: Sequence[MixtureTerm] = (),
+) -> ApproximationDraws:
     """Draws of `Proposal` about the modes of a maximum; fewer than n where hardly any is allowed.
 
     Without `tails` they come from the normal distributions alone; `more` are further components.
@@ -307,4 +309,4 @@ def draws_within(
         np.concatenate(items) for items in zip(*allowed, strict=True)
     )
     missed = maximum.missed_mass if missed is None else missed
-    return Draws(theta, log_posterior, log_prior, log_density, n_drawn, missed, log_ratio)
+    return ApproximationDraws(theta, log_posterior, log_prior, log_density, n_drawn, missed, log_ratio)

@@ -31,9 +31,9 @@ from biro.samplers.chains import (
 )
 from biro.samplers.context import RunContext
 from biro.samplers.coordinates.whitened import Whitened
-from biro.samplers.gate import Gate
+from biro.samplers.gate import BatchGate
 from biro.samplers.normal_approximation import MaximumFile
-from biro.samplers.nuts_draws import FILE, RECORDER, Draws, DrawsFile, Progress
+from biro.samplers.nuts_draws import FILE, RECORDER, NutsDraws, NutsDrawsFile, NutsProgress
 from biro.samplers.options import NutsOptions
 from biro.samplers.regions import Regions
 from biro.target.checked import Target
@@ -69,7 +69,7 @@ class OutsideError(Exception):
 
 def run_nuts(target: Target, options: NutsOptions, context: RunContext) -> Posterior:
     """Sample with NUTS; the draws are kept in the run directory, where there is one."""
-    file = DrawsFile(context.folder / FILE, context.run_id) if context.folder else None
+    file = NutsDrawsFile(context.folder / FILE, context.run_id) if context.folder else None
     seed, kept = context.provenance.seed, MaximumFile(context.folder)
     run = NutsRun(target, options, seed, file, kept, context.starts)
     density, z = run.run(context.stop, progress=context.progress)
@@ -92,7 +92,7 @@ class NutsRun:
     target : Target
     options : NutsOptions
     seed : int
-    file : DrawsFile or None
+    file : NutsDrawsFile or None
         Where draws are kept; None keeps them in memory only.
     maximum_file : MaximumFile
         Where the maximum about which the chains begin is kept.
@@ -105,7 +105,7 @@ class NutsRun:
         target: Target,
         options: NutsOptions,
         seed: int,
-        file: DrawsFile | None,
+        file: NutsDrawsFile | None,
         maximum_file: MaximumFile,
         starts: int | Array = STARTS,
     ) -> None:
@@ -167,12 +167,12 @@ class NutsRun:
                 self._facts["unexplored"] = 1.0 - float(sum(of[id(mode)] for mode in modes))
             return modes
 
-    def _beginning(self, density: Whitened) -> Progress:
+    def _beginning(self, density: Whitened) -> NutsProgress:
         """Before the first draw; with several modes, the places about them at which the chains begin."""
         n_dim, n_mode = self._target.n_param, len(self._modes)
         each = 2 if n_mode <= _PAIRS else 1
         n_chain = self._options.n_chain if n_mode == 1 else max(self._options.n_chain, each * n_mode)
-        before = Progress.none(n_chain, n_dim)
+        before = NutsProgress.none(n_chain, n_dim)
         if len(self._modes) == 1:
             return before
         if n_chain > self._options.n_chain:
@@ -195,12 +195,14 @@ class NutsRun:
                 break
         return np.asarray(z[0])
 
-    def _sample(self, density: Whitened, before: Progress, stop: StopFlag, *, progress: bool) -> Progress:
+    def _sample(
+        self, density: Whitened, before: NutsProgress, stop: StopFlag, *, progress: bool
+    ) -> NutsProgress:
         options, (n_chain, n_before) = self._options, before.z.shape[:2]
         n_tune = max(options.n_tune - before.n_tuned, min(options.n_tune, _TUNE_AGAIN))
-        draws = Draws(n_tune, before)
+        draws = NutsDraws(n_tune, before)
         # To nutpie a call that failed is a divergence, after which a chain stays where it is and goes on.
-        gate = Gate(lambda z: self._answers(density, z), failed=draws.freeze)
+        gate = BatchGate(lambda z: self._answers(density, z), failed=draws.freeze)
         sampler = self.nutpie_modules.sample(
             self._model(gate, draws, before, density),
             draws=options.n_draw - n_before,
@@ -220,7 +222,7 @@ class NutsRun:
         draws.look(trace, gate.n_row)
         self._save(density, draws)
         self._facts["rows_per_call"] = gate.n_row / max(1, gate.n_call)
-        return draws.so_far()
+        return draws.progress_state()
 
     def _answers(self, density: Whitened, z: Array) -> Array:
         """Log density, its derivatives and the region of each z (n, n_dim), float64 (n, n_dim + 2)."""
@@ -230,9 +232,9 @@ class NutsRun:
     def _wait(
         self,
         sampler: Nutpie,
-        gate: Gate,
+        gate: BatchGate,
         density: Whitened,
-        draws: Draws,
+        draws: NutsDraws,
         stop: StopFlag,
         shown: Bar,
     ) -> Nutpie:
@@ -267,8 +269,8 @@ class NutsRun:
                 _end(sampler, gate)
             if failed is not None:
                 raise failed
-            so_far = draws.so_far()
-            n, tuned = so_far.z.shape[1], so_far.n_tuned
+            progress_state = draws.progress_state()
+            n, tuned = progress_state.z.shape[1], progress_state.n_tuned
             what = (
                 f"{number_of(n, 'draw')} of each chain"
                 if n
@@ -277,11 +279,11 @@ class NutsRun:
             stop.raise_interrupted(f"{what} saved. The same command continues from there")
         return trace
 
-    def _save(self, density: Whitened, draws: Draws) -> None:
+    def _save(self, density: Whitened, draws: NutsDraws) -> None:
         if self._file is not None:
             self._file.save(density.frame, draws)
 
-    def _model(self, gate: Gate, draws: Draws, before: Progress, density: Whitened) -> Nutpie:
+    def _model(self, gate: BatchGate, draws: NutsDraws, before: NutsProgress, density: Whitened) -> Nutpie:
         """What nutpie samples: each chain asks the gate, and hands over its draws.
 
         A run that goes on does so in units of the spread of its draws, so that little is left to tune, and
@@ -309,7 +311,7 @@ class NutsRun:
             make_initial_point_fn=start,
         )  # fmt: skip
 
-    def _note(self, done: Progress, n_draw: int) -> None:
+    def _note(self, done: NutsProgress, n_draw: int) -> None:
         """Note the diagnostics of the draws, those of earlier processes of the run included."""
         stats = done.stats[:, :n_draw]
         energy = stats["energy"]
@@ -363,7 +365,7 @@ class NutsRun:
         )
 
 
-def _end(sampler: Nutpie, gate: Gate) -> None:
+def _end(sampler: Nutpie, gate: BatchGate) -> None:
     """End the threads of nutpie. A call in progress is waited for, unless a second signal comes."""
     gate.close()
     try:
@@ -376,7 +378,7 @@ def _end(sampler: Nutpie, gate: Gate) -> None:
     sampler.abort()
 
 
-def _leave(sampler: Nutpie, gate: Gate) -> None:
+def _leave(sampler: Nutpie, gate: BatchGate) -> None:
     """End Python while threads of nutpie may still run, which Python's own way of ending would crash in."""
     if gate.busy:
         sys.stdout.flush()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from biro.errors import RunError
 from biro.files.atomic import write_atomic
-from biro.samplers.coordinates.whitened import Frame
+from biro.samplers.coordinates.whitened import WhitenedFrame
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ _ENOUGH_FOR_SCALE = 200
 """Draws that tell the scale of a coordinate to 5 %."""
 
 
-class Progress(NamedTuple):
+class NutsProgress(NamedTuple):
     """How far a run has come, in all of its processes.
 
     Attributes
@@ -65,7 +65,7 @@ class Progress(NamedTuple):
     n_gradient: int
 
     @classmethod
-    def none(cls, n_chain: int, n_dim: int) -> Progress:
+    def none(cls, n_chain: int, n_dim: int) -> NutsProgress:
         return cls(
             np.empty((n_chain, 0, n_dim)),
             np.empty((n_chain, 0), STATS),
@@ -102,18 +102,18 @@ class _Chain:
         self._n += 1
 
 
-class Draws:
+class NutsDraws:
     """The draws of all chains as they come.
 
     Parameters
     ----------
     n_tune : int
         Draws of each chain that do not count.
-    before : Progress
+    before : NutsProgress
         Of earlier processes of the run.
     """
 
-    def __init__(self, n_tune: int, before: Progress) -> None:
+    def __init__(self, n_tune: int, before: NutsProgress) -> None:
         self._n_tune, self._before = n_tune, before
         self._new: list[_Chain] = []
         # By thread: nutpie's are not Python's, which forgets their `threading.local` after each call.
@@ -187,7 +187,7 @@ class Draws:
         """Draws of this process, tuning included."""
         return sum(map(len, self._new))
 
-    def so_far(self) -> Progress:
+    def progress_state(self) -> NutsProgress:
         """With the draws of this process at the last `look`: as many of each chain as of the shortest."""
         before = self._before
         n_chain, _, n_dim = before.z.shape
@@ -203,7 +203,7 @@ class Draws:
         # While there are too few draws after tuning, the second half of all draws of this process is used.
         recent = z if z[..., 0].size >= _ENOUGH_FOR_SCALE else np.array([c.z[n // 2 : n] for c in chains])
         recent = recent.reshape(-1, n_dim)
-        return Progress(
+        return NutsProgress(
             z,
             np.concatenate([before.stats, [chain.stats[first:n] for chain in chains]], axis=1),
             last=np.array([chain.z[n - 1] for chain in chains]),
@@ -213,7 +213,7 @@ class Draws:
         )
 
 
-class DrawsFile:
+class NutsDrawsFile:
     """Where the draws of a run are kept, with the coordinates that they are in.
 
     Parameters
@@ -227,7 +227,7 @@ class DrawsFile:
         self._path, self._run_id = path, run_id
         self._due, self._failed = time.monotonic() + SAVE_EVERY, False
 
-    def read(self, n_chain: int, n_dim: int) -> tuple[Frame, Progress] | None:
+    def read(self, n_chain: int, n_dim: int) -> tuple[WhitenedFrame, NutsProgress] | None:
         """The frame of the coordinates, and the draws in them; None when there are none.
 
         There may be more chains than `n_chain`: one at least in each mode.
@@ -244,8 +244,8 @@ class DrawsFile:
                 if sum(item.file_size for item in file.zip.infolist()) > self._path.stat().st_size:
                     raise ValueError("it is compressed, or smaller than its header states")
                 z, stats, last, scale = (file[name] for name in ("z", "stats", "last", "scale"))
-                before = Progress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
-                frame, run_id = Frame.of(file), str(file["run_id"])
+                before = NutsProgress(z, stats, last, scale, int(file["n_tuned"]), int(file["n_gradient"]))
+                frame, run_id = WhitenedFrame.of(file), str(file["run_id"])
                 if before.stats.dtype != STATS:
                     raise ValueError("it was written by another version of biro")
         except Exception as error:  # numpy and zipfile raise many kinds about files that are damaged
@@ -265,10 +265,10 @@ class DrawsFile:
         """Whether they have not been written for a while, a longer one where that takes long."""
         return time.monotonic() >= self._due
 
-    def save(self, frame: Frame, draws: Draws) -> None:
+    def save(self, frame: WhitenedFrame, draws: NutsDraws) -> None:
         """Write them. A full disk is reported once and tried again."""
         begun, data = time.monotonic(), io.BytesIO()
-        arrays: dict[str, Any] = {**draws.so_far()._asdict(), **frame.arrays()}  # arrays and numbers
+        arrays: dict[str, Any] = {**draws.progress_state()._asdict(), **frame.arrays()}  # arrays and numbers
         np.savez(data, **arrays, run_id=self._run_id)
         try:
             write_atomic(self._path, data.getbuffer())

@@ -35,7 +35,7 @@ _LARGEST = 2**62
 
 
 @dataclass(frozen=True)
-class Options(ABC):
+class SamplerOptions(ABC):
     """The options of a sampler."""
 
     may_change: ClassVar[tuple[str, ...]] = ()
@@ -70,7 +70,7 @@ class Options(ABC):
 
 
 @dataclass(frozen=True)
-class EnsembleOptions(Options):
+class EnsembleOptions(SamplerOptions):
     """Options of "emcee".
 
     Attributes
@@ -120,7 +120,7 @@ class EnsembleOptions(Options):
 
 
 @dataclass(frozen=True)
-class NestedOptions(Options):
+class NestedOptions(SamplerOptions):
     """Options of "dynesty" and "dynesty-dynamic".
 
     Attributes
@@ -191,7 +191,7 @@ class NestedOptions(Options):
 
 
 @dataclass(frozen=True)
-class MaximumOptions(Options):
+class MaximumOptions(SamplerOptions):
     """Options of "none".
 
     Attributes
@@ -221,7 +221,7 @@ class MaximumOptions(Options):
 
 
 @dataclass(frozen=True)
-class ExactOptions(Options):
+class ExactOptions(SamplerOptions):
     """Options of the exact draws that replace a sampler where a likelihood integrates over all parameters.
 
     Attributes
@@ -247,7 +247,7 @@ class ExactOptions(Options):
 
 
 @dataclass(frozen=True)
-class NutsOptions(Options):
+class NutsOptions(SamplerOptions):
     """Options of "nuts".
 
     Attributes
@@ -305,7 +305,7 @@ class NutsOptions(Options):
         return self.n_chain * float(self.n_draw + self.n_tune)
 
 
-_OPTIONS: dict[str, type[Options]] = {
+_OPTIONS: dict[str, type[SamplerOptions]] = {
     "emcee": EnsembleOptions,
     "dynesty": NestedOptions,
     "dynesty-dynamic": NestedOptions,
@@ -329,7 +329,7 @@ def check_sampler(sampler: str) -> None:
         raise InputError(f"unknown sampler {sampler!r}; there are {', '.join(SAMPLERS)}")
 
 
-def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) -> Options:
+def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) -> SamplerOptions:
     """The options of a sampler from keyword arguments, with every default filled in.
 
     Parameters
@@ -364,7 +364,7 @@ def parse_options(sampler: str, keywords: Mapping[str, object], n_param: int) ->
     return options
 
 
-def _check_cost(sampler: str, options: Options, stated: Mapping[str, object], n_param: int) -> None:
+def _check_cost(sampler: str, options: SamplerOptions, stated: Mapping[str, object], n_param: int) -> None:
     """Refuse a run that cannot fit in memory, or cannot end within a year, before anything is written.
 
     Raises
@@ -389,7 +389,7 @@ def _check_threads(name: str, number: int) -> None:
         raise InputError(f"{name} must be at most {MOST_THREADS} (one thread each), got {number}")
 
 
-def _check_positive(options: Options, names: tuple[str, ...]) -> None:
+def _check_positive(options: SamplerOptions, names: tuple[str, ...]) -> None:
     for name in names:
         if not getattr(options, name) > 0:
             raise InputError(f"{name} must be above 0, got {getattr(options, name)}")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import wrapped_difference
 from biro.maximum.bridge import nearest_mode
 from biro.maximum.modes import Mode
+from biro.maximum.objective import wrapped_difference
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]

@@ -28,6 +28,7 @@ from biro.run.directory import RunDirectory
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.run.record import read_record, versions
+from biro.samplers.add_maximum import with_peak
 from biro.samplers.context import RunContext
 from biro.samplers.options import (
     EXACT,
@@ -36,11 +37,10 @@ from biro.samplers.options import (
     MaximumOptions,
     NestedOptions,
     NutsOptions,
-    Options,
+    SamplerOptions,
     check_sampler,
     parse_options,
 )
-from biro.samplers.polish import with_peak
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, RecordedModel, full_of, integrates, treatment_of_gains
 
@@ -155,7 +155,7 @@ def sample(
 
 def _target(
     likelihood: RecordedLikelihood, sampler: str, options: Mapping[str, object]
-) -> tuple[Target, Options]:
+) -> tuple[Target, SamplerOptions]:
     """What is sampled, and how; where all parameters are integrated over, nothing is."""
     if treatment_of_gains(likelihood) == "solve" and sampler != "none":
         raise InputError(
@@ -168,7 +168,7 @@ def _target(
     return target, parse_options(sampler, options, target.n_param)
 
 
-def _say_start(options: Options, start: Start | None) -> None:
+def _say_start(options: SamplerOptions, start: Start | None) -> None:
     """Say what the sampler starts from."""
     if isinstance(options, ExactOptions):
         log.log(
@@ -205,7 +205,9 @@ def run_seed(seed: int | None, run_dir: str | os.PathLike[str] | None) -> int:
     return seed
 
 
-def _provenance(likelihood: RecordedLikelihood, sampler: str, options: Options, seed: int) -> Provenance:
+def _provenance(
+    likelihood: RecordedLikelihood, sampler: str, options: SamplerOptions, seed: int
+) -> Provenance:
     model: RecordedModel = getattr(likelihood, "full_model", likelihood.model)
     return Provenance(
         sampler=sampler,
@@ -219,7 +221,11 @@ def _provenance(likelihood: RecordedLikelihood, sampler: str, options: Options, 
 
 
 def _run_in(
-    run: RunDirectory, likelihood: RecordedLikelihood, target: Target, options: Options, context: RunContext
+    run: RunDirectory,
+    likelihood: RecordedLikelihood,
+    target: Target,
+    options: SamplerOptions,
+    context: RunContext,
 ) -> Posterior:
     """Sample in a run directory, or read the posterior where the run is finished."""
     if run.finished:
@@ -259,7 +265,9 @@ def _save_elsewhere(posterior: Posterior, run_id: str) -> str:
     return f"it is in {path}"
 
 
-def _run(likelihood: RecordedLikelihood, target: Target, options: Options, context: RunContext) -> Posterior:
+def _run(
+    likelihood: RecordedLikelihood, target: Target, options: SamplerOptions, context: RunContext
+) -> Posterior:
     """Run a sampler, climb to the maximum beside its best sample, and look at the residuals there.
 
     What the likelihood integrates over is drawn afterwards: from then on it is that of all parameters.
@@ -300,7 +308,7 @@ def _doubts_of_maximum(names: Sequence[str]) -> list[str]:
     ]
 
 
-def _run_sampler(target: Target, options: Options, context: RunContext) -> Posterior:
+def _run_sampler(target: Target, options: SamplerOptions, context: RunContext) -> Posterior:
     """Run the sampler that the options belong to. Its package is imported only now: some take a second."""
     match options:
         case EnsembleOptions():

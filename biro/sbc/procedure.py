@@ -17,7 +17,7 @@ from biro.formatting import takes_likelihood
 from biro.likelihood.likelihood import Likelihood
 from biro.posterior.samples import package_of
 from biro.progress import bar
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 from biro.ranks.start import start
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
@@ -26,9 +26,9 @@ from biro.samplers.options import parse_options
 from biro.samplers.sampling import run_seed
 from biro.sbc.replicate import FitWith, Replicates
 from biro.sbc.result import SBCResult
-from biro.sbc.rows import Rows
+from biro.sbc.rows import ReplicateRecords
 from biro.tasks.cores import refuse_both, worker_number
-from biro.tasks.lost import Lost
+from biro.tasks.lost import LostTask
 from biro.tasks.run import run_tasks
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def run(
     seed = run_seed(seed, run_dir)
     _check_numbers(replicates, draws)
     refuse_both(workers, executor, comm)
-    by: int | Executor | Ranks = executor or 1
+    by: int | Executor | MpiRanks = executor or 1
     if comm is not None:
         by = start(comm)
     elif executor is None:
@@ -146,7 +146,7 @@ def run(
             run = stack.enter_context(
                 RunDirectory(run_dir, settings, may_change=("replicates",), facts=record, model_toml=text)
             )
-        rows = Rows(Path(run_dir) / LINES if run_dir is not None else None)
+        rows = ReplicateRecords(Path(run_dir) / LINES if run_dir is not None else None)
         _fill(rows, replicates, task, by, stop, progress=progress)
         result = SBCResult.of((row for row in rows.done if row["replicate"] < replicates), about)
         if run is not None:
@@ -167,7 +167,7 @@ def load(run_dir: str | os.PathLike[str]) -> SBCResult:
     about = read_facts(Path(run_dir)).get("sbc")
     if about is None:
         raise RunError(f"{run_dir}: not an SBC directory")
-    return SBCResult.of(Rows(Path(run_dir) / LINES).done, about)
+    return SBCResult.of(ReplicateRecords(Path(run_dir) / LINES).done, about)
 
 
 def _check_numbers(replicates: int, draws: int) -> None:
@@ -220,22 +220,22 @@ def _settings(likelihood: Likelihood, fitted: Likelihood, sampler: str, seed: in
 
 
 def _fill(
-    rows: Rows,
+    rows: ReplicateRecords,
     replicates: int,
     task: Replicates,
-    by: int | Executor | Ranks,
+    by: int | Executor | MpiRanks,
     stop: StopFlag,
     *,
     progress: bool,
 ) -> None:
     """Work out the replicates that are missing."""
     todo = {f"replicate {k}": k for k in rows.missing(replicates)}
-    lost: list[Lost] = []
+    lost: list[LostTask] = []
     done = replicates - len(todo)
     with bar("SBC", "replicates", total=replicates, initial=done, show=progress) as shown:
         try:
             for row in run_tasks(task, todo, by, stop, task.backend):
-                if isinstance(row, Lost):
+                if isinstance(row, LostTask):
                     lost.append(row)
                     continue
                 rows.add(row)

@@ -16,7 +16,7 @@ from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.posterior.posterior import Posterior
 from biro.samplers.sampling import sample
-from biro.sbc.rows import Row
+from biro.sbc.rows import ReplicateRecord
 from biro.target.checked import Target
 
 Array = NDArray[np.float64]
@@ -73,7 +73,7 @@ def simulated(likelihood: Likelihood, theta: Array, rng: np.random.Generator) ->
 
 
 @dataclass(frozen=True)
-class Recipe:
+class LikelihoodRecipe:
     """The arguments of a likelihood, from which one is made for other data, also in another process.
 
     Parameters
@@ -90,7 +90,7 @@ class Recipe:
     options: Mapping[str, Any]  # arguments of any type
 
     @classmethod
-    def of(cls, likelihood: Likelihood) -> Recipe:
+    def of(cls, likelihood: Likelihood) -> LikelihoodRecipe:
         """The recipe of an existing likelihood."""
         forms = set(likelihood.choices.forms)
         form = forms.pop() if len(forms) == 1 else "auto"
@@ -153,7 +153,7 @@ class Replicates:
         seed: int,
     ) -> None:
         # Truths and ranks are of all parameters, also of those that a fit integrates over.
-        self._likelihood, self._recipe = likelihood.full, Recipe.of(likelihood)
+        self._likelihood, self._recipe = likelihood.full, LikelihoodRecipe.of(likelihood)
         self.fit_with: FitWith = fit_with or self._recipe
         self._sampler, self._n_draw, self._seed = sampler, n_draw, seed
         self._options: dict[str, Any] = dict(options)  # keyword arguments of several types
@@ -171,12 +171,12 @@ class Replicates:
         self.__dict__.update(state)
         self._likelihood = self._recipe(self.__dict__.pop("_observation")).full
 
-    def __call__(self, k: int) -> Row:
+    def __call__(self, k: int) -> ReplicateRecord:
         """Replicate k as plain values; "error" instead of ranks where it could not be fitted."""
         start = time.monotonic()
         rng = np.random.default_rng([self._seed, k])
         truth = prior_draw(self._likelihood, rng)
-        row: Row = {"replicate": k, "truth": truth.tolist()}
+        row: ReplicateRecord = {"replicate": k, "truth": truth.tolist()}
         fitted = self.fit_with(simulated(self._likelihood, truth, rng))
         try:
             posterior = self._fit(fitted, int(rng.integers(0, 2**32)))
@@ -211,7 +211,7 @@ class Replicates:
 
     def _ranked(
         self, fitted: Likelihood, posterior: Posterior, truth: Array, rng: np.random.Generator
-    ) -> Row:
+    ) -> ReplicateRecord:
         draws = independent(posterior, self._n_draw)
         true = {p.name: value for p, value in zip(self._likelihood.parameters, truth, strict=True)}
         names = self.ranked_names(fitted)
@@ -219,7 +219,7 @@ class Replicates:
         own = np.array([[true[p.name] for p in fitted.parameters]])
         ranks.append(rank(float(fitted.log_likelihood(own)[0]), draws.log_likelihood, rng))
         chi2 = reduced_chi2(fitted, draws.samples)
-        row: Row = {
+        row: ReplicateRecord = {
             "ranks": ranks,
             "effective": round(float(posterior.effective.min()), 1),
             "converged": bool(posterior.diagnostics.get("converged", 1.0)),

@@ -12,8 +12,8 @@ from biro.errors import LikelihoodError
 from biro.files.json_value import JsonValue
 from biro.formatting import Tabular
 from biro.sbc.replicate import LOG_LIKELIHOOD
-from biro.sbc.rows import Row
-from biro.sbc.statistics import BANDS, LEVELS, Ranks, ReducedChi2, Test
+from biro.sbc.rows import ReplicateRecord
+from biro.sbc.statistics import BANDS, LEVELS, RankStatistics, RankTest, ReducedChi2
 
 DOUBTFUL = 0.01
 """Chance of the smallest p-value among all tests below which SBC fails."""
@@ -25,31 +25,31 @@ class SBCResult(Tabular):
 
     Attributes
     ----------
-    ranks : Ranks
+    ranks : RankStatistics
         Of every parameter and of the log-likelihood.
     reduced_chi2 : float64 (n, 2) or None
         Of each replicate, the mean over its draws and that of one draw; None where noise is not Gaussian.
     n_vis : int
         Complex visibilities.
-    rows : tuple of Row
+    rows : tuple of ReplicateRecord
         The replicates as they were recorded, failed ones too.
     about : mapping
         Sampler, seed, options, digests.
     """
 
-    ranks: Ranks
+    ranks: RankStatistics
     reduced_chi2: NDArray[np.float64] | None
     n_vis: int
-    rows: tuple[Row, ...]
+    rows: tuple[ReplicateRecord, ...]
     about: Mapping[str, JsonValue]
 
     @classmethod
-    def of(cls, rows: Iterable[Row], about: Mapping[str, JsonValue]) -> SBCResult:
+    def of(cls, rows: Iterable[ReplicateRecord], about: Mapping[str, JsonValue]) -> SBCResult:
         """The result of some replicates.
 
         Parameters
         ----------
-        rows : iterable of Row
+        rows : iterable of ReplicateRecord
             In any order.
         about : mapping
             What was done; its "names", "draws", "seed" and "n_vis" are used.
@@ -64,7 +64,7 @@ class SBCResult(Tabular):
         if not good:
             why = ordered[0].get("error", "") if ordered else "there are none"
             raise LikelihoodError(f"no replicate could be fitted: {why}")
-        ranks = Ranks(
+        ranks = RankStatistics(
             (*about["names"], LOG_LIKELIHOOD),
             np.array([row["ranks"] for row in good], dtype=np.int64),
             about["draws"],
@@ -82,14 +82,14 @@ class SBCResult(Tabular):
         return ReducedChi2.of(self.reduced_chi2[:, 0], self.n_vis)
 
     @property
-    def failed(self) -> list[Row]:
+    def failed(self) -> list[ReplicateRecord]:
         """Replicates that could not be fitted."""
         return [row for row in self.rows if "error" in row]
 
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[RankTest]:
         """All tests: three of each quantity, and one of the mean reduced chi-squared."""
         tests, chi2 = self.ranks.tests(), self.mean_reduced_chi2
-        return tests if chi2 is None else [*tests, Test("reduced chi2", "mean", chi2.p_value)]
+        return tests if chi2 is None else [*tests, RankTest("reduced chi2", "mean", chi2.p_value)]
 
     @property
     def chance(self) -> float:

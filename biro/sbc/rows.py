@@ -11,7 +11,7 @@ from biro.errors import RunError
 from biro.files.atomic import why_not_written
 
 
-class Row(TypedDict, total=False):
+class ReplicateRecord(TypedDict, total=False):
     """One replicate, as plain values: either an error or ranks."""
 
     replicate: int
@@ -32,7 +32,7 @@ class Row(TypedDict, total=False):
     """What it took."""
 
 
-class Rows:
+class ReplicateRecords:
     """Finished replicates, in memory and on disk.
 
     Parameters
@@ -48,13 +48,13 @@ class Rows:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, ReplicateRecord] = {}
         self._whole = 0
         if path is not None and path.exists():
             self._read(path)
 
     @property
-    def done(self) -> list[Row]:
+    def done(self) -> list[ReplicateRecord]:
         """By number."""
         return [self._rows[k] for k in sorted(self._rows)]
 
@@ -62,7 +62,7 @@ class Rows:
         """Which of the first n are not there."""
         return [k for k in range(n) if k not in self._rows]
 
-    def add(self, row: Row) -> None:
+    def add(self, row: ReplicateRecord) -> None:
         """Put a row on disk.
 
         Raises
@@ -96,7 +96,7 @@ class Rows:
             data = path.read_bytes()
             whole = data[: data.rfind(b"\n") + 1]
             for line in whole.splitlines():
-                row: Row = json.loads(line)
+                row: ReplicateRecord = json.loads(line)
                 self._rows[int(row["replicate"])] = row
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise RunError(f"{path} cannot be read ({error}); give another directory") from None

@@ -24,7 +24,7 @@ NOTABLE = 3.0
 
 
 @dataclass(frozen=True)
-class Test:
+class RankTest:
     """One test of one quantity."""
 
     __test__ = False  # pytest would collect it for its name
@@ -35,7 +35,7 @@ class Test:
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
+class RankStatistics:
     """Ranks of truths among draws, and their statistics.
 
     Where truth and draws come from the same distribution, every rank from 0 to n_draw is as likely
@@ -129,13 +129,13 @@ class Ranks:
         """
         return np.asarray(((self.centrality**2).mean(axis=0) - 1.0 / 3.0) * math.sqrt(45.0 / 4.0 * self.n))
 
-    def tests(self) -> list[Test]:
+    def tests(self) -> list[RankTest]:
         """Tests of each quantity: chi-squared of the histogram, and the normal tests of shift and spread."""
         tests = []
         for i, name in enumerate(self.names):
-            tests.append(Test(name, "histogram", float(stats.chisquare(self.counts[i]).pvalue)))
+            tests.append(RankTest(name, "histogram", float(stats.chisquare(self.counts[i]).pvalue)))
             for kind, z in (("shift", self.shift[i]), ("spread", self.spread[i])):
-                tests.append(Test(name, kind, float(2.0 * stats.norm.sf(abs(z)))))
+                tests.append(RankTest(name, kind, float(2.0 * stats.norm.sf(abs(z)))))
         return tests
 
     def shape(self, i: int) -> str:

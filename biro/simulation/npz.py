@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import blocks_of_rows, checked_models, taken_model
+from biro.data_set.writable_models import blocks_of_rows, checked_models, taken_model
+from biro.distributed_data import RemoteArray
 from biro.files.atomic import atomic_path
-from biro.held import Elsewhere
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -22,7 +22,7 @@ OF_ROWS = ("row_id", "antenna1", "antenna2", "time", "uvw", "chan_freq")
 
 
 def write_npz(
-    out: str | os.PathLike[str], observation: Observation, models: Iterable[NDArray[np.generic] | Elsewhere]
+    out: str | os.PathLike[str], observation: Observation, models: Iterable[NDArray[np.generic] | RemoteArray]
 ) -> int:
     """Write model visibilities with the rows that they belong to, as a whole or not at all.
 

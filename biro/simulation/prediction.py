@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
-from biro.data_set.models_of_rows import gathered
-from biro.data_set.shares import of_ranks
+from biro.data_set.rank_reading import of_ranks
+from biro.data_set.writable_models import gathered
+from biro.distributed_data import RemoteArray
 from biro.errors import InputError
 from biro.gain_files import with_gains_read
-from biro.held import Elsewhere
 from biro.images.prediction import check_image as check_image_for_partition
 from biro.images.prediction import predict_image
 from biro.images.seen_image import rings_of
@@ -27,9 +27,9 @@ from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.ranks.held import HeldByRanks, on_own_device
-from biro.ranks.room import check_disk
-from biro.smearing import Choice, Mode, Rings, choose, lines_of, modes_of
+from biro.ranks.capacity import check_disk
+from biro.ranks.distributed_data import DataOnRanks, on_own_device
+from biro.smearing import BrightnessRings, Mode, SmearingChoice, choose, lines_of, modes_of
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
@@ -39,7 +39,7 @@ from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
 
-Vis = NDArray[np.complexfloating] | Elsewhere
+Vis = NDArray[np.complexfloating] | RemoteArray
 
 PRECISIONS = {"double": np.complex128, "single": np.complex64}
 """Types of predicted visibilities."""
@@ -178,7 +178,7 @@ def predict(
 def _tell(
     say: Callable[[str], None],
     observation: Observation,
-    choices: Sequence[Choice],
+    choices: Sequence[SmearingChoice],
     sky: SkyModel | None = None,
 ) -> None:
     """Say what was chosen about smearing, and where the beam of a model is centred."""
@@ -191,17 +191,21 @@ def _tell(
 def _check_disk(observation: Observation, n_byte: int) -> None:
     """Refuse models of so many bytes for a visibility that a disk with files has no room for."""
     folder, parts = observation.cache_folder, observation.partitions
-    held = [part.held for part in parts if isinstance(part.held, HeldByRanks)]
-    if folder is None or not held:
+    distributed = [part.distributed for part in parts if isinstance(part.distributed, DataOnRanks)]
+    if folder is None or not distributed:
         return
     sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
-    needed = of_ranks(sizes, [each.shares for each in held], sum)
+    needed = of_ranks(sizes, [each.shares for each in distributed], sum)
     check_disk(
-        held[0].ranks, folder, needed, "model visibilities", "give another directory, or select less data"
+        distributed[0].ranks,
+        folder,
+        needed,
+        "model visibilities",
+        "give another directory, or select less data",
     )
 
 
-def _rings(part: Partition, image: ImageModel | None) -> list[Rings]:
+def _rings(part: Partition, image: ImageModel | None) -> list[BrightnessRings]:
     """How the brightness of an image lies about a phase centre; none without an image."""
     return [] if image is None else [rings_of(image, part.phase_centre)]
 
@@ -270,7 +274,7 @@ def _predict_sky(
     bound: BoundModel,
     theta: NDArray[np.float64],
     templates: Templates,
-    choices: Sequence[Choice],
+    choices: Sequence[SmearingChoice],
     sums: _Sums,
     place: _Device,
 ) -> Iterator[Vis]:
@@ -278,12 +282,12 @@ def _predict_sky(
     for i, part in enumerate(observation.partitions):
         sources = bound.sources(theta, i)
         choice = choices[i]
-        held = part.held
+        distributed = part.distributed
         rime = Rime(
             part.rows,
-            ranks=None if held is None else held.ranks,
-            folder=None if held is None else held.folder,
-            held=None if held is None else ShardShares(held.shares),
+            ranks=None if distributed is None else distributed.ranks,
+            folder=None if distributed is None else distributed.folder,
+            held=None if distributed is None else ShardShares(distributed.shares),
             template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
@@ -295,32 +299,32 @@ def _predict_sky(
         )
         log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
         shifted = templates.shifts.of(i, sources)
-        if held is None:
+        if distributed is None:
             yield rime.predict(shifted)[0]
             continue
-        kept = held.kept(functools.partial(rime.predict_sharded, shifted))
-        yield Elsewhere(part.vis.shape, np.dtype(PRECISIONS[sums.precision]), kept)
+        kept = distributed.kept(functools.partial(rime.predict_sharded, shifted))
+        yield RemoteArray(part.vis.shape, np.dtype(PRECISIONS[sums.precision]), kept)
 
 
 def _predict_image(
     observation: Observation,
     image: ImageModel,
     beams: Sequence[Beam | PartitionBeam | None] | None,
-    choices: Sequence[Choice],
+    choices: Sequence[SmearingChoice],
     one_image: functools.partial[NDArray[np.complexfloating]],
 ) -> Iterator[Vis]:
     """Visibilities of an image through the beam of each partition, partition by partition."""
     for i, part in enumerate(observation.partitions):
         beam = beams[i] if beams is not None else None
         of_all = functools.partial(one_image, image=image, beam=beam, smearing=choices[i].smearing)
-        if part.held is None:
+        if part.distributed is None:
             yield of_all(part)
             continue
-        part.held.ranks.check_alike(of_all.keywords["backend"])
-        kept = part.held.together(
-            _image_of_shards, dataclasses.replace(part, held=None), of_all, each=part.shards
+        part.distributed.ranks.check_alike(of_all.keywords["backend"])
+        kept = part.distributed.together(
+            _image_of_shards, dataclasses.replace(part, distributed=None), of_all, each=part.shards
         )
-        yield Elsewhere(part.vis.shape, kept.by_shard(_type_of)[0], kept)
+        yield RemoteArray(part.vis.shape, kept.by_shard(_type_of)[0], kept)
 
 
 def _image_of_shards(
@@ -338,12 +342,12 @@ def _image_of_shards(
 def _added_up(observation: Observation, components: Iterator[Vis], images: Iterator[Vis]) -> Iterator[Vis]:
     """Sums of models, partition by partition, where these are."""
     for part, one, other in zip(observation.partitions, components, images, strict=True):
-        if isinstance(one, Elsewhere) and isinstance(other, Elsewhere):
-            assert one.held is not None, "models say who holds them"
-            assert other.held is not None, "models say who holds them"
-            of_other = [other.held.of(shard) for shard in range(len(part.shards))]
-            yield Elsewhere(
-                one.shape, np.result_type(one.dtype, other.dtype), one.held.made(_added, each=of_other)
+        if isinstance(one, RemoteArray) and isinstance(other, RemoteArray):
+            assert one.distributed is not None, "models say who holds them"
+            assert other.distributed is not None, "models say who holds them"
+            of_other = [other.distributed.of(shard) for shard in range(len(part.shards))]
+            yield RemoteArray(
+                one.shape, np.result_type(one.dtype, other.dtype), one.distributed.made(_added, each=of_other)
             )
         else:
             yield gathered(part, one) + gathered(part, other)

@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.plausible import HIGHEST, is_frequency
-from biro.data_set.shares import shares_of
+from biro.data_set.rank_reading import shares_of
+from biro.distributed_data import RemoteArray, Vis, Weight
 from biro.errors import InputError
 from biro.feeds.pointing import DishPointing
 from biro.formatting import in_unit
-from biro.held import Elsewhere, Vis, Weight
 from biro.models import Feeds as FeedRotation
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
 from biro.progress import doing
-from biro.ranks.held import HeldByRanks
-from biro.ranks.ranks import Ranks
-from biro.ranks.room import check_memory
+from biro.ranks.capacity import check_memory
+from biro.ranks.distributed_data import DataOnRanks
+from biro.ranks.ranks import MpiRanks
 from biro.ranks.start import start as start_ranks
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
@@ -287,7 +287,7 @@ def _pointed(blank: Observation, sky: SkyModel) -> Observation:
 
 
 def _weighted(
-    blank: Observation, integration: float, noise: float, channels: Channels, ranks: Ranks | None
+    blank: Observation, integration: float, noise: float, channels: Channels, ranks: MpiRanks | None
 ) -> Observation:
     """With all channels, integrations of this length, and the weights of this noise.
 
@@ -307,9 +307,9 @@ def _weighted(
         vis, weights = _constant(part.n_row, shape, weight)
         part = replace(part, vis=vis, weight=weights)
     else:
-        held = HeldByRanks.of_nothing(ranks, shares_of(part, ranks.n_rank))
+        distributed = DataOnRanks.of_nothing(ranks, shares_of(part, ranks.n_rank))
         sizes = [rows.size for rows in part.shards]
-        part = part.held_by(held.made(_constant, shape, weight, each=sizes))
+        part = part.distributed_over(distributed.made(_constant, shape, weight, each=sizes))
     counts = {name: n * channels.number for name, n in blank.counts.items()}
     return replace(blank, partitions=(part,), counts=counts)
 
@@ -335,15 +335,15 @@ def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:
 
 
 def _with_noise(
-    blank: Observation, predicted: NDArray[np.complexfloating] | Elsewhere, noise: DrawnNoise
+    blank: Observation, predicted: NDArray[np.complexfloating] | RemoteArray, noise: DrawnNoise
 ) -> Observation:
     """The observation with what was predicted for it, and noise."""
     (part,) = blank.partitions
-    if isinstance(predicted, Elsewhere):
-        assert predicted.held is not None, "ranks have predicted it"
-        assert part.held is not None, "and hold the rows"
-        each = [(rows, part.held.of(shard)) for shard, rows in enumerate(part.shards)]
-        part = part.held_by(predicted.held.made(_noisy_shard, noise, each=each))
+    if isinstance(predicted, RemoteArray):
+        assert predicted.distributed is not None, "ranks have predicted it"
+        assert part.distributed is not None, "and hold the rows"
+        each = [(rows, part.distributed.of(shard)) for shard, rows in enumerate(part.shards)]
+        part = part.distributed_over(predicted.distributed.made(_noisy_shard, noise, each=each))
     else:
         part = replace(part, vis=noise.added(predicted, np.arange(part.n_row)))
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
@@ -395,7 +395,7 @@ class DrawnNoise(NamedTuple):
         return np.asarray(self.sigma * (real + 1j * imaginary), np.complex128)
 
 
-def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: Ranks | None) -> None:
+def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: MpiRanks | None) -> None:
     """Refuse an observation that the memory of this process, or of ranks that share it, has no room for.
 
     This is known before any time is worked out.

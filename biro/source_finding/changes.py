@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.source_finding.fitting.component import Component, Kind, n_param
-from biro.source_finding.fitting.source_fit import Fit, SourceFit
+from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
 
 Array = NDArray[np.float64]
 Vis = NDArray[np.complex128]
@@ -23,7 +23,7 @@ MAX_POINTS = 4
 
 
 @dataclass(frozen=True)
-class Change:
+class ModelChange:
     """A change of the components that fits well while the others are held.
 
     Attributes
@@ -41,7 +41,7 @@ class Change:
     chi2: float
 
 
-class Changes:
+class ModelChanges:
     """What is tried next to some components.
 
     Parameters
@@ -58,14 +58,16 @@ class Changes:
     ) -> None:
         self._fitter, self._beam_size, self._components, self._left = fitter, beam_size, components, left
 
-    def points(self, places: Iterable[Component]) -> list[Fit]:
+    def points(self, places: Iterable[Component]) -> list[ComponentFit]:
         """Points near these places with the other components held, the best one first."""
         fits = [self._fitter.fit([place], self._left) for place in places]
         return sorted(filter(is_possible, fits), key=lambda fit: fit.chi2)
 
-    def shaped(self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None) -> list[Fit]:
+    def shaped(
+        self, point: Component, kinds: Sequence[Kind], left: Sequence[Vis] | None = None
+    ) -> list[ComponentFit]:
         """The best circle and the best ellipse about a point, where there are such fits."""
-        best: list[Fit] = []
+        best: list[ComponentFit] = []
         left = self._left if left is None else left
         for kind in kinds:
             starts = [point.as_circle(size * self._beam_size) for size in SIZES]
@@ -75,14 +77,14 @@ class Changes:
                 best += filter(is_possible, [self._fitter.fit(fit.components, left)])
         return best
 
-    def additions(self, places: Iterable[Component]) -> Iterator[Change]:
+    def additions(self, places: Iterable[Component]) -> Iterator[ModelChange]:
         """A point or a circle more."""
         for i, point in enumerate(self.points(places)[:MAX_POINTS]):
             shaped = self.shaped(point.components[0], ("circle",)) if i == 0 else []
             for fit in (point, *shaped):
-                yield Change((*self._components, *fit.components), 1, fit.chi2)
+                yield ModelChange((*self._components, *fit.components), 1, fit.chi2)
 
-    def splits(self) -> Iterator[Change]:
+    def splits(self) -> Iterator[ModelChange]:
         """An ellipse as two circles on its major axis: it may have hidden two components."""
         for i, component in enumerate(self._components):
             if component.kind != "ellipse":
@@ -90,9 +92,9 @@ class Changes:
             others = (*self._components[:i], *self._components[i + 1 :])
             fit = self._fitter.fit(component.as_two(), self._without(component))
             if is_possible(fit):
-                yield Change((*others, *fit.components), 1, fit.chi2)
+                yield ModelChange((*others, *fit.components), 1, fit.chi2)
 
-    def reshapings(self, *, ellipses: bool) -> Iterator[Change]:
+    def reshapings(self, *, ellipses: bool) -> Iterator[ModelChange]:
         """A point as a circle; with `ellipses`, points and circles as ellipses, too."""
         for i, component in enumerate(self._components):
             if component.kind == "ellipse" or (component.kind == "circle" and not ellipses):
@@ -104,7 +106,7 @@ class Changes:
             else:
                 fits = [self._fitter.fit([component.as_ellipse()], left)]
             for fit in filter(is_possible, fits):
-                yield Change((*others, *fit.components), 0, fit.chi2)
+                yield ModelChange((*others, *fit.components), 0, fit.chi2)
 
     def _without(self, component: Component) -> list[Vis]:
         """The residuals of the other components."""
@@ -112,17 +114,17 @@ class Changes:
         return [mine + chunk.model([component]) for mine, chunk in zip(self._left, chunks, strict=True)]
 
 
-def is_possible(fit: Fit) -> bool:
+def is_possible(fit: ComponentFit) -> bool:
     """Whether all fluxes are positive."""
     return all(component.flux > 0.0 for component in fit.components)
 
 
-def simpler(fit: Fit, scale: float, spectral: bool, most: Array) -> Iterator[tuple[Components, int]]:
+def simpler(fit: ComponentFit, scale: float, spectral: bool, most: Array) -> Iterator[tuple[Components, int]]:
     """Components of which one is left out or simpler, where errors say that little may be lost by it.
 
     Parameters
     ----------
-    fit : Fit
+    fit : ComponentFit
     scale : float
         By which the variances of the fit's covariance are multiplied.
     spectral : bool

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.changes import Change
+from biro.source_finding.changes import ModelChange
 from biro.source_finding.fitting.component import Component, n_param
 from biro.source_finding.fitting.gain_errors import Explained, GainErrors
 from biro.source_finding.fitting.gain_noise import GainNoise
-from biro.source_finding.fitting.source_fit import Fit
+from biro.source_finding.fitting.source_fit import ComponentFit
 from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
@@ -87,14 +87,14 @@ class Judged:
 
     Attributes
     ----------
-    fit : Fit
+    fit : ComponentFit
     minus_2_log : float
         -2 ln L with errors of gains integrated out, without a constant.
     by_baseline : float64 (n_baseline,)
         chi2 of each baseline.
     """
 
-    fit: Fit
+    fit: ComponentFit
     minus_2_log: float
     by_baseline: Array
 
@@ -104,7 +104,7 @@ class Judged:
         return self.fit.components
 
 
-class Evidence:
+class DetectionEvidence:
     """How far residuals speak for or against components.
 
     Parameters
@@ -128,18 +128,18 @@ class Evidence:
         self.gains = GainErrors(data, any_at_all=with_gains)
         self._beam_size, self._n_beam = beam_size, n_beam
 
-    def explain(self, fit: Fit) -> Explained:
+    def explain(self, fit: ComponentFit) -> Explained:
         """The residuals of a fit as noise and errors of gains."""
         residual = self._data.residual(fit.components)
         return self.gains(residual, self._model(residual))
 
-    def judge(self, fit: Fit) -> Judged:
+    def judge(self, fit: ComponentFit) -> Judged:
         """A fit with the likelihood of its residuals."""
         residual = self._data.residual(fit.components)
         likely = self.gains(residual, self._model(residual)).minus_2_log
         return Judged(fit, likely, self._coherence.by_baseline(residual))
 
-    def learn(self, fit: Fit) -> GainNoise | None:
+    def learn(self, fit: ComponentFit) -> GainNoise | None:
         """Estimate each antenna's errors of gains from a fit; the covariance with these."""
         residual = self._data.residual(fit.components)
         model = self._model(residual)
@@ -187,7 +187,7 @@ class Evidence:
         needed = self.needed(judged.fit.n_param, len(judged.components), n_beam, coherence)
         return judged.minus_2_log / coherence + needed
 
-    def promise(self, change: Change) -> float:
+    def promise(self, change: ModelChange) -> float:
         """How good a change is while the other components are held; the lowest is the best."""
         n = sum(n_param(component, self._data.spectral) for component in change.components)
         needed = self.needed(n, change.n_new, self.beams(change.components))

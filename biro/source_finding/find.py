@@ -17,7 +17,7 @@ from biro.images.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.misfit.diagnosis import Diagnosis, diagnose
-from biro.misfit.lines import HOLDS, TOO_SMALL
+from biro.misfit.verdict_text import HOLDS, TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise

@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from biro.source_finding.changes import Change, simpler
-from biro.source_finding.evidence import Evidence, Judged
+from biro.source_finding.changes import ModelChange, simpler
+from biro.source_finding.evidence import DetectionEvidence, Judged
 from biro.source_finding.fitting.component import Component
-from biro.source_finding.fitting.source_fit import Fit, SourceFit
+from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
 
 MAX_JOINT = 4
 """Changes of the model that are tried in fits of all components, the most promising first, before none is."""
 
 
-def fitted(fitter: SourceFit, components: Iterable[Component]) -> Fit | None:
+def fitted(fitter: SourceFit, components: Iterable[Component]) -> ComponentFit | None:
     """All components fitted together; those that lose their flux are left out."""
     some = tuple(components)
     while some:
@@ -28,18 +28,23 @@ def fitted(fitter: SourceFit, components: Iterable[Component]) -> Fit | None:
 
 
 def best_change(
-    kinds: Iterable[Iterable[Change]], now: Judged, fitter: SourceFit, evidence: Evidence, *, forced: bool
-) -> Fit | None:
+    kinds: Iterable[Iterable[ModelChange]],
+    now: Judged,
+    fitter: SourceFit,
+    evidence: DetectionEvidence,
+    *,
+    forced: bool,
+) -> ComponentFit | None:
     """The change that is best when all components are fitted together; None where none is good.
 
     Parameters
     ----------
-    kinds : iterable of iterable of Change
+    kinds : iterable of iterable of ModelChange
         Of each kind, the most promising one that the evidence speaks for counts.
     now : Judged
         The fit that is changed.
     fitter : SourceFit
-    evidence : Evidence
+    evidence : DetectionEvidence
     forced : bool
         A component more is good where it lowers chi2.
     """
@@ -58,7 +63,9 @@ def best_change(
     return best
 
 
-def simplified(joint: Fit, fitter: SourceFit, evidence: Evidence, coherence: float = 1.0) -> Fit:
+def simplified(
+    joint: ComponentFit, fitter: SourceFit, evidence: DetectionEvidence, coherence: float = 1.0
+) -> ComponentFit:
     """The joint fit without components, and shapes, that it hardly needs."""
     data, judged, tried = fitter.data, evidence.judge(joint), set[tuple[Component, ...]]()
     while True:

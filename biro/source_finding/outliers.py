@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.misfit.causes.outliers import MEDIAN_POWER, MOST_SHARE, bound, outlier_texts
-from biro.misfit.causes.samples import Samples
+from biro.misfit.causes.samples import ResidualSamples
 from biro.misfit.flag_command import command_of, lines_of
 from biro.misfit.flag_target import FlagTarget
-from biro.misfit.lines import NEXT
+from biro.misfit.verdict_text import NEXT
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.source_finding.fitting.visibility_data import Vis, VisibilityData
@@ -78,7 +78,7 @@ def described(
     scaled = np.concatenate(residual) * root
     level = float(np.median(np.abs(scaled) ** 2)) / MEDIAN_POWER
     part, row, chan = data.places
-    samples = Samples(
+    samples = ResidualSamples(
         parts=tuple(map(_as_stokes_i, observation.partitions)),
         names=observation.antenna_names,
         residual=scaled,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.models_of_rows import Model
+from biro.data_set.writable_models import Model
 from biro.errors import InputError
 from biro.images.dirty_image import DirtyImage
 from biro.images.imager import Imager, ImagingOptions

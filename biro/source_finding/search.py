@@ -13,13 +13,13 @@ from biro.images.imager import ImagingOptions
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.source_finding.changes import Changes
-from biro.source_finding.evidence import Evidence
+from biro.source_finding.changes import ModelChanges
+from biro.source_finding.evidence import DetectionEvidence
 from biro.source_finding.fitting.beam_factors import SeenThrough, seen_through
 from biro.source_finding.fitting.component import Component, Kind
 from biro.source_finding.fitting.gain_noise import GainNoise
 from biro.source_finding.fitting.search_data import averaged
-from biro.source_finding.fitting.source_fit import Fit, SourceFit
+from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
 from biro.source_finding.fitting.visibility_data import VisibilityData
 from biro.source_finding.found_sources import FoundSource, described
 from biro.source_finding.joint_fits import best_change, fitted, simplified
@@ -33,7 +33,7 @@ from biro.source_finding.search_path import SearchPath
 Vis = NDArray[np.complex128]
 LEAST_SEEN = 0.05
 """Fraction of a Gaussian's flux that the shortest baselines see at least."""
-NOTHING = Fit((), np.inf, np.zeros((0, 0)))
+NOTHING = ComponentFit((), np.inf, np.zeros((0, 0)))
 """The fit that a search begins with."""
 NEAR = 15.0
 """Beams from the phase centre within which averages keep sources at first."""
@@ -76,7 +76,7 @@ class Search:
     """
 
     _fitter: SourceFit
-    _evidence: Evidence
+    _evidence: DetectionEvidence
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class Search:
         self._all = self._data_of(observation)
         self._extent = min(1.5 * half, 0.99, self._all.reach)
         self._radius = min(NEAR * self.beam_size, self._extent)
-        self._ends: list[Fit] = []
+        self._ends: list[ComponentFit] = []
         self._fit = NOTHING
         self._gains: GainNoise | None = None
         self._set(self._averaged())
@@ -359,7 +359,7 @@ class Search:
         seen = np.sqrt(4.0 * np.log(2.0) * -np.log(LEAST_SEEN)) / (np.pi * max(data.shortest, 1e-9))
         self._fitter = SourceFit(data, self._extent, min(self._images.half, float(seen)), self._stop)
         n_beam, gains = self._images.n_beam, not self._of_residuals
-        self._evidence = Evidence(data, self.beam_size, n_beam, with_gains=gains)
+        self._evidence = DetectionEvidence(data, self.beam_size, n_beam, with_gains=gains)
 
     def _reach(self, radius: float) -> None:
         """Use averages that keep sources as far away as this, and little more."""
@@ -370,8 +370,8 @@ class Search:
         if (data := self._averaged()) is not self.data:
             self._use(data)
 
-    def _changes(self) -> Changes:
-        return Changes(self._fitter, self.beam_size, self.components, self._left)
+    def _changes(self) -> ModelChanges:
+        return ModelChanges(self._fitter, self.beam_size, self.components, self._left)
 
     def _places(self) -> list[Component]:
         """Points where the image of the residuals has its highest peaks, as far as averages keep sources."""
@@ -390,7 +390,7 @@ class Search:
             self._reach(float(max(np.hypot(*place.lm) for place in found)))
         return found
 
-    def _best_change(self, places: Sequence[Component], *, more: bool, forced: bool) -> Fit | None:
+    def _best_change(self, places: Sequence[Component], *, more: bool, forced: bool) -> ComponentFit | None:
         """The best change; with `more`, there may be more components than before."""
         changes = self._changes()
         kinds = (
@@ -413,7 +413,7 @@ class Search:
             self._image()
         return True
 
-    def _goes_back(self, before: Fit) -> bool:
+    def _goes_back(self, before: ComponentFit) -> bool:
         """Average models over integrations and channels where the components need it.
 
         Where that is new, those of `before` are fitted again: a source that averages dim looks longer.
@@ -424,7 +424,7 @@ class Search:
         self._take(before)
         return True
 
-    def _take(self, fit: Fit, *, n_step: int | None = None) -> None:
+    def _take(self, fit: ComponentFit, *, n_step: int | None = None) -> None:
         """Make this the fit that changes start from, fitted again with the errors of gains that it shows."""
         if fit.components:
             self._gains = self._evidence.learn(fit)

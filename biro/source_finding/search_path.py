@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from biro.source_finding.evidence import Evidence, Judged
+from biro.source_finding.evidence import DetectionEvidence, Judged
 
 PATIENCE = 4
 """Steps of little progress after which the search ends where none of them is worth its parameters."""
@@ -41,11 +41,11 @@ class SearchPath:
         del self._steps[length:]
         self._n_slow = 0
 
-    def judge_again(self, evidence: Evidence) -> None:
+    def judge_again(self, evidence: DetectionEvidence) -> None:
         """Judge all steps as the evidence now is."""
         self._steps = [evidence.judge(judged.fit) for judged in self._steps]
 
-    def best(self, evidence: Evidence, coherence: float) -> int:
+    def best(self, evidence: DetectionEvidence, coherence: float) -> int:
         """The step after which no other was worth its parameters.
 
         What is left after the last step says how coherent errors are; before, structure that was not found
@@ -54,7 +54,7 @@ class SearchPath:
         scores: Sequence[float] = [evidence.score(judged, coherence) for judged in self._steps[1:]]
         return 1 + int(np.argmin(scores)) if scores else 0
 
-    def is_stalled(self, evidence: Evidence, coherence: float) -> bool:
+    def is_stalled(self, evidence: DetectionEvidence, coherence: float) -> bool:
         """Whether the last steps made little progress, and none of them is worth its parameters."""
         gain = self._steps[-2].minus_2_log - self._steps[-1].minus_2_log
         self._n_slow = 0 if gain > PROGRESS * 2.0 * self._n_vis else self._n_slow + 1

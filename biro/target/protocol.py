@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 
 if TYPE_CHECKING:
-    from biro.arrow.matrix import Arrow
-    from biro.arrow.space import ArrowSpace
+    from biro.block_arrowhead.matrix import ArrowheadMatrix
+    from biro.block_arrowhead.space import ArrowheadSpace
     from biro.models.bound.prior.unconstrained import Unconstrained
     from biro.models.quantities.parameter import Parameter
     from rime_kernels.geometry import Precision
@@ -160,7 +160,7 @@ class SegmentedModel(DifferentiableModel, Protocol):
         """Derivatives of the log prior density, float64 (n_batch, n_param); NaN outside."""
 
 
-class Starts(NamedTuple):
+class StartPoints(NamedTuple):
     """Points from which a climb to the maximum begins.
 
     Attributes
@@ -180,7 +180,7 @@ class Starts(NamedTuple):
 class StartingLikelihood(DifferentiableLikelihood, Protocol):
     """A likelihood that knows where its maximum may be."""
 
-    def start_points(self, seed: int) -> Starts:
+    def start_points(self, seed: int) -> StartPoints:
         """Points near the maximum; none where there is no way to find them."""
 
 
@@ -191,7 +191,7 @@ class BiasedMaximum(DifferentiableLikelihood, Protocol):
         """What the maximum is biased in, though samples are not: a line each."""
 
 
-class TreatingGains(SampledLikelihood, Protocol):
+class GainTreatingLikelihood(SampledLikelihood, Protocol):
     """A likelihood that treats gains in one of several ways."""
 
     @property
@@ -214,14 +214,14 @@ class SegmentedLikelihood(DifferentiableLikelihood, Protocol):
         """The model, with its prior."""
 
     @property
-    def segments(self) -> ArrowSpace | None:
+    def segments(self) -> ArrowheadSpace | None:
         """The states in which the precision falls into blocks; None where there are no segments."""
 
-    def fisher_by_segments(self, theta: Array) -> Arrow:
+    def fisher_by_segments(self, theta: Array) -> ArrowheadMatrix:
         """The Fisher information in these states, of one theta (n_param,)."""
 
 
-class Informed(DifferentiableLikelihood, Protocol):
+class FisherLikelihood(DifferentiableLikelihood, Protocol):
     """A likelihood with its Fisher information."""
 
     @property
@@ -302,10 +302,10 @@ def n_data_of(likelihood: DifferentiableLikelihood) -> NDArray[np.int64]:
     return n_data
 
 
-def starts_offered_by(likelihood: DifferentiableLikelihood, seed: int) -> Starts:
+def starts_offered_by(likelihood: DifferentiableLikelihood, seed: int) -> StartPoints:
     """The points that a likelihood offers to begin at; none of most."""
     if not hasattr(likelihood, "start_points"):
-        return Starts(np.empty((0, likelihood.n_param)))
+        return StartPoints(np.empty((0, likelihood.n_param)))
     return cast("StartingLikelihood", likelihood).start_points(seed)
 
 
@@ -318,7 +318,7 @@ def doubts_of_maximum(likelihood: DifferentiableLikelihood) -> Sequence[str]:
 
 def treatment_of_gains(likelihood: SampledLikelihood) -> str:
     """How a likelihood treats gains; "sample" where it does not say."""
-    return cast("TreatingGains", likelihood).gains if hasattr(likelihood, "gains") else "sample"
+    return cast("GainTreatingLikelihood", likelihood).gains if hasattr(likelihood, "gains") else "sample"
 
 
 def solves_gains(likelihood: SampledLikelihood) -> TypeGuard[GainSolvingLikelihood]:
@@ -347,9 +347,9 @@ def segmented(likelihood: SampledLikelihood) -> SegmentedLikelihood | None:
     return found if getattr(likelihood, "segments", None) is not None else None
 
 
-def informed(likelihood: DifferentiableLikelihood) -> Informed | None:
+def informed(likelihood: DifferentiableLikelihood) -> FisherLikelihood | None:
     """The likelihood itself, if it has its Fisher information and the slopes of its prior."""
-    found = cast("Informed", likelihood)
+    found = cast("FisherLikelihood", likelihood)
     return found if hasattr(likelihood, "fisher") and hasattr(likelihood.model, "log_prior_slope") else None
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from biro.errors import BiroError, InputError, RunError
 from biro.run.interrupt import StopFlag
-from biro.tasks.lost import CHECK_EVERY, Lost
+from biro.tasks.lost import CHECK_EVERY, LostTask
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 def in_executor(
     task: Callable[[A], T], todo: Mapping[str, A], executor: Executor, stop: StopFlag
-) -> Iterator[T | Lost]:
+) -> Iterator[T | LostTask]:
     """Run tasks on an executor (`run_tasks`); tasks not yet begun are taken back where this ends early."""
     if not isinstance(executor, Executor):
         raise InputError(
@@ -53,7 +53,7 @@ def _is_broken(future: Future[T]) -> bool:
     return future.cancelled() or isinstance(future.exception(), BrokenExecutor)
 
 
-def _lost(future: Future[T], name: str) -> Lost | None:
+def _lost(future: Future[T], name: str) -> LostTask | None:
     """None where a task has a result; an executor that lost the process of this one alone has an exception.
 
     Raises
@@ -72,4 +72,4 @@ def _lost(future: Future[T], name: str) -> Lost | None:
         raise error
     log.info("%s", name, exc_info=error)
     words = " ".join(f"{type(error).__name__}: {error}".split())  # in one line
-    return Lost(name, f"{name} was lost by the executor: {words}")
+    return LostTask(name, f"{name} was lost by the executor: {words}")

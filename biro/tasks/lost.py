@@ -8,7 +8,7 @@ CHECK_EVERY = 0.5
 """Seconds between two checks whether to stop."""
 
 
-class Lost(NamedTuple):
+class LostTask(NamedTuple):
     """A task that was given up.
 
     Attributes

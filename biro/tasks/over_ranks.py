@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from biro.ranks.held import on_own_device
+from biro.ranks.distributed_data import on_own_device
 from biro.ranks.messages import Answer
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 from biro.run.interrupt import StopFlag
 from biro.tasks.pool import sendable
 from rime_kernels.device import Backend
@@ -24,7 +24,7 @@ _PAUSE = 0.01
 
 
 def in_ranks(
-    task: Callable[[A], T], todo: Mapping[str, A], ranks: Ranks, stop: StopFlag, backend: Backend
+    task: Callable[[A], T], todo: Mapping[str, A], ranks: MpiRanks, stop: StopFlag, backend: Backend
 ) -> Iterator[T]:
     """Run tasks on ranks (`run_tasks`); each receives task and data once, and rank 0 works, too.
 

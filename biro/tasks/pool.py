@@ -13,7 +13,7 @@ from typing import Generic, TypeVar, cast
 from biro.errors import InputError, RunError
 from biro.run.interrupt import StopFlag
 from biro.tasks.cores import n_core
-from biro.tasks.lost import CHECK_EVERY, Lost
+from biro.tasks.lost import CHECK_EVERY, LostTask
 from biro.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,7 @@ MAX_DEATHS = 3
 
 def in_processes(
     task: Callable[[A], T], todo: Mapping[str, A], n_worker: int, stop: StopFlag
-) -> Iterator[T | Lost]:
+) -> Iterator[T | LostTask]:
     """Run tasks (`run_tasks`) in so many spawned processes, which share the cores.
 
     They end when this process ends, however that happens.
@@ -70,9 +70,9 @@ class _Pool(Generic[A, T]):
         for worker in self._workers:
             worker.end()
 
-    def finished(self) -> list[T | Lost]:
+    def finished(self) -> list[T | LostTask]:
         """Results that came within half a second; hands out tasks and replaces processes that died."""
-        results: list[T | Lost] = []
+        results: list[T | LostTask] = []
         owners = {worker.connection: worker for worker in self._workers}
         for connection in wait(list(owners), timeout=CHECK_EVERY):
             worker = owners[cast("Connection", connection)]
@@ -90,7 +90,7 @@ class _Pool(Generic[A, T]):
         with sendable():
             worker.give(name, self._arguments[name])
 
-    def _replace(self, worker: Worker[T]) -> list[Lost]:
+    def _replace(self, worker: Worker[T]) -> list[LostTask]:
         """Replace a worker that died; its task is done next, in another process, or is lost.
 
         Raises
@@ -109,7 +109,7 @@ class _Pool(Generic[A, T]):
             log.warning("a process that was starting %s; starting another", why)
             return []
         if deaths >= MAX_DEATHS:
-            return [Lost(task, f"{task} {cost}; is there enough memory for all workers?")]
+            return [LostTask(task, f"{task} {cost}; is there enough memory for all workers?")]
         log.warning("%s: its process %s; another process repeats it", task, why)
         self._todo.append(task)
         return []

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 from biro.run.interrupt import StopFlag
 from biro.tasks.executor import in_executor
-from biro.tasks.lost import Lost
+from biro.tasks.lost import LostTask
 from biro.tasks.over_ranks import in_ranks
 from biro.tasks.pool import in_processes
 from rime_kernels.device import Backend
@@ -21,10 +21,10 @@ T = TypeVar("T")
 def run_tasks(
     task: Callable[[A], T],
     todo: Mapping[str, A],
-    workers: int | Executor | Ranks,
+    workers: int | Executor | MpiRanks,
     stop: StopFlag,
     backend: Backend = "cpu",
-) -> Iterator[T | Lost]:
+) -> Iterator[T | LostTask]:
     """Results of a task for some arguments, in the order in which they come; ends early when `stop` is set.
 
     Parameters
@@ -33,7 +33,7 @@ def run_tasks(
         It, its arguments and its results are picklable, except where they stay in this process.
     todo : mapping
         Arguments, each by a name for messages.
-    workers : int, Executor or Ranks
+    workers : int, Executor or MpiRanks
         1: in this process, one after the other. More: in as many spawned processes, which share the cores.
     stop : StopFlag
     backend : "auto", "cpu" or "cuda"
@@ -48,7 +48,7 @@ def run_tasks(
     BiroError
         What the task raised.
     """
-    if isinstance(workers, Ranks):
+    if isinstance(workers, MpiRanks):
         yield from in_ranks(task, todo, workers, stop, backend)
         return
     if not isinstance(workers, int):

@@ -18,10 +18,10 @@ from urllib.error import URLError
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import DataSet, Request, Visibilities
+from biro.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.data_set.directions import make_field
 from biro.data_set.index import IndexColumns, PartitionRows, RowIndex
-from biro.data_set.metadata import Field, Metadata
+from biro.data_set.metadata import FieldMetadata, Metadata
 from biro.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.data_set.options import SetOptions
 from biro.errors import DataError
@@ -43,9 +43,9 @@ CORRELATIONS = {
 
 
 @contextmanager
-def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a set, and sort the options with which it is read (`biro.data_set.open_set.OpenSet`)."""
-    request = Request.of("read", options)
+    request = ReadRequest.of("read", options)
     with naming(path, NAMES[file_type]):
         data = _UVDataSet(Path(path), file_type)
     yield data, request
@@ -53,21 +53,21 @@ def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tup
 
 # Functions of the module, since the ranks of MPI find them by their names.
 @contextmanager
-def open_uvh5(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def open_uvh5(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a UVH5 file; its visibilities are read when they are needed."""
     with _open(path, "uvh5", options) as opened:
         yield opened
 
 
 @contextmanager
-def open_miriad(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def open_miriad(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a MIRIAD data set, which is read whole."""
     with _open(path, "miriad", options) as opened:
         yield opened
 
 
 @contextmanager
-def open_mir(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def open_mir(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a MIR data set of the SMA, which is read whole."""
     with _open(path, "mir", options) as opened:
         yield opened
@@ -187,7 +187,7 @@ class _UVDataSet:
             "receptor_angles": [angles for _ in self._channels],
         }
 
-    def _field(self, entry: dict[str, Any]) -> Field:
+    def _field(self, entry: dict[str, Any]) -> FieldMetadata:
         """A phase centre of the catalog."""
         name, kind = str(entry["cat_name"]), entry["cat_type"]
         if kind != "sidereal":
@@ -249,7 +249,7 @@ class _UVDataSet:
             yield f"the unit of the visibilities is {self._set.vis_units!r}; biro takes them as Jy"
         yield "weights are pyuvdata's nsample_array, which is not in 1/Jy^2; fit a noise factor"
 
-    def visibilities(self, part: PartitionRows) -> Visibilities:
+    def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities of one partition."""
         rows, chan = part.rows // len(self._channels), self._channels[part.spw_id][part.chan]
         if self._type == "uvh5":
@@ -259,7 +259,7 @@ class _UVDataSet:
         else:
             held = self._set
             inside = np.ix_(rows, chan, self._polarizations(part))
-        return Visibilities(
+        return StoredVisibilities(
             np.conj(held.data_array[inside]),
             np.asarray(held.nsample_array[inside]),
             np.asarray(held.flag_array[inside]),

@@ -20,7 +20,7 @@ BLOCK_BYTES = 32 << 20
 """Bytes of a file that are worked on at a time."""
 
 
-class Groups:
+class RandomGroups:
     """The groups of a file, which are read when they are asked for.
 
     Parameters

@@ -33,7 +33,7 @@ _WEIGHT_SCALE = re.compile(r"AIPS\s+WTSCAL\s*=\s*([-+.\dED]+)")
 
 
 @dataclass(frozen=True)
-class Axis:
+class GroupAxis:
     """One axis of the array that every group holds."""
 
     name: str
@@ -49,7 +49,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Parameter:
+class RandomParameter:
     """A random parameter: its value is stored * scale + zero."""
 
     name: str
@@ -64,8 +64,8 @@ class GroupHeader:
     Attributes
     ----------
     n_group : int
-    parameters : tuple of Parameter
-    axes : tuple of Axis
+    parameters : tuple of RandomParameter
+    axes : tuple of GroupAxis
         The first changes fastest in the file.
     dtype : dtype
         Of stored numbers.
@@ -78,17 +78,17 @@ class GroupHeader:
     """
 
     n_group: int
-    parameters: tuple[Parameter, ...]
-    axes: tuple[Axis, ...]
+    parameters: tuple[RandomParameter, ...]
+    axes: tuple[GroupAxis, ...]
     dtype: np.dtype[np.generic]
     scale: float
     zero: float
     blank: int | None
     weight_scale: float
 
-    def axis(self, name: str) -> Axis:
+    def axis(self, name: str) -> GroupAxis:
         """An axis by name; one of a single pixel at 1 where the file has none."""
-        return next((axis for axis in self.axes if axis.name == name), Axis(name, 1, 1.0, 1.0, 1.0))
+        return next((axis for axis in self.axes if axis.name == name), GroupAxis(name, 1, 1.0, 1.0, 1.0))
 
     @property
     def group_size(self) -> int:
@@ -144,15 +144,15 @@ def _check_kind(hdus: HDUList) -> None:
     raise DataError(name_fits(list(header), [hdu.name for hdu in hdus]))
 
 
-def _parameters(header: Header) -> Iterator[Parameter]:
+def _parameters(header: Header) -> Iterator[RandomParameter]:
     for i in range(1, _count(header, "PCOUNT", MAX_PARAMETERS) + 1):
         name = str(header.get(f"PTYPE{i}", "")).strip().upper()
-        yield Parameter(name, _number(header, f"PSCAL{i}", 1.0), _number(header, f"PZERO{i}", 0.0))
+        yield RandomParameter(name, _number(header, f"PSCAL{i}", 1.0), _number(header, f"PZERO{i}", 0.0))
 
 
-def _axes(header: Header) -> Iterator[Axis]:
+def _axes(header: Header) -> Iterator[GroupAxis]:
     for i in range(2, _count(header, "NAXIS") + 1):
-        yield Axis(
+        yield GroupAxis(
             str(header.get(f"CTYPE{i}", "")).strip().upper(),
             _count(header, f"NAXIS{i}"),
             _number(header, f"CRVAL{i}", 1.0),

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 
-from biro.data_set.assembly import DataSet, Request, Visibilities, assemble
+from biro.data_set.assembly import DataSet, ReadRequest, StoredVisibilities, assemble
 from biro.data_set.directions import make_field, utc_offset
 from biro.data_set.index import PartitionRows, RowIndex
-from biro.data_set.metadata import Field, Metadata
+from biro.data_set.metadata import FieldMetadata, Metadata
 from biro.data_set.open_set import naming
 from biro.data_set.options import DataOptions, SetOptions
 from biro.errors import DataError
@@ -27,13 +27,13 @@ from biro.files.foreign_text import visible_texts
 from biro.files.memory import free_memory
 from biro.observation.observation import Observation
 from biro.progress import showing
-from biro.uvfits.groups import Groups
+from biro.uvfits.groups import RandomGroups
 from biro.uvfits.header import parse_header
-from biro.uvfits.rows import Parameters, index_columns
+from biro.uvfits.rows import RandomParameters, index_columns
 from biro.uvfits.subarrays import true_times
 from biro.uvfits.tables import (
-    Source,
-    Window,
+    FrequencyWindow,
+    SourceRow,
     find_tables,
     read_antennas,
     read_sources,
@@ -57,7 +57,7 @@ def read_uvfits(
     numbers, a row for each group and IF. Visibilities and uvw keep the signs of the file. Antennas go by
     their names in the table AIPS AN. A negative weight is a flag ("FLAG"); the others are weights.
 
-    Parameters
+    RandomParameters
     ----------
     path : path of the file, which may be compressed by gzip
     progress : bool
@@ -91,12 +91,12 @@ def read_uvfits(
 
 
 @contextmanager
-def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[DataSet, Request]]:
+def open_uvfits(path: str | os.PathLike[str], options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """A file whose groups are read when they are asked for, and its options sorted.
 
     See `biro.data_set.open_set.OpenSet`.
     """
-    request = Request.of("read_uvfits", options)
+    request = ReadRequest.of("read_uvfits", options)
     with naming(path, "UVFITS"), opened(Path(path)) as (file, hdus):
         data = _UVFITS(file, hdus, str(path))
     yield data, request
@@ -133,14 +133,14 @@ class _UVFITS:
     def __init__(self, file: Path | io.BytesIO, hdus: HDUList, source: str) -> None:
         first = hdus[0].header
         group = parse_header(hdus)
-        self.groups = Groups(file, hdus[0].fileinfo()["datLoc"], group)
+        self.groups = RandomGroups(file, hdus[0].fileinfo()["datLoc"], group)
         self.n_if = group.axis("IF").length
         tables = {name: find_tables(hdus, name) for name in ("AIPS AN", "AIPS FQ", "AIPS SU")}
         check_whole(file, itertools.chain.from_iterable(tables.values()))
         self.antennas = read_antennas(tables["AIPS AN"])
         windows = read_windows(tables["AIPS FQ"], group.axis("FREQ"), self.n_if)
         self.sources = read_sources(tables["AIPS SU"])
-        parameters = Parameters(self.groups)
+        parameters = RandomParameters(self.groups)
         columns = index_columns(
             parameters, self.antennas, list(self.sources) or [1], list(windows), self.n_if
         )
@@ -151,7 +151,7 @@ class _UVFITS:
         columns, self.moved = true_times(columns, subarray, metadata)
         self.index = RowIndex(cast(Metadata, visible_texts(metadata)), columns, source)
 
-    def _metadata(self, header: Header, windows: dict[int, list[Window]], mjd: float) -> Metadata:
+    def _metadata(self, header: Header, windows: dict[int, list[FrequencyWindow]], mjd: float) -> Metadata:
         antennas = self.antennas
         scale = antennas.time_system or "UTC"
         telescope = str(header.get("TELESCOP", "")).strip() or antennas.array or "UNKNOWN"
@@ -195,17 +195,19 @@ class _UVFITS:
         if shifted:
             yield f"FREQOFF in AIPS SU, the shift of frequencies of {', '.join(shifted)}, is not applied"
 
-    def visibilities(self, part: PartitionRows) -> Visibilities:
+    def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities of one partition; negative weights become flags."""
         names = [self.corr_type[i] for i in part.corr]
         i_if = part.spw_id % self.n_if
         vis, weight = self.groups.visibilities(part.rows // self.n_if, i_if, part.chan, names)
         flag = weight < 0
         missing = np.zeros(len(part.rows), bool)
-        return Visibilities(vis, np.abs(weight), flag, missing, "UVFITS")
+        return StoredVisibilities(vis, np.abs(weight), flag, missing, "UVFITS")
 
 
-def _fields(header: Header, sources: Mapping[int, Source], telescope: str, mjd: float) -> list[Field]:
+def _fields(
+    header: Header, sources: Mapping[int, SourceRow], telescope: str, mjd: float
+) -> list[FieldMetadata]:
     """Fields from AIPS SU, or the one field that the header describes."""
     equinox = _equinox(header)
     if sources:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from biro.data_set.index import IndexColumns
 from biro.errors import DataError
-from biro.uvfits.groups import Groups
-from biro.uvfits.tables import Antennas
+from biro.uvfits.groups import RandomGroups
+from biro.uvfits.tables import AntennaTable
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 MJD_ZERO = 2400000.5
@@ -19,7 +19,7 @@ LARGE_BASELINE = 65536
 """Added to baseline numbers that leave 2048 numbers to an antenna, not 256."""
 
 
-class Parameters:
+class RandomParameters:
     """Random parameters of all groups, by name.
 
     Raises
@@ -28,7 +28,7 @@ class Parameters:
         A parameter that every file must have is not there.
     """
 
-    def __init__(self, groups: Groups) -> None:
+    def __init__(self, groups: RandomGroups) -> None:
         self.stored = groups.parameters()
         self.described = groups.header.parameters
         self.names = [parameter.name for parameter in self.described]
@@ -100,14 +100,18 @@ def _whole(values: NDArray[np.float64], name: str) -> NDArray[np.int64]:
 
 
 def index_columns(
-    parameters: Parameters, antennas: Antennas, sources: Sequence[int], freq_ids: Sequence[int], n_if: int
+    parameters: RandomParameters,
+    antennas: AntennaTable,
+    sources: Sequence[int],
+    freq_ids: Sequence[int],
+    n_if: int,
 ) -> IndexColumns:
     """What rows are selected by; each group is a row of every IF, in the order of the IFs.
 
-    Parameters
+    RandomParameters
     ----------
-    parameters : Parameters
-    antennas : Antennas
+    parameters : RandomParameters
+    antennas : AntennaTable
     sources, freq_ids : sequences of int
         Numbers of the sources and of the frequency ids that the tables have.
     n_if : int

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError
 from biro.feeds.mounts import UVFITS_MOUNTS
-from biro.uvfits.header import Axis
+from biro.uvfits.header import GroupAxis
 
 if TYPE_CHECKING:
     from astropy.io.fits import BinTableHDU, FITS_rec, HDUList, Header
@@ -22,7 +22,7 @@ EARTH_CENTRE = 1000.0
 
 
 @dataclass(frozen=True)
-class Antennas:
+class AntennaTable:
     """Antennas of all subarrays; one that several subarrays share is there once.
 
     Attributes
@@ -54,7 +54,7 @@ class Antennas:
 
 
 @dataclass(frozen=True)
-class Window:
+class FrequencyWindow:
     """Frequencies of one IF under one frequency id.
 
     Attributes
@@ -67,7 +67,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceRow:
     """A row of AIPS SU: name, right ascension and declination in deg, and the equinox of these.
 
     `pointing` is where the dishes pointed, likewise; None where the table has no such columns.
@@ -92,7 +92,7 @@ def _version(header: Header) -> int:
     return version if isinstance(version, int) else 1
 
 
-def read_antennas(tables: list[BinTableHDU]) -> Antennas:
+def read_antennas(tables: list[BinTableHDU]) -> AntennaTable:
     """Antennas of the tables AIPS AN, of which each subarray has its own.
 
     Positions are relative to the array's centre. Where that is on the Earth's surface, their x points to the
@@ -131,7 +131,7 @@ def read_antennas(tables: list[BinTableHDU]) -> Antennas:
                 angles.append(receptors[i])
             numbers[subarray, int(station)] = known[key]
     names = [name for name, _ in known]
-    return Antennas(
+    return AntennaTable(
         # Stations without a name, or with one that several have, go by their number.
         [name if name and names.count(name) == 1 else str(stations[i]) for i, name in enumerate(names)],
         np.array([position for _, position in known]),
@@ -187,7 +187,7 @@ def _time_system(header: Header) -> str | None:
     return systems.get(text)
 
 
-def read_windows(tables: list[BinTableHDU], freq: Axis, n_if: int) -> dict[int, list[Window]]:
+def read_windows(tables: list[BinTableHDU], freq: GroupAxis, n_if: int) -> dict[int, list[FrequencyWindow]]:
     """Spectral windows by frequency id: the axis FREQ, shifted by the offset of each IF in AIPS FQ.
 
     A width of channels in AIPS FQ goes before the step of the axis; SIDEBAND = -1 makes it negative.
@@ -204,7 +204,7 @@ def read_windows(tables: list[BinTableHDU], freq: Axis, n_if: int) -> dict[int, 
     rows = tables[0].data
     if rows is None or len(rows) == 0:
         raise DataError("table AIPS FQ has no rows")
-    windows: dict[int, list[Window]] = {}
+    windows: dict[int, list[FrequencyWindow]] = {}
     for i in range(len(rows)):
         offset, width, sideband = (
             np.atleast_1d(np.asarray(rows[name][i], np.float64))
@@ -219,23 +219,23 @@ def read_windows(tables: list[BinTableHDU], freq: Axis, n_if: int) -> dict[int, 
     return windows
 
 
-def _window(freq: Axis, offset: float, width: float) -> Window:
+def _window(freq: GroupAxis, offset: float, width: float) -> FrequencyWindow:
     chan_freq = (np.arange(1.0, freq.length + 1.0) - freq.pixel) * width + (freq.value + offset)
     if not (np.isfinite(chan_freq).all() and (chan_freq > 0).all()):
         raise DataError(f"frequencies from {chan_freq[0]:g} to {chan_freq[-1]:g} Hz; expected positive ones")
-    return Window(chan_freq, np.full(freq.length, width))
+    return FrequencyWindow(chan_freq, np.full(freq.length, width))
 
 
-def read_sources(tables: list[BinTableHDU]) -> Mapping[int, Source]:
+def read_sources(tables: list[BinTableHDU]) -> Mapping[int, SourceRow]:
     """Sources of the table AIPS SU by number; none for a file of one source, which has no such table."""
-    sources: dict[int, Source] = {}
+    sources: dict[int, SourceRow] = {}
     for table in tables[:1]:
         rows = table.data
         names = {name.strip().upper(): name for name in rows.names}
         for row in rows:
             value = {key: row[names[key]] for key in ("ID. NO.", "SOURCE", "RAEPO", "DECEPO", "EPOCH")}
             offset = np.asarray(row[names["FREQOFF"]], float) if "FREQOFF" in names else np.zeros(1)
-            sources[int(value["ID. NO."])] = Source(
+            sources[int(value["ID. NO."])] = SourceRow(
                 str(value["SOURCE"]).strip(),
                 float(value["RAEPO"]),
                 float(value["DECEPO"]),

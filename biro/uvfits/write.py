@@ -15,15 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.data_set.index import PartitionRows
-from biro.data_set.models_of_rows import Mode, Model, check_as_stored, check_mode, checked_models, taken_model
 from biro.data_set.open_set import naming
+from biro.data_set.writable_models import (
+    Mode,
+    Model,
+    check_as_stored,
+    check_mode,
+    checked_models,
+    taken_model,
+)
+from biro.distributed_data import RemoteArray
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.foreign_text import visible
-from biro.held import Elsewhere
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.uvfits.groups import Groups, turned
+from biro.uvfits.groups import RandomGroups, turned
 from biro.uvfits.header import GroupHeader, parse_header
 from biro.uvfits.read import opened
 
@@ -50,7 +57,7 @@ def write_uvfits(
     path: str | os.PathLike[str],
     out: str | os.PathLike[str],
     observation: Observation,
-    models: Iterable[NDArray[np.generic] | Elsewhere],
+    models: Iterable[NDArray[np.generic] | RemoteArray],
     *,
     mode: Mode = "replace",
 ) -> CopyReport:
@@ -135,7 +142,7 @@ def _copied(
     with naming(path, "UVFITS"), opened(place) as (file, hdus):
         header = parse_header(hdus)
         start = hdus[0].fileinfo()["datLoc"]
-        groups = Groups(file, start, header)
+        groups = RandomGroups(file, start, header)
         check(header)
         content = file.getvalue() if isinstance(file, io.BytesIO) else None
     with atomic_path(copy) as temporary:
@@ -182,12 +189,12 @@ class _Copy:
     They are not mapped into memory, because a process that writes to a mapped file on a full disk dies.
     """
 
-    def __init__(self, file: BinaryIO, start: int, groups: Groups, mode: Mode) -> None:
+    def __init__(self, file: BinaryIO, start: int, groups: RandomGroups, mode: Mode) -> None:
         self.file, self.start, self.header, self.mode = file, start, groups.header, mode
         self.block = groups.block
 
     def write(
-        self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic] | Elsewhere]
+        self, partitions: tuple[Partition, ...], models: Iterable[NDArray[np.generic] | RemoteArray]
     ) -> CopyReport:
         for part, model in checked_models(partitions, models):
             self._write_partition(part, model)

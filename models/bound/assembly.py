@@ -9,16 +9,22 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.jones import Terms
+from biro.models.bound.antenna_terms.jones import PartitionTerms
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.instrument_layout import InstrumentLayout, PointingSlots
 from biro.models.bound.jones_beams import PartitionBeam
 from biro.models.bound.light_curves import KnotTable
-from biro.models.bound.memory import Reused
+from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.positions.bearing import TurnedShapes
-from biro.models.bound.positions.places import Frame, Places
-from biro.models.bound.shapes.profiles import Profiles
-from biro.models.bound.si_values import ArrayOfValues, Constant, Gathered, SIValues, fold_constants
+from biro.models.bound.positions.places import FramePositions, PositionFrame
+from biro.models.bound.shapes.profiles import SourceProfiles
+from biro.models.bound.si_values import (
+    ArrayOfValues,
+    Constant,
+    IndexedValues,
+    SIValues,
+    fold_constants,
+)
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_arrays import (
     BeamScale,
@@ -74,10 +80,10 @@ Key: TypeAlias = tuple[int, int, int, int, int, int]
 """Which frame, pointing errors, matrices of antennas, beam, knots and Doppler factors a partition has."""
 
 
-class OfPartition(NamedTuple):
+class PartitionInputs(NamedTuple):
     """What the sources of a partition depend on besides the model."""
 
-    frame: Frame
+    frame: PositionFrame
     pointing: PointingSlots | None
     terms: TermSlots | None
     beam: PartitionBeam | None
@@ -85,7 +91,7 @@ class OfPartition(NamedTuple):
     doppler: tuple[float, ...] | None = None
 
 
-class Assembly:
+class SourceAssembly:
     """The sources of some partitions for a batch of parameter vectors.
 
     Brightness and spectra are the same arrays for all partitions, positions and shapes for those with one
@@ -101,7 +107,7 @@ class Assembly:
         Right ascension and declination from which offsets are counted.
     start : float, s
         The first time of all data.
-    partitions : sequence of OfPartition
+    partitions : sequence of PartitionInputs
     """
 
     def __init__(
@@ -111,10 +117,10 @@ class Assembly:
         resolved: ResolvedSlots,
         origin: Centre,
         start: float,
-        partitions: Sequence[OfPartition],
+        partitions: Sequence[PartitionInputs],
     ) -> None:
         self._values = values = SIValues(resolved)
-        self._memory = Reused()
+        self._memory = ReusedMemory()
         knots = list(dict.fromkeys(each.knots for each in partitions))
         self._stokes = [
             fold_constants(resolved, values, partial(Brightness, layout, knots=one)) for one in knots
@@ -126,7 +132,7 @@ class Assembly:
         self._shape = fold_constants(resolved, values, partial(Shapes, layout))
         self._profile_kind = layout.profiles.kind if layout.profiles.kind.size else None
         self._profile = (
-            fold_constants(resolved, values, partial(Profiles, layout.profiles))
+            fold_constants(resolved, values, partial(SourceProfiles, layout.profiles))
             if self._profile_kind is not None
             else None
         )
@@ -146,7 +152,7 @@ class Assembly:
                 resolved, values, partial(BeamScale, instrument.beam, instrument.scale)
             )
         frames = list(dict.fromkeys(each.frame for each in partitions))
-        self._positions = Places(layout, resolved, values, frames, origin, start)
+        self._positions = FramePositions(layout, resolved, values, frames, origin, start)
         self._turned = TurnedShapes(layout, resolved, self._shape, frames)
         pointings = list(dict.fromkeys(each.pointing for each in partitions))
         self._pointings = [
@@ -154,11 +160,11 @@ class Assembly:
             for slots in pointings
         ]
         terms = list(dict.fromkeys(each.terms for each in partitions))
-        antennas = [None if slots is None else Terms(slots, resolved, values) for slots in terms]
+        antennas = [None if slots is None else PartitionTerms(slots, resolved, values) for slots in terms]
         self._antennas = [None if one is None or one.change_nothing else one for one in antennas]
         self._beams = list(dict.fromkeys(each.beam for each in partitions))
         self._turns = [
-            None if slots is None else Gathered(values, slots)
+            None if slots is None else IndexedValues(values, slots)
             for slots in (None if one is None else one.turns_in_beam(resolved) for one in terms)
         ]
         self._varied = None if self._beam_varies else _varied(layout.owners, resolved)
@@ -288,7 +294,7 @@ class Assembly:
         into = np.zeros((len(values), self._values.n_free))
         lm, sums = self._positions.zeros(len(values)), dict[ArrayOfValues, Array]()
         by_pa = np.zeros((*lm.shape[:2], self._turned.n_shape))
-        of_antennas: dict[Terms, NDArray[np.complex128]] = {}
+        of_antennas: dict[PartitionTerms, NDArray[np.complex128]] = {}
         for (key, _), gradient, factor in zip(self._partitions, gradients, weight.T, strict=True):
             lm[key[0]] += factor[:, None, None] * gradient.lm
             by_pa[key[0]] += factor[:, None] * gradient.shape[..., 2]

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.layout import NO_ROTATION, BeamRotation, TermSlots, antenna_term_slots
 from biro.models.bound.antenna_terms.noise_terms import NoiseTermSlots, noise_term_slots
-from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
+from biro.models.bound.slots import ZERO, ModelSlots, ResolvedSlots
 from biro.models.components.beam import AnyBeam
 from biro.models.components.direction import basis
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import HIGHEST, LOWEST, Noise
-from biro.models.components.partition_view import PartitionView, Samples
+from biro.models.components.partition_view import PartitionView, SampledTimes
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.strict import did_you_mean, short_repr
@@ -61,7 +61,7 @@ class InstrumentLayout:
         self,
         model: SkyDescription,
         partitions: Sequence[PartitionView],
-        slots: Slots,
+        slots: ModelSlots,
         *,
         without_gains: bool = False,
     ) -> None:
@@ -94,7 +94,7 @@ class InstrumentLayout:
         found = [] if self.correlation is None else self.correlation.tolist()
         self.limited = [(slot, *pair) for slot, pair in zip(found, ends, strict=False)]
 
-    def taken(self, samples: Sequence[Samples]) -> InstrumentLayout:
+    def taken(self, samples: Sequence[SampledTimes]) -> InstrumentLayout:
         """The tables of some times and channels of each partition; one object where they are alike."""
         found = copy.copy(self)
         terms: dict[tuple[object, ...], TermSlots] = {}
@@ -115,7 +115,7 @@ class InstrumentLayout:
         return [terms.rotation_in_beam(resolved) for terms in self.terms]
 
     def _add_noise(
-        self, noise: Noise, partitions: Sequence[PartitionView], slots: Slots, key: str
+        self, noise: Noise, partitions: Sequence[PartitionView], slots: ModelSlots, key: str
     ) -> NDArray[np.int64]:
         """Slot of each partition's number of this name, which is above 0."""
         groups, value = noise.groups(partitions), getattr(noise, key)
@@ -127,7 +127,7 @@ class InstrumentLayout:
         return np.array([slot_of[group] for group in groups], dtype=np.int64)
 
 
-def _correlation(noise: Noise, slots: Slots) -> NDArray[np.int64]:
+def _correlation(noise: Noise, slots: ModelSlots) -> NDArray[np.int64]:
     """Slots of rho and of the smoothing, which "time" does not have."""
     given = [(key, getattr(noise, key)) for key in ("rho", "smoothing")]
     found = [ZERO if value is None else slots.add("noise", key, value, NUMBER) for key, value in given]
@@ -196,7 +196,7 @@ def beam_centre(model: SkyDescription, view: PartitionView) -> Array | None:
 
 
 def _pointing(
-    model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots
+    model: SkyDescription, partitions: Sequence[PartitionView], slots: ModelSlots
 ) -> list[PointingSlots]:
     centres = [beam_centre(model, view) for view in partitions]
     if model.pointing is None:

@@ -17,7 +17,7 @@ from biro.models.components.antenna_terms.feeds import Basis, rotation_of
 from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.jones_beam import GridBeam
-from biro.models.components.partition_view import PartitionView, Samples
+from biro.models.components.partition_view import PartitionView, SampledTimes
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from rime_kernels.jones_beam import JonesBeam
@@ -123,7 +123,7 @@ class PartitionBeam:
         """The beam with the numbers of one parameter vector."""
         return replace(self, width=width, pointing=pointing, turn=turn)
 
-    def taken(self, samples: Samples) -> PartitionBeam:
+    def taken(self, samples: SampledTimes) -> PartitionBeam:
         """The beam at some times and channels."""
         times = samples.times
         return replace(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.components.light_curve import Times, seconds
 from biro.models.components.partition_view import PartitionView
 
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 Index = NDArray[np.int64]
 
 
-class Curve(NamedTuple):
+class LightCurve(NamedTuple):
     """A source with knots.
 
     Attributes
@@ -52,7 +52,7 @@ class KnotTable:
     after: Index
     share: Array
 
-    def __init__(self, stokes: Index, curves: Sequence[Curve], time: Array, start: float) -> None:
+    def __init__(self, stokes: Index, curves: Sequence[LightCurve], time: Array, start: float) -> None:
         shape = time.size, *stokes.shape[1:]
         self.before = np.broadcast_to(stokes, shape).copy()
         self.after, self.share = self.before.copy(), np.zeros((*shape[:2], 1))
@@ -76,7 +76,7 @@ class KnotTable:
 
 
 def knot_tables(
-    stokes: Index, curves: Sequence[Curve], partitions: Sequence[PartitionView]
+    stokes: Index, curves: Sequence[LightCurve], partitions: Sequence[PartitionView]
 ) -> list[KnotTable | None]:
     """The table of each partition; one object for those with the same times, None where nothing has knots."""
     if not curves:
@@ -102,10 +102,10 @@ def brightness_tables(
 
 
 class Interpolated:
-    """Values between knots, (n_batch, n_time, n_source, 4), as `Gathered`."""
+    """Values between knots, (n_batch, n_time, n_source, 4), as `IndexedValues`."""
 
     def __init__(self, values: SIValues, table: KnotTable) -> None:
-        self._before, self._after = Gathered(values, table.before), Gathered(values, table.after)
+        self._before, self._after = IndexedValues(values, table.before), IndexedValues(values, table.after)
         self._share = table.share
 
     def __call__(self, values: Array) -> Array:

@@ -13,7 +13,7 @@ Array = NDArray[np.float64]
 _WORTH_IT = 1 << 13
 
 
-class Reused:
+class ReusedMemory:
     """Makes arrays like `np.empty`, in a block of memory that is used again once no array is in it.
 
     The allocator of Python returns large blocks to the system and fetches fresh pages for the next call,
@@ -26,8 +26,8 @@ class Reused:
         self._alone = sys.getrefcount(self._block)
         self._lock = threading.Lock()
 
-    def __reduce__(self) -> tuple[type[Reused], tuple[()]]:
-        return Reused, ()  # memory and lock belong to the process
+    def __reduce__(self) -> tuple[type[ReusedMemory], tuple[()]]:
+        return ReusedMemory, ()  # memory and lock belong to the process
 
     def empty(self, *shape: int) -> Array:
         """A float64 array of this shape, whose elements are anything."""

@@ -15,26 +15,26 @@ from biro.models.bound.antenna_terms.jones import gains_of
 from biro.models.bound.antenna_terms.log_gains import LogGains, log_gains
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.antenna_terms.reach import Reach, reach_of
-from biro.models.bound.assembly import Assembly, OfPartition, SourceGradient
+from biro.models.bound.assembly import PartitionInputs, SourceAssembly, SourceGradient
 from biro.models.bound.instrument_layout import InstrumentLayout
 from biro.models.bound.jones_beams import PartitionBeam, check_reach, partition_beams
 from biro.models.bound.light_curves import KnotTable, brightness_tables, knot_tables
 from biro.models.bound.marginalised import check_alone
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.positions.checks import largest_displacement
-from biro.models.bound.positions.places import Frame
+from biro.models.bound.positions.places import PositionFrame
 from biro.models.bound.positions.prior_range import TAIL, PriorRange
-from biro.models.bound.prior.checks import Check, OnSky, UserCondition, split_orders
+from biro.models.bound.prior.checks import AboveHorizon, Check, UserCondition, split_orders
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from biro.models.bound.prior.implied import Implied
 from biro.models.bound.prior.unconstrained import Unconstrained
 from biro.models.bound.shapes.checks import check_functions
-from biro.models.bound.slots import Slots, numbers_of
+from biro.models.bound.slots import ModelSlots, numbers_of
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.bound.theta_batch import BoundParts, ThetaBatch
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.constraint import Condition
-from biro.models.components.partition_view import PartitionView, Samples
+from biro.models.components.partition_view import PartitionView, SampledTimes
 from biro.models.components.sky import SkyDescription
 from biro.models.components.toml_text import to_toml
 from biro.models.errors import ModelError
@@ -98,7 +98,7 @@ class BoundModel:
             raise ModelError("no sources: the model has only a beam")
         self.model, self.partitions = model, partitions
         self.origin = model.origin(partitions)
-        slots = Slots()
+        slots = ModelSlots()
         self._layout = SourceLayout(model, slots)
         self._instrument = InstrumentLayout(model, partitions, slots, without_gains=without_gains)
         self._resolved = slots.resolve()
@@ -297,7 +297,7 @@ class BoundModel:
         """Largest |l| or |m| that a source takes under the prior, less 1e-9 on either side; 1 at most."""
         return float(self._extent[i_partition])
 
-    def taken(self, samples: Sequence[Samples]) -> BoundModel:
+    def taken(self, samples: Sequence[SampledTimes]) -> BoundModel:
         """The model with sources as some times and channels of each partition see them.
 
         Segments of gains, references, knots and all else that the data decide are those of all times.
@@ -450,10 +450,10 @@ class BoundModel:
             return array[None]
         raise ModelError(f"theta must have shape (n_batch, {self.n_param}), got {array.shape}")
 
-    def _assemble(self, i_partitions: Iterable[int]) -> Assembly:
+    def _assemble(self, i_partitions: Iterable[int]) -> SourceAssembly:
         pointing, terms = self._instrument.pointing, self._instrument.terms
         each = [
-            OfPartition(
+            PartitionInputs(
                 self._frames[i],
                 pointing[i] if pointing else None,
                 terms[i] if terms else None,
@@ -463,11 +463,11 @@ class BoundModel:
             )
             for i in i_partitions
         ]
-        return Assembly(self._layout, self._instrument, self._resolved, self.origin, self._start, each)
+        return SourceAssembly(self._layout, self._instrument, self._resolved, self.origin, self._start, each)
 
-    def _frame(self, partition: PartitionView) -> Frame:
+    def _frame(self, partition: PartitionView) -> PositionFrame:
         time = float(partition.time.mean()) if self._layout.moving.size else None
-        return Frame(partition.phase_centre, time)
+        return PositionFrame(partition.phase_centre, time)
 
     def _doppler_of(self, partition: PartitionView) -> tuple[float, ...] | None:
         """Frequencies of the data over those in the frame of each source's line; None where all are 1."""
@@ -513,7 +513,7 @@ class BoundModel:
         checks: list[Check] = [*implied.limits, *orders]
         positions = self._layout.position
         if max(self._extent) > _NEAR_HORIZON:
-            checks.append(OnSky(self._on_sky, self._resolved.parameters_of(positions)))
+            checks.append(AboveHorizon(self._on_sky, self._resolved.parameters_of(positions)))
         names = self.parameter_names
         checks += [UserCondition(c, names) for c in self.model.constraints if isinstance(c, Condition)]
         if any(isinstance(c, Condition) for c in self.model.constraints) and not names:

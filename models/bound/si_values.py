@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.memory import Reused
+from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.scatter import Scatter
 from biro.models.bound.slots import Form, ResolvedSlots
 
@@ -48,7 +48,7 @@ class SIValues:
         value = offset + sum of factor * parameter
 
     Quantities that follow the parameters alike, as those that are tied to one, have one place. Of the
-    constants, only those have a place that a `Gathered` has asked for.
+    constants, only those have a place that a `IndexedValues` has asked for.
 
     Parameters
     ----------
@@ -82,7 +82,7 @@ class SIValues:
         self._back = Scatter(self._parameter, n_param)
         self._in_order = np.array_equal(self._parameter, np.arange(n_param))
         self._constants = np.zeros(0)
-        self._memory = Reused()
+        self._memory = ReusedMemory()
 
     def index(self, slots: Index) -> Index:
         """Places of these slots among the values; a constant without a place gets one."""
@@ -124,7 +124,7 @@ class SIValues:
         return np.add.reduceat(theta.take(self._parameter, axis=1) * self._scale, self._starts, axis=1)
 
 
-class Gathered:
+class IndexedValues:
     """One array (n_batch, *shape) whose every element is a value.
 
     Parameters
@@ -135,7 +135,7 @@ class Gathered:
 
     def __init__(self, values: SIValues, slots: Index) -> None:
         self._index = values.index(slots)
-        self._memory = Reused()
+        self._memory = ReusedMemory()
         self._back = Scatter(self._index.reshape(-1), values.n_free)
 
     def __call__(self, values: Array) -> Array:

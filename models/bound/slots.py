@@ -16,7 +16,7 @@ from biro.models.quantities import units
 from biro.models.quantities.parameter import Fixed, Parameter, Quantity, Series, latex
 from biro.models.quantities.prior import Prior, Uniform
 from biro.models.quantities.strict import did_you_mean, short_repr
-from biro.models.quantities.tie import Sum, Tie, read_sum
+from biro.models.quantities.tie import Tie, TieSum, read_sum
 from biro.models.quantities.units import Dimension
 
 Array = NDArray[np.float64]
@@ -182,7 +182,7 @@ class ResolvedSlots:
         return self.slot_of[name]
 
 
-class Slots:
+class ModelSlots:
     """Collects the quantities of a model, then resolves ties."""
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class Slots:
             tied[slot] = form
             within.discard(waiting.pop())
 
-    def _tie(self, slot: int) -> tuple[_Entry, Sum, list[int]]:
+    def _tie(self, slot: int) -> tuple[_Entry, TieSum, list[int]]:
         """A tie: its entry, what it says, and the slots of the names in that."""
         entry = self._entry(slot)
         assert isinstance(entry.quantity, Tie)

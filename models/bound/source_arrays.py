@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.instrument_layout import PointingSlots
 from biro.models.bound.light_curves import Interpolated, KnotTable
-from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.bound.slots import ZERO
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.beam import AnyBeam
@@ -24,11 +24,11 @@ class Brightness:
     """Stokes I, Q, U, V, Jy (n_batch, n_time, n_source, 4)."""
 
     def __init__(self, layout: SourceLayout, values: SIValues, knots: KnotTable | None = None) -> None:
-        self._stokes: Gathered | Interpolated = (
-            Gathered(values, layout.stokes) if knots is None else Interpolated(values, knots)
+        self._stokes: IndexedValues | Interpolated = (
+            IndexedValues(values, layout.stokes) if knots is None else Interpolated(values, knots)
         )
         self._fractions = [StokesByFraction(fraction, table, values) for fraction, table in layout.fractions]
-        self._shares = Shares(layout, values) if layout.weights else None
+        self._shares = FluxShares(layout, values) if layout.weights else None
 
     def __call__(self, values: Array) -> Array:
         stokes = self._whole(values)
@@ -80,7 +80,7 @@ class StokesByFraction:
         rows, *slots = table.T
         self._fraction, self._rows = fraction, as_slice(rows)
         # An axis of length one for the times.
-        self._quantities = [Gathered(values, slot[None]) for slot in slots]
+        self._quantities = [IndexedValues(values, slot[None]) for slot in slots]
         self._stokes = [STOKES.index(name) for name in fraction.stokes]
 
     def fill(self, values: Array, stokes: Array) -> None:
@@ -111,14 +111,14 @@ class StokesByFraction:
         return self._fraction.slopes(intensity[:, :, self._rows], *quantities)
 
 
-class Shares:
+class FluxShares:
     """Parts of sources that have a share constant + factor * value of the flux."""
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
         self._rows = np.array([row for row, _ in layout.weights])
         self._constant = np.array([weight.constant for _, weight in layout.weights])
         self._factor = np.array([weight.factor for _, weight in layout.weights])
-        self._value = Gathered(values, np.array([weight.slot for _, weight in layout.weights]))
+        self._value = IndexedValues(values, np.array([weight.slot for _, weight in layout.weights]))
 
     def _share(self, values: Array) -> Array:
         """With axes for time and Stokes parameters."""
@@ -159,8 +159,8 @@ class SpectralTerms:
     def __init__(
         self, layout: SourceLayout, values: SIValues, doppler: tuple[float, ...] | None = None
     ) -> None:
-        self._terms = Gathered(values, layout.terms)
-        self._plus = Gathered(values, layout.term_plus) if (layout.term_plus != ZERO).any() else None
+        self._terms = IndexedValues(values, layout.terms)
+        self._plus = IndexedValues(values, layout.term_plus) if (layout.term_plus != ZERO).any() else None
         scale, offset = layout.term_scale, layout.term_offset
         if doppler is not None:
             by = np.ones(scale.shape)
@@ -199,7 +199,7 @@ class FaradayRotation:
     """RM, lambda0^2, width and scatter, (n_batch, n_source, 4): `Sources.faraday`."""
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._turning, self._offset = Gathered(values, layout.faraday), layout.faraday_offset
+        self._turning, self._offset = IndexedValues(values, layout.faraday), layout.faraday_offset
 
     def __call__(self, values: Array) -> Array:
         return np.asarray(self._turning(values) + self._offset)
@@ -220,11 +220,11 @@ class Shapes:
     """
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._shape = Gathered(values, layout.shape)
+        self._shape = IndexedValues(values, layout.shape)
         rows = np.flatnonzero(layout.by_ratio)
         self._by_ratio = as_slice(rows) if rows.size else None
         self._blurred = np.flatnonzero(layout.blur != ZERO)
-        self._blur = Gathered(values, layout.blur[self._blurred, None])
+        self._blur = IndexedValues(values, layout.blur[self._blurred, None])
 
     def __call__(self, values: Array) -> Array:
         shape = self._unblurred(values)
@@ -276,7 +276,7 @@ class Template:
     """Factors and shifts of the images (n_batch, n_image, 3)."""
 
     def __init__(self, layout: SourceLayout, values: SIValues) -> None:
-        self._template = Gathered(values, layout.image)
+        self._template = IndexedValues(values, layout.image)
 
     def __call__(self, values: Array) -> Array:
         return self._template(values)
@@ -294,7 +294,7 @@ class BeamScale:
     """The scale of a beam, `arrays.Beam.scale` or `JonesBeam.scale`, float64 (n_batch,)."""
 
     def __init__(self, beam: AnyBeam | GridBeam, slot: int, values: SIValues) -> None:
-        self._beam, self._value = beam, Gathered(values, np.array(slot))
+        self._beam, self._value = beam, IndexedValues(values, np.array(slot))
 
     def __call__(self, values: Array) -> Array:
         return self._beam.scale(self._value(values))
@@ -315,7 +315,7 @@ class PointingErrors:
     """
 
     def __init__(self, slots: PointingSlots, values: SIValues) -> None:
-        self._coefficient, self._powers = Gathered(values, slots.table), slots.powers
+        self._coefficient, self._powers = IndexedValues(values, slots.table), slots.powers
         self._centre = slots.centre
 
     def __call__(self, values: Array) -> Array:

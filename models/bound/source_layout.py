@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.light_curves import Curve
+from biro.models.bound.light_curves import LightCurve
 from biro.models.bound.positions.motion import MotionSlots, limits_of, motion_slots, moving
 from biro.models.bound.shapes.parts import GAUSSIAN, POINT, PROFILE, ROUND, Combination, Weight, parts
 from biro.models.bound.shapes.profiles import FIRST_REGISTERED, ProfileTables
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.bound.spectrum_slots import SpectrumSlots, Term
 from biro.models.bound.spectrum_slots import tables as of_terms
 from biro.models.components.fractions import FRACTIONS, Fraction
 from biro.models.components.light_curve import Times
 from biro.models.components.partition_view import PartitionView
-from biro.models.components.shapes.shaped import Limits, ShapedSource
+from biro.models.components.shapes.shaped import ShapedSource, ValueLimits
 from biro.models.components.sky import SkyDescription
 from biro.models.components.source import DIMENSIONS, LOCAL, GaussianSource, Source, si_value
 from biro.models.components.spectrum import STOKES
@@ -36,7 +36,7 @@ class SourceLayout:
     Parameters
     ----------
     sky : SkyDescription
-    slots : Slots
+    slots : ModelSlots
         Every quantity of the sources and images is added to them.
 
     Attributes
@@ -53,7 +53,7 @@ class SourceLayout:
         How each source moves; `moving` (n,) has those that do.
     stokes : int (n_time, n_source, 4)
         I, Q, U, V, of which `fractions` replace some.
-    curves : list of Curve
+    curves : list of LightCurve
         Sources with knots in time, whose I, Q, U, V are 0 in `stokes`.
     fractions : list of (Fraction, int (n, 1 + n_key))
         Those that any source has: sources, and the slots of their quantities.
@@ -80,7 +80,7 @@ class SourceLayout:
         Full width of a circle that a Gaussian is convolved with.
     profiles : ProfileTables
         Of the sources that are neither points nor Gaussians.
-    limits : list of (int, Limits)
+    limits : list of (int, ValueLimits)
         Slots, and between which values they must lie.
     weights : list of (int, Weight)
         Sources that have a share of a flux.
@@ -91,7 +91,7 @@ class SourceLayout:
     def __init__(
         self,
         sky: SkyDescription,
-        slots: Slots,
+        slots: ModelSlots,
     ) -> None:
         ref_freq = None if sky.ref_freq is None else si_value(sky.ref_freq, units.FREQUENCY)
         # Parameters are numbered in the order of the file; arrays have points first.
@@ -112,7 +112,7 @@ class SourceLayout:
         self.blur = np.array([table.blur for table in shaped], dtype=np.int64)
         self.profiles = ProfileTables([table for table in tables if table.rank == PROFILE])
         self.limits = [limit for table in tables for limit in table.limits]
-        self.limits += [(slot, Limits(*limits)) for slot, limits in limits_of(self.motions)]
+        self.limits += [(slot, ValueLimits(*limits)) for slot, limits in limits_of(self.motions)]
         self.weights = [(i, table.weight) for i, table in enumerate(tables) if table.weight is not None]
         self._brightness(tables)
         self._spectra([table.spectrum for table in tables])
@@ -159,7 +159,7 @@ class SourceLayout:
                 f"brightness lists must be of one length: {name1}.{key1} has {n1} elements, "
                 f"{name2}.{key2} has {n2}"
             )
-        self.n_time, self.curves = next(iter(lengths), 1), list[Curve]()
+        self.n_time, self.curves = next(iter(lengths), 1), list[LightCurve]()
         self.stokes = np.full((self.n_time, len(tables), 4), ZERO, dtype=np.int64)
         for i, table in enumerate(tables):
             if table.times is not None:
@@ -190,7 +190,7 @@ class SourceLayout:
         self.faraday, self.faraday_offset = faraday.slot, faraday.offset
 
 
-def _parts(source: Source, ref_freq: float | None, slots: Slots) -> list[_SourceSlots]:
+def _parts(source: Source, ref_freq: float | None, slots: ModelSlots) -> list[_SourceSlots]:
     table = _SourceSlots(source, ref_freq, slots)
     return parts(table, source, slots) if isinstance(source, ShapedSource) else [table]
 
@@ -200,13 +200,13 @@ def _has_angle(table: _SourceSlots) -> bool:
     return table.shape[0] != table.shape[1] or table.kind not in ROUND
 
 
-def _curve(source: int, table: _SourceSlots) -> Curve:
+def _curve(source: int, table: _SourceSlots) -> LightCurve:
     """The knots of a source; what has one value has the same at all knots."""
     assert table.times is not None
     stokes = np.full((len(table.times), len(STOKES)), ZERO, dtype=np.int64)
     for key, found in table.stokes.items():
         stokes[:, STOKES.index(key)] = found
-    return Curve(source, table.times, table.between, stokes)
+    return LightCurve(source, table.times, table.between, stokes)
 
 
 class _SourceSlots:
@@ -221,10 +221,10 @@ class _SourceSlots:
     numbers: tuple[Combination, ...] = ()
     weight: Weight | None = None
 
-    def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
+    def __init__(self, source: Source, ref_freq: float | None, slots: ModelSlots) -> None:
         self.name, self.owner, self.seen = source.name, source.name, source.beam
         self.rank = GAUSSIAN if isinstance(source, GaussianSource) else POINT
-        self.limits: list[tuple[int, Limits]] = []
+        self.limits: list[tuple[int, ValueLimits]] = []
         self.by_offset = source.ra is None
         keys = ("east", "north") if self.by_offset else ("ra", "dec")
         self.position = [self._one(source, key, slots) for key in keys]
@@ -245,10 +245,10 @@ class _SourceSlots:
         if isinstance(source, GaussianSource):
             self._shape(source, slots)
 
-    def _one(self, source: Source, key: str, slots: Slots) -> int:
+    def _one(self, source: Source, key: str, slots: ModelSlots) -> int:
         return slots.add(self.name, key, getattr(source, key), DIMENSIONS[key])
 
-    def _shape(self, source: GaussianSource, slots: Slots) -> None:
+    def _shape(self, source: GaussianSource, slots: ModelSlots) -> None:
         self.by_ratio = source.ratio is not None
         if source.fwhm is not None:
             fwhm = self._one(source, "fwhm", slots)

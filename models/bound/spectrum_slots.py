@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.components.source import DIMENSIONS, ROTATION_KEYS, Source, si_value
 from biro.models.components.spectrum import INTERPOLATIONS, PROFILES, STOKES, term_scale
@@ -29,7 +29,7 @@ class Term(NamedTuple):
     plus: int = ZERO
 
 
-class Bounds(NamedTuple):
+class SlotBounds(NamedTuple):
     """What a slot must lie within for the spectrum to have a meaning."""
 
     slot: int
@@ -46,7 +46,7 @@ class SpectrumSlots:
     source : Source
     ref_freq : float or None, Hz
         That of the whole sky.
-    slots : Slots
+    slots : ModelSlots
         The quantities are added to them.
 
     Attributes
@@ -58,15 +58,15 @@ class SpectrumSlots:
         Of each Stokes parameter, as the form has them.
     faraday : list of four Term, or None
         As `Sources.faraday`.
-    bounds : list of Bounds
+    bounds : list of SlotBounds
     band : (float, float), Hz, or None
         Frequencies at which the spectrum is given.
     frame : str
         Of the velocities of a line, "LSRK", ...; empty where that is the frame of the data.
     """
 
-    def __init__(self, source: Source, ref_freq: float | None, slots: Slots) -> None:
-        self._source, self._slots, self.bounds = source, slots, list[Bounds]()
+    def __init__(self, source: Source, ref_freq: float | None, slots: ModelSlots) -> None:
+        self._source, self._slots, self.bounds = source, slots, list[SlotBounds]()
         self.band: tuple[float, float] | None = None
         self.frame = "" if source.line is None else str(source.line.get("velocity_frame", ""))
         if source.ref_freq is not None:
@@ -100,7 +100,7 @@ class SpectrumSlots:
     def _one(self, key: str, low: float = -math.inf, high: float = math.inf, above_low: bool = False) -> Term:
         """A quantity of the source, which must lie within bounds."""
         slot = self._slots.add(self._source.name, key, getattr(self._source, key), DIMENSIONS[key])
-        self.bounds.append(Bounds(slot, low, high, above_low))
+        self.bounds.append(SlotBounds(slot, low, high, above_low))
         return Term(slot)
 
     def _polynomial(self) -> tuple[int, list[list[Term]]]:
@@ -138,7 +138,7 @@ class SpectrumSlots:
     def _self_absorption(self) -> list[Term]:
         self.form = form_codes.SELF_ABSORBED
         (thin,) = self.terms[0]
-        self.bounds.append(Bounds(thin.slot, -math.inf, 0.0))
+        self.bounds.append(SlotBounds(thin.slot, -math.inf, 0.0))
         thick = Term(offset=2.5)
         if self._source.thick_index is not None:
             thick = self._one("thick_index", 0.0, above_low=True)
@@ -151,7 +151,7 @@ class SpectrumSlots:
         def add(key: str, dimension: units.Dimension, **bounds: float) -> int:
             slot = self._slots.add(name, "line", line[key], dimension, f".{key}")
             if bounds:
-                self.bounds.append(Bounds(slot, bounds["low"], math.inf, True))
+                self.bounds.append(SlotBounds(slot, bounds["low"], math.inf, True))
             return slot
 
         if "velocity" in line:
@@ -173,7 +173,7 @@ class SpectrumSlots:
         self.band = freq[0], freq[-1]
         values = self._slots.add_series(self._source.name, "table", table["value"], units.NUMBER, ".value")
         if self.form == form_codes.LOG_TABLE:
-            self.bounds += [Bounds(slot, 0.0, math.inf, True) for slot in values]
+            self.bounds += [SlotBounds(slot, 0.0, math.inf, True) for slot in values]
         return [term for nu, slot in zip(freq, values, strict=True) for term in (Term(offset=nu), Term(slot))]
 
     def _rotation(self) -> list[Term] | None:

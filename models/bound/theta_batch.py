@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, overload
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.models.bound.assembly import Assembly, SourceGradient
+from biro.models.bound.assembly import SourceAssembly, SourceGradient
 from biro.models.bound.per_partition import PerPartition
 from biro.models.bound.prior.constrained import ConstrainedPrior
 from rime_kernels.arrays import Sources
@@ -47,7 +47,7 @@ class BoundParts:
     Attributes
     ----------
     prior : ConstrainedPrior
-    assembly : Assembly
+    assembly : SourceAssembly
         The sources of all partitions.
     noise_factor : PerPartition
     noise_dof : PerPartition or None
@@ -55,7 +55,7 @@ class BoundParts:
     """
 
     prior: ConstrainedPrior
-    assembly: Assembly
+    assembly: SourceAssembly
     noise_factor: PerPartition
     noise_dof: PerPartition | None
 

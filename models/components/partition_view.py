@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-class FeedAngles(Protocol):
+class FeedAnglesOfPartition(Protocol):
     """Angles of the dishes and feeds of a partition on the sky, worked out when they are asked for."""
 
     def feed_angle(
@@ -38,7 +38,7 @@ class FeedAngles(Protocol):
         ...
 
 
-class Samples(NamedTuple):
+class SampledTimes(NamedTuple):
     """Some of the times and channels of a partition, int64 each, ascending times."""
 
     times: NDArray[np.int64]
@@ -63,7 +63,7 @@ class PartitionView:
     antenna_names : tuple of str
     corr_type : tuple of str
         "XX", "XY", ... or "RR", ...; empty where it is not known.
-    feeds : FeedAngles or None
+    feeds : FeedAnglesOfPartition or None
         None where nothing is known of the feeds.
     used : bool (n_antenna,) or None
         Antennas that have a row; None means all.
@@ -94,7 +94,7 @@ class PartitionView:
     chan_freq: NDArray[np.float64]
     antenna_names: tuple[str, ...]
     corr_type: tuple[str, ...] = ()
-    feeds: FeedAngles | None = None
+    feeds: FeedAnglesOfPartition | None = None
     used: NDArray[np.bool_] | None = None
     longest: float = 0.0
     interval: float = 0.0
@@ -120,7 +120,7 @@ class PartitionView:
             return self.antenna_names
         return tuple(name for name, used in zip(self.antenna_names, self.used, strict=True) if used)
 
-    def taken(self, samples: Samples) -> PartitionView:
+    def taken(self, samples: SampledTimes) -> PartitionView:
         """The view of some times and channels."""
         times, channels = samples
         return replace(

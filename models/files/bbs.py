@@ -27,7 +27,14 @@ import numpy as np
 from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.components.source import LOCAL, PHASE_CENTRE
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal, to_model
+from biro.models.files.components import (
+    ListComponent,
+    as_ellipse,
+    from_model,
+    parse_float,
+    sexagesimal,
+    to_model,
+)
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities import units
 from biro.models.quantities.parameter import read_entry
@@ -74,7 +81,7 @@ def read_bbs(path: str | Path) -> SkyModel:
         return to_model(_components(text))
 
 
-def _components(text: str) -> list[Component]:
+def _components(text: str) -> list[ListComponent]:
     columns: dict[str, tuple[int, str]] | None = None
     n_patch = 0
     found = []
@@ -182,7 +189,7 @@ def _number(row: Mapping[str, str], key: str) -> float:
     return read_entry(key, parse_float, row[key]) if row[key] else 0.0
 
 
-def _component(row: Mapping[str, str]) -> Component:
+def _component(row: Mapping[str, str]) -> ListComponent:
     kind = (row["type"] or "POINT").upper()
     if kind not in ("POINT", "GAUSSIAN"):
         raise ModelError(f"type: POINT or GAUSSIAN, found {short_repr(row['type'])}")
@@ -201,7 +208,7 @@ def _component(row: Mapping[str, str]) -> Component:
     if rotation:
         linear = _linear(row, stokes, rotation, (terms, log_spectrum, ref_freq))
         stokes, own = (stokes[0], linear.real, linear.imag, stokes[3]), terms
-    return Component(
+    return ListComponent(
         name=row["name"],
         ra=read_entry("ra", _direction, row["ra"], True),
         dec=read_entry("dec", _direction, row["dec"], False),
@@ -312,7 +319,7 @@ def write_bbs(model: SkyModel, path: str | Path) -> None:
     write_text(path, "\n".join([f"Format = {_WRITTEN}", *lines]) + "\n")
 
 
-def _line(component: Component) -> str:
+def _line(component: ListComponent) -> str:
     flux = component.stokes[0]
     for key, value, terms in zip("QUV", component.stokes[1:], component.terms[1:], strict=True):
         if value != 0 and terms:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from biro.models.components.sky import MAX_SOURCES
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, to_model, within_turn
+from biro.models.files.components import ListComponent, as_ellipse, to_model, within_turn
 from biro.models.files.text import naming, read_text
 from biro.models.quantities import units
 from biro.models.quantities.parameter import read_entry
@@ -36,7 +36,7 @@ _EQUINOX = re.compile(r"Equinox\s*:\s*([-+.\deE]{1,30})")
 
 
 @dataclass(frozen=True)
-class Columns:
+class CatalogueColumns:
     """A table as its columns.
 
     Attributes
@@ -92,7 +92,7 @@ def read_catalogue(path: str | Path) -> SkyModel:
         comments = "\n".join(line for line in lines[:number] if line.startswith("#"))
         frequency, equinox = _FREQUENCY.search(comments), _EQUINOX.search(comments)
         return from_columns(
-            Columns(
+            CatalogueColumns(
                 values,
                 ref_freq=_as_float(frequency[1]) if frequency else None,
                 equinox=_as_float(equinox[1]) if equinox else 2000.0,
@@ -120,7 +120,7 @@ def _head(lines: Sequence[str]) -> tuple[int, list[str], bool] | None:
     return None
 
 
-def from_columns(table: Columns) -> SkyModel:
+def from_columns(table: CatalogueColumns) -> SkyModel:
     """The sources of a catalogue as a model without priors.
 
     Raises
@@ -134,17 +134,17 @@ def from_columns(table: Columns) -> SkyModel:
     if n_row > MAX_SOURCES:
         raise ModelError(f"{n_row} rows; at most {MAX_SOURCES} sources can be read")
     made = _pybdsf if set(PYBDSF) <= set(table.values) else _aegean
-    rows = _Rows(table)
+    rows = _CatalogueRows(table)
     components = [component for i in range(n_row) if (component := made(rows, i)) is not None]
     if len(components) < n_row:
         _log.info("%d islands without a Gaussian are left out", n_row - len(components))
     return to_model(components)
 
 
-class _Rows:
+class _CatalogueRows:
     """Numbers of a table by row and column, in rad and Jy."""
 
-    def __init__(self, table: Columns) -> None:
+    def __init__(self, table: CatalogueColumns) -> None:
         self.table = table
 
     def has(self, *names: str) -> bool:
@@ -187,7 +187,7 @@ def _as_float(item: object) -> float:
     return float(item)  # type: ignore[arg-type]
 
 
-def _pybdsf(rows: _Rows, i: int) -> Component | None:
+def _pybdsf(rows: _CatalogueRows, i: int) -> ListComponent | None:
     """The Gaussian or source of a row; None for an island in which no Gaussian was fitted."""
     if rows.has("Source_id") and rows.whole(i, "Source_id") < 0:
         return None
@@ -207,7 +207,7 @@ def _pybdsf(rows: _Rows, i: int) -> Component | None:
     if rows.has("Source_Name"):
         name = str(rows.table.values["Source_Name"][i])
     ra, dec = _place(rows, i, "RA", "DEC")
-    return Component(
+    return ListComponent(
         name=name,
         ra=ra,
         dec=dec,
@@ -218,7 +218,7 @@ def _pybdsf(rows: _Rows, i: int) -> Component | None:
     )
 
 
-def _aegean(rows: _Rows, i: int) -> Component:
+def _aegean(rows: _CatalogueRows, i: int) -> ListComponent:
     """The component of a row."""
     rows.need(
         ("a", "b", "pa"), "this is a catalogue of islands; write that of components (its name ends in _comp)"
@@ -236,7 +236,7 @@ def _aegean(rows: _Rows, i: int) -> Component:
         raise ModelError(f"row {i + 1}: psf_a and psf_b are 0, so that the beam is not known")
     number = f"_{rows.whole(i, 'source')}" if rows.has("source") else ""
     ra, dec = _place(rows, i, "ra", "dec")
-    return Component(
+    return ListComponent(
         name=f"s{rows.whole(i, 'island')}{number}" if rows.has("island") else f"s{i}",
         ra=ra,
         dec=dec,
@@ -245,7 +245,7 @@ def _aegean(rows: _Rows, i: int) -> Component:
     )
 
 
-def _place(rows: _Rows, i: int, ra: str, dec: str) -> tuple[float, float]:
+def _place(rows: _CatalogueRows, i: int, ra: str, dec: str) -> tuple[float, float]:
     place = rows.value(i, ra, ANGLE, "deg"), rows.value(i, dec, ANGLE, "deg")
     if not abs(place[1]) <= math.pi / 2:
         raise ModelError(

@@ -12,7 +12,7 @@ import numpy as np
 
 from biro.models.bound.positions.bearing import bearing
 from biro.models.bound.si_values import SIValues, fold_constants
-from biro.models.bound.slots import ResolvedSlots, Slots
+from biro.models.bound.slots import ModelSlots, ResolvedSlots
 from biro.models.bound.source_arrays import Brightness, Shapes, SpectralTerms
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre, lm_to_radec, radec_to_lm
@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"[+-]?(\d{1,60}\.?\d{0,60}|\.\d{1,60})([eE][+-]?\d{1,4})?\
 
 
 @dataclass(frozen=True)
-class Component:
+class ListComponent:
     """One source of a list.
 
     Attributes
@@ -61,7 +61,7 @@ class Component:
     rm: float = 0.0
     rm_at_ref_freq: bool = False
 
-    def in_frame(self, frame: str, centre: Centre | None) -> Component:
+    def in_frame(self, frame: str, centre: Centre | None) -> ListComponent:
         """This component with pa from another north; `centre` is the phase centre, where it is known.
 
         Raises
@@ -114,7 +114,7 @@ def as_ellipse(first: float, second: float, pa: float) -> tuple[float, float, fl
     return (first, second, pa) if first >= second else (second, first, pa + math.pi / 2)
 
 
-def to_model(components: Sequence[Component]) -> SkyModel:
+def to_model(components: Sequence[ListComponent]) -> SkyModel:
     """A sky model of fixed sources; names are made unique and free of characters that names cannot have."""
     if not components:
         raise ModelError("no sources in the list")
@@ -137,7 +137,7 @@ def _unique_names(names: Sequence[str]) -> Iterator[str]:
         yield unique
 
 
-def _source(name: str, component: Component) -> PointSource | GaussianSource:
+def _source(name: str, component: ListComponent) -> PointSource | GaussianSource:
     given: dict[str, object] = {"ra": Fixed(component.ra, "rad"), "dec": Fixed(component.dec, "rad")}
     for key, value in zip("IQUV", component.stokes, strict=True):
         if value != 0 or key == "I":
@@ -160,7 +160,7 @@ def _source(name: str, component: Component) -> PointSource | GaussianSource:
     return GaussianSource(name, **given, **shape, frame=component.frame)
 
 
-def from_model(model: SkyModel) -> list[Component]:
+def from_model(model: SkyModel) -> list[ListComponent]:
     """The sources of a model without priors as plain numbers, points first.
 
     Raises
@@ -179,7 +179,7 @@ def from_model(model: SkyModel) -> list[Component]:
             raise ModelError(
                 f"source {source.name!r}: a component list cannot store beam = false; write a model file"
             )
-    slots = Slots()
+    slots = ModelSlots()
     layout = SourceLayout(model, slots)
     resolved = slots.resolve()
     if resolved.parameters:
@@ -213,7 +213,7 @@ def from_model(model: SkyModel) -> list[Component]:
     return list(_evaluate(model, layout, resolved))
 
 
-def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) -> Iterator[Component]:
+def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) -> Iterator[ListComponent]:
     position = resolved.base[layout.position]
     stokes, terms, shape = (
         fold_constants(resolved, SIValues(resolved), partial(make, layout))(np.zeros((1, 0)))[0]
@@ -228,7 +228,7 @@ def _evaluate(model: SkyModel, layout: SourceLayout, resolved: ResolvedSlots) ->
         ra, dec = position[i]
         if layout.by_offset[i]:
             ra, dec = lm_to_radec(ra, dec, model.centre)
-        yield Component(
+        yield ListComponent(
             name=name,
             ra=float(ra),
             dec=float(dec),

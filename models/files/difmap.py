@@ -23,7 +23,13 @@ from biro.models.components.direction import Centre, parse_direction, radec_to_l
 from biro.models.components.shapes.discs import DiscSource, RingSource, SphereSource
 from biro.models.components.source import PHASE_CENTRE, GaussianSource, PointSource, Source
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, sexagesimal
+from biro.models.files.components import (
+    ListComponent,
+    as_ellipse,
+    from_model,
+    parse_float,
+    sexagesimal,
+)
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import Fixed, read_entry
 from biro.models.sky import SkyModel
@@ -204,7 +210,7 @@ def write_difmap(
     write_text(path, "\n".join([*heading, *lines]) + "\n")
 
 
-def _line(component: Component, centre: Centre, free: Mapping[str, float]) -> str:
+def _line(component: ListComponent, centre: Centre, free: Mapping[str, float]) -> str:
     terms = component.terms[0]
     if any(component.stokes[1:]):
         raise ModelError(f"{component.name}: a difmap model stores Stokes I only")

@@ -16,7 +16,14 @@ from pathlib import Path
 
 from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model, within_turn
+from biro.models.files.components import (
+    ListComponent,
+    as_ellipse,
+    from_model,
+    parse_float,
+    to_model,
+    within_turn,
+)
 from biro.models.files.oskar_named import components_of, has_named_columns
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
@@ -60,7 +67,7 @@ def read_oskar(path: str | Path) -> SkyModel:
     with naming(path):
         if has_named_columns(text):
             return to_model(components_of(text))
-        found: list[Component] = []
+        found: list[ListComponent] = []
         for number, line in enumerate(text.splitlines(), start=1):
             fields = _fields(line)
             if fields:
@@ -68,7 +75,7 @@ def read_oskar(path: str | Path) -> SkyModel:
         return to_model(found)
 
 
-def _component(name: str, fields: list[str]) -> Component:
+def _component(name: str, fields: list[str]) -> ListComponent:
     """The source of a line."""
     if not 3 <= len(fields) <= len(COLUMNS):
         raise ModelError(f"expected 3 to {len(COLUMNS)} columns ({', '.join(COLUMNS)}), found {len(fields)}")
@@ -83,7 +90,7 @@ def _component(name: str, fields: list[str]) -> Component:
     if (index or turns) and not freq > 0:
         what = "a spectral index" if index else "a rotation measure"
         raise ModelError(f"frequency: must be positive with {what}, found {freq:g}")
-    return Component(
+    return ListComponent(
         name=name,
         ra=within_turn(math.radians(ra)),
         dec=math.radians(dec),
@@ -110,7 +117,7 @@ def write_oskar(model: SkyModel, path: str | Path) -> None:
     write_text(path, "\n".join([HEADING, *lines]) + "\n")
 
 
-def _line(component: Component) -> str:
+def _line(component: ListComponent) -> str:
     terms = component.terms[0]
     if len(terms) > 1 or (terms and not component.log_spectrum):
         raise ModelError(f"{component.name}: an OSKAR sky file stores power laws only")

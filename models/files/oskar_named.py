@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from biro.models.components.beam import SPEED_OF_LIGHT
 from biro.models.errors import ModelError
 from biro.models.files.bbs import format_of, spectrum_of, split_fields, unquoted
-from biro.models.files.components import Component, as_ellipse, parse_float, within_turn
+from biro.models.files.components import ListComponent, as_ellipse, parse_float, within_turn
 from biro.models.quantities import units
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.strict import short_repr
@@ -75,7 +75,7 @@ def _heading(text: str) -> tuple[int, str] | None:
     return None
 
 
-def components_of(text: str) -> list[Component]:
+def components_of(text: str) -> list[ListComponent]:
     """The sources of a text with a format line.
 
     Raises
@@ -85,7 +85,7 @@ def components_of(text: str) -> list[Component]:
     """
     start, heading = _heading(text) or (0, "")
     columns = read_entry(f"line {start}", _checked, heading)
-    found: list[Component] = []
+    found: list[ListComponent] = []
     for number, line in enumerate(text.splitlines()[start:], start=start + 1):
         row = read_entry(f"line {number}", _row, line, columns)
         if row:
@@ -164,7 +164,7 @@ def _angle(row: Row, key: str) -> float:
     return math.radians(degrees)
 
 
-def _component(name: str, row: Row) -> Component:
+def _component(name: str, row: Row) -> ListComponent:
     for key, what in (
         ("linewidth", "a spectral line"),
         ("frequencyincrement", "fluxes at several frequencies"),
@@ -181,7 +181,7 @@ def _component(name: str, row: Row) -> Component:
     linear, at_reference = _linear(row, complex(q, u), i, rotation)
     sizes = [_number(row, f"{key}axis") or 2 * _number(row, f"semi{key}") for key in ("major", "minor")]
     pa = math.radians(_number(row, "orientation"))
-    return Component(
+    return ListComponent(
         name=row.get("name", "") or name,
         ra=within_turn(read_entry("ra", _angle, row, "ra")),
         dec=dec,

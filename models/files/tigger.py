@@ -14,7 +14,14 @@ from pathlib import Path
 
 from biro.models.components.source import LOCAL
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, as_ellipse, from_model, parse_float, to_model, within_turn
+from biro.models.files.components import (
+    ListComponent,
+    as_ellipse,
+    from_model,
+    parse_float,
+    to_model,
+    within_turn,
+)
 from biro.models.files.text import naming, read_text, write_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.sky import SkyModel
@@ -47,10 +54,10 @@ def read_tigger(path: str | Path) -> SkyModel:
         return to_model(_components(text))
 
 
-def _components(text: str) -> list[Component]:
+def _components(text: str) -> list[ListComponent]:
     lines = text.splitlines()
     columns = _columns(text.lstrip().splitlines()[0][len(_MARK) :] if is_tigger(text) else _DEFAULT)
-    found: list[Component] = []
+    found: list[ListComponent] = []
     default_freq: float | None = None
     for number, line in enumerate(lines, start=1):
         fields = line.split("#")[0].split()
@@ -146,7 +153,7 @@ class _Row:
             raise ModelError("emaj, emin and pa go together; some are missing")
         return as_ellipse(emaj, emin, pa)
 
-    def component(self) -> Component:
+    def component(self) -> ListComponent:
         """The source of the line."""
         dec = self._sexagesimal("dec", {"d": _DEG, "rad": 1.0})
         if not abs(dec) <= math.pi / 2 * (1 + 1e-15):
@@ -159,7 +166,7 @@ class _Row:
         ref_freq = self._value("freq0") or self._default_freq
         if terms and (ref_freq is None or not ref_freq > 0):
             raise ModelError("freq0: a spectral index needs a positive reference frequency")
-        return Component(
+        return ListComponent(
             name=self._text("name") or f"s{self._number}",
             ra=ra,
             dec=dec,
@@ -192,7 +199,7 @@ def write_tigger(model: SkyModel, path: str | Path) -> None:
     write_text(path, "\n".join([f"{_MARK} {' '.join(names)}", *lines]) + "\n")
 
 
-def _line(component: Component, n_term: int) -> str:
+def _line(component: ListComponent, n_term: int) -> str:
     terms = component.terms[0]
     if terms and not component.log_spectrum:
         raise ModelError(f"{component.name}: a Tigger list has no polynomial spectra")

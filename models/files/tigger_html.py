@@ -14,7 +14,13 @@ from pathlib import Path
 
 from biro.models.errors import ModelError
 from biro.models.files.bbs import unquoted
-from biro.models.files.components import Component, as_ellipse, parse_float, to_model, within_turn
+from biro.models.files.components import (
+    ListComponent,
+    as_ellipse,
+    parse_float,
+    to_model,
+    within_turn,
+)
 from biro.models.files.text import naming, read_text
 from biro.models.quantities.parameter import read_entry
 from biro.models.quantities.strict import short_repr
@@ -109,7 +115,7 @@ def _numbers(one: _Object, *names: str) -> list[float]:
     return [value for value in found if isinstance(value, float)]
 
 
-def _component(source: _Object) -> Component:
+def _component(source: _Object) -> ListComponent:
     if len(source.arguments) < 3:
         raise ModelError("expected a name, a position and a flux")
     name, place, flux = source.arguments[:3]
@@ -123,7 +129,7 @@ def _component(source: _Object) -> Component:
     turns = bool(rotation and (stokes[1] or stokes[2]))
     if turns and terms and rm_freq != ref_freq:
         raise ModelError("its rotation measure and its spectral index have different reference frequencies")
-    return Component(
+    return ListComponent(
         name=str(name.value),
         ra=within_turn(ra),
         dec=dec,

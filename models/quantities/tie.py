@@ -50,7 +50,7 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Sum:
+class TieSum:
     """What a tie says: the sum of multiples of quantities, and a number.
 
     Attributes
@@ -85,7 +85,7 @@ def _is_number(text: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def read_sum(text: str) -> Sum:
+def read_sum(text: str) -> TieSum:
     """The sum that the text of a tie says.
 
     Raises
@@ -94,7 +94,7 @@ def read_sum(text: str) -> Sum:
         Anything that is not a sum of multiples of quantities and a number.
     """
     if _ALONE.match(text) and not _is_number(text):
-        return Sum({text: 1.0})
+        return TieSum({text: 1.0})
     if len(text) > MAX_LENGTH:
         raise ModelError(f"a tie has {MAX_LENGTH} characters at most, found {len(text)}")
     reader = _Reader(text)
@@ -119,7 +119,7 @@ class _Reader:
         self._skip()
         return self._at == len(self._text)
 
-    def sum(self, depth: int) -> Sum:
+    def sum(self, depth: int) -> TieSum:
         if depth > _MAX_DEPTH:
             raise ModelError(f"{short_repr(self._text)}: parentheses go deeper than {_MAX_DEPTH}")
         total = self._term(depth)
@@ -127,13 +127,13 @@ class _Reader:
             total = _added(total, self._term(depth), -1.0 if sign == "-" else 1.0)
         return total
 
-    def _term(self, depth: int) -> Sum:
+    def _term(self, depth: int) -> TieSum:
         found = self._factor(depth)
         while operator := self._take("*/"):
             found = self._product(found, self._factor(depth), operator)
         return found
 
-    def _product(self, left: Sum, right: Sum, operator: str) -> Sum:
+    def _product(self, left: TieSum, right: TieSum, operator: str) -> TieSum:
         if operator == "/":
             if right.terms or right.unit:
                 raise ModelError(f"{short_repr(self._text)}: a tie may be divided by a plain number only")
@@ -148,7 +148,7 @@ class _Reader:
             "of quantities"
         )
 
-    def _factor(self, depth: int) -> Sum:
+    def _factor(self, depth: int) -> TieSum:
         sign = -1.0 if self._take("+-") == "-" else 1.0
         if self._take("("):
             found = self.sum(depth + 1)
@@ -166,18 +166,18 @@ class _Reader:
                 "multiples of quantities and a number)"
             )
         self._at = name.end()
-        return Sum({name[0]: sign})
+        return TieSum({name[0]: sign})
 
-    def _number(self) -> Sum | None:
+    def _number(self) -> TieSum | None:
         found = _NUMBER_AND_UNIT.match(self._text, self._at)
         if found is not None and units.is_unit(found["unit"]):
             self._at = found.end()
-            return Sum({}, float(found["number"]), found["unit"])
+            return TieSum({}, float(found["number"]), found["unit"])
         plain = _NUMBER.match(self._text, self._at)
         if plain is None:
             return None
         self._at = plain.end()
-        return Sum({}, float(plain[0]), "")
+        return TieSum({}, float(plain[0]), "")
 
     def _take(self, characters: str) -> str:
         """The next character if it is one of these, else ""."""
@@ -201,17 +201,19 @@ class _Reader:
         )
 
 
-def _scaled(sum_: Sum, factor: float) -> Sum:
+def _scaled(sum_: TieSum, factor: float) -> TieSum:
     terms = {name: value * factor for name, value in sum_.terms.items()}
-    return Sum(terms, sum_.constant * factor, sum_.unit)
+    return TieSum(terms, sum_.constant * factor, sum_.unit)
 
 
-def _added(left: Sum, right: Sum, sign: float) -> Sum:
+def _added(left: TieSum, right: TieSum, sign: float) -> TieSum:
     terms = dict(left.terms)
     for name, value in right.terms.items():
         terms[name] = terms.get(name, 0.0) + sign * value
     if right.unit is None:
-        return Sum(terms, left.constant, left.unit)
+        return TieSum(terms, left.constant, left.unit)
     if left.unit is None:
-        return Sum(terms, sign * right.constant, right.unit)
-    return Sum(terms, left.constant + sign * units.convert(right.constant, right.unit, left.unit), left.unit)
+        return TieSum(terms, sign * right.constant, right.unit)
+    return TieSum(
+        terms, left.constant + sign * units.convert(right.constant, right.unit, left.unit), left.unit
+    )

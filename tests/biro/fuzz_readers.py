@@ -28,7 +28,7 @@ from biro.posterior.posterior import Posterior
 from biro.posterior.samples import Provenance
 from biro.run.record import read_record
 from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import STATS, DrawsFile
+from biro.samplers.nuts_draws import STATS, NutsDrawsFile
 from biro.simulation.telescopes import read_antennas
 from biro.sky_files import read_sky
 from biro.uvfits.read import read_uvfits
@@ -314,7 +314,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any], Callable[[], list[bytes]]]]
     "fits": ("image.fits", read_image, fits_seeds),
     "posterior": ("posterior.nc", read_posterior, lambda: [posterior_seed()]),
     "chain": ("chain.bin", lambda path: ChainFile(path, "run").restore(), lambda: [chain_seed()]),
-    "draws": ("draws.npz", lambda path: DrawsFile(path, "run").read(2, 2), lambda: [draws_seed()]),
+    "draws": ("draws.npz", lambda path: NutsDrawsFile(path, "run").read(2, 2), lambda: [draws_seed()]),
     "record": ("record", read_run, lambda: [record_seed()]),
     "checkpoint": ("checkpoint", lambda path: read_signed(path, "run"), lambda: [checkpoint_seed()]),
     "antennas": ("antennas.csv", read_antennas, lambda: [antenna_seed()]),

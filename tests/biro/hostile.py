@@ -18,7 +18,7 @@ from biro.sky_files import read_sky
 from biro.posterior.posterior import Posterior
 from biro.run.record import read_record
 from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import DrawsFile
+from biro.samplers.nuts_draws import NutsDrawsFile
 from biro.files.signed import read_signed
 from biro.simulation.telescopes import read_antennas
 from biro.uvfits.read import read_uvfits
@@ -29,7 +29,7 @@ read = {
     "posterior": lambda path: str(Posterior.load(path).summary()),
     "record": lambda path: read_record(Path(path)),
     "chain": lambda path: ChainFile(Path(path), "run").restore(),
-    "draws": lambda path: DrawsFile(Path(path), "run").read(2, 2),
+    "draws": lambda path: NutsDrawsFile(Path(path), "run").read(2, 2),
     "checkpoint": lambda path: read_signed(Path(path), "run"),
     "antennas": read_antennas,
     "uvfits": read_uvfits,

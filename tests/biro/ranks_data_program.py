@@ -34,7 +34,7 @@ def main(file: str, path: str, options: str) -> None:
     comm = MPI.COMM_WORLD
     observation = biro.read(path, comm=comm, **json.loads(options))
     held = start(comm).do(n_held)
-    about = {"is_held": observation.is_held, "held": held}
+    about = {"is_held": observation.is_distributed, "held": held}
     Path(file).write_text(json.dumps(found(observation) | about))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 import biro
-from biro.data_set import models_of_rows
+from biro.data_set import writable_models
 from biro.models import ImageModel
 from biro.models.files.toml import from_toml
 from biro.observation.partition import Partition
@@ -52,7 +52,7 @@ def sky_image(centre: tuple[float, float]) -> ImageModel:
 
 def make(folder: Path, path: str, uvfits: str, comm: MPI.Intracomm | None = None, **options: Any) -> None:
     """Model visibilities, a cube of what they leave, interference, and a copy of a UVFITS file."""
-    models_of_rows.BLOCK_VISIBILITIES = 1000  # several blocks
+    writable_models.BLOCK_VISIBILITIES = 1000  # several blocks
     observation = biro.read(path, comm=comm, allow_unusable=True, **options)
     sky, image = from_toml(SKY), sky_image(observation.partitions[0].phase_centre)
     models = list(predict(observation, sky, image=image, backend="cpu"))
@@ -76,7 +76,7 @@ def make(folder: Path, path: str, uvfits: str, comm: MPI.Intracomm | None = None
         "digest": disturbed.digest(),
         "share": share,
         "copied": vars(report),
-        "is_held": observation.is_held,
+        "is_held": observation.is_distributed,
     }
     (folder / "found.json").write_text(json.dumps(found))
 
@@ -86,7 +86,7 @@ def main(folder: str, path: str, uvfits: str) -> None:
     from mpi4py import MPI
 
     Partition.whole = gathers_all  # type: ignore[method-assign]
-    models_of_rows._values = gathers_all
+    writable_models._values = gathers_all
     groups.BLOCK_BYTES = 300  # several blocks
     make(Path(folder), path, uvfits, MPI.COMM_WORLD)
 

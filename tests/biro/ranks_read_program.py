@@ -14,7 +14,7 @@ from real import CORE_3C273
 import biro
 from biro.errors import InputError
 from biro.models.files.toml import from_toml
-from biro.ranks.held import STORE
+from biro.ranks.distributed_data import STORE
 
 MODEL = CORE_3C273
 
@@ -55,13 +55,13 @@ def main(file: str, path: str, options: dict[str, str]) -> None:
 
     comm = MPI.COMM_WORLD
     observation = biro.read(path, comm=comm, **options)  # type: ignore[arg-type]
-    if observation.is_held:
+    if observation.is_distributed:
         with pytest.raises(InputError, match="MPI processes hold the data of this observation; give comm="):
             biro.Likelihood(observation, from_toml(MODEL), backend="cpu")
     with biro.Likelihood(observation, from_toml(MODEL), comm=comm, backend="cpu") as likelihood:
         assert likelihood.ranks is not None
         held = likelihood.ranks.do(n_held)
-        np.savez(file, **found(likelihood), held=held, is_held=observation.is_held)
+        np.savez(file, **found(likelihood), held=held, is_held=observation.is_distributed)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from test_maximum import ARCSEC, FIXED_NOISE, C, point, sky, uniform
 from test_modes import Analytic, two_peaks
 
 import biro
-from biro.maximum.ascent import Ascent
+from biro.maximum.objective import Objective
 from biro.maximum.starts import cover, starting_points
 from biro.maximum.tempering import exploration
 from biro.maximum.tempering.particles import temper
@@ -266,7 +266,7 @@ def test_starts_cover_the_prior() -> None:
     """Draws about the higher of two broad peaks are all better than any about the lower."""
     likelihood = two_peaks([[-1.0, 0.0], [1.0, 0.0]], [2.0, 0.0], sigma=0.5)
     for seed in range(5):
-        starts = starting_points(Ascent(likelihood), 16, np.random.default_rng(seed)).theta
+        starts = starting_points(Objective(likelihood), 16, np.random.default_rng(seed)).theta
         assert (starts[:, 0] > 0.3).any()
         assert (
             likelihood.log_posterior(starts).max() > likelihood.log_posterior(np.array([[-1.0, 0.0]])) - 0.1

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.data_set.assembly import Assembly
+from biro.data_set.assembly import ObservationAssembly
 from biro.data_set.cache import open_cache
 from biro.errors import InputError
 from biro.files import memory
@@ -25,7 +25,7 @@ from biro.models.files.toml import from_toml
 from biro.observation import noise
 from biro.observation.selection import Selection
 from biro.plots import report, standard
-from biro.ranks.held import STORE
+from biro.ranks.distributed_data import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
 from rime_kernels.arrays.mapped import in_folder, mapped
 
@@ -101,7 +101,7 @@ def test_the_next_call_finds_what_was_read(
     vis = [np.load(each) for each in cache.glob("*.vis.npy")]  # any program of the field reads these
     assert sum(each.size for each in vis) == sum(part.vis.size for part in first.partitions)
     with monkeypatch.context() as patched:
-        patched.setattr(Assembly, "read", no_reading)
+        patched.setattr(ObservationAssembly, "read", no_reading)
         again = biro.read(path, cache=folder, correlations="RR")
     assert (again.digest(), again.counts) == (digest, first.counts)
 
@@ -109,14 +109,14 @@ def test_the_next_call_finds_what_was_read(
     damaged = sorted(cache.glob("*.weight.npy"))[0]
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"\x7f")
     sorted(cache.glob("*-shard1.json"))[0].unlink()
-    read, whole = [], Assembly.read
+    read, whole = [], ObservationAssembly.read
 
-    def counted(self: Assembly, part: Any, *more: Any) -> Any:
+    def counted(self: ObservationAssembly, part: Any, *more: Any) -> Any:
         read.append(part)
         return whole(self, part, *more)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Assembly, "read", counted)
+        patched.setattr(ObservationAssembly, "read", counted)
         mended = biro.read(path, cache=folder, correlations="RR")
     assert len(read) == 2
     assert (mended.digest(), mended.counts) == (digest, first.counts)
@@ -139,7 +139,7 @@ def test_weights_from_the_scatter_are_those_of_data_in_memory(
     alone = biro.read(path, weights="scatter")
     monkeypatch.setattr(noise, "BLOCK_VISIBILITIES", 2 * 18 * 16 * 4)
     kept = biro.read(path, weights="scatter", cache=folder)
-    assert kept.is_held
+    assert kept.is_distributed
     assert kept.digest() == alone.digest() != biro.read(path).digest()
 
 
@@ -207,7 +207,7 @@ def test_what_needs_all_data_in_memory_is_refused_where_they_have_no_room(
     with pytest.raises(InputError, match="noise of hands needs all data in the memory of one process"):
         observation.whole("noise of hands")
     monkeypatch.setattr(memory, "free_in_system", lambda: needed)
-    assert not observation.whole("noise of hands").is_held
+    assert not observation.whole("noise of hands").is_distributed
 
 
 def test_sources_are_found_in_data_in_memory(
@@ -217,7 +217,7 @@ def test_sources_are_found_in_data_in_memory(
         """With the observation that a search begins with."""
 
     def search(observation: biro.Observation, *_: object, **__: object) -> None:
-        raise SearchedError(observation.is_held)
+        raise SearchedError(observation.is_distributed)
 
     monkeypatch.setattr("biro.source_finding.find.Search", search)
     with pytest.raises(SearchedError, match="False"):
@@ -257,7 +257,7 @@ def test_commands_keep_data_in_files(
     monkeypatch.setattr(report, "write_report", lambda *_, **__: "page")
     shown = CliRunner().invoke(app, ["plot", str(tmp_path / "run"), "--cache", str(folder)])
     assert shown.exit_code == 0, shown.output
-    assert not drawn[0].observation.is_held  # pictures need visibilities: they are of some of them
+    assert not drawn[0].observation.is_distributed  # pictures need visibilities: they are of some of them
     images = {}
     for name, more in {"files": words, "memory": words[:3]}.items():
         shown = CliRunner().invoke(app, ["image", *more, "-o", str(tmp_path / name), "--backend", "cpu"])

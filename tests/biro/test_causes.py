@@ -15,11 +15,11 @@ import biro
 from biro.misfit.causes.all_causes import candidates, find_causes
 from biro.misfit.causes.correlation import in_frequency, in_time
 from biro.misfit.causes.evidence import linear, sigma_of_log_p
-from biro.misfit.causes.samples import MOST, Samples
+from biro.misfit.causes.samples import MOST, ResidualSamples
 from biro.misfit.finding import Finding
 from biro.misfit.flag_command import lines_of as flag_lines
-from biro.misfit.lines import lines_of as misfit_lines
 from biro.misfit.residual_data import ResidualData
+from biro.misfit.verdict_text import lines_of as misfit_lines
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Vis = NDArray[np.complex128]
@@ -337,7 +337,7 @@ def test_a_command_counts_what_it_flags_besides() -> None:
     """Three bad visibilities of four of a row and correlation: a line for the row takes the fourth, too."""
     data = MODEL + noise(np.random.default_rng(16))
     data[100, :3, 1] += 20.0
-    whole = Samples.of([residuals(data)], NAMES)
+    whole = ResidualSamples.of([residuals(data)], NAMES)
     bad = np.abs(whole.residual) > 10.0 * np.median(np.abs(whole.residual))
     assert np.count_nonzero(bad) == 3
     lines, n = flag_lines(whole, bad)
@@ -445,7 +445,7 @@ def test_large_data_are_looked_at_in_part_and_the_worst_is_among_them() -> None:
     )  # fmt: skip
     (part,) = observation.partitions
     whole = ResidualData(part, np.zeros_like(part.vis), 1.0)
-    assert Samples.of([whole], NAMES).n < 1.3 * MOST
+    assert ResidualSamples.of([whole], NAMES).n < 1.3 * MOST
     (found,) = find_causes([whole], NAMES)
     assert found.kind == "bad visibility"
     assert "A0-A4" in found.verdict
@@ -462,7 +462,7 @@ def test_the_worst_of_large_data_are_no_fair_sample() -> None:
     )  # fmt: skip
     (part,) = observation.partitions
     data = ResidualData(part, np.ones_like(part.vis), 1.0)
-    samples = Samples.of([data], NAMES, most=1 << 14)
+    samples = ResidualSamples.of([data], NAMES, most=1 << 14)
     assert samples.worst.sum() > 32
     assert not any(
         each.kind.startswith("variable") and each.significance() > 5.0 for each in candidates(samples, [], ())
@@ -511,7 +511,7 @@ def test_duplicated_rows() -> None:
 
 
 def test_independent_noise_has_no_inflation() -> None:
-    samples = Samples.of([residuals(MODEL + noise(np.random.default_rng(1)))], NAMES)
+    samples = ResidualSamples.of([residuals(MODEL + noise(np.random.default_rng(1)))], NAMES)
     for correlation in (in_time(samples), in_frequency(samples)):
         # Two standard deviations of the first lag end the sum.
         assert correlation.inflation == pytest.approx(1.0, abs=0.1)

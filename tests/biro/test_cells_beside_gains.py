@@ -26,7 +26,7 @@ from biro.models import (
     SkyModel,
     Uniform,
 )
-from biro.models.components.partition_view import Samples
+from biro.models.components.partition_view import SampledTimes
 from biro.models.files.toml import from_toml
 
 TURN = Uniform(-180, 180, "deg")
@@ -85,7 +85,7 @@ def test_a_model_at_some_times_and_channels_is_the_model_there():
     )
     model = replace(model, sources=[*model.sources, flare])
     bound = model.bind(observed().partition_views)
-    samples = Samples(np.array([3, 4, 17, 25, 38]), np.array([1, 6]))
+    samples = SampledTimes(np.array([3, 4, 17, 25, 38]), np.array([1, 6]))
     some = bound.taken([samples])
     assert some.parameter_names == bound.parameter_names
     theta = bound.prior_transform(np.random.default_rng(1).random((2, bound.n_param)))

@@ -12,7 +12,7 @@ from test_cells import CENTRE, DISTANCE, FAR, TRUTH, close, point, sky
 import biro
 from biro.likelihood.cells.axis import cut
 from biro.likelihood.cells.choose import cells_for
-from biro.likelihood.cells.turning import turns_of
+from biro.likelihood.cells.sidereal_rotation import turns_of
 from biro.likelihood.cells.variation import Variation, variations
 from biro.models import Feeds, Gain, LogNormal, Noise, PerSegment, PointSource
 from biro.simulation.simulator import Channels, Track, simulate

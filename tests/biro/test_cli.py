@@ -26,7 +26,7 @@ from biro.models import SkyModel, write_sky
 from biro.models.files.difmap import read_marks
 from biro.models.quantities.units import convert
 from biro.plots import standard
-from biro.plots.so_far import posterior_so_far
+from biro.plots.progress_state import posterior_in_progress
 from biro.posterior.posterior import Posterior
 from biro.sky_files import read_sky
 
@@ -435,7 +435,7 @@ def test_watch_shows_what_a_run_has_saved_and_ends_with_it(run, tmp_path, monkey
     record = json.loads((going / "run.json").read_text())
     (going / "run.json").write_text(json.dumps(record | {"finished": None}))
     likelihood = likelihood_of(going, None, record["settings"]["data"])
-    posterior = posterior_so_far(going, likelihood)
+    posterior = posterior_in_progress(going, likelihood)
     result = Posterior.load(run / "posterior.nc")
     np.testing.assert_array_equal(posterior.samples, result.samples)
     assert not draw_live(going, likelihood, 5.0)

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.cli.plot import likelihood_of
+from biro.closures.counts import ClosureCounts
 from biro.closures.partition_closures import PartitionClosures
-from biro.closures.tally import Tally
 from biro.errors import InputError
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
@@ -260,7 +260,7 @@ def test_what_is_left_out_is_said(eht):
     faint = np.where(eht["time_index"] == 0, 100.0, 1.0) * sigma
     observation = observed(eht, data, faint, ("RR", "RL"))
     closures = [PartitionClosures.of(part) for part in observation.partitions]
-    text = "\n".join(Tally.of(observation, closures).lines())
+    text = "\n".join(ClosureCounts.of(observation, closures).lines())
     assert f"{len(data)} visibilities of cross hands" in text
     assert "visibilities below 3 sigma" in text
     assert "flux scale" in text
@@ -274,7 +274,7 @@ def test_baselines_of_different_times_are_named(eht):
         moved = {**eht, "time": eht["time"] + np.where(later, offset, 0.0)}
         observation = observed(moved, data, sigma, ("RR",))
         text = "\n".join(
-            Tally.of(observation, [PartitionClosures.of(p) for p in observation.partitions]).lines()
+            ClosureCounts.of(observation, [PartitionClosures.of(p) for p in observation.partitions]).lines()
         )
         assert ("times of baselines differ" in text) == is_named
 

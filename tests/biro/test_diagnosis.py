@@ -9,9 +9,9 @@ import pytest
 
 import biro
 from biro.misfit.correlated_errors import error_factor
-from biro.misfit.lines import HOLDS
 from biro.misfit.prior_conflict import prior_conflicts
 from biro.misfit.residual_data import ResidualData
+from biro.misfit.verdict_text import HOLDS
 from biro.misfit.whiteness import shares, whiteness
 from biro.models.files.toml import from_toml
 from biro.models.quantities.parameter import Parameter

@@ -12,7 +12,7 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.feeds.feeds import Feeds
+from biro.feeds.feeds import FeedMetadata
 from biro.feeds.mounts import mount_angles
 from biro.feeds.parallactic import ApparentPlace, apparent_place
 from biro.models import Feeds as FeedsOfModel
@@ -277,7 +277,7 @@ def test_feeds_are_no_part_of_the_digest_of_data() -> None:
 
 
 def test_unknown_feeds() -> None:
-    assert Feeds.unknown(3).mounts == ("", "", "")
+    assert FeedMetadata.unknown(3).mounts == ("", "", "")
 
 
 def test_the_command_says_it(data_dir: Path, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from biro.run.interrupt import RunInterrupted
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
 from biro.source_finding import find as finding
-from biro.source_finding.changes import Changes
-from biro.source_finding.evidence import Evidence
+from biro.source_finding.changes import ModelChanges
+from biro.source_finding.evidence import DetectionEvidence
 from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.gain_errors import GainErrors
 from biro.source_finding.fitting.search_data import averaged
@@ -112,7 +112,7 @@ def test_what_was_varied_is_marked_and_each_note_comes_once(found):
 def test_gain_errors_are_told_from_structure(jet):
     """The rms of the gains is what was made; a component that is missing is not explained by gains."""
     data = VisibilityData(jet)
-    evidence = Evidence(data)
+    evidence = DetectionEvidence(data)
     fit = SourceFit(data, 0.1).fit(truth())
     whole, explained = evidence.judge(fit), evidence.explain(fit)
     fewer = evidence.judge(SourceFit(data, 0.1).fit(truth()[:-1]))
@@ -240,7 +240,7 @@ def test_an_ellipse_that_hides_two_components_is_split(jet):
     fitter = SourceFit(data, 0.1)
     one = fitter.fit([Component((0.0, 0.0), 2.0, root=(500 * sigma, 0.0, 500 * sigma))])
     left = data.residual(one.components)
-    (change,) = Changes(fitter, 240 * ARCSEC, one.components, left).splits()
+    (change,) = ModelChanges(fitter, 240 * ARCSEC, one.components, left).splits()
     # There is no noise: two circles fit all, the ellipse does not.
     assert change.chi2 < 1e-6 * one.chi2
     assert sorted(c.flux for c in change.components) == pytest.approx([1.0, 1.0], rel=1e-4)

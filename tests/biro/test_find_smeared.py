@@ -9,7 +9,7 @@ import biro
 from biro.models import Noise, PointSource, SkyModel
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
-from biro.smearing import Choice, smearing_of
+from biro.smearing import SmearingChoice, smearing_of
 from biro.source_finding.fitting import visibility_data
 from biro.source_finding.fitting.averages import Averages
 
@@ -50,7 +50,7 @@ def test_fluxes_of_far_sources_are_not_too_low(monkeypatch):
         assert apart < 4 * source.position_err / ARCMIN
     assert found.reduced_chi2 == pytest.approx(1.0, abs=5 / np.sqrt(21 * 45))
     # The same search without it.
-    monkeypatch.setattr(visibility_data, "choose", lambda *_: Choice(None, "as asked"))
+    monkeypatch.setattr(visibility_data, "choose", lambda *_: SmearingChoice(None, "as asked"))
     plain = biro.find_sources(data, max_sources=2, **OPTIONS)
     assert plain.smearing == ("smearing off: as asked",)
     low = min(

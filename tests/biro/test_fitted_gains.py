@@ -10,7 +10,7 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.likelihood.undetermined import null_directions
+from biro.likelihood.degeneracies import null_directions
 from biro.models import (
     Gain,
     LogNormal,

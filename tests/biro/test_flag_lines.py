@@ -16,7 +16,7 @@ import biro
 from biro.cli.app import app
 from biro.errors import DataError, InputError
 from biro.flag_lines.aips import read_records
-from biro.flag_lines.lines import Pair, read_line
+from biro.flag_lines.commands import AntennaPair, read_line
 from biro.flag_lines.text import read_any, read_lines
 from biro.measurement_set import create_ms
 from biro.models import PointSource, SkyModel, Uniform
@@ -227,7 +227,7 @@ def test_what_is_not_supported_of_aips_is_named(text: str, message: str) -> None
 def test_forms_are_told_apart() -> None:
     """A name with "=" in it, as fields of the VLA have, stays whole; left-out stations of AIPS stay so."""
     assert read_line("field=0137+331=3C48, antenna=FD").fields == ("0137+331=3C48",)
-    assert read_any("antenna='FD&HN'").pairs == (Pair(("FD",), ("HN",), "without"),)
+    assert read_any("antenna='FD&HN'").pairs == (AntennaPair(("FD",), ("HN",), "without"),)
     (line,) = read_records("ANTENNAS=-1,-2 /")
     assert line.pairs[0].is_left_out
 

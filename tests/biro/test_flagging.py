@@ -18,7 +18,7 @@ import biro
 from biro.cli.app import app
 from biro.errors import InputError, MeasurementSetError
 from biro.flagging import find
-from biro.flagging.find import CAUSES, Samples, _waterfalls, find_interference, reach
+from biro.flagging.find import CAUSES, FlaggedData, _waterfalls, find_interference, reach
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
 from biro.measurement_set import create_ms
@@ -41,7 +41,7 @@ def code(cause: str) -> int:
     return CAUSES.index(cause)
 
 
-def made(seed: int = 1, gap: float = 0.0) -> tuple[Samples, np.ndarray]:
+def made(seed: int = 1, gap: float = 0.0) -> tuple[FlaggedData, np.ndarray]:
     """Two baselines in shuffled rows, one of them with antennas swapped now and then; truth of interference.
 
     A line at channel 20 and a burst at integration 30, in the first baseline alone. After half of the times
@@ -57,7 +57,7 @@ def made(seed: int = 1, gap: float = 0.0) -> tuple[Samples, np.ndarray]:
     order = rng.permutation(2 * N_TIME)
     swapped = rng.random(2 * N_TIME) < 0.3
     second = np.repeat([1, 2], N_TIME)[order]
-    samples = Samples(
+    samples = FlaggedData(
         vis.reshape(-1, N_CHAN, 1)[order].astype(np.complex64),
         np.ones((2 * N_TIME, N_CHAN, 1), bool),
         np.where(swapped, second, 0).astype(np.int32),
@@ -105,8 +105,8 @@ def test_a_baseline_by_itself_has_the_gaps_that_it_has_among_others() -> None:
     at = np.rint((samples.time - 5e9) / INTERVAL).astype(int)
     is_second = (samples.antenna1 == 2) | (samples.antenna2 == 2)
 
-    def some(which: np.ndarray) -> Samples:
-        return Samples(*(item[which] for item in samples[:6]), *samples[6:8])  # type: ignore[arg-type]
+    def some(which: np.ndarray) -> FlaggedData:
+        return FlaggedData(*(item[which] for item in samples[:6]), *samples[6:8])  # type: ignore[arg-type]
 
     kept = ~is_second | (at % 12 == 0)
     whole, second = find_interference(some(kept), STRATEGY), some(kept & is_second)
@@ -125,7 +125,7 @@ def test_interference_is_found_on_a_gpu(cuda_backend: str, method: str) -> None:
     """As on the CPU, in a few times and channels."""
     samples, _ = made()
     early = samples.time < 5e9 + 6.5 * INTERVAL
-    few = Samples(*(item[early] for item in samples[:6]), CHAN_FREQ[17:23], np.full(6, 1e6))  # type: ignore[arg-type]
+    few = FlaggedData(*(item[early] for item in samples[:6]), CHAN_FREQ[17:23], np.full(6, 1e6))  # type: ignore[arg-type]
     few = few._replace(vis=few.vis[:, 17:23], usable=few.usable[:, 17:23])
     options = replace(NARROW, smoothing_time=0.0, smoothing_channels=1.0)
     strategy = Strategy("test", method, options)  # type: ignore[arg-type]
@@ -210,8 +210,8 @@ def test_some_baselines_are_judged_as_beside_all() -> None:
     slot = np.round((samples.time - 5e9) / INTERVAL).astype(int)
     kept = ~is_second | (slot % 11 == 0)
     strategy = Strategy("low", waterfalls=replace(NARROW, n_sigma=2.0))
-    all_of_them = Samples(*(x[kept] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
-    some = Samples(*(x[kept & is_second] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
+    all_of_them = FlaggedData(*(x[kept] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
+    some = FlaggedData(*(x[kept & is_second] for x in samples[:6]), *samples[6:8])  # type: ignore[arg-type,index]
     expected = find_interference(all_of_them, strategy).code[is_second[kept]]
     among_others = some._replace(times=np.unique(samples.time), spacing=INTERVAL)
     found = find_interference(among_others, strategy).code
@@ -222,7 +222,7 @@ def test_some_baselines_are_judged_as_beside_all() -> None:
 
 def test_too_few_visibilities_are_not_judged_and_counted() -> None:
     samples, _ = made()
-    few = Samples(*(item[:30, :1] if item.ndim == 3 else item for item in samples[:2]), *samples[2:])
+    few = FlaggedData(*(item[:30, :1] if item.ndim == 3 else item for item in samples[:2]), *samples[2:])
     few = few._replace(
         antenna1=samples.antenna1[:30], antenna2=samples.antenna2[:30], time=samples.time[:30],
         uvw=samples.uvw[:30], chan_freq=CHAN_FREQ[:1], chan_width=np.array([1e6]),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import biro
-from biro.arrow.space import ArrowPrecision
+from biro.block_arrowhead.space import ArrowheadPrecision
 from biro.models import Feeds, Gain, Leakage, LogNormal, Noise, Normal, PerSegment, SkyModel, Uniform
 from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU
@@ -52,7 +52,7 @@ def test_precision_by_segments_is_that_of_the_dense_matrix(sky: SkyModel, option
     theta = likelihood.prior_transform(rng.uniform(0.3, 0.7, n))
     prior = rng.uniform(0.5, 1.5, n)
     dense = likelihood.fisher(theta) + np.diag(prior)
-    precision = ArrowPrecision(space, likelihood.fisher_by_segments(theta) + space.of_diagonal(prior))
+    precision = ArrowheadPrecision(space, likelihood.fisher_by_segments(theta) + space.of_diagonal(prior))
     inverse, one = np.linalg.inv(dense), np.eye(n)
     sizes = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
     # Roundings, times a condition number of some 1e3 in units of the parameters' own errors.
@@ -76,9 +76,9 @@ def test_a_space_seen_from_other_parameters() -> None:
     jacobian = np.diag(slopes)
     jacobian[np.ix_(border, border)] = full
     theta = likelihood.prior_transform(rng.uniform(0.3, 0.7, n))
-    arrow = likelihood.fisher_by_segments(theta) + space.of_diagonal(np.ones(n))
+    arrowhead = likelihood.fisher_by_segments(theta) + space.of_diagonal(np.ones(n))
     dense = jacobian.T @ (likelihood.fisher(theta) + np.eye(n)) @ jacobian
-    found = ArrowPrecision(space.seen_from(slopes, full), arrow)
+    found = ArrowheadPrecision(space.seen_from(slopes, full), arrowhead)
     inverse = np.linalg.inv(dense)
     sizes = np.sqrt(np.outer(np.diag(inverse), np.diag(inverse)))
     np.testing.assert_allclose(found.solve(np.eye(n)) / sizes, inverse / sizes, rtol=0, atol=1e-11)

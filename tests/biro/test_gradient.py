@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
-from biro.images.templates import Shifts
+from biro.images.templates import ImageShifts
 from biro.models import ImageModel, ImageTerm, LogUniform, Noise, PointSource, SkyModel, Uniform
 from rime_kernels.gradient import Gradient
 
@@ -163,7 +163,9 @@ def test_shifts_of_images_are_pulled_back(tmp_path: Path) -> None:
     image = ImageTerm("a", file=image_of_a_blob(), east=Uniform(-0.1, 0.1, "rad"), north="0.05 rad")
     parts = [observation(0, phase_centre=(1.0, 0.5)), observation(1, field="B", phase_centre=(1.3, 0.9))]
     bound = SkyModel([], images=[image]).bind(joined(*parts).partition_views)
-    shifts = Shifts(bound, np.array([[np.cos(1.0) * np.cos(0.5), np.sin(1.0) * np.cos(0.5), np.sin(0.5)]]))
+    shifts = ImageShifts(
+        bound, np.array([[np.cos(1.0) * np.cos(0.5), np.sin(1.0) * np.cos(0.5), np.sin(0.5)]])
+    )
     theta = bound.prior_transform(np.random.default_rng(0).random((4, bound.n_param)))
     slope = np.random.default_rng(1).normal(size=(4, 1, 2))
     own = list(bound.sources_of_all(theta))

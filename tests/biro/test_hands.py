@@ -10,8 +10,8 @@ import pytest
 
 import biro
 from biro.images.fit_images import fit_images
-from biro.likelihood.hands import HandResiduals
-from biro.misfit.lines import HOLDS
+from biro.likelihood.parallel_hands import ParallelHandResiduals
+from biro.misfit.verdict_text import HOLDS
 from biro.observation.stokes import form_stokes
 
 SIGMA = 0.3
@@ -113,13 +113,13 @@ def test_polarised_sky(tmp_path: Path) -> None:
 
 
 def test_few_residuals_may_be_correlated_by_chance() -> None:
-    few = HandResiduals(("XX", "YY"), 10, 0.6, (10, 10), (1.3, 1.0))
+    few = ParallelHandResiduals(("XX", "YY"), 10, 0.6, (10, 10), (1.3, 1.0))
     assert few.remark() == ""
-    many = HandResiduals(("XX", "YY"), 1000, 0.6, (1000, 1000), (1.3, 1.0))
+    many = ParallelHandResiduals(("XX", "YY"), 1000, 0.6, (1000, 1000), (1.3, 1.0))
     assert many.is_correlated
     assert many.is_unequal
     # A correlation that is certain, but small, changes errors by less than a tenth.
-    assert HandResiduals(("XX", "YY"), 10**6, 0.15, (10**6, 10**6), (1.1, 1.0)).remark() == ""
+    assert ParallelHandResiduals(("XX", "YY"), 10**6, 0.15, (10**6, 10**6), (1.1, 1.0)).remark() == ""
 
 
 def test_noise_factors_of_parallel_and_of_cross_hands(tmp_path: Path) -> None:
@@ -155,15 +155,15 @@ def test_noise_factors_of_parallel_and_of_cross_hands(tmp_path: Path) -> None:
 def test_data_of_one_kind_of_hands_are_not_split() -> None:
     rng = np.random.default_rng(7)
     obs = observed(complex_noise(rng, 40), complex_noise(rng, 40))
-    assert obs.by_hands().labels == obs.labels == ("field/spw0",)
+    assert obs.split_parallel_cross().labels == obs.labels == ("field/spw0",)
     # Cross hands none of which counts, as in files of Stokes I, are no group of their own.
     part = obs.partitions[0]
     flagged = replace(part, corr_type=("RR", "RL"), weight=part.weight * np.array([1.0, 0.0]))
-    assert len(replace(obs, partitions=(flagged,)).by_hands().partitions) == 1
+    assert len(replace(obs, partitions=(flagged,)).split_parallel_cross().partitions) == 1
     four = replace(part, corr_type=("RR", "RL"))
-    split = replace(obs, partitions=(four,)).by_hands()
+    split = replace(obs, partitions=(four,)).split_parallel_cross()
     assert split.labels == ("field/spw0/parallel", "field/spw0/cross")
-    assert split.by_hands().labels == split.labels
+    assert split.split_parallel_cross().labels == split.labels
 
 
 def test_images_of_a_fit_with_noise_of_hands(tmp_path: Path) -> None:

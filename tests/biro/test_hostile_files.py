@@ -31,7 +31,7 @@ from biro.run.directory import RunDirectory
 from biro.run.record import read_record
 from biro.samplers.emcee_chain import FILE as CHAIN
 from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import STATS, DrawsFile
+from biro.samplers.nuts_draws import STATS, NutsDrawsFile
 
 Cards = list[tuple[str, object]]
 SKY: Cards = [
@@ -426,7 +426,7 @@ def test_draws_that_mean_harm(tmp_path: Path) -> None:
         assert "cannot be read" in said or "another run" in said, f"{name}: {said}"
     assert not (tmp_path / "ran").exists()
     (tmp_path / "fine.npz").write_bytes(draws(tmp_path))
-    assert DrawsFile(tmp_path / "fine.npz", "run").read(2, 2) is not None
+    assert NutsDrawsFile(tmp_path / "fine.npz", "run").read(2, 2) is not None
 
 
 def test_chains_and_checkpoints_that_mean_harm(tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
-from biro.maximum.ascent import Ascent
 from biro.maximum.climb import climb_on
 from biro.maximum.differences import curvature_by_steps
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton
+from biro.maximum.objective import Objective
 from biro.maximum.starts import with_best_noise
 from biro.maximum.stationary_point import StationaryPoint
 from biro.samplers.normal_approximation import draws_within
@@ -227,7 +227,7 @@ def test_a_last_step_to_an_end_ends_there(start: float) -> None:
     """What is left to gain is less than matters in single precision, and the step to it leads to the end."""
     likelihood = SmoothGaussian([Flat(0, 1, "ratio")], [-0.02], [[0.25]])
     likelihood.precision = "single"
-    laplace = newton(Ascent(likelihood), np.array([start])).laplace
+    laplace = newton(Objective(likelihood), np.array([start])).laplace
     assert laplace.theta[0] == 0.0
     assert laplace.side[0] == -1
     cut = stats.truncnorm(0.04, 2.04, -0.02, 0.5)
@@ -849,10 +849,10 @@ def test_a_climb_of_many_parameters_goes_by_all_of_the_curvature() -> None:
     correlation = directions * np.geomspace(1e-4, 1.0, n) @ directions.T
     covariance = sigma[:, None] * correlation * sigma
     priors = [Flat(-1000 * x, 1000 * x, f"p{i}") for i, x in enumerate(sigma)]
-    ascent = Ascent(SmoothGaussian(priors, np.zeros(n), covariance))
-    end = climb_on(ascent, sigma * rng.normal(size=n), np.linalg.inv(covariance))
+    objective = Objective(SmoothGaussian(priors, np.zeros(n), covariance))
+    end = climb_on(objective, sigma * rng.normal(size=n), np.linalg.inv(covariance))
     away = np.linalg.solve(np.linalg.cholesky(covariance), end)
     # In parameters over their errors lengths differ by 100: some hundred gradients without the curvature.
-    assert ascent.n_row < 40
+    assert objective.n_row < 40
     # It ends where the last step gained less than 1e-11 of ln p, some 100: about 1e-9 = away^2 / 2.
     assert np.linalg.norm(away) < 1e-3

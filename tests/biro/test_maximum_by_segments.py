@@ -13,7 +13,7 @@ from biro.errors import RunError
 from biro.maximum.segments import precision
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.models import Noise, PointSource, SkyModel, Uniform
-from biro.samplers.coordinates.whitened import Frame, Whitened
+from biro.samplers.coordinates.whitened import Whitened, WhitenedFrame
 from tests.biro.test_fitted_gains import drifting, simulated, small
 
 NOISE = 0.02
@@ -134,7 +134,7 @@ def test_nuts_whitens_by_segments_and_goes_on(by_segments: None, tmp_path: Path)
     posterior = biro.sample(likelihood, "nuts", n_draw=150, **options)
     with np.load(run / "draws.npz") as file:
         assert file["factor"].shape == (0, 0)
-        z, frame = file["z"].reshape(-1, likelihood.n_param), Frame.of(file)
+        z, frame = file["z"].reshape(-1, likelihood.n_param), WhitenedFrame.of(file)
     density = Whitened(likelihood, frame)
     np.testing.assert_allclose(density.z(density.theta(z[:3])), z[:3], atol=1e-6)
     # The floor in y makes coordinates of hardly known parameters narrower by per cents.

@@ -15,7 +15,7 @@ from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
 import biro
-from biro.data_set.assembly import Treatment
+from biro.data_set.assembly import ReadingOptions
 from biro.data_set.options import ColumnOptions, SetOptions
 from biro.errors import DataError, InputError, MeasurementSetError
 from biro.measurement_set import create_ms, read_columns, read_ms
@@ -293,7 +293,7 @@ def test_help_names_every_argument(measurement_set: Unpack) -> None:
     of_columns = ColumnOptions.__annotations__.keys() - SetOptions.__annotations__.keys()
     assert of_columns == {"keep_values"}
     assert "`keep_values=True`" in (read_columns.__doc__ or "")
-    for item in (*fields(Selection), *fields(Averaging), *fields(TableOptions), *fields(Treatment)):
+    for item in (*fields(Selection), *fields(Averaging), *fields(TableOptions), *fields(ReadingOptions)):
         if item.name == "keep_values":  # of `read_columns` alone
             continue
         assert arguments[item.name].default == item.default

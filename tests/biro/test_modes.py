@@ -14,9 +14,9 @@ from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, u
 
 import biro
 from biro.errors import LikelihoodError
-from biro.maximum.ascent import Ascent
 from biro.maximum.bridge import effective_of_modes, error_of_largest, errors_by_drift, evidence_of_mode
 from biro.maximum.climbs import Climbs
+from biro.maximum.objective import Objective
 from biro.posterior.pareto import smoothed
 from biro.samplers.nuts import NutsRun
 from biro.samplers.sampling import sample
@@ -241,8 +241,8 @@ def test_a_climb_that_fails_costs_no_nested_sampling(monkeypatch: pytest.MonkeyP
     def gives_up(*given):
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
-    monkeypatch.setattr("biro.samplers.polish.Climbs", gives_up)
-    monkeypatch.setattr("biro.samplers.polish.climb_on", gives_up)
+    monkeypatch.setattr("biro.samplers.add_maximum.Climbs", gives_up)
+    monkeypatch.setattr("biro.samplers.add_maximum.climb_on", gives_up)
     likelihood = two_peaks([[-1.2, 0.3]], [0.0], sigma=0.3)
     found = sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=1.0)
     assert found.peak is None
@@ -377,7 +377,7 @@ def test_climbs_that_were_given_up_are_at_no_new_maximum() -> None:
     rng = np.random.default_rng(1)
     x = rng.normal(scale=0.5, size=(48, 1))
     draws = np.concatenate([x, x**2 + width * rng.normal(size=(48, 9))], axis=1)
-    climbs = Climbs(Ascent(likelihood), Target(likelihood).columns, draws[:16])
+    climbs = Climbs(Objective(likelihood), Target(likelihood).columns, draws[:16])
     assert climbs.add(draws[16:]) == 0.0
     assert climbs.n_climb < 48  # some were given up
     assert len(climbs.found.modes) == 1

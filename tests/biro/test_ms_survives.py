@@ -23,7 +23,7 @@ import biro
 from biro.errors import MeasurementSetError
 from biro.measurement_set import read_ms, write_column
 from biro.measurement_set.backup import FOLDER
-from biro.measurement_set.column import _Rows
+from biro.measurement_set.column import _ModelRows
 from biro.measurement_set.process import MeasurementSetProcess
 
 Unpack = Callable[[str], Path]
@@ -285,7 +285,7 @@ def test_a_writer_that_loses_its_parent_leaves_headers_alone(ms: Path) -> None:
     with MeasurementSetProcess(ms, 20.0) as child:
         child.call("prepare", None, path=str(ms), column="NEW", source=None, mode="replace", rest=None)
         child.call("begin")
-        _Rows.of(part).write(child, part.vis)
+        _ModelRows.of(part).write(child, part.vis)
         before = headers()
         assert child._process.stdin is not None
         child._process.stdin.close()

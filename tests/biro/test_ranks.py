@@ -21,10 +21,10 @@ import biro
 from biro.errors import BackendError, InputError
 from biro.models.files.toml import from_toml
 from biro.ranks import watch
-from biro.ranks.held import STORE, _summed
-from biro.ranks.messages import Found, failure_of
-from biro.ranks.ranks import Ranks
-from biro.ranks.start import Facts, difference, start, versions
+from biro.ranks.distributed_data import STORE, _summed
+from biro.ranks.messages import FoundDevices, failure_of
+from biro.ranks.ranks import MpiRanks
+from biro.ranks.start import ProcessFacts, difference, start, versions
 from biro.ranks.world import Launch
 from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU
@@ -173,7 +173,7 @@ def test_rank_0_listens_where_ranks_are() -> None:
 
 
 def test_ranks_must_be_alike() -> None:
-    here = Facts("a", versions(), "data")
+    here = ProcessFacts("a", versions(), "data")
     assert difference([here, here._replace(host="b"), here._replace(data=None)]) is None
     other = here._replace(host="b", versions=versions() | {"numba": "0.1"})
     assert str(difference([here, here, other])).startswith(
@@ -191,9 +191,9 @@ def test_ranks_must_be_alike() -> None:
 
 
 def test_devices_of_ranks_must_be_alike() -> None:
-    ranks = object.__new__(Ranks)  # without the ranks themselves
+    ranks = object.__new__(MpiRanks)  # without the ranks themselves
     ranks._hosts = ["a", "b"]
-    on_cpu, on_gpu = Found("cpu", ["CPU"], ["CPU"]), Found("cuda", ["GPU 0 (X)"], ["X"])
+    on_cpu, on_gpu = FoundDevices("cpu", ["CPU"], ["CPU"]), FoundDevices("cuda", ["GPU 0 (X)"], ["X"])
     ranks._check_alike("cuda", {"X"}, [on_gpu])
     with pytest.raises(
         BackendError, match=r"^MPI process 0 \(a\) has a GPU, MPI process 1 \(b\) has none; give each"

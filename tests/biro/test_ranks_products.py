@@ -13,7 +13,7 @@ from ranks_products_program import make
 from started_ranks import mpiexec
 from uvfits_file import File
 
-from biro.data_set import models_of_rows
+from biro.data_set import writable_models
 
 PROGRAM = Path(__file__).with_name("ranks_products_program.py")
 
@@ -26,14 +26,14 @@ def test_products_of_ranks_are_those_of_one_process(
     The cube is in a frame of its own, so that each plane is of other channels at each time.
     """
     path, uvfits = str(measurement_set("wsrt_3c343.1")), str(File().write(tmp_path / "data.uvfits"))
-    block = models_of_rows.BLOCK_VISIBILITIES
+    block = writable_models.BLOCK_VISIBILITIES
     folders = {name: tmp_path / name for name in ("alone", "ranks", "files")}
     for folder in folders.values():
         folder.mkdir()
     (tmp_path / "cache").mkdir()
     make(folders["alone"], path, uvfits)
     make(folders["files"], path, uvfits, cache=tmp_path / "cache")
-    monkeypatch.setattr(models_of_rows, "BLOCK_VISIBILITIES", block)
+    monkeypatch.setattr(writable_models, "BLOCK_VISIBILITIES", block)
     done = mpiexec(2, PROGRAM, folders["ranks"], path, uvfits)
     assert done.returncode == 0, done.stdout + done.stderr
     alone = json.loads((folders["alone"] / "found.json").read_text())

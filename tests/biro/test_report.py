@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biro.misfit.lines import HOLDS
 from biro.misfit.partition_fit import MISFIT, OUTLIERS, PartitionFit
+from biro.misfit.verdict_text import HOLDS
 from biro.plots import report
 from biro.posterior.table import PosteriorTable, Row
 from biro.posterior.verdict import verdict_of

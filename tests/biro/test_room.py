@@ -13,13 +13,13 @@ import pytest
 from ranks_program import MODEL, made
 
 import biro
-from biro.data_set.shares import of_ranks
+from biro.data_set.rank_reading import of_ranks
 from biro.errors import InputError
 from biro.files import memory
-from biro.files.memory import Free
+from biro.files.memory import FreeMemory
 from biro.models.files.toml import from_toml
-from biro.ranks.ranks import Ranks
-from biro.ranks.room import check_disk, check_memory
+from biro.ranks.capacity import check_disk, check_memory
+from biro.ranks.ranks import MpiRanks
 
 GB = 10**9
 PLENTY = 1000 * GB
@@ -38,8 +38,8 @@ class Hosts:
         return f"rank {rank} ({self.hosts[rank]})"
 
 
-def ranks_of(hosts: list[str], answers: list[Any]) -> Ranks:
-    return cast(Ranks, Hosts(hosts, answers))
+def ranks_of(hosts: list[str], answers: list[Any]) -> MpiRanks:
+    return cast(MpiRanks, Hosts(hosts, answers))
 
 
 def advice(times: int, n_machine: int) -> str:
@@ -49,7 +49,7 @@ def advice(times: int, n_machine: int) -> str:
 def test_ranks_of_a_host_share_its_memory() -> None:
     """Ranks 1 and 2 need 4 + 5 GB of the 6 GB of their host, 1.5 times as much: two such hosts for each."""
     hosts = ["one", "two", "two"]
-    free = [Free(PLENTY, 6 * GB), Free(PLENTY, 6 * GB), Free(PLENTY, 6 * GB)]
+    free = [FreeMemory(PLENTY, 6 * GB), FreeMemory(PLENTY, 6 * GB), FreeMemory(PLENTY, 6 * GB)]
     check_memory(ranks_of(hosts, free), [6 * GB, 2 * GB, 4 * GB], "it", advice)
     with pytest.raises(InputError) as refused:
         check_memory(ranks_of(hosts, free), [6 * GB, 4 * GB, 5 * GB], "it", advice)
@@ -60,7 +60,7 @@ def test_ranks_of_a_host_share_its_memory() -> None:
 
 
 def test_a_rank_has_a_limit_of_its_own() -> None:
-    free = [Free(PLENTY, PLENTY), Free(GB, PLENTY)]
+    free = [FreeMemory(PLENTY, PLENTY), FreeMemory(GB, PLENTY)]
     with pytest.raises(InputError) as refused:
         check_memory(ranks_of(["one", "one"], free), [3 * GB, 2.5 * GB], "it", advice)
     line = "rank 1 (one): it needs 2.5 GB of memory, 1 GB are free; 3 times, 3 machines"
@@ -116,7 +116,7 @@ def test_weights_of_images_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     observation = made()
     (part,) = observation.partitions
     needed = part.n_row * part.n_chan * (16 + 8 * 2 + 40)
-    monkeypatch.setattr(memory, "free_now", lambda: Free(PLENTY, needed - 1))
+    monkeypatch.setattr(memory, "free_now", lambda: FreeMemory(PLENTY, needed - 1))
     with pytest.raises(InputError, match="an image has weights in double precision, which needs"):
         biro.image(observation, stokes="I", backend="cpu", size=32)
 

@@ -24,8 +24,8 @@ from biro.run.interrupt import RunInterrupted
 from biro.samplers import nuts, nuts_draws
 from biro.samplers.chains import unwound
 from biro.samplers.coordinates.walls import Walls
-from biro.samplers.coordinates.whitened import Frame, Whitened
-from biro.samplers.gate import ClosedError, Gate
+from biro.samplers.coordinates.whitened import Whitened, WhitenedFrame
+from biro.samplers.gate import BatchGate, ClosedError
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -239,7 +239,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
     likelihood.stop_at = 6000
     with pytest.raises(RunInterrupted):
         biro.sample(likelihood, "nuts", run_dir=tmp_path / "run", **options)
-    first = nuts_draws.DrawsFile(tmp_path / "run" / nuts_draws.FILE, run_id(tmp_path / "run")).read(4, 2)
+    first = nuts_draws.NutsDrawsFile(tmp_path / "run" / nuts_draws.FILE, run_id(tmp_path / "run")).read(4, 2)
     assert first is not None
     n_before = first[1].z.shape[1]
     assert 50 < n_before < 350
@@ -261,7 +261,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
     assert facts["n_divergent"] == 0.0  # none of a step that was too long
     assert facts["n_gradient"] == n_gradient + likelihood.n_asked - n_asked
     with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
-        z, said, frame = found["z"], found["stats"], Frame.of(found)
+        z, said, frame = found["z"], found["stats"], WhitenedFrame.of(found)
     import arviz
 
     assert facts["bfmi"] == pytest.approx(float(arviz.bfmi(said["energy"]).min()), rel=1e-12)
@@ -277,10 +277,10 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
         assert again.diagnostics[name] == facts[name]
 
 
-def plain_frame(n: int) -> Frame:
+def plain_frame(n: int) -> WhitenedFrame:
     """Coordinates of n parameters without bounds."""
     none = np.zeros(0, np.int64)
-    return Frame(np.zeros(n), np.eye(n), np.zeros(n, np.int64), np.full(n, -1), none, Walls.none())
+    return WhitenedFrame(np.zeros(n), np.eye(n), np.zeros(n, np.int64), np.full(n, -1), none, Walls.none())
 
 
 def run_id(path: Path) -> str:
@@ -307,7 +307,7 @@ def test_each_chain_goes_on_from_its_own_last_draw(tmp_path: Path) -> None:
     path = tmp_path / "run" / nuts_draws.FILE
     with np.load(path) as found:
         arrays = dict(found)
-    density = Whitened(likelihood, Frame.of(arrays))
+    density = Whitened(likelihood, WhitenedFrame.of(arrays))
     change = likelihood.model.unconstrained
 
     def mirrored(z: np.ndarray) -> np.ndarray:
@@ -352,7 +352,7 @@ def test_a_run_stopped_while_it_tunes_goes_on_in_units_of_the_spread(tmp_path: P
     with pytest.raises(RunInterrupted, match=r"[1-9]\d* step\(s\) of tuning of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
     path = tmp_path / "run"
-    found = nuts_draws.DrawsFile(path / nuts_draws.FILE, run_id(path)).read(4, 1)
+    found = nuts_draws.NutsDrawsFile(path / nuts_draws.FILE, run_id(path)).read(4, 1)
     assert found is not None
     (_, factor, *_), before = found
     assert 100 < before.n_tuned < 3000
@@ -419,8 +419,8 @@ def test_draws_are_written_less_often_where_that_takes_long(
         clock.now += clock.took
 
     monkeypatch.setattr(nuts_draws, "write_atomic", write)
-    file = nuts_draws.DrawsFile(tmp_path / "draws.npz", "run")
-    draws = nuts_draws.Draws(10, nuts_draws.Progress.none(2, 3))
+    file = nuts_draws.NutsDrawsFile(tmp_path / "draws.npz", "run")
+    draws = nuts_draws.NutsDraws(10, nuts_draws.NutsProgress.none(2, 3))
     for clock.took, pause in ((0.01, 5.0), (3.0, 100.0)):
         file.save(plain_frame(3), draws)
         end = clock.now
@@ -432,12 +432,12 @@ def test_a_broken_file_of_draws_is_said(tmp_path: Path) -> None:
     path = tmp_path / nuts_draws.FILE
     path.write_bytes(b"no archive")
     with pytest.raises(RunError, match=r"cannot be read .* remove it to start again"):
-        nuts_draws.DrawsFile(path, "this").read(4, 3)
-    begun = nuts_draws.Draws(0, nuts_draws.Progress.none(4, 3))
-    nuts_draws.DrawsFile(path, "other").save(plain_frame(3), begun)
-    assert nuts_draws.DrawsFile(path, "other").read(4, 3) is not None
+        nuts_draws.NutsDrawsFile(path, "this").read(4, 3)
+    begun = nuts_draws.NutsDraws(0, nuts_draws.NutsProgress.none(4, 3))
+    nuts_draws.NutsDrawsFile(path, "other").save(plain_frame(3), begun)
+    assert nuts_draws.NutsDrawsFile(path, "other").read(4, 3) is not None
     with pytest.raises(RunError, match="another run's draws"):
-        nuts_draws.DrawsFile(path, "this").read(4, 3)
+        nuts_draws.NutsDrawsFile(path, "this").read(4, 3)
 
 
 def test_what_is_missing_or_meaningless_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -463,7 +463,7 @@ def test_threads_are_answered_together() -> None:
         time.sleep(0.001)
         return np.asarray(np.column_stack([rows.sum(axis=1), rows**2]))
 
-    gate, found = Gate(evaluate), dict[int, list[np.ndarray]]()
+    gate, found = BatchGate(evaluate), dict[int, list[np.ndarray]]()
 
     def chain(k: int) -> None:
         found[k] = [gate(np.array([k, i], dtype=float)) for i in range(50 * (k + 1))]
@@ -491,7 +491,7 @@ def test_threads_that_asked_alone_come_together(monkeypatch: pytest.MonkeyPatch)
         sizes.append(len(rows))
         return rows
 
-    gate = Gate(evaluate)
+    gate = BatchGate(evaluate)
 
     def chain() -> None:
         gate(np.ones(1))
@@ -510,7 +510,7 @@ def test_threads_that_asked_alone_come_together(monkeypatch: pytest.MonkeyPatch)
 def test_a_closed_gate_lets_all_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who wait for an answer, and who come later."""
     monkeypatch.setattr("biro.samplers.gate.PATIENCE", 20.0)
-    gate, said = Gate(lambda rows: rows), list[str]()
+    gate, said = BatchGate(lambda rows: rows), list[str]()
     gate(np.zeros(1))
     other = threading.Thread(target=gate, args=(np.zeros(1),))
     other.start()
@@ -538,7 +538,7 @@ def test_an_error_reaches_all_who_ask() -> None:
     def evaluate(rows: np.ndarray) -> np.ndarray:
         raise ValueError("no")
 
-    gate, said = Gate(evaluate), []
+    gate, said = BatchGate(evaluate), []
 
     def chain() -> None:
         try:

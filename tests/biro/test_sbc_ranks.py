@@ -11,13 +11,13 @@ from scipy import stats
 from biro.errors import InputError, LikelihoodError
 from biro.sbc.replicate import cut_open, rank
 from biro.sbc.result import SBCResult
-from biro.sbc.statistics import Ranks, ReducedChi2
+from biro.sbc.statistics import RankStatistics, ReducedChi2
 
 N, L = 2000, 63
 SIGMA = 0.7
 
 
-def gaussian_ranks(width: float = 1.0, shift: float = 0.0, seed: int = 1) -> Ranks:
+def gaussian_ranks(width: float = 1.0, shift: float = 0.0, seed: int = 1) -> RankStatistics:
     """theta ~ N(0, 1), one datum theta + noise of 0.7: the posterior is N(d / (1 + s^2), s^2 / (1 + s^2)).
 
     Draws are exact, but for a width that is multiplied by `width` and a mean moved by `shift` sigma.
@@ -27,10 +27,10 @@ def gaussian_ranks(width: float = 1.0, shift: float = 0.0, seed: int = 1) -> Ran
     datum = truth + SIGMA * rng.standard_normal(N)
     sd = SIGMA / math.sqrt(1 + SIGMA**2)
     draws = (datum / (1 + SIGMA**2) + shift * sd)[:, None] + width * sd * rng.standard_normal((N, L))
-    return Ranks(("x",), np.array([[rank(t, d, rng)] for t, d in zip(truth, draws, strict=True)]), L)
+    return RankStatistics(("x",), np.array([[rank(t, d, rng)] for t, d in zip(truth, draws, strict=True)]), L)
 
 
-def p_values(ranks: Ranks) -> list[float]:
+def p_values(ranks: RankStatistics) -> list[float]:
     return [test.p_value for test in ranks.tests()]
 
 
@@ -63,7 +63,7 @@ def test_wrong_posteriors_are_caught_and_named(width, shift, words) -> None:
 def test_shift_and_spread_have_a_scatter_of_one() -> None:
     """400 runs of 30 replicates each: z is normal, its mean 0 and its variance 1, within 4 sigma."""
     values = np.random.default_rng(7).integers(0, L + 1, size=(30, 400))
-    ranks = Ranks(tuple(f"x{i}" for i in range(400)), values, L)
+    ranks = RankStatistics(tuple(f"x{i}" for i in range(400)), values, L)
     for z in (ranks.shift, ranks.spread):
         assert abs(z.mean()) < 4 / math.sqrt(400)
         assert abs(z.var() - 1) < 4 * math.sqrt(2 / 400)
@@ -85,10 +85,10 @@ def test_where_draws_equal_the_truth_ranks_are_uniform_still() -> None:
     values = np.array([[rank(1.0, np.ones(L), rng)] for _ in range(N)])
     assert values.min() == 0
     assert values.max() == L
-    assert min(p_values(Ranks(("x",), values, L))) > 0.01
+    assert min(p_values(RankStatistics(("x",), values, L))) > 0.01
 
 
-def turned(offset: float) -> Ranks:
+def turned(offset: float) -> RankStatistics:
     """Angles of period 180 anywhere; draws scatter by 15 deg about a datum, as that does about the truth."""
     rng = np.random.default_rng(3)
     rows = []
@@ -97,7 +97,7 @@ def turned(offset: float) -> Ranks:
         draws = np.mod(datum + offset + 15 * rng.standard_normal(L), 180)
         open_ = cut_open(np.concatenate([[np.mod(truth, 180)], draws]), 180.0)
         rows.append([rank(open_[0], open_[1:], rng)])
-    return Ranks(("pa",), np.array(rows), L)
+    return RankStatistics(("pa",), np.array(rows), L)
 
 
 def test_ranks_of_an_angle_know_no_ends() -> None:
@@ -114,7 +114,7 @@ def test_a_cut_circle_keeps_its_order() -> None:
 
 
 def test_bands_are_those_of_the_binomial_distribution() -> None:
-    ranks = Ranks(("x",), np.arange(320)[:, None] % 64, 63)
+    ranks = RankStatistics(("x",), np.arange(320)[:, None] % 64, 63)
     assert ranks.n_bin == 16
     assert ranks.counts.tolist() == [[20] * 16]
     low, high = ranks.count_band(0.9545)
@@ -128,7 +128,7 @@ def test_bands_are_those_of_the_binomial_distribution() -> None:
 
 @pytest.mark.parametrize(("n", "n_draw", "n_bin"), [(100, 63, 16), (300, 99, 20), (20, 63, 4), (100, 12, 13)])
 def test_bins_divide_the_ranks(n, n_draw, n_bin) -> None:
-    assert Ranks(("x",), np.zeros((n, 1), dtype=np.int64), n_draw).n_bin == n_bin
+    assert RankStatistics(("x",), np.zeros((n, 1), dtype=np.int64), n_draw).n_bin == n_bin
 
 
 def test_reduced_chi2_against_its_expectation() -> None:
@@ -144,7 +144,7 @@ def test_reduced_chi2_against_its_expectation() -> None:
     assert wrong.p_value < 1e-20
 
 
-def sbc_result(ranks: Ranks, failed: int = 0) -> SBCResult:
+def sbc_result(ranks: RankStatistics, failed: int = 0) -> SBCResult:
     rows = [
         {"replicate": k, "ranks": row, "effective": 100.0, "converged": True, "reduced_chi2": [c, c]}
         for k, (row, c) in enumerate(
@@ -179,8 +179,8 @@ def test_the_verdict_counts_its_tests() -> None:
 
 def test_what_cannot_be_ranks_is_refused() -> None:
     with pytest.raises(InputError, match=r"shape \(n_replicate, 1\), got \(3, 2\)"):
-        Ranks(("x",), np.zeros((3, 2), dtype=np.int64), 63)
+        RankStatistics(("x",), np.zeros((3, 2), dtype=np.int64), 63)
     with pytest.raises(InputError, match="from 0 to 63"):
-        Ranks(("x",), np.full((3, 1), 64), 63)
+        RankStatistics(("x",), np.full((3, 1), 64), 63)
     with pytest.raises(LikelihoodError, match="no replicate could be fitted: too far"):
         SBCResult.of([{"replicate": 0, "error": "too far"}], {"names": ["x"]})

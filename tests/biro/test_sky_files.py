@@ -18,7 +18,7 @@ from biro.errors import MeasurementSetError, ModelError
 from biro.measurement_set.child.components import COLUMNS
 from biro.measurement_set.component_list import components_of
 from biro.models.files.catalogue import without_beam
-from biro.models.files.components import Component, from_model
+from biro.models.files.components import ListComponent, from_model
 
 ARCSEC = np.pi / 648000
 DEG = np.pi / 180
@@ -47,7 +47,7 @@ def write(place: Path, text: str) -> Path:
     return place
 
 
-def sources(place: Path) -> dict[str, Component]:
+def sources(place: Path) -> dict[str, ListComponent]:
     return {component.name: component for component in from_model(biro.read_sky(place))}
 
 

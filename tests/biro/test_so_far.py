@@ -6,7 +6,7 @@ import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.errors import RunError
-from biro.plots.so_far import posterior_so_far
+from biro.plots.progress_state import posterior_in_progress
 from biro.posterior.posterior import Posterior
 from biro.samplers.sampling import sample
 
@@ -31,7 +31,7 @@ def test_the_samples_so_far_have_the_mean_of_the_closed_form(tmp_path, sampler):
     record = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps(record | {"finished": None}))
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    found = posterior_so_far(tmp_path, likelihood)
+    found = posterior_in_progress(tmp_path, likelihood)
     assert isinstance(found, Posterior)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before, "nothing is changed"
     mean = found.weight @ found.samples
@@ -43,7 +43,7 @@ def test_the_samples_so_far_have_the_mean_of_the_closed_form(tmp_path, sampler):
 
 def test_where_no_run_began_and_where_too_little_is_saved(tmp_path):
     with pytest.raises(RunError, match=r"not a run directory \(no run\.json\)"):
-        posterior_so_far(tmp_path, gaussian())
+        posterior_in_progress(tmp_path, gaussian())
     likelihood = gaussian()
     sample(likelihood, "emcee", run_dir=tmp_path, seed=1, progress=False, n_walker=16, max_steps=5)
-    assert posterior_so_far(tmp_path, likelihood) is None
+    assert posterior_in_progress(tmp_path, likelihood) is None

@@ -7,7 +7,7 @@ import pytest
 
 import biro
 from biro.misfit.causes.gains.candidates import PARTS, Frame, GainFit, cells_of
-from biro.misfit.causes.samples import Samples
+from biro.misfit.causes.samples import ResidualSamples
 from biro.misfit.residual_data import ResidualData
 
 N_ANTENNA, N_TIME, FREQ = 5, 8, np.array([1.0e9, 1.1e9, 1.25e9])
@@ -27,7 +27,9 @@ def frame_of(scatter: float) -> Frame:
     observation = biro.Observation.from_arrays(
         data, uvw, FIRST, SECOND, 5e9 + 10.0 * SLOT, FREQ, ["RR", "LL"], weight=1.0, interval=10.0
     )
-    return Frame(Samples.of([ResidualData(observation.partitions[0], model, 1.0)], ()), in_feeds=False)
+    return Frame(
+        ResidualSamples.of([ResidualData(observation.partitions[0], model, 1.0)], ()), in_feeds=False
+    )
 
 
 @pytest.mark.parametrize("scatter", [0.01, 0.2])

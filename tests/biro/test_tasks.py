@@ -20,7 +20,7 @@ from tasks_of_tests import DiesOnce, refuses, slow, square
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import StopFlag
-from biro.tasks.lost import Lost
+from biro.tasks.lost import LostTask
 from biro.tasks.run import run_tasks
 
 
@@ -48,7 +48,7 @@ def test_the_task_of_a_process_that_died_is_done_again(tmp_path, caplog) -> None
 
 def test_a_task_that_kills_every_process_costs_itself_alone(tmp_path) -> None:
     rows = list(run_tasks(DiesOnce(tmp_path / "mark", once=False), numbers(4), 2, StopFlag()))
-    (lost,) = [row for row in rows if isinstance(row, Lost)]
+    (lost,) = [row for row in rows if isinstance(row, LostTask)]
     assert lost.name == "replicate 2"
     assert re.match(r"replicate 2 cost 3 processes, the last of which was killed", lost.why)
     assert sorted(row["replicate"] for row in rows if row is not lost) == [0, 1, 3]
@@ -95,7 +95,7 @@ def test_ranks_of_mpi_are_an_executor(tmp_path, monkeypatch) -> None:
 
 def test_an_executor_that_breaks_down_leaves_what_is_done(tmp_path) -> None:
     tasks = DiesOnce(tmp_path / "mark", once=False)
-    rows: list[dict | Lost] = []
+    rows: list[dict | LostTask] = []
     words = r"does not accept more tasks .* the same call with a new executor continues"
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as executor, pytest.raises(RunError, match=words):

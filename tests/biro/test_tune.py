@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from biro.cli.app import app
 from biro.tasks import run
 from biro.tasks.cores import n_core
-from biro.tasks.lost import Lost
+from biro.tasks.lost import LostTask
 from rime_kernels import device, tuning
 from rime_kernels.cuda.shapes import records
 from rime_kernels.cuda.shapes.candidates import all_kinds
@@ -69,7 +69,7 @@ def test_processes_share_the_kernels(pretended, monkeypatch) -> None:
         asked.update(todo)
         assert n_worker == min(n_core(), 3)
         lost, *names = todo
-        return [Lost(lost, f"{lost} cost 3 processes"), *(search(todo[name]) for name in reversed(names))]
+        return [LostTask(lost, f"{lost} cost 3 processes"), *(search(todo[name]) for name in reversed(names))]
 
     monkeypatch.setattr(tuning, "most_processes", lambda: 3)
     monkeypatch.setattr(run, "run_tasks", run_tasks)

@@ -7,7 +7,7 @@ import pytest
 
 import biro
 from biro.formatting import plain
-from biro.likelihood.undetermined import nearly_open_position
+from biro.likelihood.degeneracies import nearly_open_position
 from biro.maximum.differences import with_weak_modes
 from biro.models import Feeds, Leakage, Noise, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, Track, simulate

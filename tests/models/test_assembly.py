@@ -20,9 +20,9 @@ from biro.models import (
     SkyModel,
     Uniform,
 )
-from biro.models.bound.memory import Reused
+from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.model import BoundModel
-from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
+from biro.models.bound.positions.tangent_planes import SourceDirections, TangentPlanes
 from rime_kernels import Sources
 
 MakeView = Callable[..., PartitionView]
@@ -210,7 +210,7 @@ def test_threads_do_not_disturb_each_other(mixed: BoundModel) -> None:
 
 
 def test_memory_is_used_again_when_nobody_looks_at_it() -> None:
-    memory = Reused()
+    memory = ReusedMemory()
     first = memory.empty(100, 200)
     part = first[50:].reshape(-1)
     del first
@@ -316,7 +316,7 @@ def test_a_few_moving_sources_among_fixed_ones(view: MakeView) -> None:
 
 def test_hidden_sources_of_either_kind_are_nan() -> None:
     planes = TangentPlanes([(0.0, 0.0), (1.0, 0.0)], (0.0, 0.0))
-    lm = Directions(np.array([True, False, True, False]), planes).lm(
+    lm = SourceDirections(np.array([True, False, True, False]), planes).lm(
         np.array([[[0.8, 0.61], [1.6, 0.0], [-0.72, 0.68], [-0.5, 0.0]]])
     )
     # 0.8^2 + 0.61^2 > 1; 1.6 rad from the first centre; 0.72 to the west is 1 + 0.9 rad from the second.

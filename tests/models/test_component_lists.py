@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from biro.models import ModelError, Noise, PartitionView, PointSource, SkyModel, Uniform, read_sky
 from biro.models.components.spectrum import STOKES
 from biro.models.files import read_bbs, read_tigger, write_bbs, write_tigger
-from biro.models.files.components import Component, from_model, to_model
+from biro.models.files.components import ListComponent, from_model, to_model
 
 ARCSEC = np.pi / 648000
 
@@ -47,11 +47,11 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-def by_name(path: Path) -> dict[str, Component]:
+def by_name(path: Path) -> dict[str, ListComponent]:
     return {component.name: component for component in from_model(read_sky(path))}
 
 
-def flux(component: Component, stokes: str, freq: float) -> float:
+def flux(component: ListComponent, stokes: str, freq: float) -> float:
     """As Component documents its terms."""
     i = STOKES.index(stokes)
     if not component.terms[i]:
@@ -153,14 +153,14 @@ def test_a_list_binds(tmp_path: Path) -> None:
 
 
 @st.composite
-def components(draw: st.DrawFn, tigger: bool) -> Component:
+def components(draw: st.DrawFn, tigger: bool) -> ListComponent:
     number = st.floats(-1e4, 1e4, allow_nan=False).map(lambda x: 0.0 if abs(x) < 1e-8 else x)
     stokes = tuple(draw(st.lists(number, min_size=4, max_size=4)))
     log = tigger or draw(st.booleans())
     terms = tuple(draw(st.lists(number, max_size=3)))
     terms = terms if terms and terms[-1] != 0 and stokes[0] != 0 else ()
     axes = sorted(draw(st.tuples(*[st.floats(1e-9, 1e-2)] * 2)), reverse=True)
-    return Component(
+    return ListComponent(
         name="s",
         ra=draw(st.floats(0, 6.283)),
         dec=draw(st.floats(-1.5707, 1.5707)),
@@ -172,7 +172,7 @@ def components(draw: st.DrawFn, tigger: bool) -> Component:
     )
 
 
-def numbers(component: Component) -> np.ndarray:
+def numbers(component: ListComponent) -> np.ndarray:
     values = [component.ref_freq or 0.0, *(component.shape or ()), *component.stokes]
     return np.array([*values, *(t for terms in component.terms for t in terms)])
 
@@ -183,7 +183,7 @@ def test_writing_and_reading(tigger: bool, tmp_path: Path) -> None:
 
     @settings(max_examples=60, deadline=None)
     @given(st.lists(components(tigger), min_size=1, max_size=4))
-    def check(made: list[Component]) -> None:
+    def check(made: list[ListComponent]) -> None:
         before = from_model(to_model(made))
         (write_tigger if tigger else write_bbs)(to_model(made), path)
         after = from_model(read_sky(path))

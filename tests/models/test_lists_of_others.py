@@ -12,7 +12,7 @@ import pytest
 from biro.models import GaussianSource, Noise, PartitionView, PointSource, SkyModel, read_sky, write_sky
 from biro.models.components.direction import parse_direction
 from biro.models.errors import ModelError
-from biro.models.files.components import Component, from_model
+from biro.models.files.components import ListComponent, from_model
 from biro.models.files.difmap import read_difmap, read_marks
 from biro.models.files.toml import from_toml
 
@@ -20,7 +20,7 @@ Refused = Callable[[str, str, str], None]
 DEG, ARCSEC = np.pi / 180, np.pi / 648000
 
 
-def components(tmp_path: Path, name: str, text: str) -> dict[str, Component]:
+def components(tmp_path: Path, name: str, text: str) -> dict[str, ListComponent]:
     (tmp_path / name).write_text(text)
     return {one.name: one for one in from_model(read_sky(tmp_path / name))}
 

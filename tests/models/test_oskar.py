@@ -10,7 +10,7 @@ import pytest
 
 from biro.models import GaussianSource, ModelError, PointSource, SkyModel, read_sky, write_sky
 from biro.models.files import read_oskar, write_oskar
-from biro.models.files.components import Component, from_model
+from biro.models.files.components import ListComponent, from_model
 
 Refused = Callable[[str, str, str], None]
 
@@ -24,7 +24,7 @@ FILE = """# RA, Dec, I, Q, U, V, freq, index, RM, major, minor, pa
 """
 
 
-def read(place: Path) -> dict[float, Component]:
+def read(place: Path) -> dict[float, ListComponent]:
     return {component.stokes[0]: component for component in from_model(read_sky(place))}
 
 

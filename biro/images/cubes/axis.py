@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
 from biro.formatting import FREQUENCIES, Printed, frequency_text, in_unit, range_text
-from biro.images.fits_header import Axis, Cards
+from biro.images.fits_header import Cards, FitsAxis
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -142,13 +142,13 @@ class SpectralAxis(Printed):
         return np.asarray(self.first + self.step * (i_plane * n + np.arange(n)))
 
     @property
-    def fits_axis(self) -> Axis:
+    def fits_axis(self) -> FitsAxis:
         """The axis of a FITS file."""
         if self.kind == "velocity" and self.rest_freq is not None:
             per_hertz = -SPEED_OF_LIGHT / self.rest_freq
             start = SPEED_OF_LIGHT + per_hertz * float(self.freq[0])
-            return Axis("VRAD", start, per_hertz * self.width, 1.0, "m/s")
-        return Axis("FREQ", float(self.freq[0]), self.width, 1.0, "Hz")
+            return FitsAxis("VRAD", start, per_hertz * self.width, 1.0, "m/s")
+        return FitsAxis("FREQ", float(self.freq[0]), self.width, 1.0, "Hz")
 
     @property
     def cards(self) -> Cards:

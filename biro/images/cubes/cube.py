@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro._version import __version__
-from biro.data_set.models_of_rows import BLOCK_VISIBILITIES, Model, taken_model
+from biro.data_set.writable_models import BLOCK_VISIBILITIES, Model, taken_model
 from biro.deprecation import with_new_names
 from biro.errors import InputError
 from biro.feeds.doppler import SpectralFrame
@@ -25,16 +25,16 @@ from biro.formatting import check_names, html_text
 from biro.images.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.images.cubes.cube_file import CubeFile, cube_file
 from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
-from biro.images.cubes.interpolation import Interpolation, cut_out
+from biro.images.cubes.interpolation import ChannelInterpolation, cut_out
 from biro.images.dirty_image import DirtyImage, image_files
 from biro.images.fits_header import Cards, celestial_axes, image_cards, stokes_axis
 from biro.images.imager import (
     FINER,
     RENAMED,
+    ImagedVisibilities,
     Imager,
     Imaging,
     ImagingOptions,
-    Samples,
     checked_model,
     choose_pixels,
     default_stokes,
@@ -50,8 +50,8 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from biro.progress import counted
-from biro.ranks.held import HeldByRanks, on_own_device
-from biro.ranks.ranks import Ranks
+from biro.ranks.distributed_data import DataOnRanks, on_own_device
+from biro.ranks.ranks import MpiRanks
 from biro.stages import Stages
 from rime_kernels import device
 from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
@@ -122,7 +122,7 @@ class Cube:
         self._workers: Sequence[Worker] = [HostCPU()]
         self._n_ahead = 0
         if devices is not None:
-            if observation.partitions[0].held is not None:
+            if observation.partitions[0].distributed is not None:
                 raise InputError(
                     "GPUs cannot share the planes of a cube if MPI processes or files hold the data; remove "
                     "--devices (devices= in Python)"
@@ -144,7 +144,7 @@ class Cube:
         factors = factors_of(observation, frame)
         axis = make_axis(parts, factors, planes, frame)
         self.layout = CubeLayout(what, stokes, imaging.weighting_text, cell, n_pixel, centre, axis)
-        self._interpolation = Interpolation(parts, wanted, factors, axis)
+        self._interpolation = ChannelInterpolation(parts, wanted, factors, axis)
         is_shared = planes.density == "cube" and imaging.weighting != "natural"
         self._density = _density_of(parts, wanted, n_pixel * cell) if is_shared else None
 
@@ -206,10 +206,12 @@ class Cube:
     def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
         """Planes of these numbers, in their order."""
         imaging = replace(self._imaging, cell=self.layout.cell, size=self.layout.n_pixel)
-        held = self._observation.partitions[0].held
-        assert held is None or isinstance(held, HeldByRanks), "ranks hold all data or none"
+        distributed = self._observation.partitions[0].distributed
+        assert distributed is None or isinstance(distributed, DataOnRanks), "ranks hold all data or none"
         make = (
-            self._by_devices(planes, imaging) if held is None else self._by_ranks(planes, imaging, held.ranks)
+            self._by_devices(planes, imaging)
+            if distributed is None
+            else self._by_ranks(planes, imaging, distributed.ranks)
         )
         for i, made in make:
             yield None if made is None else self._described(i, made)
@@ -226,7 +228,7 @@ class Cube:
         yield from ((i, plane.result()) for i, plane in begun)
 
     def _by_ranks(
-        self, planes: Sequence[int], imaging: Imaging, ranks: Ranks
+        self, planes: Sequence[int], imaging: Imaging, ranks: MpiRanks
     ) -> Iterator[tuple[int, DirtyImage | None]]:
         """Each rank makes one plane at a time."""
         # So many that what is gathered for them is about what a rank holds.
@@ -294,7 +296,7 @@ class _Plane(NamedTuple):
     """What a plane is made of: an observation of some of its visibilities, all with weights, their model."""
 
     observation: Observation
-    samples: Samples
+    samples: ImagedVisibilities
     model: Sequence[Model] | None
 
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.held import Vis, Weight
+from biro.distributed_data import Vis, Weight
 from biro.images.cubes.axis import SpectralAxis, spacing
-from biro.images.imager import Samples
+from biro.images.imager import ImagedVisibilities
 from biro.observation.partition import Partition
 from biro.observation.stokes import stokes_visibilities
 
@@ -24,7 +24,7 @@ _GAP = 1.5
 """Channels farther apart than this, in usual distances, are not interpolated between."""
 
 
-class Cut(NamedTuple):
+class CubeSelection(NamedTuple):
     """Some rows and channels of a partition."""
 
     i_partition: int
@@ -53,7 +53,7 @@ class Unused:
         )
 
 
-class Interpolation:
+class ChannelInterpolation:
     """The visibilities of each plane.
 
     At each integration, a channel of the cube has the frequency nu in the frame of the data. It lies between
@@ -82,11 +82,11 @@ class Interpolation:
         self._parts, self._stokes, self._factors, self._axis = parts, stokes, factors, axis
         self._made = set[int]()
 
-    def of_plane(self, i_plane: int) -> tuple[Samples, list[Cut]]:
+    def of_plane(self, i_plane: int) -> tuple[ImagedVisibilities, list[CubeSelection]]:
         """The visibilities of a plane, and what these are of the partitions; none where it is blank."""
         self._made.add(i_plane)
         freq = self._axis.channels(i_plane)
-        parts, noise, natural, cuts = list[Partition](), list[Array](), list[Array](), list[Cut]()
+        parts, noise, natural, cuts = list[Partition](), list[Array](), list[Array](), list[CubeSelection]()
         for i, (part, factor) in enumerate(zip(self._parts, self._factors, strict=True)):
             for needed in _needed(part, factor, freq):
                 own = cut_out(part, needed.rows, needed.channels)
@@ -97,15 +97,18 @@ class Interpolation:
                     parts.append(_rows_of(own, rows))
                     noise.append(by_noise[rows])
                     natural.append(weight[rows])
-                    cuts.append(Cut(i, needed.rows[rows], needed.channels))
-        return Samples(parts, noise, natural), cuts
+                    cuts.append(CubeSelection(i, needed.rows[rows], needed.channels))
+        return ImagedVisibilities(parts, noise, natural), cuts
 
     def unused(self) -> Unused:
         """What none of the planes made so far took."""
         found = []
         for part, factor in zip(self._parts, self._factors, strict=True):
             each = [
-                (replace(part, **part.row_arrays(rows), held=None), factor[np.unique(part.time_index[rows])])
+                (
+                    replace(part, **part.row_arrays(rows), distributed=None),
+                    factor[np.unique(part.time_index[rows])],
+                )
                 for rows in part.shards
             ]
             found += part.by_shard(_unused, self._stokes, self._axis, sorted(self._made), each=each)
@@ -118,7 +121,7 @@ class _Needed(NamedTuple):
     Attributes
     ----------
     rows, channels : int64
-    places : _Places
+    places : _ChannelPositions
         Of the rows.
     first : int
         Number of the first of the channels, counted in the order of frequencies.
@@ -126,7 +129,7 @@ class _Needed(NamedTuple):
 
     rows: Index
     channels: Index
-    places: _Places
+    places: _ChannelPositions
     first: int
 
 
@@ -170,24 +173,24 @@ def _unused(
     return Unused(n_outside, int(np.count_nonzero(left)) - n_outside)
 
 
-class _Places(NamedTuple):
+class _ChannelPositions(NamedTuple):
     """Where frequencies lie among the sorted channels of a window, (n_freq, n_time) each."""
 
     channel: Index
     fraction: Array
     inside: Mask
 
-    def of_rows(self, time_index: NDArray[np.int32]) -> _Places:
+    def of_rows(self, time_index: NDArray[np.int32]) -> _ChannelPositions:
         """Places of frequencies for each row, (n_freq, n_row), in place of each time."""
         channel, fraction, inside = self
-        return _Places(channel[:, time_index], fraction[:, time_index], inside[:, time_index])
+        return _ChannelPositions(channel[:, time_index], fraction[:, time_index], inside[:, time_index])
 
 
-def _locate(part: Partition, wanted: Array) -> _Places:
+def _locate(part: Partition, wanted: Array) -> _ChannelPositions:
     """The channel below each frequency, how far it is to the next, and whether both are there."""
     freq, usual = np.sort(part.chan_freq), spacing(part)
     if part.n_chan == 1:
-        return _Places(
+        return _ChannelPositions(
             np.zeros(wanted.shape, np.int64), np.zeros(wanted.shape), np.abs(wanted - freq[0]) < 0.5 * usual
         )
     channel = np.clip(np.searchsorted(freq, wanted, "right") - 1, 0, part.n_chan - 2)
@@ -197,17 +200,17 @@ def _locate(part: Partition, wanted: Array) -> _Places:
     is_exact = (np.abs(fraction - nearest) < _EXACT) & (nearest >= 0.0) & (nearest <= 1.0)
     inside = is_exact | ((fraction > 0.0) & (fraction < 1.0) & (gap < _GAP * usual))
     channel = np.where(is_exact, channel + nearest.astype(np.int64), channel)
-    return _Places(channel, np.where(is_exact, 0.0, fraction), inside)
+    return _ChannelPositions(channel, np.where(is_exact, 0.0, fraction), inside)
 
 
-def _weights(noise: Array, places: _Places, first: int) -> Array:
+def _weights(noise: Array, places: _ChannelPositions, first: int) -> Array:
     """What each visibility counts for in the mean of channels of the cube, float64 (n_row, n_chan).
 
     Parameters
     ----------
     noise : float64 (n_row, n_chan)
         Of the channels from number `first` on.
-    places : _Places
+    places : _ChannelPositions
         (n_freq, n_row)
     first : int
     """
@@ -236,7 +239,7 @@ def cut_out(part: Partition, rows: Index, channels: Index) -> Partition:
         chan_id=channels if part.chan_id is None else part.chan_id[channels],
         vis=vis,
         weight=weight,
-        held=None,
+        distributed=None,
     )
 
 

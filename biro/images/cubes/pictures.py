@@ -23,7 +23,7 @@ from biro.images.pictures import (
     FIRST_LEVEL,
     MAP,
     Panel,
-    Window,
+    SkyWindow,
     angle_unit,
     draw_beam,
     draw_panels,
@@ -37,7 +37,7 @@ MOST_MAPS = 12
 """Planes that channel maps show, equally far apart."""
 
 
-class Moments(NamedTuple):
+class CubeMoments(NamedTuple):
     """Moments of a cube's first Stokes parameter, and its spectrum at one pixel.
 
     Attributes
@@ -67,7 +67,7 @@ def spectral_values(axis: SpectralAxis) -> tuple[Array, str, float]:
     return axis.freq / unit.size, f"frequency, {axis.frame} [{unit.name}]", axis.width / unit.size
 
 
-def moments(saved: SavedCube) -> Moments:
+def moments(saved: SavedCube) -> CubeMoments:
     """Moments of the cube, of which each plane is read once; blank planes count as nothing."""
     values, _, width = spectral_values(saved.layout.axis)
     n, pixel = saved.layout.n_pixel, _farthest_pixel(saved)
@@ -78,7 +78,7 @@ def moments(saved: SavedCube) -> Moments:
         weighted += above * values[i]
         spectrum[i] = pixels[pixel]
     first = np.where(total > 0.0, weighted / np.where(total > 0.0, total, 1.0), np.nan)
-    return Moments(total * width, first, pixel, spectrum)
+    return CubeMoments(total * width, first, pixel, spectrum)
 
 
 def _farthest_pixel(saved: SavedCube) -> tuple[int, int]:
@@ -133,7 +133,7 @@ def draw_cube(saved: SavedCube) -> Figure:
 
 
 def _draw_map(
-    ax: Axes, image: Array, view: tuple[Window, float, RestoringBeam | None], label: str, cmap: str
+    ax: Axes, image: Array, view: tuple[SkyWindow, float, RestoringBeam | None], label: str, cmap: str
 ) -> None:
     """A map of moments in a window, with the beam; `view` is the window, the cell (rad) and the beam."""
     (east, north, half), cell, beam = view

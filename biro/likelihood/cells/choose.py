@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 
 from biro.errors import BiroError, InputError
 from biro.formatting import first_few
-from biro.likelihood.cells.about import About, highest
 from biro.likelihood.cells.axis import cut
 from biro.likelihood.cells.compress import Cells, cells_of, compress
-from biro.likelihood.cells.turning import TURN, turned, turns_of
-from biro.likelihood.cells.variation import Variation, Varying, variations
+from biro.likelihood.cells.expansion_point import ExpansionPoint, highest
+from biro.likelihood.cells.sidereal_rotation import TURN, turned, turns_of
+from biro.likelihood.cells.variation import Variation, VaryingLikelihood, variations
 from biro.likelihood.precision import N_VISIBILITY, largest_difference, points_within, thinned
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_gain
-from biro.models.components.partition_view import Samples
+from biro.models.components.partition_view import SampledTimes
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.smearing import smearing_of
@@ -49,7 +49,7 @@ LONG_GAP = 3.0
 
 
 @dataclass(frozen=True, eq=False)
-class Reduced:
+class ReducedData:
     """Data that stand for an observation in likelihoods near a model.
 
     Attributes
@@ -60,7 +60,7 @@ class Reduced:
         What chi-squared of each partition lacks, whatever the model.
     cells : list of Cells
         Of each partition.
-    samples : list of Samples
+    samples : list of SampledTimes
         The times and channels of each partition that its nodes are at.
     statement : str
         How much fewer visibilities there are, and what was measured.
@@ -69,11 +69,11 @@ class Reduced:
     observation: Observation
     left_out: Array
     cells: list[Cells]
-    samples: list[Samples]
+    samples: list[SampledTimes]
     statement: str = ""
 
 
-class Compared(DifferentiableLikelihood, Varying, Protocol):
+class ComparableLikelihood(DifferentiableLikelihood, VaryingLikelihood, Protocol):
     """What is asked of a likelihood, beside what the climb to its maximum asks."""
 
     @property
@@ -85,7 +85,7 @@ class Compared(DifferentiableLikelihood, Varying, Protocol):
         """The model of the parameters of theta."""
 
     @property
-    def full(self) -> Compared:
+    def full(self) -> ComparableLikelihood:
         """The likelihood with parameters in place of what is integrated over or solved for."""
 
     def completed(self, theta: Array) -> Array:
@@ -104,14 +104,14 @@ class Compared(DifferentiableLikelihood, Varying, Protocol):
         """ln L and its derivatives, for one theta."""
 
 
-class LikelihoodOf(Protocol):
+class LikelihoodFactory(Protocol):
     """Makes the likelihood of a model, given all visibilities or what stands for them."""
 
-    def __call__(self, data: Observation, reduced: Reduced | None = None) -> Compared:
+    def __call__(self, data: Observation, reduced: ReducedData | None = None) -> ComparableLikelihood:
         """The likelihood."""
 
 
-def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduced | str:
+def choose_cells(observation: Observation, likelihood_of: LikelihoodFactory) -> ReducedData | str:
     """Data of cells that leave the result alone, or in words why there are none.
 
     The maximum of the posterior is found on some of the visibilities first, and then on what stands for all
@@ -141,15 +141,15 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     try:
         start = _start(whole, likelihood_of(thinned(observation, N_VISIBILITY)))
         first = likelihood_of(observation, reduced_near(observation, cells, _models(whole, start)))
-        ascent, laplace = highest(first, start)
+        objective, laplace = highest(first, start)
     except BiroError as error:
         return f"the comparison with all data failed ({error})"
     points = np.concatenate([laplace.theta[None], points_within(laplace, N_POINT)])
-    points = np.clip(points, ascent.low, ascent.high)
+    points = np.clip(points, objective.low, objective.high)
     models, exact = _models(whole, laplace.theta), whole.log_likelihood(points)
-    abouts = [About(whole, laplace)]
+    abouts = [ExpansionPoint(whole, laplace)]
     if whole.full is not whole:
-        abouts.append(About.of_information(whole.full, whole.completed(laplace.theta)))
+        abouts.append(ExpansionPoint.of_information(whole.full, whole.completed(laplace.theta)))
     said = ""
     for k in range(N_TRY):
         cells = cells_for(observation, varying, FIRST / STEP**k)
@@ -171,7 +171,7 @@ def choose_cells(observation: Observation, likelihood_of: LikelihoodOf) -> Reduc
     return f"no cell size is accurate enough{said}"
 
 
-def refuse(likelihood: Compared) -> None:
+def refuse(likelihood: ComparableLikelihood) -> None:
     """Refuse models for which data of cells cannot stand.
 
     Raises
@@ -197,12 +197,12 @@ def refuse(likelihood: Compared) -> None:
         raise InputError(f'average="cells" needs {problem}; or leave average out')
 
 
-def _models(likelihood: Compared, theta: Array) -> list[NDArray[np.complexfloating]]:
+def _models(likelihood: ComparableLikelihood, theta: Array) -> list[NDArray[np.complexfloating]]:
     """Model visibilities of each partition, with the gains that are best where theta has none."""
     return likelihood.full.predict(likelihood.completed(theta))
 
 
-def _start(whole: Compared, few: Compared) -> Array:
+def _start(whole: ComparableLikelihood, few: ComparableLikelihood) -> Array:
     """theta near the maximum, from that of the likelihood of some times and channels.
 
     These have other segments: gains of all segments are those that are best beside the sky found.
@@ -284,15 +284,15 @@ def _quantiles(values: Array, weight: Array) -> Array:
 
 def reduced_near(
     observation: Observation, cells: list[Cells], models: Sequence[NDArray[np.complexfloating]]
-) -> Reduced:
+) -> ReducedData:
     """Data that stand for an observation near model visibilities of each partition."""
     found = [compress(*each) for each in zip(observation.partitions, cells, models, strict=True)]
     parts, left_out = zip(*found, strict=True)
     samples = [
-        Samples(np.searchsorted(whole.times, part.times), own.channels.nodes)
+        SampledTimes(np.searchsorted(whole.times, part.times), own.channels.nodes)
         for whole, part, own in zip(observation.partitions, parts, cells, strict=True)
     ]
-    return Reduced(replace(observation, partitions=parts), np.array(left_out), cells, samples)
+    return ReducedData(replace(observation, partitions=parts), np.array(left_out), cells, samples)
 
 
 def times_fewer(observation: Observation, cells: Sequence[Cells]) -> float:

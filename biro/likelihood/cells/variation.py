@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models import BoundModel
-from biro.models.components.partition_view import Samples
+from biro.models.components.partition_view import SampledTimes
 from rime_kernels.arrays import Sources
 from rime_kernels.jones_beam import JonesBeam
 
@@ -20,7 +20,7 @@ N_DRAW, N_GAIN = 256, 16
 """Draws of the prior that tell how far from the phase centre there may be brightness, and how gains turn."""
 
 
-class Varying(Protocol):
+class VaryingLikelihood(Protocol):
     """What is asked of a likelihood."""
 
     @property
@@ -60,7 +60,7 @@ class Variation:
     in_time: bool = True
 
 
-def variations(likelihood: Varying) -> list[Variation]:
+def variations(likelihood: VaryingLikelihood) -> list[Variation]:
     """How the visibilities of each partition vary under the prior."""
     model = likelihood.full_model
     steps = [model.steps(i) for i in range(len(model.partitions))]
@@ -90,7 +90,7 @@ def _in_time(sources: Sources) -> bool:
     return bool(max(n_time) > 1)
 
 
-def _distances(likelihood: Varying) -> list[float]:
+def _distances(likelihood: VaryingLikelihood) -> list[float]:
     """How far from the phase centre of each partition there may be brightness, in direction cosines."""
     model = likelihood.model
     draws = np.random.default_rng(0).random((N_DRAW, model.n_param))
@@ -114,7 +114,8 @@ def _turns_of_gains(model: BoundModel, steps: Sequence[tuple[Index, Index]]) -> 
     """
     pairs = [_neighbours(numbers) for _, numbers in steps]
     samples = [
-        Samples(np.arange(view.time.size), pair) for view, pair in zip(model.partitions, pairs, strict=True)
+        SampledTimes(np.arange(view.time.size), pair)
+        for view, pair in zip(model.partitions, pairs, strict=True)
     ]
     theta = model.prior_transform(np.random.default_rng(0).random((N_GAIN, model.n_param)))
     at_pairs, found = model.taken(samples), []

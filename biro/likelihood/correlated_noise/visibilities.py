@@ -28,8 +28,8 @@ _SIGNIFICANCE, _LEAST = 5.0, 0.05
 """Standard deviations and size of a correlation that is left, below which the model of the noise is good."""
 
 
-class VisibilitiesWithCorrelatedNoise:
-    """The log-likelihood of visibilities with the noise covariance s^2 R; a `Treatment`.
+class VisibilityLikelihoodWithCorrelatedNoise:
+    """The log-likelihood of visibilities with the noise covariance s^2 R; a `GainTreatment`.
 
     With x = sqrt(w) (D - V) of the N usable visibilities of a partition,
 

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowSpace
+from biro.block_arrowhead.matrix import ArrowheadMatrix
+from biro.block_arrowhead.space import ArrowheadSpace
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.fisher import Fisher, Sums
+from biro.likelihood.fisher import Fisher, JacobianProducts
 from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.reach import NONE
@@ -44,7 +44,7 @@ class NoiseFisher(Fisher):
     ----------
     model : BoundModel
     engines : PartitionEngines
-    sums : Sums
+    sums : JacobianProducts
         With the weights s^2 / v.
     n_data : int64 (n_partition,)
     batch : ThetaBatch
@@ -58,7 +58,7 @@ class NoiseFisher(Fisher):
         self,
         model: BoundModel,
         engines: PartitionEngines,
-        sums: Sums,
+        sums: JacobianProducts,
         n_data: NDArray[np.int64],
         batch: ThetaBatch,
         varied: VariedNoise,
@@ -120,9 +120,9 @@ class NoiseFisher(Fisher):
         by_sky = self._batch.pull_back(self._engines.adjoint(self._batch, seeds))[0]
         return np.asarray(super().product(change) + by_noise + by_sky)
 
-    def arrow(self, space: ArrowSpace) -> Arrow:
-        """F in the states of a space, in blocks: see `Fisher.arrow`."""
-        found, index = super().arrow(space), space.layout.index
+    def arrowhead(self, space: ArrowheadSpace) -> ArrowheadMatrix:
+        """F in the states of a space, in blocks: see `Fisher.arrowhead`."""
+        found, index = super().arrowhead(space), space.layout.index
         m, there = index.shape[1], index != NONE
         for i, each in self._relative(space.changes):
             segments = space.segment_of_time[i][self._engines.rimes[i].rows.time_index]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.fisher import Fisher, Sums
+from biro.likelihood.fisher import Fisher, JacobianProducts
 from biro.likelihood.noise_model import NoiseLaw
 from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
@@ -20,7 +20,7 @@ from rime_kernels import Gradient
 Array = NDArray[np.float64]
 
 
-class ChiSquared(Sums, Protocol):
+class PartitionChiSquared(JacobianProducts, Protocol):
     """Chi-squared of all partitions: of their visibilities (`PartitionEngines`), or of closures."""
 
     def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
@@ -32,7 +32,7 @@ class ChiSquared(Sums, Protocol):
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
 
 
-class OfChiSquared:
+class ChiSquaredLikelihood:
     """What treatments have in common that are of chi-squared: the noise law, derivatives, information.
 
     Parameters
@@ -41,7 +41,7 @@ class OfChiSquared:
     model : BoundModel
     engines : PartitionEngines
         Which compute visibilities.
-    sums : ChiSquared
+    sums : PartitionChiSquared
     normalisation : Normalisation
 
     Attributes
@@ -57,7 +57,7 @@ class OfChiSquared:
         observation: Observation,
         model: BoundModel,
         engines: PartitionEngines,
-        sums: ChiSquared,
+        sums: PartitionChiSquared,
         normalisation: Normalisation,
     ) -> None:
         self._observation, self._model, self._engines, self._sums = observation, model, engines, sums

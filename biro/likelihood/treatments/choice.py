@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from biro.errors import InputError
 from biro.formatting import first_few
-from biro.likelihood.correlated_noise.visibilities import VisibilitiesWithCorrelatedNoise
+from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.inner import Inner
-from biro.likelihood.treatments.closures import Closures
-from biro.likelihood.treatments.closures_with_noise_terms import ClosuresWithNoiseTerms
-from biro.likelihood.treatments.fluxes_beside_gains import FluxesBesideGains
-from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.linear import Linear
-from biro.likelihood.treatments.noise_terms import VisibilitiesWithNoiseTerms
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Treatment
-from biro.likelihood.treatments.visibilities import Visibilities
+from biro.likelihood.inner import InnerParameters
+from biro.likelihood.treatments.closures import ClosureLikelihood
+from biro.likelihood.treatments.closures_with_noise_terms import ClosureLikelihoodWithNoiseTerms
+from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
+from biro.likelihood.treatments.linear import LinearLikelihood
+from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
+from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, GainTreatment
+from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.observation.observation import Observation
@@ -40,7 +40,7 @@ def treatment_of(
     engines: PartitionEngines,
     full: BoundModel,
     of_sky: BoundModel,
-) -> Treatment:
+) -> GainTreatment:
     """The treatment with this name, of a model that is bound to an observation.
 
     `full` is the model with what `model`, to which theta belongs, may lack: priors of gains, or quantities
@@ -60,9 +60,9 @@ def treatment_of(
         )
     if model.noise_correlation is not None:
         _refuse_correlation(gains, linear)
-        return VisibilitiesWithCorrelatedNoise(observation, model, engines)
+        return VisibilityLikelihoodWithCorrelatedNoise(observation, model, engines)
     if linear and gains == "sample":
-        return Linear(observation, model, engines, Inner(full, model))
+        return LinearLikelihood(observation, model, engines, InnerParameters(full, model))
     if linear and gains == "closures":
         raise InputError(
             f"found marginalise = true of {first_few(linear)}, but closures are not linear in these. "
@@ -79,14 +79,14 @@ def treatment_of(
             )
         integrate = gains == "marginalise"
         if linear:
-            return FluxesBesideGains(observation, model, engines, full, of_sky, integrate=integrate)
-        return InnerGains(observation, model, engines, full, integrate=integrate)
+            return InnerFluxAndGainLikelihood(observation, model, engines, full, of_sky, integrate=integrate)
+        return InnerGainLikelihood(observation, model, engines, full, integrate=integrate)
     if gains == "closures":
         # A fixed fraction of all amplitudes is in the covariance of closures once and for all.
         is_stated = model.noise_terms is None or model.model.noise.fixed_fraction > 0.0
-        of_closures = Closures if is_stated else ClosuresWithNoiseTerms
+        of_closures = ClosureLikelihood if is_stated else ClosureLikelihoodWithNoiseTerms
         return of_closures(observation, model, engines)
-    kind = Visibilities if model.noise_terms is None else VisibilitiesWithNoiseTerms
+    kind = VisibilityLikelihood if model.noise_terms is None else VisibilityLikelihoodWithNoiseTerms
     return kind(observation, model, engines)
 
 

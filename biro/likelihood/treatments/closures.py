@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.closures.counts import ClosureCounts
 from biro.closures.legs import SNR_LIMIT
 from biro.closures.partition_closures import PartitionClosures
-from biro.closures.tally import Tally
 from biro.errors import InputError
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.chi_squared import OfChiSquared
+from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -27,8 +27,8 @@ _BYTES = 256 << 20
 """Of model visibilities that are made at a time."""
 
 
-class Closures(OfChiSquared):
-    """The log-likelihood of closure phases and log closure amplitudes; a `Treatment`.
+class ClosureLikelihood(ChiSquaredLikelihood):
+    """The log-likelihood of closure phases and log closure amplitudes; a `GainTreatment`.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ClosureSums:
         Which compute visibilities.
     partitions : sequence of Partition
     closures : sequence of PartitionClosures
-    tally : Tally
+    tally : ClosureCounts
         How many closures there are, and what is left out.
     """
 
@@ -101,7 +101,7 @@ class ClosureSums:
         engines: PartitionEngines,
         partitions: Sequence[Partition],
         closures: Sequence[PartitionClosures],
-        tally: Tally,
+        tally: ClosureCounts,
     ) -> None:
         self._engines, self._partitions = engines, partitions
         self.closures, self.tally = closures, tally
@@ -121,7 +121,7 @@ class ClosureSums:
         if fraction > 0.0:
             pairs = [(each, each.sets.legs) for each in closures]
             closures = [each.with_noise(legs.variance + fraction**2, legs.thermal) for each, legs in pairs]
-        tally = Tally.of(observation, closures)
+        tally = ClosureCounts.of(observation, closures)
         tally.refuse_none()
         return cls(engines, observation.partitions, closures, tally)
 

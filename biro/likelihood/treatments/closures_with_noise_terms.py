@@ -27,8 +27,8 @@ from rime_kernels import Gradient
 Array = NDArray[np.float64]
 
 
-class ClosuresWithNoiseTerms:
-    """The log-likelihood of closures whose covariance follows theta; a `Treatment`.
+class ClosureLikelihoodWithNoiseTerms:
+    """The log-likelihood of closures whose covariance follows theta; a `GainTreatment`.
 
     Which visibilities closures are made of is decided by the stated noise: the data are the same for every
     theta.

@@ -23,13 +23,13 @@ from biro.formatting import first_few
 from biro.free_gains.accuracy import joint_accuracy_line, joint_correction
 from biro.free_gains.beside_linear import GainsBesideLinear, JointBest
 from biro.free_gains.linear_sky import LinearSky
+from biro.likelihood.degeneracies import in_words
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.inner import Inner
+from biro.likelihood.inner import InnerParameters
 from biro.likelihood.responses import Responses, ResponsesAt
-from biro.likelihood.treatments.inner_gains import InnerGains
-from biro.likelihood.treatments.linear import Schur
+from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
+from biro.likelihood.treatments.linear import SchurInformation
 from biro.likelihood.treatments.varied_noise import weight_ratios
-from biro.likelihood.undetermined import in_words
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -40,7 +40,7 @@ _LEAST_SIGNAL = 3.0
 """Standard deviations of their priors that quantities which gains take up must be away from 0."""
 
 
-class _Found(NamedTuple):
+class _BestFit(NamedTuple):
     """What fits best at one theta.
 
     Attributes
@@ -56,8 +56,8 @@ class _Found(NamedTuple):
     sky: ThetaBatch
 
 
-class FluxesBesideGains:
-    """The log-likelihood of a sky whose linear parameters and gains theta lacks; a `Treatment`.
+class InnerFluxAndGainLikelihood:
+    """The log-likelihood of a sky whose linear parameters and gains theta lacks; a `GainTreatment`.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class FluxesBesideGains:
     Raises
     ------
     InputError
-        As `InnerGains`; or linear parameters that gains absorb, and whose priors are about 0.
+        As `InnerGainLikelihood`; or linear parameters that gains absorb, and whose priors are about 0.
     ModelError
         No gains have a prior, or one of another kind.
     """
@@ -93,8 +93,8 @@ class FluxesBesideGains:
         integrate: bool,
     ) -> None:
         self._model, self._engines, self._sky, self._integrate = model, engines, of_sky, integrate
-        self._gains = InnerGains(observation, of_sky, engines, full, integrate=integrate)
-        self.inner, self._linear = Inner(full, model), Inner(of_sky, model)
+        self._gains = InnerGainLikelihood(observation, of_sky, engines, full, integrate=integrate)
+        self.inner, self._linear = InnerParameters(full, model), InnerParameters(of_sky, model)
         # Where the linear parameters are among those of the full model.
         places = {name: i for i, name in enumerate(full.parameter_names)}
         self._places = np.array([places[name] for name in self._linear.names], np.int64)
@@ -102,7 +102,7 @@ class FluxesBesideGains:
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
         self._responses = Responses(observation, engines, self._linear)
         self._search = GainsBesideLinear(self._gains.free)
-        self._last: tuple[bytes, _Found | None] | None = None  # theta, and what fits best there
+        self._last: tuple[bytes, _BestFit | None] | None = None  # theta, and what fits best there
         self._law = self._gains.law
         self.n_vis, self.n_data, self.noise = self._gains.n_vis, self._gains.n_data, self._gains.noise
         self.identity = self._gains.identity
@@ -143,11 +143,11 @@ class FluxesBesideGains:
                 value[b], gradient[b] = self._value_and_gradient(at)
         return value, gradient
 
-    def fisher(self, batch: ThetaBatch) -> Schur:
+    def fisher(self, batch: ThetaBatch) -> SchurInformation:
         """The information on theta where linear parameters and gains are free, of a batch of one."""
         at = self._at(batch, 0)
         half_of = None if at is None else partial(self._half_of, at.best)
-        return Schur(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
+        return SchurInformation(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
     def n_inner(self, batch: ThetaBatch | None = None) -> Array:
         """How many real data numbers gains and linear parameters of each partition take up."""
@@ -165,7 +165,7 @@ class FluxesBesideGains:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `Treatment`."""
+        """See `GainTreatment`."""
         return self._gains.weights(self._at_means(batch.theta), vis)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
@@ -175,12 +175,12 @@ class FluxesBesideGains:
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """Correction of the integral, as `InnerTreatment` describes it."""
+        """Correction of the integral, as `InnerGainTreatment` describes it."""
         at = self._at(batch, 0) if self._integrate else None
         return None if at is None else joint_correction(at.best)
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """See `InnerTreatment`."""
+        """See `InnerGainTreatment`."""
         linear = np.tile(self._mean, (len(batch), 1))
         for b in range(len(batch)):
             at = self._at(batch, b)
@@ -225,7 +225,7 @@ class FluxesBesideGains:
         found[self._places] = self._mean + self._sd * z
         return found[self.inner.of_inner]
 
-    def _value(self, at: _Found) -> float:
+    def _value(self, at: _BestFit) -> float:
         """ln L + ln prior at the best values.
 
         Of the linear parameters per unit of z, without (2 pi)^(-n/2), where these are integrated over.
@@ -234,7 +234,7 @@ class FluxesBesideGains:
         unit = np.sqrt(2.0 * np.pi) * self._sd
         return value if self._integrate else value - float(np.log(unit).sum())
 
-    def _value_and_gradient(self, at: _Found) -> tuple[float, Array]:
+    def _value_and_gradient(self, at: _BestFit) -> tuple[float, Array]:
         """ln L, and its derivatives (n_param,)."""
         if not self._integrate:
             by_vis, half = at.best.slopes_of_maximum()
@@ -245,7 +245,7 @@ class FluxesBesideGains:
         by_responses = self._adjoint_parts(at, self._sd[:, None] * slopes.by_responses)
         return self._value(at) + slopes.log_volume, gradient + at.responses.slope(by_responses)
 
-    def _gradient(self, at: _Found, by_vis: NDArray[np.complex128], half: Array) -> Array:
+    def _gradient(self, at: _BestFit, by_vis: NDArray[np.complex128], half: Array) -> Array:
         """Derivatives by theta and the linear parameters of what has these by `JointSlopes`."""
         gradients = self._engines.adjoint(at.sky, self._adjoint_parts(at, by_vis[None]))
         of_noise = self._law.slopes_of_samples(at.sky, self._search.parts(half))
@@ -262,7 +262,7 @@ class FluxesBesideGains:
         """Weights of all partitions, one after the other, (n_vis,), for a batch of one of the sky."""
         return np.concatenate([part.ravel() for part in self._gains.weights(of_sky)])
 
-    def _adjoint_parts(self, at: _Found, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
+    def _adjoint_parts(self, at: _BestFit, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
         """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""
         parts, weights = self._search.parts(vis), self._law.weights(at.sky)
         if weights is None:
@@ -270,14 +270,14 @@ class FluxesBesideGains:
         ratios = weight_ratios(weights, self._law.stated)
         return [ratio * part for ratio, part in zip(ratios, parts, strict=True)]
 
-    def _at(self, batch: ThetaBatch, b: int) -> _Found | None:
+    def _at(self, batch: ThetaBatch, b: int) -> _BestFit | None:
         """What fits best for one theta of a batch; None where there is nothing."""
         outer = batch.theta[b].tobytes()
         if self._last is None or self._last[0] != outer:
             self._last = outer, self._found(batch.theta[b], batch.noise_factor[b])
         return self._last[1]
 
-    def _found(self, outer: Array, factor: Array) -> _Found | None:
+    def _found(self, outer: Array, factor: Array) -> _BestFit | None:
         of_sky = self._at_means(outer[None])
         if not self._gains.is_possible(of_sky):
             return None
@@ -288,7 +288,7 @@ class FluxesBesideGains:
         if best is None:
             return None
         linear = (self._mean + self._sd * best.z)[None]
-        return _Found(best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
+        return _BestFit(best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
 
     def _at_means(self, outer: Array) -> ThetaBatch:
         """Vectors (n_batch, n_outer) with the linear parameters at the means of their priors."""

@@ -26,7 +26,7 @@ from biro.free_gains.best_gains import BestGains, FreeGains, Slopes
 from biro.free_gains.expected import expected, share_of_cells
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.inner import Inner
+from biro.likelihood.inner import InnerParameters
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
 from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
@@ -43,8 +43,8 @@ Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
 
 
-class InnerGains:
-    """The log-likelihood of a sky whose gains are integrated over, or solved for; a `Treatment`.
+class InnerGainLikelihood:
+    """The log-likelihood of a sky whose gains are integrated over, or solved for; a `GainTreatment`.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ class InnerGains:
                 'corrected for feed rotation. Write feeds = "common", use gains="sample", or use '
                 'uncorrected data with [feeds] rotation = "present"'
             )
-        self.full, self.inner = full, Inner(full, model)
+        self.full, self.inner = full, InnerParameters(full, model)
         order = {name: k for k, name in enumerate(gains.names)}
         self._order = np.array([order[name] for name in self.inner.names], np.int64)
         self._observation, self._integrate = observation, integrate
@@ -236,7 +236,7 @@ class InnerGains:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `Treatment`."""
+        """See `GainTreatment`."""
         return self.law.weights(batch, vis) or self.law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
@@ -248,7 +248,7 @@ class InnerGains:
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
-        """Correction of the integral, as `InnerTreatment` describes it."""
+        """Correction of the integral, as `InnerGainTreatment` describes it."""
         (best,) = self._bests(batch)
         is_there = self._integrate and best is not None and best.converged
         return correction(best) if is_there and best is not None else None

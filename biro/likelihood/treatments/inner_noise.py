@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from biro.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.noise.seen_sky import SeenSky
+from biro.likelihood.noise.sky_through_gains import SkyThroughGains
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.varied_noise import VariedNoise
@@ -133,7 +133,7 @@ class NoiseOfTheta:
     ) -> None:
         self._varied, self._data = VariedNoise(observation, model), [p.vis for p in observation.partitions]
         self._engines, follows = engines, self._varied.terms.follows_model
-        self._seen = SeenSky(observation.partitions) if follows else None
+        self._seen = SkyThroughGains(observation.partitions) if follows else None
         n = range(len(observation.partitions))
         # Derivatives by f^2 of rows of what normalises the density.
         self._lost = [] if self._seen is None else [-2.0 * self._seen.shares(i) for i in n]

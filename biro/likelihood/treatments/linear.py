@@ -24,9 +24,9 @@ from biro.errors import InputError
 from biro.formatting import first_few
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.inner import Inner
+from biro.likelihood.inner import InnerParameters
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.responses import Responses, ResponsesAt, Sums
+from biro.likelihood.responses import LinearSums, Responses, ResponsesAt
 from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise, noise_information
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.noise_terms import WeightedSums
@@ -41,7 +41,7 @@ Array = NDArray[np.float64]
 _NAMED = 6
 
 
-class Conditional(NamedTuple):
+class ConditionalPosterior(NamedTuple):
     """The linear parameters given the outer ones: phi = mean + scale (z + L^-T x), x standard normal.
 
     Attributes
@@ -59,8 +59,8 @@ class Conditional(NamedTuple):
     gain: float
 
 
-class Linear:
-    """The log-likelihood of visibilities with linear parameters integrated over; a `Treatment`.
+class LinearLikelihood:
+    """The log-likelihood of visibilities with linear parameters integrated over; a `GainTreatment`.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ class Linear:
     model : BoundModel
         With the linear parameters at the means of their priors.
     engines : PartitionEngines
-    inner : Inner
+    inner : InnerParameters
         The linear parameters.
 
     Raises
@@ -78,7 +78,7 @@ class Linear:
     """
 
     def __init__(
-        self, observation: Observation, model: BoundModel, engines: PartitionEngines, inner: Inner
+        self, observation: Observation, model: BoundModel, engines: PartitionEngines, inner: InnerParameters
     ) -> None:
         distribution = model.model.noise.distribution
         if distribution != "gaussian":
@@ -95,7 +95,7 @@ class Linear:
         self._responses = Responses(observation, engines, inner)
         is_stated = isinstance(self._law, StatedNoise)
         self._is_constant = is_stated and len(model.noise_parameters) == model.n_param
-        self._constant: Sums | None = None
+        self._constant: LinearSums | None = None
         self._constant_eigen: tuple[Array, Array] | None = None
         self.identity: list[str] = []  # the model as it was written says what is marginalised
 
@@ -141,7 +141,7 @@ class Linear:
                 slope[k] = self._slope(one, sums, given, at)
         return value, slope
 
-    def fisher(self, batch: ThetaBatch) -> Schur:
+    def fisher(self, batch: ThetaBatch) -> SchurInformation:
         """The Fisher information of a batch of one, given all that the priors of linear parameters allow.
 
         Linear parameters take some of what the data say of the noise: see `noise_information`.
@@ -151,7 +151,7 @@ class Linear:
         of_noise = noise_information(self._law, self._model, batch.theta[0], self._half_of)
         full = self.inner.full, self._engines, sums, self.n_data, self.best(batch)
         of_all = Fisher(*full, self.inner.of_all(of_noise))
-        return Schur(of_all, self.inner, self._sd**-2.0)
+        return SchurInformation(of_all, self.inner, self._sd**-2.0)
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:
         """The batch with the linear parameters at their most probable values: of the full model."""
@@ -162,7 +162,7 @@ class Linear:
         return self.inner.full.at(self.inner.theta(batch.theta, inner))
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """See `InnerTreatment`."""
+        """See `InnerGainTreatment`."""
         return self.best(batch)
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
@@ -205,17 +205,17 @@ class Linear:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `Treatment`."""
+        """See `GainTreatment`."""
         return self._law.weights(batch, vis) or self._law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
         return []
 
-    def _sums(self, batch: ThetaBatch) -> list[Sums | None]:
+    def _sums(self, batch: ThetaBatch) -> list[LinearSums | None]:
         return [self._of_one(batch.rows(np.array([k]))) for k in range(len(batch))]
 
-    def _of_one(self, one: ThetaBatch, at: ResponsesAt | None = None) -> Sums | None:
+    def _of_one(self, one: ThetaBatch, at: ResponsesAt | None = None) -> LinearSums | None:
         """Products of responses for a batch of one; None where they are not known."""
         if self._constant is not None:
             return self._constant
@@ -237,7 +237,9 @@ class Linear:
     def _at(self, one: ThetaBatch) -> ResponsesAt:
         return self._responses.at(one.theta[0], self._law.weights(one))
 
-    def _slope(self, one: ThetaBatch, sums: Sums, given: Conditional, at: ResponsesAt | None) -> Array:
+    def _slope(
+        self, one: ThetaBatch, sums: LinearSums, given: ConditionalPosterior, at: ResponsesAt | None
+    ) -> Array:
         """Derivatives of ln L (n_outer,) for a batch of one; `at` is None where responses are constant."""
         factor, change, covariance = one.noise_factor[0], self._sd * given.centre, self._covariance(given)
         if isinstance(self._law, StatedNoise):
@@ -259,7 +261,7 @@ class Linear:
         slope += best.pull_back(gradients, factor[None] ** -2.0)[0][self.inner.of_outer]
         return slope - at.trace_slope(covariance, factor**-2.0)
 
-    def _conditional(self, sums: Sums, factor: Array) -> Conditional:
+    def _conditional(self, sums: LinearSums, factor: Array) -> ConditionalPosterior:
         by = factor**-2.0
         right = self._sd * (by @ sums.with_residual)
         if self._is_constant and not np.ptp(factor):
@@ -272,9 +274,9 @@ class Linear:
             root = solve_triangular(lower, one, lower=True).T
             log_det = 2.0 * float(np.log(np.diag(lower)).sum())
         half = root.T @ right
-        return Conditional(root @ half, root, 0.5 * (float(half @ half) - log_det))
+        return ConditionalPosterior(root @ half, root, 0.5 * (float(half @ half) - log_det))
 
-    def _eigen(self, sums: Sums) -> tuple[Array, Array]:
+    def _eigen(self, sums: LinearSums) -> tuple[Array, Array]:
         """Eigenvalues and vectors of S [sum Re(T^H W T)] S, which do not change from call to call."""
         if self._constant_eigen is None:
             values, vectors = np.linalg.eigh(self._scaled(sums.gram.sum(axis=0)))
@@ -284,17 +286,17 @@ class Linear:
     def _scaled(self, matrix: Array) -> Array:
         return np.asarray(np.outer(self._sd, self._sd) * matrix)
 
-    def _covariance(self, given: Conditional) -> Array:
+    def _covariance(self, given: ConditionalPosterior) -> Array:
         """C = S A^-1 S, the covariance of phi given theta."""
         half = self._sd[:, None] * given.root
         return np.asarray(half @ half.T)
 
-    def _chi2(self, sums: Sums, change: Array) -> Array:
+    def _chi2(self, sums: LinearSums, change: Array) -> Array:
         """Chi-squared of each partition where phi is changed from its mean."""
         return np.asarray(sums.chi2 + (sums.gram @ change - 2.0 * sums.with_residual) @ change)
 
 
-class Schur:
+class SchurInformation:
     """The information on the outer parameters, the linear ones being free: F_oo - F_oi (F_ii + P)^-1 F_io.
 
     P are the inverse variances of their priors. What the determinant's change with the outer parameters adds
@@ -304,13 +306,13 @@ class Schur:
     ----------
     fisher : Information
         On all of them.
-    inner : Inner
+    inner : InnerParameters
         The linear ones.
     precision : float64 (n_inner,)
         P.
     """
 
-    def __init__(self, fisher: Information, inner: Inner, precision: Array) -> None:
+    def __init__(self, fisher: Information, inner: InnerParameters, precision: Array) -> None:
         whole, of_outer, of_inner = fisher.matrix(), inner.of_outer, inner.of_inner
         cross = whole[np.ix_(of_inner, of_outer)]
         within = whole[np.ix_(of_inner, of_inner)] + np.diag(precision)

@@ -34,7 +34,7 @@ _BLOCK = 1 << 15
 
 
 @dataclass(frozen=True)
-class Slopes:
+class NoiseDerivatives:
     """ln L of one partition and its derivatives.
 
     Attributes
@@ -105,7 +105,7 @@ class NoiseOfBaselines:
 
     def slopes(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
-    ) -> Slopes:
+    ) -> NoiseDerivatives:
         """ln L of the model visibilities, with its derivatives."""
         n_row = len(self._data)
         found, by_row, residual = (
@@ -118,7 +118,7 @@ class NoiseOfBaselines:
         total, by_dof = found.sum(axis=0).tolist()
         total -= _LOG_2PI * self._n_used
         by_number, by_factor = self.pulled(by_row, numbers, factor)
-        return Slopes(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
+        return NoiseDerivatives(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
 
     def _of_vis(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float

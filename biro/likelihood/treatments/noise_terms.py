@@ -21,8 +21,8 @@ from rime_kernels.tangent.grouped import GroupedInformation
 Array = NDArray[np.float64]
 
 
-class VisibilitiesWithNoiseTerms:
-    """The log-likelihood of visibilities whose weights follow theta; a `Treatment`.
+class VisibilityLikelihoodWithNoiseTerms:
+    """The log-likelihood of visibilities whose weights follow theta; a `GainTreatment`.
 
     Model visibilities come from the engines, on any backend; the sums over them are taken here, on the CPU
     (`biro.likelihood.treatments.noise_of_baselines`).

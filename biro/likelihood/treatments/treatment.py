@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.likelihood.inner import Inner
+from biro.likelihood.inner import InnerParameters
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.target.protocol import InnerDraws
@@ -49,7 +49,7 @@ class Information(Protocol):
         """The matrix times one change of theta (1, n_param): float64 (n_param,)."""
 
 
-class Treatment(Protocol):
+class GainTreatment(Protocol):
     """The log-likelihood of all partitions, with its derivatives.
 
     Batches hold parameter vectors that the model's constraints allow. A value that is not a number is NaN or
@@ -107,11 +107,11 @@ class Treatment(Protocol):
         """What makes the value doubtful, for a batch of one: the best fit."""
 
 
-class InnerTreatment(Treatment, Protocol):
+class InnerGainTreatment(GainTreatment, Protocol):
     """A treatment that integrates over some parameters, or takes their best values: theta has the others."""
 
     @property
-    def inner(self) -> Inner:
+    def inner(self) -> InnerParameters:
         """The parameters that theta lacks."""
 
     def best(self, batch: ThetaBatch) -> ThetaBatch:

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.chi_squared import OfChiSquared
+from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 
 
-class Visibilities(OfChiSquared):
-    """The log-likelihood of visibilities; a `Treatment`.
+class VisibilityLikelihood(ChiSquaredLikelihood):
+    """The log-likelihood of visibilities; a `GainTreatment`.
 
     Parameters
     ----------

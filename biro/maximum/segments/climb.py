@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.maximum.ascent import Ascent
 from biro.maximum.modes import Mode, Modes
-from biro.maximum.newton import ENOUGH, NewtonResult, Point, at_ends, room_at, sides
-from biro.maximum.segments.laplace import Ends, SegmentLaplace
-from biro.maximum.segments.precision import posterior_arrow, space_of, unconstrained_precision
+from biro.maximum.newton import ENOUGH, NewtonPoint, NewtonResult, at_ends, room_at, sides
+from biro.maximum.objective import Objective
+from biro.maximum.segments.laplace import PriorEnds, SegmentLaplace
+from biro.maximum.segments.precision import posterior_arrowhead, space_of, unconstrained_precision
 from biro.target.protocol import SegmentedLikelihood
 
 Array = NDArray[np.float64]
@@ -46,9 +46,9 @@ class SegmentClimb:
 
     Parameters
     ----------
-    ascent : Ascent
+    objective : Objective
     likelihood : SegmentedLikelihood
-        That of the ascent.
+        That of the objective.
     starts : float64 (n_start, n_param)
 
     Attributes
@@ -64,11 +64,11 @@ class SegmentClimb:
         No start has a finite posterior.
     """
 
-    def __init__(self, ascent: Ascent, likelihood: SegmentedLikelihood, starts: Array) -> None:
-        self._ascent, self._likelihood = ascent, likelihood
+    def __init__(self, objective: Objective, likelihood: SegmentedLikelihood, starts: Array) -> None:
+        self._ascent, self._likelihood = objective, likelihood
         first = [self._newton(theta, _N_FIRST) for theta in starts]
         rest = max(first, key=lambda one: one.log_posterior)
-        enough = ENOUGH[ascent.likelihood.precision]
+        enough = ENOUGH[objective.likelihood.precision]
         for _ in range(_N_ROUND):
             rest = self._newton(rest.laplace.theta, _N_STEP)
             if rest.left < enough:
@@ -82,8 +82,8 @@ class SegmentClimb:
 
     def _newton(self, theta: Array, n_step: int) -> NewtonResult:
         """Where steps of Gauss and Newton lead, until another one would add less than `ENOUGH`."""
-        ascent, enough = self._ascent, ENOUGH[self._ascent.likelihood.precision]
-        point = at_ends(ascent, theta)
+        objective, enough = self._ascent, ENOUGH[self._ascent.likelihood.precision]
+        point = at_ends(objective, theta)
         for k in range(n_step + 1):
             laplace = self._about(point)
             free = np.where(point.side == 0, point.gradient, 0.0)
@@ -93,19 +93,19 @@ class SegmentClimb:
             if higher is None:
                 break
             point = higher
-        wrapped = replace(laplace, theta=ascent.likelihood.model.wrap(point.theta))
+        wrapped = replace(laplace, theta=objective.likelihood.model.wrap(point.theta))
         return NewtonResult(point.value, wrapped, left)
 
-    def _along(self, point: Point, step: Array) -> Point | None:
+    def _along(self, point: NewtonPoint, step: Array) -> NewtonPoint | None:
         """The best point along a step, within the prior; None where none is higher."""
-        ascent = self._ascent
-        trial = np.clip(point.theta + np.outer(_LENGTHS, step), ascent.low, ascent.high)
-        values, gradients = ascent.value_and_gradient(trial)
+        objective = self._ascent
+        trial = np.clip(point.theta + np.outer(_LENGTHS, step), objective.low, objective.high)
+        values, gradients = objective.value_and_gradient(trial)
         best = int(np.argmax(values))
         if not values[best] > point.value:
             return None
-        side = sides(ascent, trial[best], gradients[best])
-        return Point(trial[best], float(values[best]), gradients[best], side)
+        side = sides(objective, trial[best], gradients[best])
+        return NewtonPoint(trial[best], float(values[best]), gradients[best], side)
 
     def _round(self, theta: Array) -> Array:
         """The theta that L-BFGS-B reaches from here."""
@@ -113,20 +113,20 @@ class SegmentClimb:
 
         # SciPy's stubs know no function that returns its gradient too.
         minimize: Callable[..., _Outcome] = optimize.minimize
-        ascent = self._ascent
-        y: Array = ascent.y(theta[None])[0]
-        root = unconstrained_precision(self._likelihood, y, ascent.width)
+        objective = self._ascent
+        y: Array = objective.y(theta[None])[0]
+        root = unconstrained_precision(self._likelihood, y, objective.width)
 
         def value_and_gradient(z: Array) -> tuple[float, Array]:
-            (answer,) = ascent.descend((y + root.draw(z[:, None])[:, 0])[None])
+            (answer,) = objective.negative_log_posterior((y + root.draw(z[:, None])[:, 0])[None])
             return float(answer[0]), root.draw_back(answer[1:, None])[:, 0]
 
         options = {"maxiter": _N_LBFGS, "maxfun": 2 * _N_LBFGS, "maxcor": 8, "ftol": 1e-12, "gtol": 1e-4}
         outcome = minimize(value_and_gradient, np.zeros(y.size), jac=True, method="L-BFGS-B", options=options)
-        return np.asarray(ascent.theta((y + root.draw(outcome.x[:, None])[:, 0])[None])[0])
+        return np.asarray(objective.theta((y + root.draw(outcome.x[:, None])[:, 0])[None])[0])
 
-    def _about(self, point: Point) -> SegmentLaplace:
-        ascent = self._ascent
-        arrow = posterior_arrow(self._likelihood, point.theta, ascent.width)
-        ends = Ends(point.side, point.gradient, room_at(ascent, point.theta))
-        return SegmentLaplace.about(point.theta, space_of(self._likelihood), arrow, ends, ascent.width)
+    def _about(self, point: NewtonPoint) -> SegmentLaplace:
+        objective = self._ascent
+        arrowhead = posterior_arrowhead(self._likelihood, point.theta, objective.width)
+        ends = PriorEnds(point.side, point.gradient, room_at(objective, point.theta))
+        return SegmentLaplace.about(point.theta, space_of(self._likelihood), arrowhead, ends, objective.width)

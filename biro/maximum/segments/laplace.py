@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowPrecision, ArrowSpace
+from biro.block_arrowhead.matrix import ArrowheadMatrix
+from biro.block_arrowhead.space import ArrowheadPrecision, ArrowheadSpace
 from biro.maximum.laplace import ONE_SIGMA, WIDER, distance_from_limit, log_integral, one_sided_moments
 
 Array = NDArray[np.float64]
@@ -21,7 +21,7 @@ _FLAT = 1e-2
 """Precision, over that of the width of a prior, below which a parameter is not determined."""
 
 
-class Ends(NamedTuple):
+class PriorEnds(NamedTuple):
     """The ends of the priors about a point, as `SegmentLaplace` and `StationaryPoint` have them."""
 
     side: NDArray[np.int64]
@@ -39,10 +39,10 @@ class SegmentLaplace:
     Attributes
     ----------
     theta : float64 (n_param,)
-    space : ArrowSpace
-    arrow : Arrow
+    space : ArrowheadSpace
+    arrowhead : ArrowheadMatrix
         The precision in the states of the space, all parameters free.
-    precision : ArrowPrecision
+    precision : ArrowheadPrecision
         With the parameters at a limit held.
     side : int (n_param,)
         -1 for a parameter at the low limit of its prior, +1 for one at the high limit, else 0.
@@ -60,9 +60,9 @@ class SegmentLaplace:
     """
 
     theta: Array
-    space: ArrowSpace
-    arrow: Arrow
-    precision: ArrowPrecision
+    space: ArrowheadSpace
+    arrowhead: ArrowheadMatrix
+    precision: ArrowheadPrecision
     side: NDArray[np.int64]
     error: Array
     slope: Array
@@ -73,24 +73,26 @@ class SegmentLaplace:
     log_det: float
 
     @classmethod
-    def about(cls, theta: Array, space: ArrowSpace, arrow: Arrow, ends: Ends, width: Array) -> SegmentLaplace:
+    def about(
+        cls, theta: Array, space: ArrowheadSpace, arrowhead: ArrowheadMatrix, ends: PriorEnds, width: Array
+    ) -> SegmentLaplace:
         """The approximation with this precision.
 
         Parameters
         ----------
         theta : float64 (n_param,)
-        space : ArrowSpace
-        arrow : Arrow
-        ends : Ends
+        space : ArrowheadSpace
+        arrowhead : ArrowheadMatrix
+        ends : PriorEnds
         width : float64 (n_param,)
             Of the priors.
         """
-        arrow = arrow + space.of_diagonal(_FLAT / width**2)
-        free = ArrowPrecision(space, arrow)
+        arrowhead = arrowhead + space.of_diagonal(_FLAT / width**2)
+        free = ArrowheadPrecision(space, arrowhead)
         at_end, variances = ends.side != 0, free.variances()
         left = np.where(at_end, 1.0 / variances, 0.0)
         held = np.where(at_end, _HELD / variances, 0.0)
-        precision = ArrowPrecision(space, arrow + space.of_diagonal(held)) if at_end.any() else free
+        precision = ArrowheadPrecision(space, arrowhead + space.of_diagonal(held)) if at_end.any() else free
         log_det = precision.log_det - float(np.log(held[at_end]).sum())
         slope = np.where(at_end, np.abs(ends.gradient), 0.0)
         follow, densities = _follow(free, ends.side), _densities(ends, slope, left)
@@ -102,7 +104,18 @@ class SegmentLaplace:
             error[i] = distance_from_limit(np.array(ONE_SIGMA), *density)
         error[error > width] = np.nan
         return cls(
-            theta, space, arrow, precision, ends.side, error, slope, left, follow, width, ends.room, log_det
+            theta,
+            space,
+            arrowhead,
+            precision,
+            ends.side,
+            error,
+            slope,
+            left,
+            follow,
+            width,
+            ends.room,
+            log_det,
         )
 
     @property
@@ -188,7 +201,7 @@ class SegmentLaplace:
     def following(self, moved: NDArray[np.bool_], shift: Array) -> Array:
         """The shift (n_param,) that keeps `shift` of the parameters `moved`, and moves the others along."""
         held = np.where(moved, _HELD / np.where(self.error > 0.0, self.error, np.inf) ** 2, 0.0)
-        moves = ArrowPrecision(self.space, self.arrow + self.space.of_diagonal(held)).solve(
+        moves = ArrowheadPrecision(self.space, self.arrowhead + self.space.of_diagonal(held)).solve(
             (held * shift)[:, None]
         )
         return np.where(moved, shift, moves[:, 0])
@@ -206,17 +219,19 @@ class SegmentLaplace:
         return log_integral(self.slope[i] / wider, self.left[i] / wider**2, _across(self, i))
 
 
-def _across(ends: Ends | SegmentLaplace, i: int | np.intp) -> float:
+def _across(ends: PriorEnds | SegmentLaplace, i: int | np.intp) -> float:
     """Distance from the limit at which a parameter is to the other limit."""
     return float(ends.room[0 if ends.side[i] > 0 else 1, i])
 
 
-def _densities(ends: Ends | SegmentLaplace, slope: Array, left: Array) -> list[tuple[float, float, float]]:
+def _densities(
+    ends: PriorEnds | SegmentLaplace, slope: Array, left: Array
+) -> list[tuple[float, float, float]]:
     """Slope, curvature and width of the density of each parameter at a limit."""
     return [(float(slope[i]), float(left[i]), _across(ends, i)) for i in np.flatnonzero(ends.side)]
 
 
-def _follow(free: ArrowPrecision, side: NDArray[np.int64]) -> Array:
+def _follow(free: ArrowheadPrecision, side: NDArray[np.int64]) -> Array:
     """How all parameters follow those that leave their limits, each by itself, float64 (n_end, n_param)."""
     ends = np.flatnonzero(side)
     columns = free.solve(np.eye(side.size)[:, ends])

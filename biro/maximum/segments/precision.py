@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Arrow
-from biro.arrow.space import ArrowPrecision, ArrowSpace
+from biro.block_arrowhead.matrix import ArrowheadMatrix
+from biro.block_arrowhead.space import ArrowheadPrecision, ArrowheadSpace
 from biro.target.protocol import SampledLikelihood, SegmentedLikelihood, SegmentedModel, segmented
 
 Array = NDArray[np.float64]
@@ -31,17 +31,17 @@ _FLOOR = 0.05
 """Precision that is added to parameters y, in units of the scales of their priors, so that none has none."""
 
 
-class ChangeHere(Protocol):
+class TransformHere(Protocol):
     """A change of parameters at one place."""
 
     def pull_back(self, slopes: Array) -> Array:
         """Derivatives with respect to y from those with respect to theta."""
 
 
-class Change(Protocol):
+class Transform(Protocol):
     """A change of parameters theta <-> y, as `models.bound.prior.unconstrained` has one."""
 
-    def at(self, y: Array, /) -> ChangeHere:
+    def at(self, y: Array, /) -> TransformHere:
         """The change at y."""
 
     def theta(self, y: Array, /) -> Array:
@@ -57,13 +57,13 @@ def many_segments(likelihood: SampledLikelihood) -> SegmentedLikelihood | None:
     return found if found is not None and len(found.parameters) >= MANY else None
 
 
-def space_of(likelihood: SegmentedLikelihood) -> ArrowSpace:
+def space_of(likelihood: SegmentedLikelihood) -> ArrowheadSpace:
     """The states of its parameters."""
     assert likelihood.segments is not None, "many_segments has looked"
     return likelihood.segments
 
 
-def posterior_arrow(likelihood: SegmentedLikelihood, theta: Array, width: Array) -> Arrow:
+def posterior_arrowhead(likelihood: SegmentedLikelihood, theta: Array, width: Array) -> ArrowheadMatrix:
     """The precision at theta (n_param,), in the states of `space_of`.
 
     Parameters
@@ -90,9 +90,9 @@ def unconstrained_precision(
     likelihood: SegmentedLikelihood,
     y: Array,
     width: Array,
-    change: Change | None = None,
+    change: Transform | None = None,
     least: Array | float = _FLOOR,
-) -> ArrowPrecision:
+) -> ArrowheadPrecision:
     """The precision of unconstrained parameters y (n_param,) about their values here.
 
     With a `change`, of others that follow from theta, those of the border among themselves. What is `least`
@@ -110,5 +110,5 @@ def unconstrained_precision(
     slopes = within.pull_back(inner)
     of_border = within.pull_back(rows)[:, border]
     seen = space.seen_from(slopes, of_border)
-    arrow = posterior_arrow(likelihood, theta, width)
-    return ArrowPrecision(seen, arrow + seen.of_diagonal(np.full(n, least)))
+    arrowhead = posterior_arrowhead(likelihood, theta, width)
+    return ArrowheadPrecision(seen, arrowhead + seen.of_diagonal(np.full(n, least)))

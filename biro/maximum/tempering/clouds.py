@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.maximum.ascent import wrapped_difference
+from biro.maximum.objective import wrapped_difference
 
 Array = NDArray[np.float64]
 N_CLOUD = 32

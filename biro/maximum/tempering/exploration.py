@@ -21,11 +21,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import Ascent
 from biro.maximum.climbs import Climbs
 from biro.maximum.laplace import Laplace
 from biro.maximum.modes import COUNTS, Mode
-from biro.maximum.proposal import DOF, More, Proposal
+from biro.maximum.objective import Objective
+from biro.maximum.proposal import DOF, MixtureTerm, Proposal
 from biro.maximum.search import search
 from biro.maximum.starts import cover, starting_points
 from biro.maximum.tempering.clouds import clouds_about
@@ -82,14 +82,14 @@ class Explored(NamedTuple):
 
 
 def explore(
-    target: Target, ascent: Ascent, climbs: Climbs, n_start: int, seed: int, watch: Watch
+    target: Target, objective: Objective, climbs: Climbs, n_start: int, seed: int, watch: Watch
 ) -> Explored:
     """Search the prior for modes that climbs have not found, which are added to these.
 
     Parameters
     ----------
     target : Target
-    ascent : Ascent
+    objective : Objective
     climbs : Climbs
     n_start : int
         Starts of a round of climbs from points of the prior.
@@ -103,9 +103,9 @@ def explore(
     rng = np.random.default_rng([seed, 4])
     missed, particles = 1.0, None
     for run in range(_N_RUN):
-        particles = tempered(target, ascent, seed + run, watch)
+        particles = tempered(target, objective, seed + run, watch)
         if particles is None or not particles.complete:
-            return _by_climbs(target, ascent, climbs, particles, n_start, seed, watch)
+            return _by_climbs(target, objective, climbs, particles, n_start, seed, watch)
         missed, repeats = _by_particles(target, climbs, particles, rng)
         if repeats:
             break
@@ -118,7 +118,7 @@ def explore(
 
 def _by_climbs(
     target: Target,
-    ascent: Ascent,
+    objective: Objective,
     climbs: Climbs,
     particles: Particles | None,
     n_start: int,
@@ -133,7 +133,7 @@ def _by_climbs(
     for _ in range(_ROUNDS):
         if climbs.found.found_once <= COUNTS:
             break
-        climbs.add(starting_points(ascent, n_start, rng).theta)
+        climbs.add(starting_points(objective, n_start, rng).theta)
     return Explored(climbs.found.found_once, None, n_search)
 
 
@@ -159,13 +159,13 @@ def _is_quadratic(target: Target, climbs: Climbs, seed: int) -> bool:
     return bool(is_straight.all() and np.allclose(second, expected, rtol=1e-2) and second.max() < 0.0)
 
 
-def tempered(target: Target, ascent: Ascent, seed: int, watch: Watch) -> Particles | None:
+def tempered(target: Target, objective: Objective, seed: int, watch: Watch) -> Particles | None:
     """A tempered run; None where it would take far longer than the climbs, or nothing is possible."""
-    likelihood = ascent.likelihood
+    likelihood = objective.likelihood
     most = _DATA_SUMMED / max(1.0, float(n_data_of(likelihood).sum()))
     if integrates(likelihood) or solves_gains(likelihood):  # what these take for a call is not known
         most = 0.0
-    most = min(_MOST_CALLS, max(most, _PER_GRADIENT * ascent.n_row))
+    most = min(_MOST_CALLS, max(most, _PER_GRADIENT * objective.n_row))
     if most < _FEWEST_CALLS:
         return None
     unit = cover(target.n_param, _N_COVER, np.random.default_rng([seed, 5]))
@@ -208,7 +208,7 @@ def mixture(
     target: Target,
     modes: Sequence[Mode],
     particles: Particles | None,
-    more: Sequence[More] = (),
+    more: Sequence[MixtureTerm] = (),
 ) -> Proposal | None:
     """The distributions about all modes, `more` and the prior, with parts as the particles have them.
 
@@ -244,7 +244,7 @@ def covering_mixture(
     modes: Sequence[Mode],
     particles: Particles | None,
     seed: int,
-    more: Sequence[More] = (),
+    more: Sequence[MixtureTerm] = (),
 ) -> Covering:
     """A mixture of distributions about modes, of `more`, the prior, and clouds about what is left out."""
     found = mixture(target, modes, particles, more)
@@ -255,7 +255,7 @@ def covering_mixture(
     if len(far):
         rng = np.random.default_rng([seed, 6])
         clouds = clouds_about(particles.theta, far, period_of(target), rng)
-        with_clouds = [*more, *(More(cloud, DOF) for cloud in clouds)]
+        with_clouds = [*more, *(MixtureTerm(cloud, DOF) for cloud in clouds)]
         found = Proposal(modes, period_of(target), prior=target, more=with_clouds)
         found.fit(particles.theta)
     ratio = _log_ratio(target, found, particles)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.metadata import Field, Pointing
+from biro.data_set.metadata import FieldMetadata, PointingMetadata
 from biro.measurement_set.child.casacore_table import CasaTable
 from biro.measurement_set.child.directions import axes
 
@@ -76,7 +76,7 @@ def shifted(centre: Sequence[float], offset: Array) -> Array:
 
 
 def move_beams(
-    field: Field, offsets: BeamOffsets, rows: FeedRows, mounts: Sequence[str], telescope: str
+    field: FieldMetadata, offsets: BeamOffsets, rows: FeedRows, mounts: Sequence[str], telescope: str
 ) -> None:
     """Move the beam of a field, and its phase centre where this telescope has it there, or say why not."""
     used = np.unique(rows.antenna)
@@ -113,8 +113,8 @@ def move_beams(
 
 
 def _moved(
-    pointing: Pointing, each: Array, mean: Array, used: NDArray[np.int64], shape: tuple[int, float]
-) -> Pointing:
+    pointing: PointingMetadata, each: Array, mean: Array, used: NDArray[np.int64], shape: tuple[int, float]
+) -> PointingMetadata:
     """Where beams are whose dishes point there; `shape` has the number of antennas and a time."""
     n_antenna, time = shape
     centre = _angles(shifted(pointing["centre"], mean))

@@ -17,7 +17,7 @@ _WHOLE = ("uchar", "short", "ushort", "int", "uint", "int64")
 _NUMBER = ("float", "double", *_WHOLE)
 
 
-class Kind(NamedTuple):
+class ColumnKind(NamedTuple):
     """What a column holds.
 
     Attributes
@@ -35,12 +35,16 @@ class Kind(NamedTuple):
     is_array: bool = False
 
 
-WHOLE, NUMBER, TEXT = Kind(_WHOLE, "integers"), Kind(_NUMBER, "numbers"), Kind(("string",), "text")
-LOGICAL = Kind(("boolean", *_WHOLE), "true or false")
-NUMBERS = Kind(_NUMBER, "arrays of numbers", is_array=True)
-WHOLES = Kind(_WHOLE, "arrays of integers", is_array=True)
-LOGICALS = Kind(("boolean",), "arrays of true and false", is_array=True)
-COMPLEXES = Kind(("complex", "dcomplex"), "arrays of complex numbers", is_array=True)
+WHOLE, NUMBER, TEXT = (
+    ColumnKind(_WHOLE, "integers"),
+    ColumnKind(_NUMBER, "numbers"),
+    ColumnKind(("string",), "text"),
+)
+LOGICAL = ColumnKind(("boolean", *_WHOLE), "true or false")
+NUMBERS = ColumnKind(_NUMBER, "arrays of numbers", is_array=True)
+WHOLES = ColumnKind(_WHOLE, "arrays of integers", is_array=True)
+LOGICALS = ColumnKind(("boolean",), "arrays of true and false", is_array=True)
+COMPLEXES = ColumnKind(("complex", "dcomplex"), "arrays of complex numbers", is_array=True)
 MAIN = {
     **dict.fromkeys(("ANTENNA1", "ANTENNA2", "FIELD_ID", "DATA_DESC_ID", "SCAN_NUMBER"), WHOLE),
     **dict.fromkeys(("TIME", "INTERVAL", "EXPOSURE"), NUMBER),
@@ -51,7 +55,7 @@ MAIN = {
     "FLAG": LOGICALS,
 }
 """Columns of the main table; whether one may be missing is known to whoever reads it."""
-SUBTABLES: dict[str, dict[str, Kind]] = {
+SUBTABLES: dict[str, dict[str, ColumnKind]] = {
     "ANTENNA": {"NAME": TEXT, "POSITION": NUMBERS, "DISH_DIAMETER": NUMBER},
     "FIELD": {"NAME": TEXT, "PHASE_DIR": NUMBERS},
     "SPECTRAL_WINDOW": {"CHAN_FREQ": NUMBERS, "CHAN_WIDTH": NUMBERS},
@@ -74,7 +78,7 @@ TIME_SCALES = (
 """casacore's MEpoch::Types; it takes any other name as UTC."""
 
 
-def check_kinds(table: CasaTable, label: str, kinds: Mapping[str, Kind]) -> None:
+def check_kinds(table: CasaTable, label: str, kinds: Mapping[str, ColumnKind]) -> None:
     """Refuse columns that hold something else; those that are not there are passed over.
 
     Raises

@@ -58,7 +58,7 @@ def is_filled(ra: float, dec: float) -> bool:
     return is_direction(ra, dec) and not (ra == 0.0 and dec == 0.0)
 
 
-class Directions:
+class FieldDirections:
     """Directions of FIELD.
 
     Parameters

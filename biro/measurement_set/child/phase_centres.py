@@ -5,9 +5,14 @@ from __future__ import annotations
 import numpy as np
 from casacore.measures import measures
 
-from biro.data_set.metadata import Field, turned_axes
+from biro.data_set.metadata import FieldMetadata, turned_axes
 from biro.data_set.plausible import is_direction
-from biro.measurement_set.child.directions import DATED_FRAMES, FIXED_FRAMES, Directions, frame_of
+from biro.measurement_set.child.directions import (
+    DATED_FRAMES,
+    FIXED_FRAMES,
+    FieldDirections,
+    frame_of,
+)
 
 
 def utc_offset(time: float, scale: str) -> float:
@@ -27,18 +32,18 @@ class PhaseCentres:
 
     Parameters
     ----------
-    directions : Directions
+    directions : FieldDirections
     """
 
-    def __init__(self, directions: Directions) -> None:
+    def __init__(self, directions: FieldDirections) -> None:
         self.directions, self.field = directions, directions.field
 
-    def fields(self) -> list[Field]:
+    def fields(self) -> list[FieldMetadata]:
         """Name, direction and frame of each field; "problem" where its frame cannot be used."""
         names = self.field.getcol("NAME") if self.field.nrows() else []
         return [self._field(name, row) for row, name in enumerate(names)]
 
-    def _field(self, name: str, row: int) -> Field:
+    def _field(self, name: str, row: int) -> FieldMetadata:
         frame = frame_of(self.field, "PHASE_DIR", row)
         # Axes (term of the polynomial in time, angle): the constant term holds at FIELD's TIME.
         angles = np.ravel(self.field.getcell("PHASE_DIR", row))

@@ -9,9 +9,9 @@ import numpy as np
 from casacore.measures import measures
 from numpy.typing import NDArray
 
-from biro.data_set.metadata import Pointing
+from biro.data_set.metadata import PointingMetadata
 from biro.measurement_set.child.casacore_table import CasaTable
-from biro.measurement_set.child.directions import Directions, axes, frame_of, is_filled
+from biro.measurement_set.child.directions import FieldDirections, axes, frame_of, is_filled
 
 Array = NDArray[np.float64]
 STATIONS = (
@@ -42,7 +42,7 @@ MOST_TIMES = {True: 256, False: 1024}
 """Times of a field that are looked up, where directions have to be converted and where not."""
 
 
-class Rows(NamedTuple):
+class PointingRows(NamedTuple):
     """Rows of POINTING of one antenna, in the order of time: MJD in s, numbers, half of INTERVAL in s."""
 
     time: Array
@@ -50,7 +50,7 @@ class Rows(NamedTuple):
     half: Array
 
 
-class Observed(NamedTuple):
+class ObservedTimes(NamedTuple):
     """When and with which antennas and dishes the rows of a field were observed.
 
     Attributes
@@ -92,7 +92,7 @@ class PointingTable:
         self._offset = offset
         self._frame = frame_of(table, "DIRECTION", 0)
         self._measures = measures()
-        self._rows: dict[int, Rows] = {}
+        self._rows: dict[int, PointingRows] = {}
 
     @property
     def n_antenna(self) -> int:
@@ -104,13 +104,13 @@ class PointingTable:
         """Whether directions are in another frame than ICRS."""
         return self._frame not in ("J2000", "ICRS")
 
-    def rows(self, antenna: int) -> Rows:
+    def rows(self, antenna: int) -> PointingRows:
         """Rows of an antenna; those of antenna -1 belong to all."""
         if antenna in self._rows:
             return self._rows[antenna]
         own = np.flatnonzero(((self._antenna == antenna) | (self._antenna == -1)) & np.isfinite(self._time))
         own = own[np.argsort(self._time[own], kind="stable")]
-        self._rows[antenna] = Rows(self._time[own], own, self._half[own])
+        self._rows[antenna] = PointingRows(self._time[own], own, self._half[own])
         return self._rows[antenna]
 
     def towards(self, antenna: int, numbers: NDArray[np.int64], times: Array) -> tuple[Array, bool]:
@@ -165,7 +165,7 @@ class PointingTable:
         return found["m0"]["value"], found["m1"]["value"]
 
 
-class Sampled(NamedTuple):
+class SampledPointing(NamedTuple):
     """Directions of all antennas of a field at some times, (n_time, n_antenna, 3), and which are usable."""
 
     vector: Array
@@ -174,7 +174,7 @@ class Sampled(NamedTuple):
     nearest: float
 
 
-def sampled(table: PointingTable, observed: Observed, times: Array, field: Array) -> Sampled:
+def sampled(table: PointingTable, observed: ObservedTimes, times: Array, field: Array) -> SampledPointing:
     """What POINTING has at some times; usable is what lies within a beam of the field (a unit vector)."""
     shape = len(times), len(observed.antennas)
     vector, covered = np.full((*shape, 3), np.nan), np.zeros(shape, bool)
@@ -202,7 +202,7 @@ def sampled(table: PointingTable, observed: Observed, times: Array, field: Array
         if covered[:, i].any():
             nearest = max(nearest, float(np.nanmax(vector[covered[:, i], i] @ field, initial=-1.0)))
     usable = covered & (vector @ field >= least)
-    return Sampled(vector, covered, usable, nearest)
+    return SampledPointing(vector, covered, usable, nearest)
 
 
 def thinned(times: Array, most: int) -> Array:
@@ -213,8 +213,8 @@ def thinned(times: Array, most: int) -> Array:
 
 
 def of_table(
-    table: PointingTable, observed: Observed, reference: Sequence[float]
-) -> tuple[Pointing | None, str | None]:
+    table: PointingTable, observed: ObservedTimes, reference: Sequence[float]
+) -> tuple[PointingMetadata | None, str | None]:
     """Where the dishes pointed by POINTING, or None, and what is odd about it.
 
     It holds for a field where it is filled in and lies within a beam of the reference direction.
@@ -248,7 +248,7 @@ def of_table(
     }, note  # fmt: skip
 
 
-def _why_not(found: Sampled, beam: float) -> str:
+def _why_not(found: SampledPointing, beam: float) -> str:
     if not found.covered.any():
         return "biro does not use POINTING, which has no rows at these times"
     if found.nearest <= -1.0:
@@ -274,13 +274,13 @@ def _gaps(usable: NDArray[np.bool_]) -> str | None:
     )
 
 
-def _steady(centre: tuple[float, float], origin: str) -> Pointing:
+def _steady(centre: tuple[float, float], origin: str) -> PointingMetadata:
     return {"centre": list(centre), "origin": origin, "time": [], "offset": []}
 
 
 def of_field(
-    directions: Directions, row: int, phase_centre: tuple[float, float], telescope: str, middle: float
-) -> tuple[Pointing, str | None]:
+    directions: FieldDirections, row: int, phase_centre: tuple[float, float], telescope: str, middle: float
+) -> tuple[PointingMetadata, str | None]:
     """Where the dishes pointed by FIELD, and what is odd about it.
 
     REFERENCE_DIR is where dishes, DELAY_DIR where stations point. One that is not filled in, or of dishes far

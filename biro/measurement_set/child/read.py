@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.metadata import Field, Metadata, SpectralWindow
+from biro.data_set.metadata import FieldMetadata, Metadata, SpectralWindow
 from biro.data_set.plausible import is_time
 from biro.files.child_messages import ParentConnection, RefusalError
 from biro.measurement_set.backup import restore_backup
@@ -33,11 +33,11 @@ from biro.measurement_set.child.columns import (
     measure,
     time_scale,
 )
-from biro.measurement_set.child.directions import Directions
+from biro.measurement_set.child.directions import FieldDirections
 from biro.measurement_set.child.feeds import mounts, receptor_angles
 from biro.measurement_set.child.phase_centres import PhaseCentres, utc_offset
 from biro.measurement_set.child.pointing import (
-    Observed,
+    ObservedTimes,
     PointingTable,
     beam_widths,
     is_station,
@@ -45,7 +45,7 @@ from biro.measurement_set.child.pointing import (
     of_table,
 )
 from biro.measurement_set.child.weight_writer import belongs
-from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, Columns
+from biro.measurement_set.metadata import FREQUENCY_FRAMES, STOKES, MainTableColumns
 
 CHUNK_BYTES = 32 << 20
 """Bytes of a column that are read and sent at a time."""
@@ -94,7 +94,7 @@ class Reader:
             for column in manager["COLUMNS"]:
                 self.files[column] = f"table.f{manager['SEQNR']}"
         visibility = visibility_columns(main)
-        columns: Columns = {
+        columns: MainTableColumns = {
             "columns": main.colnames(),
             "visibility": visibility,
             "incomplete": incomplete_columns(main),
@@ -130,7 +130,9 @@ class Reader:
             "antenna_names": list(antenna.getcol("NAME")),
             "antenna_positions": positions.tolist(),
             "dish_diameter": list(map(float, antenna.getcol("DISH_DIAMETER"))),
-            "fields": self._fields(tables, times, scale, Directions(tables["FIELD"], time, scale, positions)),
+            "fields": self._fields(
+                tables, times, scale, FieldDirections(tables["FIELD"], time, scale, positions)
+            ),
             "spws": self._spectral_windows(tables["SPECTRAL_WINDOW"]),
             "corr_types": self._correlation_names(tables["POLARIZATION"]),
             "data_descriptions": self._descriptions(description),
@@ -184,8 +186,12 @@ class Reader:
         self.parent.report(f"reading subtable {os.path.join(self.path, name)}")
 
     def _fields(
-        self, tables: dict[str, CasaTable], times: NDArray[np.float64], scale: str, directions: Directions
-    ) -> list[Field]:
+        self,
+        tables: dict[str, CasaTable],
+        times: NDArray[np.float64],
+        scale: str,
+        directions: FieldDirections,
+    ) -> list[FieldMetadata]:
         """Phase centres, and where the dishes pointed."""
         self._report_subtable("FIELD")
         fields = PhaseCentres(directions).fields()
@@ -209,7 +215,7 @@ class Reader:
         return fields
 
     def _move_beams(
-        self, fields: list[Field], times: NDArray[np.float64], mounts: list[str], telescope: str
+        self, fields: list[FieldMetadata], times: NDArray[np.float64], mounts: list[str], telescope: str
     ) -> None:
         """Take in BEAM_OFFSET of FEED, where beams are off."""
         offsets = self._beam_offsets()
@@ -237,7 +243,7 @@ class Reader:
         except RuntimeError:  # casacore's; a damaged FEED is told of by what needs its angles
             return None
 
-    def _observed(self, tables: dict[str, CasaTable], times: NDArray[np.float64]) -> dict[int, Observed]:
+    def _observed(self, tables: dict[str, CasaTable], times: NDArray[np.float64]) -> dict[int, ObservedTimes]:
         """When and with which antennas each field was observed."""
         windows, antenna = tables["SPECTRAL_WINDOW"], tables["ANTENNA"]
         freq = [np.ravel(windows.getcell("CHAN_FREQ", i)) for i in range(windows.nrows())]
@@ -250,7 +256,7 @@ class Reader:
             used = np.unique(pairs[:, rows])
             used = used[(used >= 0) & (used < antenna.nrows())]
             if rows.size and used.size:
-                found[field] = Observed(np.unique(times[rows]), used, *beams)
+                found[field] = ObservedTimes(np.unique(times[rows]), used, *beams)
         return found
 
     def _pointing_table(

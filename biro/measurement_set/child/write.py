@@ -287,7 +287,7 @@ class Writer:
             if not np.isfinite(model[np.isfinite(source)]).all():
                 raise RefusalError(f"a sum with the model is too large for {self.column} ({self.dtype})")
         if len(chan) < shape[0] or len(corr) < shape[1]:
-            cells = self._held(rows, shape)
+            cells = self._distributed(rows, shape)
             cells[:, chan[:, None], corr] = model
             model = cells
         model = np.ascontiguousarray(model, self.dtype)
@@ -304,7 +304,7 @@ class Writer:
         """What a column holds of rows, (n_row, n_chan, n_corr), 0 where there is no value."""
         return _read_column(rows, column, np.empty((rows.nrows(), *shape), column_type(self.main, column)))
 
-    def _held(self, rows: CasaTable, shape: tuple[int, int]) -> NDArray[np.generic]:
+    def _distributed(self, rows: CasaTable, shape: tuple[int, int]) -> NDArray[np.generic]:
         """What the written column holds of rows; before it has values of its own, what it begins with."""
         cells = np.zeros((rows.nrows(), *shape), self.dtype)
         written = self.written[rows.rownumbers()] if self._is_new else np.ones(rows.nrows(), bool)
@@ -356,7 +356,7 @@ class Writer:
                 self.parent.report(f"writing {self.column}")
                 block = rows[start : start + REST_ROWS]
                 selected = self.main.selectrows(block)
-                cells = self._held(selected, shape)
+                cells = self._distributed(selected, shape)
                 selected.putcol(self.target, cells)
                 self.checksums.append((block, zlib.crc32(cells.data)))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from biro.misfit.causes.bright_places import BrightPlaces, place_candidates, places_of
 from biro.misfit.causes.brightness import brightness_candidates
 from biro.misfit.causes.correlation import (
     CHANNEL,
@@ -22,11 +23,10 @@ from biro.misfit.causes.gains.candidates import gain_candidates
 from biro.misfit.causes.geometry import geometry_candidates
 from biro.misfit.causes.offsets import offset_candidates
 from biro.misfit.causes.outliers import outlier_candidates
-from biro.misfit.causes.places import Places, place_candidates, places_of
 from biro.misfit.causes.polarisation import polarisation_candidates
-from biro.misfit.causes.samples import Samples
+from biro.misfit.causes.samples import ResidualSamples
 from biro.misfit.causes.source import source_candidates
-from biro.misfit.causes.uneven import uneven_candidates
+from biro.misfit.causes.uneven_noise import uneven_candidates
 from biro.misfit.finding import Finding
 from biro.misfit.flag_target import FlagTarget
 from biro.misfit.residual_data import ResidualData
@@ -103,14 +103,16 @@ def find_causes(
         for noise that is correlated and no larger than thermal noise, and 0 for "coherent residuals", whose
         cause is not identified.
     """
-    samples = replace(Samples.of(data, antenna_names), target=target, utc_offset=utc_offset)
+    samples = replace(ResidualSamples.of(data, antenna_names), target=target, utc_offset=utc_offset)
     if samples.n < MIN_SAMPLES or not samples.square > 0.0:
         return []
     steps, left = _steps(samples, places_of(samples.fair, data), has_outliers)
     return _findings(samples, left, steps)
 
 
-def _steps(samples: Samples, places: Sequence[Places], has_outliers: bool) -> tuple[list[_Step], Samples]:
+def _steps(
+    samples: ResidualSamples, places: Sequence[BrightPlaces], has_outliers: bool
+) -> tuple[list[_Step], ResidualSamples]:
     steps: list[_Step] = []
     known: tuple[str, ...] = ()
     inflation = 1.0
@@ -141,8 +143,8 @@ def _texts(best: Candidate, other: Candidate | None) -> tuple[str, str]:
 
 
 def _best(
-    samples: Samples,
-    places: Sequence[Places],
+    samples: ResidualSamples,
+    places: Sequence[BrightPlaces],
     known: tuple[str, ...],
     inflation: float,
     has_outliers: bool,
@@ -182,7 +184,7 @@ def _best(
 
 
 def _without_details(
-    certain: list[tuple[Candidate, float]], samples: Samples
+    certain: list[tuple[Candidate, float]], samples: ResidualSamples
 ) -> list[tuple[Candidate, float]]:
     """Without what explains little more than something steady does, with more numbers.
 
@@ -213,7 +215,9 @@ def _narrower(ranked: list[tuple[float, Candidate]]) -> list[tuple[float, Candid
     return narrow or ranked
 
 
-def _before_noise(ranked: list[tuple[float, Candidate]], samples: Samples) -> list[tuple[float, Candidate]]:
+def _before_noise(
+    ranked: list[tuple[float, Candidate]], samples: ResidualSamples
+) -> list[tuple[float, Candidate]]:
     """Without correlated noise, where it is first and terms explain most of what changes slowly.
 
     One number describes such noise, and gains that change need hundreds; but noise is no explanation. Were
@@ -232,7 +236,9 @@ def _before_noise(ranked: list[tuple[float, Candidate]], samples: Samples) -> li
     return [each for each in ranked if each[0] > 0.0 and explains_most(each[1])] or ranked
 
 
-def candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...]) -> Iterator[Candidate]:
+def candidates(
+    samples: ResidualSamples, places: Sequence[BrightPlaces], known: tuple[str, ...]
+) -> Iterator[Candidate]:
     yield from outlier_candidates(samples)
     fair = samples.fair
     yield from correlation_candidates(fair, known)
@@ -246,7 +252,7 @@ def candidates(samples: Samples, places: Sequence[Places], known: tuple[str, ...
     yield from geometry_candidates(fair, places)
 
 
-def _findings(samples: Samples, left: Samples, steps: Sequence[_Step]) -> list[Finding]:
+def _findings(samples: ResidualSamples, left: ResidualSamples, steps: Sequence[_Step]) -> list[Finding]:
     """Findings with the shares that they explain, and correlations that are no noise under one head."""
     excess = samples.square - samples.n_real * _thermal(left, steps)
     by_chance = 5.0 * np.sqrt(2.0 * samples.n_real) * samples.square / samples.n_real
@@ -303,7 +309,7 @@ def _coherent(axes: Sequence[_Step]) -> Finding:
     )
 
 
-def _thermal(left: Samples, steps: Sequence[_Step]) -> float:
+def _thermal(left: ResidualSamples, steps: Sequence[_Step]) -> float:
     """Variance of the noise of a real part, from differences of neighbouring times of what is left.
 
     With a correlation rho of neighbours, the mean square of differences is 2 (1 - rho) times the variance.

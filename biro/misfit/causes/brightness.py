@@ -8,15 +8,15 @@ from functools import partial
 import numpy as np
 
 from biro.formatting import angle_text, frequency_text, percent, plain
-from biro.misfit.causes.beside import Block, block_of, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Samples, parts_of
+from biro.misfit.causes.least_squares import NormalBlock, block_of, solve_beside
+from biro.misfit.causes.samples import Array, Complex, Index, ResidualSamples, parts_of
 
 FLAT = 0.02
 """Relative width of the band below which a spectral index has no effect."""
 
 
-def brightness_candidates(samples: Samples) -> Iterator[Candidate]:
+def brightness_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """Changes of the model's brightness."""
     if not samples.n or not samples.model.any():
         return
@@ -25,7 +25,7 @@ def brightness_candidates(samples: Samples) -> Iterator[Candidate]:
     yield from _in_frequency(samples)
 
 
-def _shape(samples: Samples) -> Iterator[Candidate]:
+def _shape(samples: ResidualSamples) -> Iterator[Candidate]:
     """The whole model brighter, elsewhere, or larger: parameters that are fixed at wrong values."""
     u, v = samples.uvw[:2] / max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
     model = samples.model
@@ -40,10 +40,10 @@ def _shape(samples: Samples) -> Iterator[Candidate]:
 
 
 def _linear(
-    samples: Samples,
+    samples: ResidualSamples,
     kind: str,
     templates: Sequence[Complex],
-    texts: Callable[[Samples, Array], tuple[str, str]],
+    texts: Callable[[ResidualSamples, Array], tuple[str, str]],
 ) -> Candidate:
     coefficients, drop = fitted(samples, templates)
     gain, log_p = linear(samples.square, drop, len(templates), samples.n_real)
@@ -60,7 +60,7 @@ def _linear(
     )
 
 
-def fitted(samples: Samples, templates: Sequence[Complex]) -> tuple[Array, float]:
+def fitted(samples: ResidualSamples, templates: Sequence[Complex]) -> tuple[Array, float]:
     """Real factors of templates by least squares, and the decrease of sum |r|^2."""
     parts = parts_of(np.asarray(templates, np.complex128))
     products = parts @ parts.T
@@ -70,18 +70,18 @@ def fitted(samples: Samples, templates: Sequence[Complex]) -> tuple[Array, float
     return found / scale, float(found @ side)
 
 
-def _changed(samples: Samples, change: Complex) -> Samples:
+def _changed(samples: ResidualSamples, change: Complex) -> ResidualSamples:
     return samples.with_values(residual=samples.residual - change, model=samples.model + change)
 
 
-def _flux_texts(samples: Samples, found: Array) -> tuple[str, str]:
+def _flux_texts(samples: ResidualSamples, found: Array) -> tuple[str, str]:
     return (
         f"The whole model is {percent(abs(found[0]))} too {'faint' if found[0] > 0 else 'bright'}.",
         "Fit the fluxes of the sources, or widen their priors.",
     )
 
 
-def _position_texts(samples: Samples, found: Array) -> tuple[str, str]:
+def _position_texts(samples: ResidualSamples, found: Array) -> tuple[str, str]:
     longest = max(float(np.abs(samples.uvw[:2]).max()), 1e-300)
     east, north = found / (2.0 * np.pi * longest)
     return (
@@ -90,7 +90,7 @@ def _position_texts(samples: Samples, found: Array) -> tuple[str, str]:
     )
 
 
-def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
+def _size_texts(samples: ResidualSamples, found: Array) -> tuple[str, str]:
     word = "large" if found[1] + found[3] > 0 else "small"
     return (
         f"The model is too {word} on the sky, or its shape is wrong.",
@@ -98,7 +98,7 @@ def _size_texts(samples: Samples, found: Array) -> tuple[str, str]:
     )
 
 
-def _index_texts(samples: Samples, found: Array) -> tuple[str, str]:
+def _index_texts(samples: ResidualSamples, found: Array) -> tuple[str, str]:
     return (
         f"The spectral index of the model is wrong by {plain(found[1], 2, '+')} (data minus model).",
         "Fit `spectral_index` of the sources, or add a curvature term.",
@@ -112,7 +112,7 @@ def place_text(east: float, north: float) -> str:
     return f"{angle_text(float(np.hypot(east, north)))} {word}"
 
 
-def _in_time(samples: Samples) -> Iterator[Candidate]:
+def _in_time(samples: ResidualSamples) -> Iterator[Candidate]:
     """A flux, and a place of all sources, of their own in each of some intervals of equal length.
 
     Places change so behind an ionosphere that changes.
@@ -128,7 +128,7 @@ def _in_time(samples: Samples) -> Iterator[Candidate]:
         yield of_cells(samples, "moving position", places, cell, texts, of_places)
 
 
-def cells_in_time(samples: Samples, templates: Complex) -> Iterator[tuple[int, Index, Block]]:
+def cells_in_time(samples: ResidualSamples, templates: Complex) -> Iterator[tuple[int, Index, NormalBlock]]:
     """Intervals of equal length, from the longest to one time: times in each, cells, the templates' block."""
     of_times = block_of(samples, templates, samples.slot)
     length = len(samples.times) // 2
@@ -141,7 +141,7 @@ def _of_one(texts: Callable[[Array], tuple[str, str]], found: Array) -> tuple[st
     return texts(found[:, 0])
 
 
-def _drift_texts(samples: Samples, cell: Index, length: int, found: Array) -> tuple[str, str]:
+def _drift_texts(samples: ResidualSamples, cell: Index, length: int, found: Array) -> tuple[str, str]:
     offsets = found / (2.0 * np.pi * max(float(np.abs(samples.uvw[:2]).max()), 1e-300))
     known = np.unique(cell)
     away = np.hypot(*(offsets[known] - np.mean(offsets[known], axis=0)).T)
@@ -156,7 +156,7 @@ def _drift_texts(samples: Samples, cell: Index, length: int, found: Array) -> tu
     )
 
 
-def _in_frequency(samples: Samples) -> Iterator[Candidate]:
+def _in_frequency(samples: ResidualSamples) -> Iterator[Candidate]:
     """A flux of its own in each channel."""
     cell = samples.channel
     if np.ptp(cell) > 0:
@@ -165,12 +165,12 @@ def _in_frequency(samples: Samples) -> Iterator[Candidate]:
 
 
 def of_cells(
-    samples: Samples,
+    samples: ResidualSamples,
     kind: str,
     templates: Complex,
     cell: Index,
     texts: Callable[[Array], tuple[str, str]],
-    block: Block | None = None,
+    block: NormalBlock | None = None,
 ) -> Candidate:
     """Changes along templates (k, n), with factors (n_cell, k) of their own in each cell.
 
@@ -187,18 +187,18 @@ def of_cells(
 
 
 def _with_factors(
-    samples: Samples, templates: Complex, cell: Index, factor: Array, tangent: Array
-) -> Samples:
+    samples: ResidualSamples, templates: Complex, cell: Index, factor: Array, tangent: Array
+) -> ResidualSamples:
     return moved_along(samples, np.sum(factor[cell].T * templates, axis=0), tangent)
 
 
-def moved_along(samples: Samples, change: Complex, tangent: Array) -> Samples:
+def moved_along(samples: ResidualSamples, change: Complex, tangent: Array) -> ResidualSamples:
     """The samples with the model changed along its tangents, and by what terms add to it."""
     moved = samples.changed(tangent)
     return moved.with_values(residual=moved.residual - change, model=moved.model + change)
 
 
-def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tuple[str, str]:
+def _time_texts(samples: ResidualSamples, cell: Index, length: int, factor: Array) -> tuple[str, str]:
     weight = np.bincount(cell, np.abs(samples.model) ** 2)
     known = np.flatnonzero(weight)
     low, high = (known[k(factor[known])] for k in (np.argmin, np.argmax))
@@ -210,7 +210,7 @@ def _time_texts(samples: Samples, cell: Index, length: int, factor: Array) -> tu
     )
 
 
-def _channel_texts(samples: Samples, cell: Index, factor: Array) -> tuple[str, str]:
+def _channel_texts(samples: ResidualSamples, cell: Index, factor: Array) -> tuple[str, str]:
     weight = np.bincount(cell, np.abs(samples.model) ** 2)
     known = np.flatnonzero(weight)
     worst = known[np.argmax(np.abs(factor[known] - np.median(factor[known])))]

@@ -12,7 +12,7 @@ from scipy.special import log_ndtr
 
 from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
-from biro.misfit.causes.samples import Array, Index, Samples, spacing
+from biro.misfit.causes.samples import Array, Index, ResidualSamples, spacing
 from biro.observation.partition import PARALLEL_HANDS
 
 TIME, CHANNEL, HANDS, DUPLICATES = (
@@ -99,7 +99,7 @@ def partial_correlations(rho: Array) -> list[float]:
     return found
 
 
-def in_time(samples: Samples) -> Correlation:
+def in_time(samples: ResidualSamples) -> Correlation:
     """Correlation of neighbouring times of a baseline, channel and correlation."""
     size = max((len(part.times) for part in samples.parts), default=0)
     local = np.zeros(samples.n, np.int64)
@@ -109,14 +109,14 @@ def in_time(samples: Samples) -> Correlation:
     return _correlation(samples, _time_series(samples), local, size, spacing(samples.parts))
 
 
-def in_frequency(samples: Samples) -> Correlation:
+def in_frequency(samples: ResidualSamples) -> Correlation:
     """Correlation of neighbouring channels of a row and correlation."""
     size = max((part.n_chan for part in samples.parts), default=0)
     series = _row_series(samples) * len(samples.corr_names) + samples.correlation
     return _correlation(samples, series, samples.chan, size, 0.0)
 
 
-def _row_series(samples: Samples) -> Index:
+def _row_series(samples: ResidualSamples) -> Index:
     first = np.cumsum([0, *(part.n_row for part in samples.parts)])
     return np.asarray(first[samples.part] + samples.row, np.int64)
 
@@ -133,7 +133,9 @@ def _pairs(series: Index, place: Index, size: int, lag: int) -> tuple[Index, Ind
     return order[match], order[inside[match]]
 
 
-def _correlation(samples: Samples, series: Index, place: Index, size: int, step: float) -> Correlation:
+def _correlation(
+    samples: ResidualSamples, series: Index, place: Index, size: int, step: float
+) -> Correlation:
     rho, n_pair = [], []
     _, series = np.unique(series, return_inverse=True)
     for lag in range(1, min(MOST_LAGS, size - 1) + 1):
@@ -150,13 +152,13 @@ def _correlation(samples: Samples, series: Index, place: Index, size: int, step:
     return Correlation(np.array(rho, np.float64), np.array(n_pair, np.int64), samples.n)
 
 
-def _rho(samples: Samples, first: Index, second: Index) -> float:
+def _rho(samples: ResidualSamples, first: Index, second: Index) -> float:
     a, b = samples.residual[first], samples.residual[second]
     scale = math.sqrt(float(np.vdot(a, a).real) * float(np.vdot(b, b).real))
     return float(np.vdot(b, a).real) / scale if scale > 0 else 0.0
 
 
-def of_hands(samples: Samples) -> tuple[float, int, tuple[str, str]]:
+def of_hands(samples: ResidualSamples) -> tuple[float, int, tuple[str, str]]:
     """Correlation of the two parallel hands, the number of pairs, and their names."""
     pairs = [name for name in samples.corr_names if name in PARALLEL_HANDS]
     if len(pairs) != 2:
@@ -173,7 +175,7 @@ def of_hands(samples: Samples) -> tuple[float, int, tuple[str, str]]:
     return _rho(samples, taken[first], taken[second]), len(first), (pairs[0], pairs[1])
 
 
-def duplicated(samples: Samples) -> float:
+def duplicated(samples: ResidualSamples) -> float:
     """Part of the pairs of neighbouring times whose residuals are those of one integration; 0 of few.
 
     Where rows were stored more than once, some pairs of neighbouring times are alike and the others are
@@ -198,14 +200,14 @@ def duplicated(samples: Samples) -> float:
     return float(alike.mean()) if abs(float(np.mean(rho[~alike]))) < APART else 0.0
 
 
-def _time_series(samples: Samples) -> Index:
+def _time_series(samples: ResidualSamples) -> Index:
     """Number of each sample's baseline, channel and correlation."""
     n_chan = samples.channel.max(initial=0) + 1
     series = (samples.baseline * n_chan + samples.channel) * len(samples.corr_names) + samples.correlation
     return np.asarray(np.unique(series, return_inverse=True)[1], np.int64)
 
 
-def correlation_candidates(samples: Samples, known: tuple[str, ...] = ()) -> Iterator[Candidate]:
+def correlation_candidates(samples: ResidualSamples, known: tuple[str, ...] = ()) -> Iterator[Candidate]:
     """Noise that is correlated along one axis, apart from those that are known."""
     after = partial(_same, samples)
     if not {TIME, DUPLICATES} & set(known):
@@ -228,11 +230,11 @@ def correlation_candidates(samples: Samples, known: tuple[str, ...] = ()) -> Ite
             yield Candidate(HANDS, 0.0, gain, 1, log_p, after, partial(_hands_texts, rho, names), 1.0 + rho)
 
 
-def _same(samples: Samples) -> Samples:
+def _same(samples: ResidualSamples) -> ResidualSamples:
     return samples
 
 
-def _time_texts(samples: Samples, found: Correlation) -> tuple[str, str]:
+def _time_texts(samples: ResidualSamples, found: Correlation) -> tuple[str, str]:
     return (
         f"Residuals are correlated in time ({found.rho[0]:.2f} between neighbouring times, "
         f"{plain(spacing(samples.parts), 3)} s apart).",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from scipy.special import betaincc, betaln, chdtrc, log_ndtr
 
-from biro.misfit.causes.samples import Samples
+from biro.misfit.causes.samples import ResidualSamples
 
 MOST_TERMS = 0.25
 """Terms for each number that they are fitted to; of more, nothing is concluded."""
@@ -52,7 +52,7 @@ class Candidate:
         ln of the probability of so much in noise, the number of places included.
     after : function of no arguments
         The samples without it.
-    texts : function of Samples
+    texts : function of ResidualSamples
         Verdict and remedy, of the samples that it was found in.
     inflation : float
         Variance of slowly varying parameters in units of that of independent noise, where it is correlated.
@@ -65,7 +65,7 @@ class Candidate:
     gain: float
     n_term: float
     log_p: float
-    after: Callable[[], Samples]
+    after: Callable[[], ResidualSamples]
     texts: Callable[[], tuple[str, str]]
     inflation: float = 1.0
     n_time: float = math.inf

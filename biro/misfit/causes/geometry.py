@@ -10,12 +10,12 @@ import numpy as np
 from scipy.optimize import minimize_scalar
 
 from biro.formatting import percent, plain
-from biro.misfit.causes.beside import Solved
+from biro.misfit.causes.bright_places import BrightPlaces, candidate
 from biro.misfit.causes.brightness import fitted
 from biro.misfit.causes.evidence import Candidate
-from biro.misfit.causes.places import Places, candidate
-from biro.misfit.causes.samples import Array, Complex, Samples
-from biro.misfit.causes.source import EARTH, MOST_THIN, View, template
+from biro.misfit.causes.least_squares import SolvedTerms
+from biro.misfit.causes.samples import Array, Complex, ResidualSamples
+from biro.misfit.causes.source import EARTH, MOST_THIN, StokesView, template
 
 TURN, SCALE = np.deg2rad(3.0), 0.03
 """Largest angle, rad, and part of 1 by which uvw may be off."""
@@ -26,7 +26,7 @@ CHECK = "Check times, uvw, and the frame of the coordinates."
 
 
 @dataclass(frozen=True)
-class Change:
+class UvwChange:
     """uvw as they should be: turned about the pole of (u, v), rad, scaled, of another sign."""
 
     turn: float = 0.0
@@ -42,23 +42,23 @@ class Change:
         return np.array([sign * (c * u + s * v), sign * (c * v - s * u), of_w * w])
 
 
-ChangeOf = Callable[[float], Change]
+ChangeOf = Callable[[float], UvwChange]
 TextsOf = Callable[[float], tuple[str, str]]
 
 
-def geometry_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
+def geometry_candidates(samples: ResidualSamples, places: Sequence[BrightPlaces]) -> Iterator[Candidate]:
     """The sources of the model, with fluxes that are fitted anew, at uvw that are changed in one way.
 
     Of a single source such a change is that of its place.
     """
     for each in places:
-        view = View.of(samples, each.field, "I")
+        view = StokesView.of(samples, each.field, "I")
         if len(each.sources) < 2 or not view.own.n:
             continue
         yield from _of_field(samples, view, each)
 
 
-def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidate]:
+def _of_field(samples: ResidualSamples, view: StokesView, places: BrightPlaces) -> Iterator[Candidate]:
     own = view.own
     thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
     old = _model(thin, places)
@@ -66,8 +66,8 @@ def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidat
     longest = float(np.quantile(np.hypot(own.uvw[0], own.uvw[1]), 0.9))
     step = 1.0 / (PER_FRINGE * max(longest * reach, 1e-9))
     kinds: tuple[tuple[ChangeOf, float, TextsOf], ...] = (
-        (lambda x: Change(turn=x), TURN, _turned),
-        (lambda x: Change(scale=1.0 + x), SCALE, _scaled),
+        (lambda x: UvwChange(turn=x), TURN, _turned),
+        (lambda x: UvwChange(scale=1.0 + x), SCALE, _scaled),
     )
     for change_of, most, texts in kinds:
         n = min(MOST_STEPS, int(most / step))
@@ -79,17 +79,19 @@ def _of_field(samples: Samples, view: View, places: Places) -> Iterator[Candidat
         best = float(grid[np.argmin([cost(x) for x in grid])])
         best = float(minimize_scalar(cost, bounds=(best - step, best + step), method="bounded").x)
         yield _candidate(samples, view, places, change_of(best), 2 * n + 1, partial(texts, best))
-    yield _candidate(samples, view, places, Change(is_mirrored=True), 1, _mirrored)
-    yield _candidate(samples, view, places, Change(is_w_mirrored=True), 1, _w_mirrored)
+    yield _candidate(samples, view, places, UvwChange(is_mirrored=True), 1, _mirrored)
+    yield _candidate(samples, view, places, UvwChange(is_w_mirrored=True), 1, _w_mirrored)
 
 
-def _model(own: Samples, places: Places) -> Complex:
+def _model(own: ResidualSamples, places: BrightPlaces) -> Complex:
     """The sources of the model, complex128 (n,)."""
     now = np.array([template(own, source) for source in places.sources])
     return np.asarray(np.asarray(places.fluxes) @ now)
 
 
-def _drop(own: Samples, places: Places, change: Change, old: Complex) -> tuple[float, Complex]:
+def _drop(
+    own: ResidualSamples, places: BrightPlaces, change: UvwChange, old: Complex
+) -> tuple[float, Complex]:
     """Decrease of sum |r|^2 by sources at changed uvw in place of those of the model, and their change."""
     uvw = change.of(own.uvw)
     new = np.array([template(own, source, uvw=uvw) for source in places.sources])
@@ -101,16 +103,16 @@ def _drop(own: Samples, places: Places, change: Change, old: Complex) -> tuple[f
 
 
 def _candidate(
-    samples: Samples,
-    view: View,
-    places: Places,
-    change: Change,
+    samples: ResidualSamples,
+    view: StokesView,
+    places: BrightPlaces,
+    change: UvwChange,
     n_place: float,
     texts: Callable[[], tuple[str, str]],
 ) -> Candidate:
     own = view.own
     drop, whole = _drop(own, places, change, _model(own, places))
-    solved = Solved([], [], np.zeros(len(own.mixture)), drop)
+    solved = SolvedTerms([], [], np.zeros(len(own.mixture)), drop)
     n_term = len(places.sources) + 1
     return candidate(samples, view, "wrong uvw", solved, n_term, n_place, whole, texts)
 

@@ -12,9 +12,14 @@ import numpy as np
 from scipy.special import gammaln
 
 from biro.formatting import first_few, percent, plain
-from biro.misfit.causes.beside import Block, Solved, drops_of_groups, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Mask, Samples
+from biro.misfit.causes.least_squares import (
+    NormalBlock,
+    SolvedTerms,
+    drops_of_groups,
+    solve_beside,
+)
+from biro.misfit.causes.samples import Array, Complex, Index, Mask, ResidualSamples
 from biro.misfit.flag_command import flag_command, line_of
 
 MOST_SHARE = {"baseline": 0.15, "conjugated": 0.3, "offset": 0.3}
@@ -25,7 +30,7 @@ MIN_SHARE = 0.6
 """Part of what is explained that one antenna, baseline or channel must have for it to be named."""
 
 
-def offset_candidates(samples: Samples) -> Iterator[Candidate]:
+def offset_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """Factors of single baselines, and constants that are added to baselines and channels."""
     if not samples.n:
         return
@@ -45,7 +50,7 @@ def offset_candidates(samples: Samples) -> Iterator[Candidate]:
     )
 
 
-def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Iterator[Candidate]:
+def _groups(samples: ResidualSamples, kind: str, group: Index, template: Complex) -> Iterator[Candidate]:
     """One complex number for each of those groups that stand out, if some do."""
     _, place = np.unique(group, return_inverse=True)
     block = _block(samples, place, template)
@@ -87,7 +92,7 @@ def _groups(samples: Samples, kind: str, group: Index, template: Complex) -> Ite
     )
 
 
-def _all_baselines(samples: Samples) -> Iterator[Candidate]:
+def _all_baselines(samples: ResidualSamples) -> Iterator[Candidate]:
     """A complex factor of each baseline: closure errors, as of a correlator or of unequal bandpasses."""
     pairs, place = np.unique(samples.baseline, return_inverse=True)
     n_antenna = len(np.unique(np.concatenate([samples.antenna1, samples.antenna2])))
@@ -110,7 +115,9 @@ def _all_baselines(samples: Samples) -> Iterator[Candidate]:
     )
 
 
-def _closure_texts(samples: Samples, place: Index, factor: Complex, block: Block) -> tuple[str, str]:
+def _closure_texts(
+    samples: ResidualSamples, place: Index, factor: Complex, block: NormalBlock
+) -> tuple[str, str]:
     weight = block.matrix[:, 0, 0]
     noise = 2.0 * samples.square / samples.n_real / weight  # what factors have by chance
     size = np.sqrt(max(float(np.average(np.abs(factor) ** 2 - noise, weights=weight)), 0.0) / 2.0)
@@ -123,19 +130,19 @@ def _closure_texts(samples: Samples, place: Index, factor: Complex, block: Block
     )
 
 
-def _solved(samples: Samples, block: Block, chosen: Mask) -> Solved | None:
+def _solved(samples: ResidualSamples, block: NormalBlock, chosen: Mask) -> SolvedTerms | None:
     if not chosen.any():
         return None
-    some = Block(block.matrix[chosen], block.side[chosen], block.cross[chosen])
+    some = NormalBlock(block.matrix[chosen], block.side[chosen], block.cross[chosen])
     return solve_beside([some], samples.tangent_part)
 
 
-def _block(samples: Samples, place: Index, template: Complex) -> Block:
+def _block(samples: ResidualSamples, place: Index, template: Complex) -> NormalBlock:
     """Real and imaginary part of a factor of each group."""
     power: Array = np.bincount(place, np.abs(template) ** 2).astype(np.float64)
     sums = samples.sums(template, place, len(power))
     pairs = np.stack([sums.real, sums.imag], axis=1)
-    return Block(power[:, None, None] * np.eye(2), pairs[:, :, 0], pairs[:, :, 1:])
+    return NormalBlock(power[:, None, None] * np.eye(2), pairs[:, :, 0], pairs[:, :, 1:])
 
 
 def standing_out(drops: Array, n_term: int, variance: float, n_real: int) -> Mask:
@@ -154,13 +161,13 @@ def log_choices(n: int, k: int) -> float:
     return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
 
 
-def _after(samples: Samples, change: Complex, tangent: Array, is_model: bool) -> Samples:
+def _after(samples: ResidualSamples, change: Complex, tangent: Array, is_model: bool) -> ResidualSamples:
     moved = samples.changed(tangent)
     model = moved.model + change if is_model else moved.model
     return replace(moved, residual=moved.residual - change, model=model)
 
 
-def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+def _baseline_texts(samples: ResidualSamples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
     order = np.argsort(drops)[::-1][: np.count_nonzero(drops)]
     texts = []
     for group in order:
@@ -179,7 +186,9 @@ def _baseline_texts(samples: Samples, place: Index, factor: Complex, drops: Arra
     )
 
 
-def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+def _conjugated_texts(
+    samples: ResidualSamples, place: Index, factor: Complex, drops: Array
+) -> tuple[str, str]:
     names = [_ends(samples, int(np.argmax(place == group))) for group in np.flatnonzero(drops)]
     word, verb = ("Baselines", "are") if len(names) > 1 else ("Baseline", "is")
     return (
@@ -190,11 +199,11 @@ def _conjugated_texts(samples: Samples, place: Index, factor: Complex, drops: Ar
     )
 
 
-def _ends(samples: Samples, at: int) -> str:
+def _ends(samples: ResidualSamples, at: int) -> str:
     return f"{samples.antenna(samples.antenna1[at])}-{samples.antenna(samples.antenna2[at])}"
 
 
-def _offset_texts(samples: Samples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
+def _offset_texts(samples: ResidualSamples, place: Index, factor: Complex, drops: Array) -> tuple[str, str]:
     groups = np.flatnonzero(drops)
     first = np.array([int(np.argmax(place == group)) for group in groups[np.argsort(-drops[groups])][:200]])
     weight = drops[place[first]]
@@ -209,7 +218,7 @@ def _offset_texts(samples: Samples, place: Index, factor: Complex, drops: Array)
     )
 
 
-def _of_antennas(samples: Samples, first: Index, weight: Array) -> list[str]:
+def _of_antennas(samples: ResidualSamples, first: Index, weight: Array) -> list[str]:
     pairs = Counter[str]()
     ends = Counter[str]()
     for at, value in zip(first.tolist(), weight.tolist(), strict=True):
@@ -223,7 +232,7 @@ def _of_antennas(samples: Samples, first: Index, weight: Array) -> list[str]:
     return [f"the baselines of antenna {named}"] if named else []
 
 
-def _of_channels(samples: Samples, first: Index, weight: Array) -> list[str]:
+def _of_channels(samples: ResidualSamples, first: Index, weight: Array) -> list[str]:
     if np.ptp(samples.channel) == 0:
         return []
     channels = Counter[str]()

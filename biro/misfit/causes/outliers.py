@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biro.formatting import FLUXES, first_few, percent, unit_for
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.offsets import log_choices
-from biro.misfit.causes.samples import Index, Mask, Samples
+from biro.misfit.causes.samples import Index, Mask, ResidualSamples
 from biro.misfit.flag_command import flag_command, lines_of, names_correlations
 
 MOST_SHARE = 0.2
@@ -28,7 +28,7 @@ def bound(level: Level, n: int) -> Level:
     return 2.0 * (float(np.log(n)) + 14.0) * level
 
 
-def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
+def outlier_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """Visibilities farther off than any of so many would be by chance; s^2 is from the median of |r|^2."""
     n = samples.n
     if n < 8:
@@ -57,7 +57,7 @@ def outlier_candidates(samples: Samples) -> Iterator[Candidate]:
     )
 
 
-def outlier_texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
+def outlier_texts(samples: ResidualSamples, bad: Mask, level: float) -> tuple[str, str]:
     """What outliers are, the largest first, and what to do; `level` is the variance of the residuals."""
     order: Index = np.flatnonzero(bad)
     order = order[np.argsort(-np.abs(samples.residual[order]))]
@@ -87,7 +87,7 @@ def outlier_texts(samples: Samples, bad: Mask, level: float) -> tuple[str, str]:
     )
 
 
-def _command(samples: Samples, bad: Mask) -> str:
+def _command(samples: ResidualSamples, bad: Mask) -> str:
     """The command that flags outliers, and what else it flags; "" where there is none."""
     lines, n_selected = lines_of(samples, bad)
     command = flag_command(samples, lines)

@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 
 from biro.formatting import percent
-from biro.misfit.causes.beside import Block, block_of, solve_beside
 from biro.misfit.causes.brightness import cells_in_time, moved_along, of_cells
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.gains.sums import RIDGE
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.least_squares import NormalBlock, block_of, solve_beside
+from biro.misfit.causes.samples import Array, Complex, Index, ResidualSamples
 
 FIRST_FEED, SECOND_FEED = ("XY", "RL"), ("YX", "LR")
 """Cross hands that begin with the first feed of antenna 1, and with the second one."""
@@ -22,7 +22,7 @@ IS_SWAPPED = 0.5, 1.5
 """Part of the change by feeds that are the other way round, of which it is said that they are."""
 
 
-def polarisation_candidates(samples: Samples) -> Iterator[Candidate]:
+def polarisation_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """Q, U and V of all sources, steady or by time, in parts of their Stokes I; leakages of antennas."""
     intensity = _intensity(samples)
     if not intensity.any():
@@ -38,7 +38,7 @@ def polarisation_candidates(samples: Samples) -> Iterator[Candidate]:
         yield from _swapped(samples, of_cross)
 
 
-def _intensity(samples: Samples) -> Complex:
+def _intensity(samples: ResidualSamples) -> Complex:
     """Stokes I of the model at each sample, from its row and channel, times `root`.
 
     It is the mean of the correlations with I in them; polarisation cancels where all of these are there.
@@ -55,7 +55,7 @@ def _intensity(samples: Samples) -> Complex:
     return np.asarray((total / np.maximum(count, 1))[place] * samples.root)
 
 
-def _stokes(samples: Samples, used: dict[str, Complex]) -> Iterator[Candidate]:
+def _stokes(samples: ResidualSamples, used: dict[str, Complex]) -> Iterator[Candidate]:
     names, templates = list(used), np.array(list(used.values()))
     zero = np.zeros(samples.n, np.int64)
     yield of_cells(samples, "polarisation of the model", templates, zero, partial(_texts, names))
@@ -64,7 +64,7 @@ def _stokes(samples: Samples, used: dict[str, Complex]) -> Iterator[Candidate]:
         yield of_cells(samples, "changing polarisation", templates, cell, texts, block)
 
 
-def _leakages(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
+def _leakages(samples: ResidualSamples, intensity: Complex) -> Iterator[Candidate]:
     """Leakages of single antennas, and of all: to first order a_p + conj(b_q) times I in XY or RL.
 
     a is what an antenna's first feed has of the second one's signal, b the other way round; YX and LR have
@@ -75,7 +75,7 @@ def _leakages(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
     block = _leakage_block(samples, intensity, n)
     for antennas in [*([k] for k in ends.tolist()), ends.tolist()]:
         k = [*antennas, *(n + antenna for antenna in antennas)]
-        some = Block(block.matrix[:, k][:, :, k], block.side[:, k], block.cross[:, k])
+        some = NormalBlock(block.matrix[:, k][:, :, k], block.side[:, k], block.cross[:, k])
         solved = solve_beside([some], samples.tangent_part)
         leakage = np.zeros(2 * n, np.complex128)
         leakage[k] = solved.terms[0][0] + 1j * solved.terms[0][1]
@@ -94,7 +94,7 @@ def _leakages(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
         )
 
 
-def _swapped(samples: Samples, intensity: Complex) -> Iterator[Candidate]:
+def _swapped(samples: ResidualSamples, intensity: Complex) -> Iterator[Candidate]:
     """An antenna whose feeds are the other way round: its parallel hands are the cross hands of the model.
 
     Of its Stokes I, which is nearly all of the model, parallel hands lose and cross hands gain all.
@@ -122,7 +122,7 @@ def _swapped_texts(name: str) -> tuple[str, str]:
     )
 
 
-def _ends_of(samples: Samples, n: int) -> tuple[Index, Index, np.ndarray]:
+def _ends_of(samples: ResidualSamples, n: int) -> tuple[Index, Index, np.ndarray]:
     """Numbers of the two leakages that each cross hand has in it, and whether it is conjugated."""
     turned = np.isin(samples.corr_names, SECOND_FEED)[samples.correlation]
     first = np.where(turned, n + samples.antenna1, samples.antenna1)
@@ -130,7 +130,7 @@ def _ends_of(samples: Samples, n: int) -> tuple[Index, Index, np.ndarray]:
     return first, second, turned
 
 
-def _leakage_block(samples: Samples, intensity: Complex, n: int) -> Block:
+def _leakage_block(samples: ResidualSamples, intensity: Complex, n: int) -> NormalBlock:
     first, second, turned = _ends_of(samples, n)
     power, size = np.abs(intensity) ** 2, 2 * n
     pair = np.bincount(first * size + second, power, size * size).reshape(size, size)
@@ -142,16 +142,18 @@ def _leakage_block(samples: Samples, intensity: Complex, n: int) -> Block:
         total = samples.sums(np.where(which, intensity, 0.0 + 0.0j), first, size)
         total += samples.sums(np.where(which, intensity, 0.0 + 0.0j), second, size)
         sums += np.array([total.real, sign * total.imag])
-    return Block(np.array([matrix, matrix]), sums[:, :, 0], sums[:, :, 1:])
+    return NormalBlock(np.array([matrix, matrix]), sums[:, :, 0], sums[:, :, 1:])
 
 
-def _of_leakage(samples: Samples, intensity: Complex, leakage: Complex, n: int) -> Complex:
+def _of_leakage(samples: ResidualSamples, intensity: Complex, leakage: Complex, n: int) -> Complex:
     first, second, turned = _ends_of(samples, n)
     total = leakage[first] + leakage[second]
     return np.asarray(intensity * np.where(turned, total.conj(), total))
 
 
-def _leakage_texts(samples: Samples, antennas: Sequence[int], leakage: Complex, n: int) -> tuple[str, str]:
+def _leakage_texts(
+    samples: ResidualSamples, antennas: Sequence[int], leakage: Complex, n: int
+) -> tuple[str, str]:
     size = np.sqrt(0.5 * (np.abs(leakage[:n]) ** 2 + np.abs(leakage[n:]) ** 2))
     remedy = (
         "Fit the leakages (D-terms) in a [leakage] table with priors on `d_x` and `d_y` (or `d_r` and `d_l`)."
@@ -184,7 +186,7 @@ def _listed(names: Sequence[str], values: Array) -> str:
 
 
 def _time_texts(
-    samples: Samples, names: Sequence[str], cell: Index, length: int, found: Array
+    samples: ResidualSamples, names: Sequence[str], cell: Index, length: int, found: Array
 ) -> tuple[str, str]:
     known = np.unique(cell)
     away = np.linalg.norm(found[known] - np.mean(found[known], axis=0), axis=1)

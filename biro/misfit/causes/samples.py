@@ -48,7 +48,7 @@ N_WORST = 64
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class ResidualSamples:
     """Residuals with what is known of where each was measured; n of them, each with a weight above 0.
 
     Attributes
@@ -87,7 +87,7 @@ class Samples:
     utc_offset: float = field(default=0.0, kw_only=True)
 
     @classmethod
-    def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> Samples:
+    def of(cls, data: Sequence[ResidualData], names: Sequence[str], most: int = MOST) -> ResidualSamples:
         """Samples of some partitions; where they are more than `most`, some runs of times and channels."""
         size = sum(each.partition.vis.size for each in data)
         columns: list[list[NDArray[np.generic]]] = [[] for _ in range(8)]
@@ -168,7 +168,7 @@ class Samples:
         of_factors[IS_TURNED] *= 1j
         return np.concatenate([found, self.mixture @ of_factors]).T
 
-    def changed(self, amounts: Array) -> Samples:
+    def changed(self, amounts: Array) -> ResidualSamples:
         """The samples with the model changed along its tangents by amounts, float64 (n_tangent,)."""
         change = self.polynomial(amounts @ self.mixture) * self.model
         return self.with_values(residual=self.residual - change, model=self.model + change)
@@ -180,7 +180,7 @@ class Samples:
         found.imag = coefficients[IS_TURNED] @ self.factors[IS_TURNED]
         return found
 
-    def with_values(self, **values: Any) -> Samples:
+    def with_values(self, **values: Any) -> ResidualSamples:
         """The samples with other residuals, or another model; what is known of their places is kept."""
         made = replace(self, **values)
         made.__dict__.update({name: self.__dict__[name] for name in OF_PLACES if name in self.__dict__})
@@ -196,12 +196,12 @@ class Samples:
         """Sum |r|^2 over the samples."""
         return float(np.vdot(self.residual, self.residual).real)
 
-    def only(self, which: Mask) -> Samples:
+    def only(self, which: Mask) -> ResidualSamples:
         """Some of the samples."""
         return replace(self, **{name: getattr(self, name)[which] for name in ARRAYS})
 
     @property
-    def fair(self) -> Samples:
+    def fair(self) -> ResidualSamples:
         """The samples without those that were chosen for their large residuals."""
         return self.only(~self.worst) if self.worst.any() else self
 
@@ -218,7 +218,7 @@ class Samples:
             found[here] = found[here][:, [self.parts[i].corr_type.index(name) for name in LINEAR]]
         return found
 
-    def in_feeds(self) -> Samples:
+    def in_feeds(self) -> ResidualSamples:
         """Samples in the frame of the feeds, P V P^H, in which gains of linear feeds are diagonal."""
         four = self.turnable
         turned = self._turned(self.residual / self.root), self._turned(self.model / self.root)
@@ -231,7 +231,7 @@ class Samples:
         which[four] = True
         return replace(self, residual=turned[0] * root, model=turned[1] * root, root=root).only(which)
 
-    def with_feeds(self, feeds: Samples) -> Samples:
+    def with_feeds(self, feeds: ResidualSamples) -> ResidualSamples:
         """The samples with the model and the residuals of `in_feeds`, turned back."""
         which = np.zeros(self.n, bool)
         which[self.turnable] = True
@@ -264,11 +264,11 @@ class Samples:
         out[self.turnable] = (first @ four @ np.swapaxes(second, -1, -2).conj()).reshape(-1, 4)
         return out
 
-    def less(self, what: Complex) -> Samples:
+    def less(self, what: Complex) -> ResidualSamples:
         """The samples with a part of their residuals, complex (n,), taken out."""
         return self.with_values(residual=self.residual - what)
 
-    def scaled(self, by: Array) -> Samples:
+    def scaled(self, by: Array) -> ResidualSamples:
         """The samples with the noise of each that many times larger, float64 (n,)."""
         return replace(self, residual=self.residual / by, model=self.model / by, root=self.root / by)
 

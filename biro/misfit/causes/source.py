@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from biro.formatting import ANGLES, FLUXES, unit_for
-from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.brightness import fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Mask, Samples
+from biro.misfit.causes.least_squares import SolvedTerms, block_of, solve_beside
+from biro.misfit.causes.samples import Array, Complex, Mask, ResidualSamples
 from biro.observation.partition import STOKES_NAMES
 
 N_PIXEL = 384
@@ -47,15 +47,15 @@ GAUSS = math.pi**2 / (4.0 * math.log(2.0))
 """An envelope is exp(-GAUSS (FWHM q)^2), q in wavelengths (physics: section 5)."""
 
 
-class Known(Protocol):
-    """Where the model of a field is bright: `biro.misfit.causes.places.Places`."""
+class KnownBrightness(Protocol):
+    """Where the model of a field is bright: `biro.misfit.causes.bright_places.BrightPlaces`."""
 
     @property
     def field(self) -> tuple[float, float]:
         """Phase centre."""
 
     @property
-    def sources(self) -> tuple[Source, ...]:
+    def sources(self) -> tuple[ResidualSource, ...]:
         """Peaks of the model's image."""
 
     @property
@@ -64,7 +64,7 @@ class Known(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class ResidualSource:
     """A source that was found in residuals.
 
     Attributes
@@ -83,7 +83,9 @@ class Source:
         return _n_minus_1(self.east, self.north)
 
 
-def source_candidates(samples: Samples, places: Sequence[Known] = ()) -> Iterator[Candidate]:
+def source_candidates(
+    samples: ResidualSamples, places: Sequence[KnownBrightness] = ()
+) -> Iterator[Candidate]:
     """The source of each field that explains most, as a point and as a Gaussian, in each Stokes parameter."""
     fields = sorted({part.phase_centre for part in samples.parts})
     for field in fields:
@@ -94,19 +96,19 @@ def source_candidates(samples: Samples, places: Sequence[Known] = ()) -> Iterato
             for s, f in zip(each.sources, each.fluxes, strict=True)
         ]
         for name in STOKES_NAMES:
-            view = View.of(samples, field, name)
+            view = StokesView.of(samples, field, name)
             if view.own.n >= MIN_SAMPLES and np.ptp(view.own.uvw[:2]) > 0:
                 yield from _of_field(samples, view, known, len(fields))
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class StokesView:
     """Samples of a field as those of one Stokes parameter, whose sources look in them as those of Stokes I.
 
     Attributes
     ----------
     stokes : str
-    own : Samples
+    own : ResidualSamples
         With residuals and model divided by `turn`, and `root` of 1 Jy of the Stokes parameter.
     chosen : bool (n,)
         Which of all samples they are.
@@ -115,12 +117,12 @@ class View:
     """
 
     stokes: str
-    own: Samples
+    own: ResidualSamples
     chosen: Mask
     turn: Complex
 
     @classmethod
-    def of(cls, samples: Samples, field: tuple[float, float], stokes: str) -> View:
+    def of(cls, samples: ResidualSamples, field: tuple[float, float], stokes: str) -> StokesView:
         """The samples of a field that have this Stokes parameter in them."""
         factor = samples.in_stokes(stokes)
         chosen = samples.is_of(field) & (factor != 0)
@@ -132,7 +134,7 @@ class View:
             own = replace(own, root=own.root * size, **turned)
         return cls(stokes, own, chosen, turn)
 
-    def after(self, samples: Samples, tangent: Array, change: Complex) -> Samples:
+    def after(self, samples: ResidualSamples, tangent: Array, change: Complex) -> ResidualSamples:
         """All samples, those of the view changed along their tangents and less a part of the residuals."""
         left = self.own.changed(tangent).less(change)
         model, residual = samples.model.copy(), samples.residual.copy()
@@ -141,7 +143,7 @@ class View:
 
 
 def _of_field(
-    samples: Samples, view: View, known: Sequence[tuple[Source, float]], n_field: int
+    samples: ResidualSamples, view: StokesView, known: Sequence[tuple[ResidualSource, float]], n_field: int
 ) -> Iterator[Candidate]:
     own = view.own
     length = np.hypot(own.uvw[0], own.uvw[1])
@@ -149,13 +151,13 @@ def _of_field(
     if view.stokes != "I":
         sizes = sizes[:1]
     thin = own.only(np.arange(own.n) % -(-own.n // MOST_THIN) == 0)
-    best: dict[bool, tuple[float, Source]] = {}
+    best: dict[bool, tuple[float, ResidualSource]] = {}
     places = 1.0
     for size in sizes:
         peaks, n_place = _peaks(own, np.exp(-GAUSS * (size * length) ** 2))
         places += n_place
         for east, north in peaks:
-            source = refined(thin, Source(east, north, size))
+            source = refined(thin, ResidualSource(east, north, size))
             drop = _fit(thin, source)[1]
             if bool(size) not in best or drop > best[bool(size)][0]:
                 best[bool(size)] = (drop, source)
@@ -179,12 +181,14 @@ def _of_field(
         yield Candidate(kind, solved.drop, gain, n_term, log_p, after, texts)
 
 
-def _beam(own: Samples) -> float:
+def _beam(own: ResidualSamples) -> float:
     """Half the width of the main lobe of the PSF, rad."""
     return BEAM / max(float(np.median(np.hypot(own.uvw[0], own.uvw[1]))), 1e-300)
 
 
-def _near(source: Source, known: Sequence[tuple[Source, float]], beam: float) -> tuple[Source, float] | None:
+def _near(
+    source: ResidualSource, known: Sequence[tuple[ResidualSource, float]], beam: float
+) -> tuple[ResidualSource, float] | None:
     """The source of the model within a beam of one that was found, and its flux; the brightest of several."""
     close = [
         each for each in known if math.hypot(source.east - each[0].east, source.north - each[0].north) < beam
@@ -192,21 +196,23 @@ def _near(source: Source, known: Sequence[tuple[Source, float]], beam: float) ->
     return max(close, key=lambda each: abs(each[1]), default=None)
 
 
-def highest(own: Samples) -> Source | None:
+def highest(own: ResidualSamples) -> ResidualSource | None:
     """A point at the highest peak of the residual images."""
     if own.n < MIN_SAMPLES or not np.ptp(own.uvw[:2]) > 0:
         return None
     peaks, _ = _peaks(own, np.ones(own.n))
-    return Source(*peaks[0]) if peaks else None
+    return ResidualSource(*peaks[0]) if peaks else None
 
 
-def fit_source(own: Samples, source: Source) -> tuple[float, float]:
+def fit_source(own: ResidualSamples, source: ResidualSource) -> tuple[float, float]:
     """Flux of a source in the residuals, Jy, and the decrease of sum |r|^2."""
     found, drop = _fit(own, source)
     return float(found[0]), drop
 
 
-def template(own: Samples, source: Source, is_smeared: bool = True, uvw: Array | None = None) -> Complex:
+def template(
+    own: ResidualSamples, source: ResidualSource, is_smeared: bool = True, uvw: Array | None = None
+) -> Complex:
     """sqrt(w)/s times the visibility of 1 Jy there, averaged over channels, complex128 (n,).
 
     `uvw` (3, n), in wavelengths, takes the place of that of the samples.
@@ -245,11 +251,11 @@ def _n_minus_1(east: float, north: float) -> float:
     return -square / (1.0 + math.sqrt(1.0 - square))
 
 
-def _fit(own: Samples, source: Source) -> tuple[Array, float]:
+def _fit(own: ResidualSamples, source: ResidualSource) -> tuple[Array, float]:
     return fitted(own, [template(own, source)])
 
 
-def refined(own: Samples, source: Source, n_step: int = 6) -> Source:
+def refined(own: ResidualSamples, source: ResidualSource, n_step: int = 6) -> ResidualSource:
     """Gauss-Newton steps of flux, place and size, each taken only if chi2 falls."""
     u, v = own.uvw[:2]
     t = template(own, source)
@@ -265,7 +271,7 @@ def refined(own: Samples, source: Source, n_step: int = 6) -> Source:
         steps = found[1:] / found[0] / longest
         before, scale = drop, 1.0
         for _ in range(4):
-            moved = Source(
+            moved = ResidualSource(
                 source.east + scale * float(steps[0]),
                 source.north + scale * float(steps[1]),
                 max(source.fwhm + scale * float(steps[2]), 0.1 * source.fwhm) if source.fwhm else 0.0,
@@ -282,7 +288,7 @@ def refined(own: Samples, source: Source, n_step: int = 6) -> Source:
     return source
 
 
-def _peaks(own: Samples, taper: Array) -> tuple[list[tuple[float, float]], float]:
+def _peaks(own: ResidualSamples, taper: Array) -> tuple[list[tuple[float, float]], float]:
     """Highest peaks of residual images from fine to coarse, and how many places they are chosen from."""
     length = np.hypot(own.uvw[0], own.uvw[1])
     longest = _typical_longest(length, taper)
@@ -312,7 +318,7 @@ def _typical_longest(length: Array, taper: Array) -> float:
     return float(np.quantile(seen, 0.995)) if len(seen) else 0.0
 
 
-def _reach(own: Samples, used: Mask, longest: float) -> float:
+def _reach(own: ResidualSamples, used: Mask, longest: float) -> float:
     """Distance at which averages over channels and times take half of what baselines see."""
     width = float(np.median(own.chan_width[used] / own.freq[used]))
     turn = float(np.median(own.interval[used])) * EARTH
@@ -321,7 +327,7 @@ def _reach(own: Samples, used: Mask, longest: float) -> float:
 
 
 def _image(
-    own: Samples, used: Mask, taper: Array, cell: float, half: float
+    own: ResidualSamples, used: Mask, taper: Array, cell: float, half: float
 ) -> tuple[list[tuple[float, float, float]], float]:
     """Decrease of chi2 by a source at each pixel, from FFTs of planes of w; the highest few.
 
@@ -382,11 +388,13 @@ def _highest(
     return peaks, places
 
 
-def _beside(own: Samples, source: Source) -> Solved:
+def _beside(own: ResidualSamples, source: ResidualSource) -> SolvedTerms:
     return solve_beside([block_of(own, template(own, source)[None])], own.tangent_part)
 
 
-def _texts(own: Samples, source: Source, kind: str, stokes: str, near: Source | None) -> tuple[str, str]:
+def _texts(
+    own: ResidualSamples, source: ResidualSource, kind: str, stokes: str, near: ResidualSource | None
+) -> tuple[str, str]:
     t = template(own, source)
     flux = float(_beside(own, source).terms[0][0, 0])
     error = math.sqrt(own.square / own.n_real) / math.sqrt(float(np.vdot(t, t).real))

@@ -21,7 +21,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.maximum.ascent import width_of_priors
+from biro.maximum.objective import width_of_priors
 from biro.models.components.antenna_terms.feeds import basis_of
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.prior import LogNormal, LogUniform

@@ -9,15 +9,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.arrow.space import ArrowPrecision
-from biro.maximum.ascent import width_of_priors
+from biro.block_arrowhead.space import ArrowheadPrecision
 from biro.maximum.laplace import Laplace
+from biro.maximum.objective import width_of_priors
 from biro.maximum.segments.laplace import SegmentLaplace
 from biro.maximum.segments.precision import many_segments, unconstrained_precision
 from biro.samplers.coordinates.open_angles import OF_TURN, open_angles
 from biro.samplers.coordinates.straight import Forms, Straight
 from biro.samplers.coordinates.walls import Walls, regression, walls_of
-from biro.target.protocol import DifferentiableLikelihood, Informed, SegmentedLikelihood, informed
+from biro.target.protocol import (
+    DifferentiableLikelihood,
+    FisherLikelihood,
+    SegmentedLikelihood,
+    informed,
+)
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -44,7 +49,7 @@ _SOFT = 0.3
 """Radians over which a window about an angle that is open ends."""
 
 
-class Frame(NamedTuple):
+class WhitenedFrame(NamedTuple):
     """The place, the axes and the forms of the coordinates of a run: `Whitened` has the formula.
 
     Attributes
@@ -72,7 +77,7 @@ class Frame(NamedTuple):
         return {**self._asdict(), "walls": np.array(self.walls)}
 
     @classmethod
-    def of(cls, arrays: Mapping[str, Any]) -> Frame:
+    def of(cls, arrays: Mapping[str, Any]) -> WhitenedFrame:
         """A frame of `arrays`.
 
         Raises
@@ -104,16 +109,16 @@ class Whitened:
     Parameters
     ----------
     likelihood : Likelihood
-    frame : Frame
+    frame : WhitenedFrame
     """
 
-    def __init__(self, likelihood: DifferentiableLikelihood, frame: Frame) -> None:
+    def __init__(self, likelihood: DifferentiableLikelihood, frame: WhitenedFrame) -> None:
         self._likelihood, self.frame = likelihood, frame
         self._change = Straight(likelihood, frame.form, frame.partner)
         low, high = likelihood.model.box
         bounded = frame.form == 0  # straight coordinates may leave the prior, and there is nothing there
         self._low, self._high = np.where(bounded, low, -np.inf), np.where(bounded, high, np.inf)
-        self._root: _Dense | ArrowPrecision = _Dense(frame.factor)
+        self._root: _Dense | ArrowheadPrecision = _Dense(frame.factor)
         many = many_segments(likelihood)
         if not frame.factor.size and many is not None:
             self._root = _by_segments(many, frame, self._change)
@@ -138,7 +143,9 @@ class Whitened:
             of = Forms(likelihood, theta, _sigma_of(laplace, precision))
             forms = of.form, of.partner
         change = Straight(likelihood, *forms)
-        frame = Frame(change.of_theta(theta), np.empty((0, 0)), *forms, np.zeros(0, np.int64), Walls.none())
+        frame = WhitenedFrame(
+            change.of_theta(theta), np.empty((0, 0)), *forms, np.zeros(0, np.int64), Walls.none()
+        )
         if precision is not None:
             frame = _with_axes(frame, precision.of(change), change, always=True)
         elif theta.size <= _MOST_DENSE:
@@ -234,14 +241,16 @@ def _window(away: Array) -> tuple[Array, Array]:
     return value, (special.expit(-left) - special.expit(-right)) / _SOFT
 
 
-def _by_segments(likelihood: SegmentedLikelihood, frame: Frame, change: Straight) -> ArrowPrecision:
+def _by_segments(
+    likelihood: SegmentedLikelihood, frame: WhitenedFrame, change: Straight
+) -> ArrowheadPrecision:
     """The precision of w about the middle of a frame."""
     least = change.least
     least[frame.open] = OF_TURN
     return unconstrained_precision(likelihood, frame.middle, width_of_priors(likelihood), change, least)
 
 
-def _with_axes(frame: Frame, precision: Array, change: Straight, *, always: bool) -> Frame:
+def _with_axes(frame: WhitenedFrame, precision: Array, change: Straight, *, always: bool) -> WhitenedFrame:
     """A frame with walls, open angles, and the factor of a precision of w (n_param, n_param).
 
     Unless `always`, with a factor only where there are such.
@@ -324,7 +333,7 @@ def _modes(matrix: Array) -> tuple[Array, Array, Array]:
 
 
 def _with_information(
-    matrix: Array, likelihood: Informed, theta: Array, in_y: Callable[[Array], Array], of_prior: Array
+    matrix: Array, likelihood: FisherLikelihood, theta: Array, in_y: Callable[[Array], Array], of_prior: Array
 ) -> Array:
     """A curvature of y with the Fisher information in place of what differences say of weak directions."""
     values, vectors, scale = _modes(matrix)
@@ -347,7 +356,7 @@ def _sigma_of(laplace: Laplace | SegmentLaplace, precision: _Precision | None) -
 
 
 class _Dense:
-    """A factor as a whole matrix, with what is used of `ArrowPrecision`."""
+    """A factor as a whole matrix, with what is used of `ArrowheadPrecision`."""
 
     def __init__(self, factor: Array) -> None:
         self._factor = factor

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.source_finding.fitting.gain_noise import Ends, GainNoise, Modes
+from biro.source_finding.fitting.gain_noise import BaselineAntennas, GainErrorModes, GainNoise
 from biro.source_finding.fitting.visibility_data import VisibilityData
 
 Array = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Explained:
         Rms of the real and of the imaginary part of an antenna's relative gain error, over the antennas.
     left : tuple of complex128 (n,), Jy
         Residuals without the most probable errors of gains, in the order of the chunks.
-    modes : Modes
+    modes : GainErrorModes
         Of these errors.
     second : complex128 (n,), Jy
         What is of second order in these errors, which was taken off the residuals.
@@ -54,7 +54,7 @@ class Explained:
     noise: float
     gain_error: float
     left: tuple[Vis, ...]
-    modes: Modes
+    modes: GainErrorModes
     second: Vis
     evidence: float = 0.0
 
@@ -99,7 +99,7 @@ class GainErrors:
         )
         self.names, both = np.unique(np.concatenate([first, second]), return_inverse=True)
         first, second = np.split(both.ravel(), 2)
-        self._ends = Ends(first, second, len(self.names), first != second)
+        self._ends = BaselineAntennas(first, second, len(self.names), first != second)
         self._n_baseline = len(np.unique(np.sort(np.stack([first, second]), axis=0), axis=1).T)
         self._n_vis, self._lengths = data.n_vis, [len(chunk.vis) for chunk in chunks]
         self._times, slot = np.unique(time, return_inverse=True)
@@ -132,13 +132,13 @@ class GainErrors:
             value, noise, float(np.sqrt(best.k)) * noise, split, best, second / self._root, without - value
         )
 
-    def _best(self, z: Vis, v: Vis, intervals: Sequence[_Intervals]) -> tuple[float, Modes]:
+    def _best(self, z: Vis, v: Vis, intervals: Sequence[_Intervals]) -> tuple[float, GainErrorModes]:
         """The least -2 ln L of residuals and a model over sigma, and the modes of the gains there."""
         slope, power = z * v.conj(), v.real**2 + v.imag**2
         chi2, n = float(np.vdot(z, z).real), 2.0 * max(self._n_vis, 1)
         value, best = np.inf, None
         for interval in intervals:
-            modes = Modes.of(interval.index, self._ends, self.relative, power, slope)
+            modes = GainErrorModes.of(interval.index, self._ends, self.relative, power, slope)
             m, g2 = modes.values.ravel(), modes.along.ravel() ** 2
             for sd in self._sizes if power.any() else _SD[:1]:
                 k = sd**2 * n / max(chi2, 1e-300)
@@ -220,7 +220,7 @@ class GainErrors:
         last = len(self.names) - 1
         first, second = (np.minimum(np.searchsorted(self.names, end), last) for end in (antenna1, antenna2))
         known &= (self.names[first] == antenna1) & (self.names[second] == antenna2) & (first != second)
-        return Ends(first, second, len(self.names), known).turn(index, modes.errors)
+        return BaselineAntennas(first, second, len(self.names), known).turn(index, modes.errors)
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,7 +18,7 @@ Vis = NDArray[np.complex128]
 
 
 @dataclass(frozen=True, eq=False)
-class Ends:
+class BaselineAntennas:
     """Which antennas visibilities are of.
 
     Attributes
@@ -60,7 +60,7 @@ class Ends:
 
 
 @dataclass(frozen=True, eq=False)
-class Modes:
+class GainErrorModes:
     """Normal matrices of errors of gains in the intervals of one length, and their eigenvectors.
 
     The first axis has the real parts of the gains, then the imaginary ones. Eigenvectors are those of the
@@ -91,13 +91,15 @@ class Modes:
     k: float = 0.0
 
     @classmethod
-    def of(cls, index: Indices, ends: Ends, relative: Array, power: Array, slope: Vis) -> Modes:
+    def of(
+        cls, index: Indices, ends: BaselineAntennas, relative: Array, power: Array, slope: Vis
+    ) -> GainErrorModes:
         """Sums over the visibilities.
 
         Parameters
         ----------
         index : int64 (n,)
-        ends : Ends
+        ends : BaselineAntennas
         relative : float64 (2, n_antenna)
         power : float64 (n,)
             w |V|^2.
@@ -179,13 +181,15 @@ class GainNoise:
     mean2: Array
 
     @classmethod
-    def of(cls, modes: Modes, ends: Ends, model: Vis, offset: list[Vis], noise: float) -> GainNoise:
+    def of(
+        cls, modes: GainErrorModes, ends: BaselineAntennas, model: Vis, offset: list[Vis], noise: float
+    ) -> GainNoise:
         """The covariance for the errors of some modes.
 
         Parameters
         ----------
-        modes : Modes
-        ends : Ends
+        modes : GainErrorModes
+        ends : BaselineAntennas
         model : complex128 (n,)
             Over sigma.
         offset : list of complex128, Jy

@@ -24,7 +24,7 @@ class Stopped(Exception):  # noqa: N818 - a stop that was asked for
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class ComponentFit:
     """The result of a fit.
 
     Attributes
@@ -83,7 +83,7 @@ class SourceFit:
         residual: Sequence[Vis] | None = None,
         *,
         n_step: int | None = None,
-    ) -> Fit:
+    ) -> ComponentFit:
         """Fit components by Levenberg and Marquardt's method.
 
         Parameters
@@ -126,7 +126,7 @@ class SourceFit:
             current, growth, (matrix, gradient, chi2) = trial, 4.0, found
             if gain < _ENOUGH * chi2 / max(1, 2 * self.data.n_vis):
                 break
-        return Fit(current, chi2, _inverse(matrix))
+        return ComponentFit(current, chi2, _inverse(matrix))
 
     def _is_inside(self, components: Sequence[Component]) -> bool:
         return all(np.hypot(*component.lm) <= self._extent for component in components)

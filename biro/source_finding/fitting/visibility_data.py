@@ -45,7 +45,7 @@ class VisibilityData:
 
     Attributes
     ----------
-    chunks : list of Chunk
+    chunks : list of VisibilityChunk
     n_vis : int
         Number of complex visibilities with a weight.
     spectral : bool
@@ -77,7 +77,7 @@ class VisibilityData:
             for i, part in enumerate(observation.partitions)
             for block in _blocks(i, part, backend, beams)
         ]
-        self.chunks = [Chunk.of(some, self.ref_freq) for some in _grouped(blocks)]
+        self.chunks = [VisibilityChunk.of(some, self.ref_freq) for some in _grouped(blocks)]
         self.n_vis = sum(chunk.vis.size for chunk in self.chunks)
         used = [chunk.length for chunk in self.chunks]
         self.shortest = float(np.percentile(np.concatenate(used or [np.zeros(1)]), 1.0))
@@ -157,7 +157,7 @@ class VisibilityData:
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class RowBlock:
     """Some rows of a partition, and what their models lose.
 
     Attributes
@@ -193,12 +193,12 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Chunk:
+class VisibilityChunk:
     """Visibilities that have a weight, one after the other, and the prediction of components for them.
 
     Attributes
     ----------
-    blocks : tuple of Block
+    blocks : tuple of RowBlock
         Where the visibilities come from; one where beams are known.
     vis : complex128 (n,), Jy
     root : float64 (n,), 1/Jy
@@ -213,7 +213,7 @@ class Chunk:
         What averages take of sources far from the phase centre; None where models are not smeared.
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[RowBlock, ...]
     vis: Vis
     root: Array
     uvw: Array
@@ -225,10 +225,10 @@ class Chunk:
     averages: Averages | None = None
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], ref_freq: float) -> Chunk:
+    def of(cls, blocks: Sequence[RowBlock], ref_freq: float) -> VisibilityChunk:
         """The visibilities of some blocks."""
 
-        def join(each: Callable[[Block], NDArray[np.generic]], kind: type) -> NDArray[Any]:
+        def join(each: Callable[[RowBlock], NDArray[np.generic]], kind: type) -> NDArray[Any]:
             return np.concatenate([each(block) for block in blocks], dtype=kind)
 
         freq = join(lambda block: block.freq, np.float64)
@@ -245,7 +245,7 @@ class Chunk:
             join(lambda block: block.of_rows(block.part.time_of_slots), np.float64),
         )
 
-    def smeared(self, smearing: Sequence[Smearing | None]) -> Chunk:
+    def smeared(self, smearing: Sequence[Smearing | None]) -> VisibilityChunk:
         """The data, with models as averages in those partitions for which there is a smearing."""
         given = [smearing[block.i_part] for block in self.blocks]
         if not any(given):
@@ -364,9 +364,9 @@ def _as_points(components: Sequence[Component], ref_freq: float) -> Sources:
     )
 
 
-def _grouped(blocks: Sequence[Block]) -> Iterator[list[Block]]:
+def _grouped(blocks: Sequence[RowBlock]) -> Iterator[list[RowBlock]]:
     """Blocks that make chunks: small ones together, but those with beams alone."""
-    group: list[Block] = []
+    group: list[RowBlock] = []
     for block in blocks:
         size = sum(each.vis.size for each in group)
         if group and (size + block.vis.size > CHUNK or block.beam is not None):
@@ -377,7 +377,7 @@ def _grouped(blocks: Sequence[Block]) -> Iterator[list[Block]]:
         yield group
 
 
-def _blocks(i_part: int, part: Partition, backend: Backend, beams: SeenThrough | None) -> Iterator[Block]:
+def _blocks(i_part: int, part: Partition, backend: Backend, beams: SeenThrough | None) -> Iterator[RowBlock]:
     """The rows of a partition that have a weight."""
     beam = None if beams is None else beams.beams[i_part]
     vis, weight = stokes_visibilities(part, part.vis, PSEUDO_I)
@@ -385,7 +385,7 @@ def _blocks(i_part: int, part: Partition, backend: Backend, beams: SeenThrough |
     for index in np.array_split(rows, max(1, -(-len(rows) * part.n_chan // CHUNK))):
         if len(index):
             used = weight[index] > 0.0
-            yield Block(
+            yield RowBlock(
                 i_part,
                 part,
                 index,

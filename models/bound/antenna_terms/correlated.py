@@ -40,7 +40,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class GaussMarkovSteps:
     """x_k = keep_k x_(k-1) + step_k e_k.
 
     Attributes
@@ -118,7 +118,7 @@ class Chain:
         return *(array.tobytes() for array in arrays), self.is_log, self.time, self.time_slot, self.sd_slot
 
     @cached_property
-    def known(self) -> Steps:
+    def known(self) -> GaussMarkovSteps:
         """The steps where T and s are known."""
         return self.at(None, None)
 
@@ -132,16 +132,16 @@ class Chain:
         """Where T and s are known: float64 (n_segment, n_antenna, 2)."""
         return np.asarray(self.known.step[0, :, :, 0])
 
-    def at(self, time: Array | None, sd: Array | None) -> Steps:
+    def at(self, time: Array | None, sd: Array | None) -> GaussMarkovSteps:
         """The steps at each T (n_batch,), s, and each s (n_batch,); None where they are known."""
         away = self._of_batch(self.away) / _column(np.array([self.time]) if time is None else time)
         first = np.isinf(away)
         walk = np.where(first, 1.0, np.sqrt(2.0 * np.where(first, 0.0, away)))
         keep = np.where(self._walks & ~first, 1.0, np.exp(-away))
         step = self._of_batch(self.sd) * np.where(self._walks, walk, np.sqrt(-np.expm1(-2.0 * away)))
-        return Steps(keep, step if sd is None else step * _column(sd))
+        return GaussMarkovSteps(keep, step if sd is None else step * _column(sd))
 
-    def steps_by_time(self, time: Array, steps: Steps) -> Steps:
+    def steps_by_time(self, time: Array, steps: GaussMarkovSteps) -> GaussMarkovSteps:
         """Derivatives of the steps at T (n_batch,) with respect to it, per s, shaped as `steps.step`."""
         away = self._of_batch(self.away) / _column(time)
         away = np.where(np.isinf(away), 0.0, away)
@@ -153,9 +153,9 @@ class Chain:
             self._walks, -0.5 * steps.step * (away > 0.0), np.where(none, 0.0, -away * of_square)
         )
         of_keep = np.broadcast_to(np.where(self._walks, 0.0, steps.keep * away), of_step.shape)
-        return Steps(of_keep / _column(time), of_step / _column(time))
+        return GaussMarkovSteps(of_keep / _column(time), of_step / _column(time))
 
-    def by_time(self, time: Array, steps: Steps, parameters: Array) -> Array:
+    def by_time(self, time: Array, steps: GaussMarkovSteps, parameters: Array) -> Array:
         """Derivatives with respect to T of what each step adds, of the shape of the parameters, per s.
 
         d keep_k / dT x_(k-1) + d step_k / dT e_k, from the steps at T (n_batch,) and the parameters.
@@ -165,7 +165,7 @@ class Chain:
         before[:, 1:] = steps.states(parameters)[:, :-1]
         return np.asarray(slopes.keep * before + slopes.step * parameters)
 
-    def by_sd(self, sd: Array, steps: Steps, parameters: Array) -> Array:
+    def by_sd(self, sd: Array, steps: GaussMarkovSteps, parameters: Array) -> Array:
         """Derivatives of what each step adds with respect to s (n_batch,), where it is fitted."""
         return np.asarray(steps.step * parameters / _column(sd))
 

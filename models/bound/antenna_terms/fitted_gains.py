@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.correlated import Steps
-from biro.models.bound.antenna_terms.gain_layout import Factor
-from biro.models.bound.memory import Reused
+from biro.models.bound.antenna_terms.correlated import GaussMarkovSteps
+from biro.models.bound.antenna_terms.gain_layout import GainQuantity
+from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.scatter import Scatter
-from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.bound.slots import ZERO
 from rime_kernels.cpu.vector_math import cos_sin
 
@@ -28,13 +28,13 @@ class FittedGains:
 
     Parameters
     ----------
-    factors : sequence of Factor
+    factors : sequence of GainQuantity
     values : SIValues
     """
 
-    def __init__(self, factors: Sequence[Factor], values: SIValues) -> None:
+    def __init__(self, factors: Sequence[GainQuantity], values: SIValues) -> None:
         self._factors = [_FactorValues(factor, values) for factor in factors]
-        self._memory = Reused()
+        self._memory = ReusedMemory()
         self._last: tuple[weakref.ref[Array], Complex] | None = None
 
     def __call__(self, values: Array) -> Complex:
@@ -88,21 +88,21 @@ class FittedGains:
 class _FactorValues:
     """Values of one quantity, (n_batch, n_time_block, n_antenna, n_chan_block, 2), or 1 for both feeds."""
 
-    def __init__(self, factor: Factor, values: SIValues) -> None:
+    def __init__(self, factor: GainQuantity, values: SIValues) -> None:
         table, self._chain = factor.states.table, factor.states.chain
         self._n_feed = 1 if np.array_equal(table[..., 0], table[..., 1]) else 2
         place = np.ix_(factor.segment, factor.antenna, factor.block, np.arange(self._n_feed))
         self.is_amplitude = factor.is_amplitude
         self._by = factor.by_time[:, None, None, None] * factor.by_chan[:, None]
         if self._chain is None:
-            self._gathered = Gathered(values, table[place])
+            self._gathered = IndexedValues(values, table[place])
             # The slot of no parameter holds 0; no amplitude is 1.
             self._neutral = (table[place] == ZERO) * 1.0 if factor.is_amplitude else None
             return
-        self._gathered, self._shape = Gathered(values, table), table.shape
+        self._gathered, self._shape = IndexedValues(values, table), table.shape
         slots = self._chain.time_slot, self._chain.sd_slot
         self._time, self._sd = (
-            Gathered(values, np.array([slot])) if slot != ZERO else None for slot in slots
+            IndexedValues(values, np.array([slot])) if slot != ZERO else None for slot in slots
         )
         self._place = np.arange(table.size).reshape(table.shape)[place]
         self._back = Scatter(self._place.reshape(-1), table.size)
@@ -141,14 +141,14 @@ class _FactorValues:
             slopes = steps.step * by_added
         self._gathered.pull_back(values, slopes, into)
 
-    def _steps(self, values: Array) -> Steps:
+    def _steps(self, values: Array) -> GaussMarkovSteps:
         assert self._chain is not None
         if not self._chain.is_fitted:
             return self._chain.known
         time, sd = (None if one is None else one(values)[:, 0] for one in (self._time, self._sd))
         return self._chain.at(time, sd)
 
-    def _of_prior(self, values: Array, steps: Steps) -> Iterator[tuple[Gathered, Array]]:
+    def _of_prior(self, values: Array, steps: GaussMarkovSteps) -> Iterator[tuple[IndexedValues, Array]]:
         """The correlation time and the sd, where fitted, and derivatives of what steps add by each."""
         assert self._chain is not None
         for gathered, slopes in ((self._time, self._chain.by_time), (self._sd, self._chain.by_sd)):

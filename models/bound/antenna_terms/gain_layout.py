@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.correlated import Chain, chain_of
 from biro.models.bound.antenna_terms.segments import Segments, cut
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.components.antenna_terms.feeds import Basis
 from biro.models.components.antenna_terms.gain import DIMENSIONS, FEEDS, NEUTRAL, Gain
 from biro.models.components.antenna_terms.per_segment import PerSegment
@@ -27,7 +27,7 @@ _STANDARD = Normal(0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class States:
+class SegmentValues:
     """Values of one quantity in all segments, for the partitions that share them.
 
     Attributes
@@ -49,14 +49,14 @@ class States:
 
 
 @dataclass(frozen=True, eq=False)
-class Factor:
+class GainQuantity:
     """One quantity of the gains of a partition.
 
     Attributes
     ----------
     key : str
         One of `DIMENSIONS`.
-    states : States
+    states : SegmentValues
     antenna : int (n_antenna,)
         Where each antenna of the partition is among those of the states.
     segment : int (n_time_block,)
@@ -68,7 +68,7 @@ class Factor:
     """
 
     key: str
-    states: States
+    states: SegmentValues
     antenna: Index
     segment: Index
     block: Index
@@ -96,14 +96,14 @@ class Factor:
         """What tells channels apart, float64 (n_chan_block, 2)."""
         return np.stack([self.block, self.by_chan], axis=1)
 
-    def at(self, times: Index | None = None, channels: Index | None = None) -> Factor:
+    def at(self, times: Index | None = None, channels: Index | None = None) -> GainQuantity:
         """The quantity at some of the times, or some of the channels."""
         segment, by_time, block, by_chan = self.segment, self.by_time, self.block, self.by_chan
         if times is not None:
             segment, by_time = segment[times], by_time[times]
         if channels is not None:
             block, by_chan = block[channels], by_chan[channels]
-        return Factor(self.key, self.states, self.antenna, segment, block, by_time, by_chan)
+        return GainQuantity(self.key, self.states, self.antenna, segment, block, by_time, by_chan)
 
 
 @dataclass(eq=False)
@@ -115,13 +115,13 @@ class GainLayout:
     partitions : sequence of PartitionView
     bases : sequence of Basis
         Feeds of each partition.
-    slots : Slots
+    slots : ModelSlots
     without_gains : bool
         Whether to add only what is fitted of priors, and no gains.
 
     Attributes
     ----------
-    factors : list of list of Factor
+    factors : list of list of GainQuantity
         Of each partition, at each of its times and channels.
     lines : list of str
         Which antennas are references, in words.
@@ -129,9 +129,9 @@ class GainLayout:
 
     partitions: Sequence[PartitionView]
     bases: Sequence[Basis]
-    slots: Slots
+    slots: ModelSlots
     without_gains: bool = False
-    factors: list[list[Factor]] = field(init=False)
+    factors: list[list[GainQuantity]] = field(init=False)
     lines: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -234,7 +234,7 @@ class GainLayout:
             chain = None
             if kind.is_process:
                 chain = chain_of(priors, segments.middle, free, DIMENSIONS[key], time_slot, sd_slot)
-            states = States(table, chain)
+            states = SegmentValues(table, chain)
             for i in members:
                 self.factors[i].append(self._factor(key, states, segments, members, i))
 
@@ -370,7 +370,9 @@ class GainLayout:
                         f".{FEEDS[self.bases[0]][feed]}" if gain.feeds == "separate" else "",
                     )
 
-    def _factor(self, key: str, states: States, segments: Segments, members: Sequence[int], i: int) -> Factor:
+    def _factor(
+        self, key: str, states: SegmentValues, segments: Segments, members: Sequence[int], i: int
+    ) -> GainQuantity:
         view = self.partitions[i]
         n_chan, n_block = view.chan_freq.size, states.table.shape[2]
         by_time, by_chan = np.ones(view.time.size), np.ones(n_chan)
@@ -380,7 +382,7 @@ class GainLayout:
             middle = np.mean(np.concatenate([self.partitions[k].chan_freq for k in members]))
             by_chan = 2.0 * np.pi * (view.chan_freq - middle)
         block = (np.arange(n_chan) * n_block // n_chan).astype(np.int64)
-        return Factor(key, states, self._antenna[i], segments.of_time[i], block, by_time, by_chan)
+        return GainQuantity(key, states, self._antenna[i], segments.of_time[i], block, by_time, by_chan)
 
 
 def _words(segments: Segments) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.components.antenna_terms.ionosphere import DIMENSIONS, Ionosphere
 from biro.models.components.antenna_terms.per_antenna import check_known
 from biro.models.components.beam import SPEED_OF_LIGHT
@@ -42,7 +42,7 @@ class IonosphereSlots:
 
 
 def ionosphere_slots(
-    ionosphere: Ionosphere | None, partitions: Sequence[PartitionView], slots: Slots
+    ionosphere: Ionosphere | None, partitions: Sequence[PartitionView], slots: ModelSlots
 ) -> list[IonosphereSlots | None]:
     """The slots of each partition; one parameter of an antenna for all of them."""
     if ionosphere is None:

@@ -9,8 +9,8 @@ from biro.models.bound.antenna_terms.fitted_gains import FittedGains
 from biro.models.bound.antenna_terms.ionosphere import DISPERSION
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.rotation import rotation
-from biro.models.bound.memory import Reused
-from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.memory import ReusedMemory
+from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.components.beam import SPEED_OF_LIGHT
 from rime_kernels.arrays import AntennaTerms
@@ -39,7 +39,7 @@ class Jones:
     """
 
     def __init__(self, slots: TermSlots, values: SIValues) -> None:
-        self._slots, self._memory = slots, Reused()
+        self._slots, self._memory = slots, ReusedMemory()
         self._known = slots.gain[None, ..., None]
         if np.array_equal(slots.gain[..., 0], slots.gain[..., 1]):
             self._known = self._known[..., :1, :]
@@ -47,10 +47,10 @@ class Jones:
         self._fitted = FittedGains(slots.factors, values) if slots.factors else None
         taken_out = self._rotated(slots.angle[None]) if slots.taken_out else None
         self._left = None if taken_out is None else taken_out.conj().swapaxes(-1, -2)
-        self._offset = None if slots.offset is None or slots.in_beam else Gathered(values, slots.offset)
-        self._leakage = None if slots.leakage is None else Gathered(values, slots.leakage)
-        self._tec = None if slots.tec is None else Gathered(values, slots.tec)
-        self._rm = None if slots.rm is None or slots.in_beam else Gathered(values, slots.rm)
+        self._offset = None if slots.offset is None or slots.in_beam else IndexedValues(values, slots.offset)
+        self._leakage = None if slots.leakage is None else IndexedValues(values, slots.leakage)
+        self._tec = None if slots.tec is None else IndexedValues(values, slots.tec)
+        self._rm = None if slots.rm is None or slots.in_beam else IndexedValues(values, slots.rm)
         with np.errstate(divide="ignore", invalid="ignore"):  # without an ionosphere
             self._wave2, self._phase = (SPEED_OF_LIGHT / slots.freq) ** 2, 1j * DISPERSION / slots.freq
         n_block = 0 if slots.leakage is None else len(slots.leakage)
@@ -213,7 +213,7 @@ def gains_of(slots: TermSlots, resolved: ResolvedSlots, theta: Array, chan: int)
     return np.asarray(found[:, slots.time_block])
 
 
-class Terms:
+class PartitionTerms:
     """The antenna terms of a partition; worked out once where they depend on no parameter.
 
     Parameters

@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.gain_layout import Factor, GainLayout
+from biro.models.bound.antenna_terms.gain_layout import GainLayout, GainQuantity
 from biro.models.bound.antenna_terms.ionosphere import IonosphereSlots, ionosphere_slots
-from biro.models.bound.slots import ZERO, ResolvedSlots, Slots, numbers_of
+from biro.models.bound.slots import ZERO, ModelSlots, ResolvedSlots, numbers_of
 from biro.models.components.antenna_terms.feeds import Basis, Feeds, basis_of, feeds_in, is_mixed, rotation_of
 from biro.models.components.antenna_terms.gain import Gain
 from biro.models.components.antenna_terms.leakage import FEEDS, Leakage
 from biro.models.components.antenna_terms.per_antenna import check_known
 from biro.models.components.jones_beam import GridBeam
 from biro.models.components.noise import grouped
-from biro.models.components.partition_view import PartitionView, Samples
+from biro.models.components.partition_view import PartitionView, SampledTimes
 from biro.models.components.sky import SkyDescription
 from biro.models.errors import ModelError
 from biro.models.quantities.units import ANGLE, NUMBER
@@ -62,7 +62,7 @@ class TermSlots:
         By which feeds are turned, apart from the offset.
     gain : complex128 (n_time_block or 1, n_antenna, n_chan_block or 1, 2)
         Of the two feeds, as far as they are known.
-    factors : tuple of Factor
+    factors : tuple of GainQuantity
         The quantities of gains that are fitted.
     offset : int (n_antenna,) or None
         Slots. The rotation stands in the beam, where P does.
@@ -86,7 +86,7 @@ class TermSlots:
     basis: Basis
     angle: Array
     gain: NDArray[np.complex128]
-    factors: tuple[Factor, ...]
+    factors: tuple[GainQuantity, ...]
     offset: Index | None
     leakage: Index | None
     leakage_block: Index
@@ -109,7 +109,7 @@ class TermSlots:
         )
         return *arrays, *(factor.identity for factor in self.factors)
 
-    def taken(self, samples: Samples) -> TermSlots:
+    def taken(self, samples: SampledTimes) -> TermSlots:
         """The matrices of some times and channels, in the blocks of these alone."""
         times, of_time = np.unique(self.time_block[samples.times].astype(np.int64), return_inverse=True)
         chans, of_chan = np.unique(self.chan_block[samples.channels].astype(np.int64), return_inverse=True)
@@ -174,7 +174,11 @@ class AllTerms(NamedTuple):
 
 
 def antenna_term_slots(
-    model: SkyDescription, partitions: Sequence[PartitionView], slots: Slots, *, without_gains: bool = False
+    model: SkyDescription,
+    partitions: Sequence[PartitionView],
+    slots: ModelSlots,
+    *,
+    without_gains: bool = False,
 ) -> AllTerms:
     """The slots of each partition, one object for partitions that have the same; none without such terms.
 
@@ -249,8 +253,8 @@ def _is_turned(rotation: str, in_beam: bool, basis: Basis, gain: Complex, mixed:
 
 
 def _by_time(
-    angle: Array, gain: Complex, ionosphere: IonosphereSlots | None, factors: list[Factor]
-) -> tuple[Array, Complex, Array | None, list[Factor], Block]:
+    angle: Array, gain: Complex, ionosphere: IonosphereSlots | None, factors: list[GainQuantity]
+) -> tuple[Array, Complex, Array | None, list[GainQuantity], Block]:
     """Angles, gains and ionosphere of the different blocks of times, and the block of each time."""
     known = None if ionosphere is None else ionosphere.known
     flat = [angle, *(part.reshape(len(part), -1) for part in (gain.real, gain.imag) if len(gain) > 1)]
@@ -264,8 +268,8 @@ def _by_time(
 
 
 def _by_chan(
-    gain: Complex, of_leakage: Block, freq: Array, factors: list[Factor]
-) -> tuple[Complex, Index, Array, list[Factor], Block]:
+    gain: Complex, of_leakage: Block, freq: Array, factors: list[GainQuantity]
+) -> tuple[Complex, Index, Array, list[GainQuantity], Block]:
     """Gains, leakages and frequencies of the different blocks of channels, and the block of each channel."""
     key = np.stack([of_leakage, freq], axis=1)
     if gain.shape[2] > 1:
@@ -396,7 +400,9 @@ def _add_fitted(layout: GainLayout, gains: Sequence[Gain]) -> None:
             layout.add(gain, "gain" if number == 1 else f"gain{number}")
 
 
-def _offsets(feeds: Feeds | None, partitions: Sequence[PartitionView], slots: Slots) -> list[Index | None]:
+def _offsets(
+    feeds: Feeds | None, partitions: Sequence[PartitionView], slots: ModelSlots
+) -> list[Index | None]:
     """Slots of the offsets of each partition's antennas; None where there are none."""
     if feeds is None:
         return [None] * len(partitions)
@@ -408,7 +414,7 @@ def _offsets(feeds: Feeds | None, partitions: Sequence[PartitionView], slots: Sl
 
 
 def _leakages(
-    leakage: Leakage | None, partitions: Sequence[PartitionView], bases: Sequence[Basis], slots: Slots
+    leakage: Leakage | None, partitions: Sequence[PartitionView], bases: Sequence[Basis], slots: ModelSlots
 ) -> list[Index | None]:
     """Slots (n_block, n_antenna, 2, 2) of the leakages of each partition; None where there are none."""
     if leakage is None:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.antenna_terms.correlated import Chain
-from biro.models.bound.antenna_terms.gain_layout import Factor
+from biro.models.bound.antenna_terms.gain_layout import GainQuantity
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.antenna_terms.normal_priors import NONE, ChainPrior, FittedPriors, NormalPriors
 from biro.models.bound.slots import ZERO, ResolvedSlots
@@ -70,7 +70,7 @@ class PartitionGains:
     turned: bool
 
 
-class Links(NamedTuple):
+class PriorLinks(NamedTuple):
     """Priors that couple coordinates: x_a - middle_a - keep (x_b - middle_b) is normal.
 
     `later` (a) and `earlier` (b), int64 (n_link,) each.
@@ -96,7 +96,7 @@ class LogGains:
         Phases with a uniform prior over one turn.
     is_angle : bool (n,)
         Phases, of any prior; no delays and rates.
-    links : Links
+    links : PriorLinks
     priors : FittedPriors
         The normal priors of coordinates and links.
     log_flat : float
@@ -110,7 +110,7 @@ class LogGains:
     middle: Array
     is_circle: NDArray[np.bool_]
     is_angle: NDArray[np.bool_]
-    links: Links
+    links: PriorLinks
     priors: FittedPriors
     log_flat: float
     log_uniform: bool
@@ -190,7 +190,7 @@ def _is_turned(slots: TermSlots) -> bool:
     return any(not np.array_equal(table[..., 0], table[..., 1]) for table in tables)
 
 
-def _term(factor: Factor, number: Index) -> LogTerm:
+def _term(factor: GainQuantity, number: Index) -> LogTerm:
     place = np.ix_(factor.segment, factor.antenna, factor.block, np.arange(2))
     by = factor.by_time[:, None] * factor.by_chan
     return LogTerm(not factor.is_amplitude, number[factor.states.table][place], by)
@@ -208,8 +208,8 @@ class _Priors:
         self._weight, self._links = np.zeros(n), list[tuple[int, int]]()
         self._chains, self._numbers = list[ChainPrior](), list[int]()
 
-    def links(self) -> Links:
-        return Links(*np.array(self._links, np.int64).reshape(-1, 2).T)
+    def links(self) -> PriorLinks:
+        return PriorLinks(*np.array(self._links, np.int64).reshape(-1, 2).T)
 
     def normal(self) -> FittedPriors:
         """The normal priors, and the parameters that they follow."""

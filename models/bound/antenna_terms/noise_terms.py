@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.models.bound.per_partition import PerPartition
-from biro.models.bound.slots import ZERO, ResolvedSlots, Slots
+from biro.models.bound.slots import ZERO, ModelSlots, ResolvedSlots
 from biro.models.components.antenna_terms.per_antenna import check_known
 from biro.models.components.noise import Noise
 from biro.models.components.partition_view import PartitionView
@@ -44,7 +44,7 @@ class NoiseTermSlots:
     factor_of_all: bool
 
 
-def noise_term_slots(noise: Noise, partitions: Sequence[PartitionView], slots: Slots) -> NoiseTermSlots:
+def noise_term_slots(noise: Noise, partitions: Sequence[PartitionView], slots: ModelSlots) -> NoiseTermSlots:
     """Slots for the noise of a model.
 
     Raises

@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.correlated import Chain, Steps
+from biro.models.bound.antenna_terms.correlated import Chain, GaussMarkovSteps
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -78,7 +78,7 @@ class ChainPrior:
     time: int
     sd: int
 
-    def fill(self, steps: Steps, priors: NormalPriors) -> None:
+    def fill(self, steps: GaussMarkovSteps, priors: NormalPriors) -> None:
         """Put the priors of these steps in their places."""
         step, keep = steps.step.reshape(-1), np.broadcast_to(steps.keep, steps.step.shape).reshape(-1)
         with np.errstate(divide="ignore", over="ignore"):
@@ -86,7 +86,7 @@ class ChainPrior:
             priors.link_weight[self.link] = step[self.link_at] ** -2.0
         priors.keep[self.link] = keep[self.link_at]
 
-    def steps(self, numbers: Array) -> Steps:
+    def steps(self, numbers: Array) -> GaussMarkovSteps:
         """The steps where the fitted numbers have these values, SI units."""
         return self.chain.at(self._of(numbers, self.time), self._of(numbers, self.sd))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.antenna_terms.gain_layout import Factor
+from biro.models.bound.antenna_terms.gain_layout import GainQuantity
 from biro.models.bound.antenna_terms.layout import TermSlots
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.components.partition_view import PartitionView
@@ -119,7 +119,7 @@ def _used_elsewhere(terms: Sequence[TermSlots], resolved: ResolvedSlots) -> froz
 
 
 def _add_chain(
-    factor: Factor, of_slot: Index, resolved: ResolvedSlots, into: tuple[Index, Array, Array]
+    factor: GainQuantity, of_slot: Index, resolved: ResolvedSlots, into: tuple[Index, Array, Array]
 ) -> None:
     """Add the steps of the chains of one quantity."""
     chain, (before, keep, step) = factor.states.chain, into

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.positions.places import Frame
+from biro.models.bound.positions.places import PositionFrame
 from biro.models.bound.si_values import ArrayOfValues, Constant
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
@@ -77,11 +77,15 @@ class TurnedShapes:
     resolved : ResolvedSlots
     shape : function of the values
         The shapes with the position angles of the model.
-    frames : sequence of Frame
+    frames : sequence of PositionFrame
     """
 
     def __init__(
-        self, layout: SourceLayout, resolved: ResolvedSlots, shape: ArrayOfValues, frames: Sequence[Frame]
+        self,
+        layout: SourceLayout,
+        resolved: ResolvedSlots,
+        shape: ArrayOfValues,
+        frames: Sequence[PositionFrame],
     ) -> None:
         self._shape, self._rows, self.n_shape = shape, layout.turns_north, len(layout.shape)
         self._sources = len(layout.names) - len(layout.shape) + self._rows

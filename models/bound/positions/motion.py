@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.si_values import Gathered, SIValues
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.si_values import IndexedValues, SIValues
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.components.motion import ELEMENTS, MOST_ECCENTRIC, MOTION_KEYS, epoch_seconds
 from biro.models.components.source import DIMENSIONS, Source
 from biro.models.quantities.parameter import Fixed
@@ -37,7 +37,7 @@ class MotionSlots(NamedTuple):
     orbit: tuple[int, ...] | None
 
 
-def motion_slots(source: Source, slots: Slots) -> MotionSlots | None:
+def motion_slots(source: Source, slots: ModelSlots) -> MotionSlots | None:
     """The motion of a source; None where it does not move."""
     if all(getattr(source, key) is None for key in (*MOTION_KEYS, "orbit")):
         return None
@@ -143,13 +143,13 @@ class Motion:
 
     def __init__(self, given: Sequence[MotionSlots], values: SIValues, time: float, start: float) -> None:
         self._since = np.array([time - epoch_seconds(each.epoch, start) for each in given])[:, None]
-        self._proper = Gathered(values, np.array([each.proper for each in given], dtype=np.int64))
+        self._proper = IndexedValues(values, np.array([each.proper for each in given], dtype=np.int64))
         self._rows = np.array([i for i, each in enumerate(given) if each.orbit is not None], dtype=np.int64)
         orbits = [each.orbit for each in given if each.orbit is not None]
         table = np.array(orbits, dtype=np.int64).reshape(-1, len(ELEMENTS))
-        self._orbit: Gathered | None = Gathered(values, table) if orbits else None
+        self._orbit: IndexedValues | None = IndexedValues(values, table) if orbits else None
 
-    def _of_orbits(self, orbit: Gathered, values: Array) -> tuple[Array, Array]:
+    def _of_orbits(self, orbit: IndexedValues, values: Array) -> tuple[Array, Array]:
         with np.errstate(divide="ignore", invalid="ignore"):  # theta outside of the prior
             elements = orbit(values).copy()
             # Each is counted from its own epoch.

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.memory import Reused
+from biro.models.bound.memory import ReusedMemory
 from biro.models.bound.positions.motion import Displaced, Motion, displaced
-from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
-from biro.models.bound.si_values import Constant, Gathered, SIValues
+from biro.models.bound.positions.tangent_planes import SourceDirections, TangentPlanes
+from biro.models.bound.si_values import Constant, IndexedValues, SIValues
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre
@@ -20,7 +20,7 @@ from rime_kernels.arrays.slices import as_slice
 Array = NDArray[np.float64]
 
 
-class Frame(NamedTuple):
+class PositionFrame(NamedTuple):
     """What positions are relative to.
 
     Attributes
@@ -57,13 +57,13 @@ class Positions:
         rows = np.flatnonzero(free)
         position = resolved.base[layout.position][None]
         position[:, rows] = 0.0
-        self._fixed = Directions(layout.by_offset, planes).lm(position)
+        self._fixed = SourceDirections(layout.by_offset, planes).lm(position)
         self._constant = [Constant(lm) for lm in self._fixed]
         self._rows = as_slice(rows)
         self._all_free, self._any_free = bool(free.all()), bool(free.any())
-        self._position = Gathered(values, layout.position[rows])
-        self._directions = Directions(layout.by_offset[rows], planes)
-        self._memory, self._motion = Reused(), motion
+        self._position = IndexedValues(values, layout.position[rows])
+        self._directions = SourceDirections(layout.by_offset[rows], planes)
+        self._memory, self._motion = ReusedMemory(), motion
         self._moving = np.searchsorted(rows, layout.moving)
         self._by_offset = layout.by_offset[layout.moving]
 
@@ -127,7 +127,7 @@ class Positions:
         self._position.pull_back(values, found, into)
 
 
-class Places:
+class FramePositions:
     """Direction cosines (n_batch, n_source, 2) in each of several frames.
 
     Parameters
@@ -135,7 +135,7 @@ class Places:
     layout : SourceLayout
     resolved : ResolvedSlots
     values : SIValues
-    frames : sequence of Frame
+    frames : sequence of PositionFrame
         All different.
     origin : (float, float), rad
         From which offsets are counted.
@@ -148,7 +148,7 @@ class Places:
         layout: SourceLayout,
         resolved: ResolvedSlots,
         values: SIValues,
-        frames: Sequence[Frame],
+        frames: Sequence[PositionFrame],
         origin: Centre,
         start: float,
     ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.positions.tangent_planes import Directions, TangentPlanes
+from biro.models.bound.positions.tangent_planes import SourceDirections, TangentPlanes
 from biro.models.bound.slots import ResolvedSlots
 from biro.models.bound.source_layout import SourceLayout
 from biro.models.components.direction import Centre
@@ -71,5 +71,5 @@ class PriorRange:
         first, second = np.linspace(0, 1, n_first), (0.0, 0.5, 1.0)
         steps = np.array([[a, b] for a in first for b in second])[:, None, :]
         planes = TangentPlanes([partition.phase_centre], self._origin)
-        lm = Directions(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
+        lm = SourceDirections(self._layout.by_offset, planes).lm(low + steps * (high - low))[0]
         return lm, (low == high).all(axis=-1)

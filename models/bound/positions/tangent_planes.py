@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.memory import Reused
+from biro.models.bound.memory import ReusedMemory
 from biro.models.components.direction import Centre, basis
 from rime_kernels.arrays.circle import within_circle
 from rime_kernels.arrays.slices import as_slice
@@ -36,7 +36,7 @@ class TangentPlanes:
         self._turned = as_slice(turned)
         turns = [basis(centres[i]) @ basis(origin).T for i in turned]
         self._turn = np.array(turns).reshape(-1, 3, 3).transpose(1, 2, 0)[..., None, None]
-        self._radec_memory, self._offset_memory = Reused(), Reused()
+        self._radec_memory, self._offset_memory = ReusedMemory(), ReusedMemory()
 
     def of_radec(self, ra: Array, dec: Array) -> Array:
         """Direction cosines (l east, m north) of right ascensions and declinations.
@@ -147,7 +147,7 @@ def _without_hidden(lm: Array, n: Array) -> Array:
     return lm
 
 
-class Directions:
+class SourceDirections:
     """Positions of a list of sources, some by right ascension and declination and some by offsets.
 
     Parameters

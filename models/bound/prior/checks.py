@@ -141,7 +141,7 @@ class Greater:
 
 
 @dataclass(frozen=True, eq=False)
-class OnSky:
+class AboveHorizon:
     """The condition that every source lies above the horizon of every tangent plane."""
 
     finite: Callable[[Array], Mask]

@@ -32,7 +32,7 @@ Array = NDArray[np.float64]
 _APART = 1e-12
 
 
-class Mapped(NamedTuple):
+class MappedValues(NamedTuple):
     """x(z), ln dx/dz, and the derivative of ln dx/dz."""
 
     x: Array
@@ -40,40 +40,40 @@ class Mapped(NamedTuple):
     log_slope_slope: Array
 
 
-def between(z: Array, low: Array, width: Array) -> Mapped:
+def between(z: Array, low: Array, width: Array) -> MappedValues:
     """x = low + width / (1 + exp(-z)), dx/dz = width exp(-|z|) / (1 + exp(-|z|))^2."""
     away = np.abs(z)
     log_slope = np.log(width) - away - 2.0 * np.log1p(np.exp(-away))
-    return Mapped(low + width * special.expit(z), log_slope, -np.tanh(0.5 * z))
+    return MappedValues(low + width * special.expit(z), log_slope, -np.tanh(0.5 * z))
 
 
-def log_between(z: Array, low: Array, width: Array) -> Mapped:
+def log_between(z: Array, low: Array, width: Array) -> MappedValues:
     """ln x = ln low + width / (1 + exp(-z)), width = ln(high / low)."""
     log, log_slope, slope = between(z, np.log(low), width)
-    return Mapped(np.exp(log), log + log_slope, np.exp(log_slope) + slope)
+    return MappedValues(np.exp(log), log + log_slope, np.exp(log_slope) + slope)
 
 
-def above(z: Array, low: Array, scale: Array) -> Mapped:
+def above(z: Array, low: Array, scale: Array) -> MappedValues:
     """x = low + scale exp(z)."""
-    return Mapped(low + scale * np.exp(z), np.log(scale) + z, np.ones_like(z))
+    return MappedValues(low + scale * np.exp(z), np.log(scale) + z, np.ones_like(z))
 
 
-def below(z: Array, high: Array, scale: Array) -> Mapped:
+def below(z: Array, high: Array, scale: Array) -> MappedValues:
     """x = high - scale exp(-z)."""
-    return Mapped(high - scale * np.exp(-z), np.log(scale) - z, -np.ones_like(z))
+    return MappedValues(high - scale * np.exp(-z), np.log(scale) - z, -np.ones_like(z))
 
 
-def line(z: Array, middle: Array, scale: Array) -> Mapped:
+def line(z: Array, middle: Array, scale: Array) -> MappedValues:
     """x = middle + scale z."""
-    return Mapped(middle + scale * z, np.broadcast_to(np.log(scale), z.shape), np.zeros_like(z))
+    return MappedValues(middle + scale * z, np.broadcast_to(np.log(scale), z.shape), np.zeros_like(z))
 
 
-def log_line(z: Array, median: Array, sd: Array) -> Mapped:
+def log_line(z: Array, median: Array, sd: Array) -> MappedValues:
     """x = median exp(sd z)."""
-    return Mapped(median * np.exp(sd * z), np.log(median * sd) + sd * z, np.broadcast_to(sd, z.shape))
+    return MappedValues(median * np.exp(sd * z), np.log(median * sd) + sd * z, np.broadcast_to(sd, z.shape))
 
 
-_Map = Callable[[Array, Array, Array], Mapped]
+_Map = Callable[[Array, Array, Array], MappedValues]
 
 
 def _part(x: Array, low: Array, width: Array) -> Array:
@@ -108,7 +108,7 @@ def _moved_in(mapping: _Map, x: Array, spread: Array, first: Array, second: Arra
     return np.clip(x, np.minimum(low + spread, middle), np.maximum(high - spread, middle))
 
 
-class ChangeAt:
+class TransformAt:
     """The change of parameters theta <-> y at some y, float64 (..., n_param): `Unconstrained.at`.
 
     Attributes
@@ -117,7 +117,7 @@ class ChangeAt:
         Periodic parameters may lie outside their range.
     """
 
-    def __init__(self, y: Array, mapped: Mapped, chains: Sequence[NDArray[np.int64]]) -> None:
+    def __init__(self, y: Array, mapped: MappedValues, chains: Sequence[NDArray[np.int64]]) -> None:
         self._y, self._mapped, self._chains = y, mapped, chains
         self.theta = mapped.x
 
@@ -200,9 +200,9 @@ class Unconstrained:
         """theta of y, both float64 (..., n_param); periodic parameters may lie outside their range."""
         return self._mapped(y).x
 
-    def at(self, y: Array) -> ChangeAt:
+    def at(self, y: Array) -> TransformAt:
         """The change at y, float64 (..., n_param)."""
-        return ChangeAt(y, self._mapped(y), self._chains)
+        return TransformAt(y, self._mapped(y), self._chains)
 
     def of_theta(self, theta: Array, spread: Array | None = None) -> Array:
         """y of theta, both float64 (..., n_param).
@@ -229,8 +229,8 @@ class Unconstrained:
             z[..., chain[:-1]] = apart + np.log(-np.expm1(-apart))
         return z
 
-    def _mapped(self, y: Array) -> Mapped:
-        z, found = self._ordered(y), Mapped(*(np.empty(y.shape) for _ in range(3)))
+    def _mapped(self, y: Array) -> MappedValues:
+        z, found = self._ordered(y), MappedValues(*(np.empty(y.shape) for _ in range(3)))
         for mapping, columns, numbers in self._groups:
             for array, part in zip(found, mapping(z[..., columns], *numbers), strict=True):
                 array[..., columns] = part

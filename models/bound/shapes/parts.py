@@ -7,13 +7,13 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from biro.models.bound.slots import ZERO, Slots
+from biro.models.bound.slots import ZERO, ModelSlots
 from biro.models.bound.spectrum_slots import SpectrumSlots
 from biro.models.components.fractions import Fraction
 from biro.models.components.shapes.custom import CustomSource
 from biro.models.components.shapes.galaxies import CoreHaloSource, GradientGaussianSource, ShapeletSource
 from biro.models.components.shapes.one_sided import CrescentSource, MRingSource
-from biro.models.components.shapes.shaped import Limits, ShapedSource
+from biro.models.components.shapes.shaped import ShapedSource, ValueLimits
 from biro.models.components.source import DIMENSIONS
 from biro.models.quantities.parameter import Series
 from biro.models.quantities.units import ANGLE, NUMBER
@@ -59,7 +59,7 @@ class Weight(NamedTuple):
     slot: int
 
 
-class Part(Protocol):
+class ShapePart(Protocol):
     """What a part changes of the slots of its source."""
 
     name: str
@@ -74,14 +74,14 @@ class Part(Protocol):
     numbers: tuple[Combination, ...]
     weight: Weight | None
     spectrum: SpectrumSlots
-    limits: list[tuple[int, Limits]]
+    limits: list[tuple[int, ValueLimits]]
 
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=ShapePart)
 One = Callable[[str], int]
 
 
-def slot_of(source: ShapedSource, slots: Slots) -> One:
+def slot_of(source: ShapedSource, slots: ModelSlots) -> One:
     """A function that adds a quantity of a source to the slots, by its key, and gives its slot."""
 
     def add(key: str) -> int:
@@ -90,7 +90,7 @@ def slot_of(source: ShapedSource, slots: Slots) -> One:
     return add
 
 
-def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
+def parts(table: P, source: ShapedSource, slots: ModelSlots) -> list[P]:
     """The parts of a source, of which `table` has position, brightness and spectrum."""
     one = slot_of(source, slots)
     if isinstance(source, ShapeletSource):
@@ -106,7 +106,10 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
     if getattr(source, "blur", None) is not None:
         slot = one("blur")
         blur = Combination(0.0, ((1.0, slot),))
-        table.limits += [(slot, Limits(0.0, math.inf)), (table.shape[0], Limits(0.0, math.inf, True))]
+        table.limits += [
+            (slot, ValueLimits(0.0, math.inf)),
+            (table.shape[0], ValueLimits(0.0, math.inf, True)),
+        ]
     if isinstance(source, ShapeletSource):
         return list(_shapelets(table, source, slots, blur))
     if isinstance(source, CustomSource):
@@ -125,7 +128,7 @@ def parts(table: P, source: ShapedSource, slots: Slots) -> list[P]:
     return [table]
 
 
-def _arguments(source: CustomSource, slots: Slots) -> tuple[Combination, ...]:
+def _arguments(source: CustomSource, slots: ModelSlots) -> tuple[Combination, ...]:
     found = [
         Combination(0.0, ((1.0, slots.add(source.name, name, value, ANGLE if is_angle else NUMBER)),))
         for name, (value, is_angle) in source.arguments().items()
@@ -133,7 +136,7 @@ def _arguments(source: CustomSource, slots: Slots) -> tuple[Combination, ...]:
     return (*found, *[Combination()] * (N_PARAMETER - len(found)))
 
 
-def _size(table: Part, source: ShapedSource, one: One) -> None:
+def _size(table: ShapePart, source: ShapedSource, one: One) -> None:
     table.by_ratio = source.ratio is not None
     if source.emaj is None:
         size = one(source.size_key)
@@ -143,7 +146,7 @@ def _size(table: Part, source: ShapedSource, one: One) -> None:
         table.turns = True
 
 
-def _limited(table: Part, limits: Mapping[str, Limits], one: One) -> list[int]:
+def _limited(table: ShapePart, limits: Mapping[str, ValueLimits], one: One) -> list[int]:
     found = [one(key) for key in limits]
     table.limits += zip(found, limits.values(), strict=True)
     return found
@@ -156,7 +159,7 @@ def _numbers(given: Sequence[Combination], last: Combination) -> tuple[Combinati
 def _core_and_halo(table: P, one: One) -> list[P]:
     if (blur := one("blur")) != ZERO:
         table.blur = blur
-        table.limits.append((blur, Limits(0.0, math.inf)))
+        table.limits.append((blur, ValueLimits(0.0, math.inf)))
     core = copy.copy(table)
     if (size := one("core_fwhm")) == blur == ZERO:
         core.rank, core.shape = POINT, []
@@ -170,12 +173,12 @@ def _core_and_halo(table: P, one: One) -> list[P]:
     return [core, table]
 
 
-def _series(source: MRingSource, key: str, slots: Slots) -> list[int]:
+def _series(source: MRingSource, key: str, slots: ModelSlots) -> list[int]:
     values: Series | None = getattr(source, key)
     return [] if values is None else slots.add_series(source.name, key, values, NUMBER)
 
 
-def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> Iterator[P]:
+def _mrings(table: P, source: MRingSource, slots: ModelSlots, blur: Combination) -> Iterator[P]:
     """A ring for Stokes I and what follows it, others for Q, U and V that have a structure of their own.
 
     With P = Q + i U = sum_m p_m e^(i m phi), the coefficients of Q are (p_m + conj(p_-m)) / 2, those of U
@@ -221,7 +224,7 @@ def _mrings(table: P, source: MRingSource, slots: Slots, blur: Combination) -> I
         yield from rings(Combination(0.0, ((1.0, v_re[0]),)), each(v_re[1:], v_im[1:]), "V")
 
 
-def _shapelets(table: P, source: ShapeletSource, slots: Slots, blur: Combination) -> Iterator[P]:
+def _shapelets(table: P, source: ShapeletSource, slots: ModelSlots, blur: Combination) -> Iterator[P]:
     """Five orders along the axis in each part, one order across it."""
     found = slots.add_series(source.name, "coefficients", source.coefficients, NUMBER)
 

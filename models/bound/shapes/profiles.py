@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.models.bound.shapes.parts import CUSTOM, HIGH_MRING, N_PARAMETER, Part
-from biro.models.bound.si_values import Gathered, SIValues
+from biro.models.bound.shapes.parts import CUSTOM, HIGH_MRING, N_PARAMETER, ShapePart
+from biro.models.bound.si_values import IndexedValues, SIValues
 from biro.models.bound.slots import ZERO
 from biro.models.errors import ModelError
 
@@ -37,7 +37,7 @@ class ProfileTables:
         Those that are convolved with a Gaussian.
     """
 
-    def __init__(self, parts: Sequence[Part]) -> None:
+    def __init__(self, parts: Sequence[ShapePart]) -> None:
         n = len(parts)
         self.slot = np.full((n, N_PARAMETER, _N_TERM), ZERO, dtype=np.int64)
         self.factor = np.zeros((n, N_PARAMETER, _N_TERM))
@@ -64,7 +64,7 @@ class ProfileTables:
         self.kind = _codes(parts)
 
 
-def _codes(parts: Sequence[Part]) -> NDArray[np.int32]:
+def _codes(parts: Sequence[ShapePart]) -> NDArray[np.int32]:
     return np.array([_code(part.kind) for part in parts], dtype=np.int32)
 
 
@@ -82,7 +82,7 @@ def _code(kind: str) -> int:
     return CODES[kind]
 
 
-class Profiles:
+class SourceProfiles:
     """`Sources.profile`, float64 (n_batch, n_profile, 8).
 
     Sums of multiples of values; then beta_m e^(i m pa) of turned m-rings, and blur / size.
@@ -90,7 +90,7 @@ class Profiles:
 
     def __init__(self, tables: ProfileTables, values: SIValues) -> None:
         self._tables = tables
-        self._terms, self._shape = Gathered(values, tables.slot), Gathered(values, tables.shape)
+        self._terms, self._shape = IndexedValues(values, tables.slot), IndexedValues(values, tables.shape)
 
     def __call__(self, values: Array) -> Array:
         found: Array = self._sums(values) + self._tables.constant

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import ClassVar
 
-from biro.models.components.shapes.shaped import FRACTION, Limits, ShapedSource
+from biro.models.components.shapes.shaped import FRACTION, ShapedSource, ValueLimits
 from biro.models.quantities.parameter import QuantityLike
 from biro.models.quantities.strict import strict
 
@@ -49,7 +49,7 @@ class LimbDarkenedSource(ShapedSource):
     type: ClassVar[str] = "limb-darkened-disc"
     size_key: ClassVar[str] = "diameter"
     shape_keys: ClassVar[tuple[str, ...]] = (*DiscSource.shape_keys, "limb_darkening")
-    numbers: ClassVar[Mapping[str, Limits]] = {"limb_darkening": FRACTION}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {"limb_darkening": FRACTION}
     _: KW_ONLY
     diameter: QuantityLike = None
     blur: QuantityLike = None
@@ -89,7 +89,7 @@ class AnnulusSource(ShapedSource):
     type: ClassVar[str] = "annulus"
     size_key: ClassVar[str] = "diameter"
     shape_keys: ClassVar[tuple[str, ...]] = (*DiscSource.shape_keys, "inner_ratio")
-    numbers: ClassVar[Mapping[str, Limits]] = {"inner_ratio": FRACTION}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {"inner_ratio": FRACTION}
     _: KW_ONLY
     diameter: QuantityLike = None
     blur: QuantityLike = None

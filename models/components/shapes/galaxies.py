@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY
 from typing import ClassVar
 
-from biro.models.components.shapes.shaped import FRACTION, Limits, ShapedSource
+from biro.models.components.shapes.shaped import FRACTION, ShapedSource, ValueLimits
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, series
 from biro.models.quantities.strict import Entry, strict
@@ -47,7 +47,7 @@ class SersicSource(ShapedSource):
     type: ClassVar[str] = "sersic"
     size_key: ClassVar[str] = "effective_radius"
     shape_keys: ClassVar[tuple[str, ...]] = ("effective_radius", "emaj", "emin", "ratio", "pa", "blur", "n")
-    numbers: ClassVar[Mapping[str, Limits]] = {"n": Limits(0.3, 8.0)}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {"n": ValueLimits(0.3, 8.0)}
     _: KW_ONLY
     effective_radius: QuantityLike = None
     blur: QuantityLike = None
@@ -69,7 +69,7 @@ class BetaModelSource(ShapedSource):
     type: ClassVar[str] = "beta-model"
     size_key: ClassVar[str] = "core_radius"
     shape_keys: ClassVar[tuple[str, ...]] = ("core_radius", "emaj", "emin", "ratio", "pa", "blur", "beta")
-    numbers: ClassVar[Mapping[str, Limits]] = {"beta": Limits(0.505, 8.0)}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {"beta": ValueLimits(0.505, 8.0)}
     _: KW_ONLY
     core_radius: QuantityLike = None
     blur: QuantityLike = None
@@ -96,7 +96,7 @@ class CoreHaloSource(ShapedSource):
 
     type: ClassVar[str] = "core-halo"
     size_key: ClassVar[str] = "fwhm"
-    numbers: ClassVar[Mapping[str, Limits]] = {"core_fraction": FRACTION}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {"core_fraction": FRACTION}
     shape_keys: ClassVar[tuple[str, ...]] = (
         "fwhm",
         "emaj",
@@ -140,9 +140,9 @@ class GradientGaussianSource(ShapedSource):
 
     type: ClassVar[str] = "gradient-gaussian"
     size_key: ClassVar[str] = "fwhm"
-    numbers: ClassVar[Mapping[str, Limits]] = {
-        "gradient_along": Limits(-math.inf, math.inf),
-        "gradient_across": Limits(-math.inf, math.inf),
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {
+        "gradient_along": ValueLimits(-math.inf, math.inf),
+        "gradient_across": ValueLimits(-math.inf, math.inf),
     }
     shape_keys: ClassVar[tuple[str, ...]] = ("fwhm", "emaj", "emin", "ratio", "pa", "blur", *numbers)
     _: KW_ONLY

@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY
 from typing import ClassVar
 
 from biro.models.components.shapes.discs import DiscSource
-from biro.models.components.shapes.shaped import FRACTION, Limits, ShapedSource
+from biro.models.components.shapes.shaped import FRACTION, ShapedSource, ValueLimits
 from biro.models.components.source import Source
 from biro.models.errors import ModelError
 from biro.models.quantities.parameter import Fixed, QuantityLike, Series, series
@@ -36,11 +36,11 @@ class CrescentSource(ShapedSource):
 
     type: ClassVar[str] = "crescent"
     size_key: ClassVar[str] = "diameter"
-    numbers: ClassVar[Mapping[str, Limits]] = {
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {
         "inner_ratio": FRACTION,
         "offset": FRACTION,
         "floor": FRACTION,
-        "hole_pa": Limits(-math.inf, math.inf),
+        "hole_pa": ValueLimits(-math.inf, math.inf),
     }
     shape_keys: ClassVar[tuple[str, ...]] = (*DiscSource.shape_keys, *numbers)
     _: KW_ONLY

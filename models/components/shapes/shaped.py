@@ -14,7 +14,7 @@ from biro.models.quantities.strict import Entry
 _ELLIPSES = (["emaj", "emin", "pa"], ["emaj", "ratio", "pa"])
 
 
-class Limits(NamedTuple):
+class ValueLimits(NamedTuple):
     """Between which values a quantity must lie; with `above_low` it is not `low` itself."""
 
     low: float
@@ -22,7 +22,7 @@ class Limits(NamedTuple):
     above_low: bool = False
 
 
-FRACTION = Limits(0.0, 1.0)
+FRACTION = ValueLimits(0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class ShapedSource(Source):
     type: ClassVar[str]
     size_key: ClassVar[str]
     # Quantities beside the size, each with its limits, in the order of the kernels' parameters.
-    numbers: ClassVar[Mapping[str, Limits]] = {}
+    numbers: ClassVar[Mapping[str, ValueLimits]] = {}
     _: KW_ONLY
     emaj: QuantityLike = None
     emin: QuantityLike = None

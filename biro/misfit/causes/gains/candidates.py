@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 
 from biro.formatting import percent, plain
-from biro.misfit.causes.beside import Block, Solved, solve_beside
 from biro.misfit.causes.evidence import Candidate, linear
 from biro.misfit.causes.gains.sums import RIDGE, UNCHANGED, Normal, PairSums
-from biro.misfit.causes.samples import Array, Index, Samples
+from biro.misfit.causes.least_squares import NormalBlock, SolvedTerms, solve_beside
+from biro.misfit.causes.samples import Array, Index, ResidualSamples
 
 Parts = tuple[bool, bool]
 PARTS: tuple[Parts, ...] = ((True, False), (False, True), (True, True))
@@ -74,17 +74,17 @@ class Cells:
         """Equations of gains about 1."""
         return Normal.of(self.sums)
 
-    def of_samples(self, samples: Samples) -> Index:
+    def of_samples(self, samples: ResidualSamples) -> Index:
         """The cell of each sample."""
         return self.of_group[samples.channel if self.name == "channel" else _group(samples)]
 
 
-def _group(samples: Samples) -> Index:
+def _group(samples: ResidualSamples) -> Index:
     """Time and correlation of each sample, as one number."""
     return np.asarray(samples.slot * len(samples.corr_names) + samples.correlation)
 
 
-def solve_for(normal: Normal, antennas: Sequence[int], wanted: Parts) -> Solved:
+def solve_for(normal: Normal, antennas: Sequence[int], wanted: Parts) -> SolvedTerms:
     """Errors of the gains of some antennas, of their amplitudes or phases or both."""
     k = list(antennas)
     blocks = []
@@ -93,11 +93,11 @@ def solve_for(normal: Normal, antennas: Sequence[int], wanted: Parts) -> Solved:
         matrix = block.matrix[:, k][:, :, k]
         if which and len(k) > MOST_ANTENNAS:  # the sum of all phases, which nothing depends on, is 0
             matrix = matrix + np.einsum("gii->g", matrix)[:, None, None] / len(k) ** 2
-        blocks.append(Block(matrix, block.side[:, k], block.cross[:, k]))
+        blocks.append(NormalBlock(matrix, block.side[:, k], block.cross[:, k]))
     return solve_beside(blocks, normal.part)
 
 
-def cells_of(samples: Samples) -> Iterator[Cells]:
+def cells_of(samples: ResidualSamples) -> Iterator[Cells]:
     """Ways to cut samples for gains, from the coarsest to the finest."""
     n_time, n_hand, n = len(samples.times), len(samples.corr_names), samples.n_antenna
     of_times = PairSums.of(samples, _group(samples), n_time * n_hand)
@@ -118,7 +118,7 @@ def cells_of(samples: Samples) -> Iterator[Cells]:
         yield Cells("channel", PairSums.of(samples, samples.channel, n_chan), np.arange(n_chan))
 
 
-def gain_candidates(samples: Samples) -> Iterator[Candidate]:
+def gain_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """Gains of antennas that differ from what the model has."""
     has_turns = bool(len(samples.turnable))
     yield from _in_frame(Frame(samples, in_feeds=False), (False,) if has_turns else (False, True))
@@ -207,27 +207,27 @@ class Frame:
 
     Attributes
     ----------
-    samples : Samples
+    samples : ResidualSamples
         In the frame of the data.
     in_feeds : bool
         Gains of the two feeds differ where rotation was taken out of data of linear feeds.
     """
 
-    samples: Samples
+    samples: ResidualSamples
     in_feeds: bool
 
     @cached_property
-    def whole(self) -> Samples:
+    def whole(self) -> ResidualSamples:
         """The samples in this frame."""
         return self.samples.in_feeds() if self.in_feeds else self.samples
 
     @cached_property
-    def own(self) -> Samples:
+    def own(self) -> ResidualSamples:
         """Parallel hands of those."""
         chosen = self.whole.is_parallel
         return self.whole if chosen.all() else self.whole.only(chosen)
 
-    def after(self, own: Samples) -> Samples:
+    def after(self, own: ResidualSamples) -> ResidualSamples:
         """The samples in the frame of the data, with the model and the residuals of parallel hands here."""
         which = self.whole.is_parallel
         model, residual = self.whole.model.copy(), self.whole.residual.copy()
@@ -318,7 +318,7 @@ class GainFit:
         own = self.frame.own
         return own.square - float(np.sum(own.tangent_part**2)) - self.solved.square
 
-    def after(self) -> Samples:
+    def after(self) -> ResidualSamples:
         """The samples without what these gains explain."""
         own, cell = self.frame.own, self.cells.of_samples(self.frame.own)
         gain = np.exp(self.solved.logs[0] + 1j * self.solved.logs[1])
@@ -372,7 +372,7 @@ def _texts(fit: GainFit) -> tuple[str, str]:
     )
 
 
-def _remedy(own: Samples, cells: Cells, wanted: Parts) -> str:
+def _remedy(own: ResidualSamples, cells: Cells, wanted: Parts) -> str:
     """What to do, with the lines of a model that can follow such gains."""
     if cells.name == "channel":
         return "Calibrate the bandpass with `biro solve`, and give its table to [gain]."
@@ -384,7 +384,7 @@ def _remedy(own: Samples, cells: Cells, wanted: Parts) -> str:
     return f"Fit gains ([gain] {' and '.join(keys)}) with `--gains marginalise`{solve}."
 
 
-def _segment(own: Samples, cells: Cells) -> str:
+def _segment(own: ResidualSamples, cells: Cells) -> str:
     """Segments of a prior that follow a change: scans where none is longer than the change takes."""
     if cells.n_time <= 1:
         return "integration"
@@ -396,7 +396,7 @@ def _segment(own: Samples, cells: Cells) -> str:
     return "scan" if longest <= cells.n_time else "integration"
 
 
-def _span(own: Samples, cells: Cells) -> str:
+def _span(own: ResidualSamples, cells: Cells) -> str:
     seconds = float(np.median(np.diff(own.times))) * cells.n_time
     return f" with time, within {plain(seconds, 3)} s"
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biro.misfit.causes.beside import Block
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
+from biro.misfit.causes.least_squares import NormalBlock
+from biro.misfit.causes.samples import Array, Complex, Index, ResidualSamples
 from biro.misfit.causes.tangents import IS_TURNED, POWERS, free_mixture
 
 RIDGE = 25.0
@@ -58,7 +58,7 @@ class PairSums:
     n_real: int
 
     @classmethod
-    def of(cls, samples: Samples, cell: Index, n_cell: int) -> PairSums:
+    def of(cls, samples: ResidualSamples, cell: Index, n_cell: int) -> PairSums:
         """Sums over some samples, each in one of n_cell cells."""
         u, v = samples.factors[1:3]
         of_model, conjugate = np.abs(samples.model) ** 2, samples.model.conj() * samples.residual
@@ -95,7 +95,7 @@ class PairSums:
 
 
 def _summed(
-    values: Sequence[Array], key: Index, n_cell: int, of: Samples | PairSums, turn: Complex = UNTURNED
+    values: Sequence[Array], key: Index, n_cell: int, of: ResidualSamples | PairSums, turn: Complex = UNTURNED
 ) -> PairSums:
     """Sums by cell and baseline (key) of powers, and of real and imaginary parts of products times `turn`."""
     n = of.n_antenna
@@ -119,7 +119,7 @@ class Normal:
 
     Attributes
     ----------
-    blocks : two Block
+    blocks : two NormalBlock
         Of amplitudes and of phases, (n_cell, n_antenna, ...).
     mixture : float64 (n_tangent, 6)
         The changes of the sky: `free_mixture`.
@@ -129,7 +129,7 @@ class Normal:
         sum |r|^2 of what is left.
     """
 
-    blocks: tuple[Block, Block]
+    blocks: tuple[NormalBlock, NormalBlock]
     mixture: Array
     part: Array
     square: float
@@ -153,7 +153,7 @@ class Normal:
         return cls(blocks, mixture, mixture @ of_changes, square)
 
 
-def _block(sums: PairSums, power: Array, sides: Array, sign: float) -> Block:
+def _block(sums: PairSums, power: Array, sides: Array, sign: float) -> NormalBlock:
     """Equations of amplitudes (sign 1) or phases (-1) from sums of pairs, sides (1 + n_tangent, n_pair)."""
     n, size = sums.n_antenna, sums.n_cell * sums.n_antenna
     first, second = sums.cell * n + sums.antenna1, sums.cell * n + sums.antenna2
@@ -163,4 +163,4 @@ def _block(sums: PairSums, power: Array, sides: Array, sign: float) -> Block:
     matrix[:, np.arange(n), np.arange(n)] += diagonal.reshape(-1, n)
     found = np.array([np.bincount(first, s, size) + sign * np.bincount(second, s, size) for s in sides])
     columns = np.moveaxis(found.reshape(len(sides), -1, n), 0, -1)
-    return Block(matrix, np.ascontiguousarray(columns[..., 0]), np.ascontiguousarray(columns[..., 1:]))
+    return NormalBlock(matrix, np.ascontiguousarray(columns[..., 0]), np.ascontiguousarray(columns[..., 1:]))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from biro.ranks.messages import Answer, failure_of
-from biro.ranks.place import PLACE
+from biro.ranks.this_rank import PLACE
 
 if TYPE_CHECKING:
     from biro.ranks.link import Link
@@ -16,7 +16,7 @@ GIVE, TAKE = (1 << 14) + 1, (1 << 14) + 2
 
 
 def at_work(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any]) -> None:
-    """What a rank other than 0 does: see `biro.ranks.ranks.Ranks.working`."""
+    """What a rank other than 0 does: see `biro.ranks.ranks.MpiRanks.working`."""
     link, work = PLACE.link, None
     assert link is not None, "this rank serves rank 0"
     while (given := link.recv(source=0, tag=GIVE)) is not None:
@@ -28,7 +28,7 @@ def at_work(make: Callable[..., Callable[[Any], Any]], arguments: Sequence[Any])
         link.send((link.rank, answer), 0, TAKE)
 
 
-class Hand:
+class WorkDistributor:
     """Gives arguments to other ranks that are at work, and takes their results."""
 
     def __init__(self, link: Link) -> None:

@@ -24,7 +24,7 @@ SIGNIFICANCE = 5.0
 
 
 @dataclass(frozen=True)
-class HandResiduals:
+class ParallelHandResiduals:
     """Residuals of the parallel hands of a fit of Stokes I alone, in units of the fitted noise.
 
     Attributes
@@ -99,7 +99,7 @@ def hand_residuals(
     partitions: Sequence[Partition],
     models: Sequence[NDArray[np.complexfloating]],
     factor: NDArray[np.float64],
-) -> list[HandResiduals]:
+) -> list[ParallelHandResiduals]:
     """Residuals of each pair of hands, all partitions together; none where the model tells the hands apart.
 
     Gains that differ between the feeds and that a model lacks leave residuals of this kind in both hands: an
@@ -167,12 +167,12 @@ def _sums(
     )
 
 
-def _hands(names: tuple[str, str], total: NDArray[np.float64]) -> HandResiduals:
+def _hands(names: tuple[str, str], total: NDArray[np.float64]) -> ParallelHandResiduals:
     n_both, product, *squares = total.tolist()
     shared, each, fourth, numbers = squares[:2], squares[2:4], squares[4:6], squares[6:]
     scale = math.sqrt(shared[0] * shared[1])
     scatter = [math.sqrt(square / (2.0 * n)) if n else 0.0 for square, n in zip(each, numbers, strict=True)]
-    return HandResiduals(
+    return ParallelHandResiduals(
         names,
         int(n_both),
         product / scale if scale else 0.0,

@@ -16,7 +16,7 @@ FAR = 1e30
 """Minus the log-posterior where it is -inf: line searches want a number."""
 
 
-class Ascent:
+class Objective:
     """Log-posterior and gradient of a likelihood, in theta and in unconstrained parameters y.
 
     Attributes
@@ -87,7 +87,7 @@ class Ascent:
         """Within the prior; periodic parameters in their range."""
         return np.clip(self.likelihood.model.wrap(self._change.theta(y)), self.low, self.high)
 
-    def descend(self, y: Array) -> Array:
+    def negative_log_posterior(self, y: Array) -> Array:
         """Minus the log-posterior and its derivatives with respect to y, (n, 1 + n_param)."""
         change = self._change.at(y)
         value, gradient = self.value_and_gradient(np.clip(change.theta, self.low, self.high))

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 from biro.errors import InputError
 from biro.observation.observation import Observation
 from biro.ranks.messages import Request
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 from biro.ranks.start import start
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Alone(Ranks):
+class SingleProcess(MpiRanks):
     """Rank 0 without any others, and without MPI."""
 
     def __init__(self) -> None:
@@ -38,12 +38,12 @@ class Alone(Ranks):
 
 
 @functools.cache
-def alone() -> Alone:
+def alone() -> SingleProcess:
     """This process."""
-    return Alone()
+    return SingleProcess()
 
 
-def ranks_of(observation: Observation, comm: MPI.Intracomm | None) -> Ranks | None:
+def ranks_of(observation: Observation, comm: MPI.Intracomm | None) -> MpiRanks | None:
     """The ranks that compute for an observation: those of a communicator, or this one; None without shards.
 
     Raises
@@ -51,13 +51,15 @@ def ranks_of(observation: Observation, comm: MPI.Intracomm | None) -> Ranks | No
     InputError
         Others hold the data than the communicator has.
     """
-    held = next((part.held for part in observation.partitions if part.held is not None), None)
-    if held is not None and isinstance(held.ranks, Alone):
+    distributed = next(
+        (part.distributed for part in observation.partitions if part.distributed is not None), None
+    )
+    if distributed is not None and isinstance(distributed.ranks, SingleProcess):
         if comm is not None:
             raise InputError(
                 "this observation was read with cache=, but without comm=; give comm= to biro.read, too"
             )
-        return held.ranks
-    if held is not None and comm is None:
+        return distributed.ranks
+    if distributed is not None and comm is None:
         raise InputError("MPI processes hold the data of this observation; give comm=, as to biro.read")
     return None if comm is None else start(comm, observation)

@@ -9,11 +9,18 @@ from functools import partial
 import numpy as np
 
 from biro.formatting import FLUXES, first_few, plain, unit_for
-from biro.misfit.causes.beside import Solved, block_of, solve_beside
 from biro.misfit.causes.brightness import cells_in_time, fitted, place_text
 from biro.misfit.causes.evidence import Candidate, linear
-from biro.misfit.causes.samples import Array, Complex, Index, Samples
-from biro.misfit.causes.source import Source, View, fit_source, highest, refined, template
+from biro.misfit.causes.least_squares import SolvedTerms, block_of, solve_beside
+from biro.misfit.causes.samples import Array, Complex, Index, ResidualSamples
+from biro.misfit.causes.source import (
+    ResidualSource,
+    StokesView,
+    fit_source,
+    highest,
+    refined,
+    template,
+)
 from biro.misfit.residual_data import ResidualData
 from biro.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -25,49 +32,49 @@ FAINTEST = 0.05
 
 
 @dataclass(frozen=True, eq=False)
-class Places:
+class BrightPlaces:
     """Where the model of one field is bright.
 
     Attributes
     ----------
     field : (float, float), rad
-    sources : tuple of Source
+    sources : tuple of ResidualSource
     fluxes : tuple of float, Jy
     """
 
     field: tuple[float, float]
-    sources: tuple[Source, ...]
+    sources: tuple[ResidualSource, ...]
     fluxes: tuple[float, ...]
 
 
-def places_of(samples: Samples, data: Sequence[ResidualData] = ()) -> list[Places]:
+def places_of(samples: ResidualSamples, data: Sequence[ResidualData] = ()) -> list[BrightPlaces]:
     """Where the model of each field has its sources: as `data` states, or the peaks of its image.
 
     Parameters
     ----------
-    samples : Samples
+    samples : ResidualSamples
     data : sequence of ResidualData
         Stated places are taken of up to eight sources, even of those that the fit has made faint.
     """
     found = []
     for field in sorted({part.phase_centre for part in samples.parts}):
-        own = View.of(samples, field, "I").own
+        own = StokesView.of(samples, field, "I").own
         stated = [each.sources for each in data if each.partition.phase_centre == field]
         known = stated[0] if stated else None
         if known is not None and 0 < len(known) <= MOST_STATED and own.n:
-            sources = tuple(Source(*place) for place in known.tolist())
+            sources = tuple(ResidualSource(*place) for place in known.tolist())
             of_model = replace(own, residual=own.model)
             fluxes, _ = fitted(of_model, [template(own, source) for source in sources])
-            found.append(Places(field, sources, tuple(fluxes.tolist())))
+            found.append(BrightPlaces(field, sources, tuple(fluxes.tolist())))
         else:
             found.append(_peaks_of_model(own, field))
     return found
 
 
-def _peaks_of_model(own: Samples, field: tuple[float, float]) -> Places:
+def _peaks_of_model(own: ResidualSamples, field: tuple[float, float]) -> BrightPlaces:
     """The highest peaks of the image of the model, each taken out before the next."""
     work = replace(own, residual=own.model)
-    sources: list[Source] = []
+    sources: list[ResidualSource] = []
     fluxes: list[float] = []
     while len(sources) < MOST_PLACES and work.n and work.residual.any():
         peak = highest(work)
@@ -80,13 +87,13 @@ def _peaks_of_model(own: Samples, field: tuple[float, float]) -> Places:
         sources.append(source)
         fluxes.append(flux)
         work = work.less(flux * template(work, source))
-    return Places(field, tuple(sources), tuple(fluxes))
+    return BrightPlaces(field, tuple(sources), tuple(fluxes))
 
 
-def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Candidate]:
+def place_candidates(samples: ResidualSamples, places: Sequence[BrightPlaces]) -> Iterator[Candidate]:
     """Changes of single sources of the model with time or frequency, and what averages take of all."""
     for each in places:
-        view = View.of(samples, each.field, "I")
+        view = StokesView.of(samples, each.field, "I")
         if not view.own.n or not each.sources:
             continue
         yield from _smeared(samples, view, each)
@@ -97,7 +104,9 @@ def place_candidates(samples: Samples, places: Sequence[Places]) -> Iterator[Can
             yield from _of_source(samples, view, source, len(each.sources))
 
 
-def _fluxes(samples: Samples, view: View, sources: Sequence[Source], n_place: int) -> Candidate:
+def _fluxes(
+    samples: ResidualSamples, view: StokesView, sources: Sequence[ResidualSource], n_place: int
+) -> Candidate:
     """Other fluxes of some sources of the model, as of a beam that is wrong."""
     own = view.own
     templates = np.array([template(own, source) for source in sources])
@@ -109,7 +118,7 @@ def _fluxes(samples: Samples, view: View, sources: Sequence[Source], n_place: in
     )
 
 
-def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
+def _flux_texts(sources: Sequence[ResidualSource], fluxes: Array) -> tuple[str, str]:
     unit = unit_for(fluxes, FLUXES)
     listed = first_few(
         f"{plain(flux / unit.size, 3, '+')} {unit.name} {place_text(source.east, source.north)}"
@@ -122,7 +131,9 @@ def _flux_texts(sources: Sequence[Source], fluxes: Array) -> tuple[str, str]:
     )
 
 
-def _of_source(samples: Samples, view: View, source: Source, n: int) -> Iterator[Candidate]:
+def _of_source(
+    samples: ResidualSamples, view: StokesView, source: ResidualSource, n: int
+) -> Iterator[Candidate]:
     own = view.own
     t = template(own, source)
     for length, cell, block in cells_in_time(own, t[None]):
@@ -141,10 +152,10 @@ def _of_source(samples: Samples, view: View, source: Source, n: int) -> Iterator
 
 
 def candidate(
-    samples: Samples,
-    view: View,
+    samples: ResidualSamples,
+    view: StokesView,
     kind: str,
-    solved: Solved,
+    solved: SolvedTerms,
     n_term: int,
     n_place: float,
     change: Complex,
@@ -156,7 +167,7 @@ def candidate(
     return Candidate(kind, solved.drop, gain, n_term, log_p, after, texts)
 
 
-def _smeared(samples: Samples, view: View, places: Places) -> Iterator[Candidate]:
+def _smeared(samples: ResidualSamples, view: StokesView, places: BrightPlaces) -> Iterator[Candidate]:
     """What averages over integrations and channels take of the sources, as one template."""
     own = view.own
     change = np.zeros(own.n, np.complex128)
@@ -171,7 +182,7 @@ def _smeared(samples: Samples, view: View, places: Places) -> Iterator[Candidate
         yield made
 
 
-def _kept(own: Samples, source: Source) -> Array:
+def _kept(own: ResidualSamples, source: ResidualSource) -> Array:
     """Part of a source that averages leave, sinc sinc (physics: section 6)."""
     u, v, w = own.uvw
     n_minus_1 = source.n_minus_1
@@ -195,7 +206,7 @@ def _smearing_texts() -> tuple[str, str]:
     )
 
 
-def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tuple[str, str]:
+def _time_texts(own: ResidualSamples, source: ResidualSource, factor: Array, length: int) -> tuple[str, str]:
     weight = np.bincount(own.slot // length, np.abs(own.root) ** 2)
     known: Index = np.flatnonzero(weight)
     low, high = (int(known[choose(factor[known])]) for choose in (np.argmin, np.argmax))
@@ -208,7 +219,7 @@ def _time_texts(own: Samples, source: Source, factor: Array, length: int) -> tup
     )
 
 
-def _spectrum_texts(source: Source) -> tuple[str, str]:
+def _spectrum_texts(source: ResidualSource) -> tuple[str, str]:
     place = place_text(source.east, source.north)
     return (
         f"The spectrum of the source {place} of the phase centre is wrong.",

@@ -36,7 +36,7 @@ _KEY = re.compile(r"(?:^|,)\s*([A-Za-z_]+)\s*=")
 
 
 @dataclass(frozen=True)
-class Pair:
+class AntennaPair:
     """Baselines between two groups of antennas.
 
     Attributes
@@ -59,7 +59,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeRange:
     """A range of times, ends included.
 
     Attributes
@@ -77,7 +77,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Window:
+class ChannelRange:
     """Channels of some spectral windows.
 
     Attributes
@@ -93,20 +93,20 @@ class Window:
 
 
 @dataclass(frozen=True)
-class FlagLine:
+class FlagCommand:
     """Which visibilities one line names: those in all of what it states; None stands for everything.
 
     Attributes
     ----------
     text : str
         The line as given.
-    pairs : tuple of Pair
+    pairs : tuple of AntennaPair
         Baselines in any of these that are not left out.
     fields : tuple of str or int, or None
     scans : tuple of (first, last), or None
-    spans : tuple of Span, or None
+    spans : tuple of TimeRange, or None
     uv_ranges : tuple of UVRange, or None
-    windows : tuple of Window, or None
+    windows : tuple of ChannelRange, or None
     correlations : tuple of str, or None
         "XX", "RL", ...; "parallel" and "cross" for hands of either basis.
     number : int
@@ -114,17 +114,17 @@ class FlagLine:
     """
 
     text: str
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[AntennaPair, ...] = ()
     fields: tuple[str | int, ...] | None = None
     scans: tuple[Range, ...] | None = None
-    spans: tuple[Span, ...] | None = None
+    spans: tuple[TimeRange, ...] | None = None
     uv_ranges: tuple[UVRange, ...] | None = None
-    windows: tuple[Window, ...] | None = None
+    windows: tuple[ChannelRange, ...] | None = None
     correlations: tuple[str, ...] | None = None
     number: int = 0
 
 
-def read_line(text: str) -> FlagLine:
+def read_line(text: str) -> FlagCommand:
     """A line of biro's own form.
 
     Parameters
@@ -141,7 +141,7 @@ def read_line(text: str) -> FlagLine:
         A key or a value that is not understood.
     """
     values = _values(text)
-    line = FlagLine(text)
+    line = FlagCommand(text)
     for key, value in values.items():
         if not value:
             raise InputError(f"{text!r}: {key} has no value; {EXAMPLE}")
@@ -152,7 +152,7 @@ def read_line(text: str) -> FlagLine:
     channels = _channels(values["channels"]) if "channels" in values else None
     spws = _items(values["spws"]) if "spws" in values else None
     if channels or spws:
-        line = replace(line, windows=(Window(spws, channels),))
+        line = replace(line, windows=(ChannelRange(spws, channels),))
     return line
 
 
@@ -178,21 +178,21 @@ def _items(value: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",") if part.strip())
 
 
-def _antennas(line: FlagLine, value: str) -> FlagLine:
+def _antennas(line: FlagCommand, value: str) -> FlagCommand:
     pairs = []
     for item in _items(value):
         is_left_out = item.startswith("!")
-        pairs.append(Pair((item.removeprefix("!"),), is_left_out=is_left_out))
+        pairs.append(AntennaPair((item.removeprefix("!"),), is_left_out=is_left_out))
     return replace(line, pairs=(*line.pairs, *pairs))
 
 
-def _baselines(line: FlagLine, value: str) -> FlagLine:
+def _baselines(line: FlagCommand, value: str) -> FlagCommand:
     if line.pairs:
         raise InputError("give antennas or baselines, not both")
-    return replace(line, pairs=tuple(Pair(autos="without", joined=item) for item in _items(value)))
+    return replace(line, pairs=tuple(AntennaPair(autos="without", joined=item) for item in _items(value)))
 
 
-def _scans(line: FlagLine, value: str) -> FlagLine:
+def _scans(line: FlagCommand, value: str) -> FlagCommand:
     try:
         numbers = [int(part) for part in _items(value)]
     except ValueError:
@@ -200,13 +200,13 @@ def _scans(line: FlagLine, value: str) -> FlagLine:
     return replace(line, scans=tuple((number, number) for number in numbers))
 
 
-def _times(line: FlagLine, value: str) -> FlagLine:
+def _times(line: FlagCommand, value: str) -> FlagCommand:
     start, dots, stop = (part.strip() for part in value.partition(".."))
     low = to_mjd_seconds(start) if start else -np.inf
     high = (to_mjd_seconds(stop) if stop else np.inf) if dots else low
     if low > high:
         raise InputError(f"time_range {value!r}: the start is after the stop")
-    return replace(line, spans=(Span(low, high),))
+    return replace(line, spans=(TimeRange(low, high),))
 
 
 def _channels(value: str) -> tuple[slice, ...]:
@@ -224,12 +224,12 @@ def _channels(value: str) -> tuple[slice, ...]:
     return tuple(slice(number, number + 1) for number in numbers)
 
 
-def _windows(line: FlagLine, value: str) -> FlagLine:
+def _windows(line: FlagCommand, value: str) -> FlagCommand:
     _channels(value)
     return line
 
 
-_TAKERS: dict[str, Callable[[FlagLine, str], FlagLine]] = {
+_TAKERS: dict[str, Callable[[FlagCommand, str], FlagCommand]] = {
     "antennas": _antennas,
     "baselines": _baselines,
     "fields": lambda line, value: replace(line, fields=_items(value)),

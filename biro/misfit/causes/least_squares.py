@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from biro.misfit.causes.samples import Array, Complex, Index, Samples, parts_of
+from biro.misfit.causes.samples import Array, Complex, Index, ResidualSamples, parts_of
 
 TINY = 1e-9
 DEGENERATE = 1e-2
@@ -15,7 +15,7 @@ DEGENERATE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class NormalBlock:
     """Normal equations of terms in groups that share no sample.
 
     Attributes
@@ -31,13 +31,13 @@ class Block:
     side: Array
     cross: Array
 
-    def merged(self, into: Index) -> Block:
+    def merged(self, into: Index) -> NormalBlock:
         """The block of groups that are made of these: `into` (n_group,) says of which each becomes a part."""
         n_group = int(into.max(initial=0)) + 1
         sums = [np.zeros((n_group, *values.shape[1:])) for values in (self.matrix, self.side, self.cross)]
         for total, values in zip(sums, (self.matrix, self.side, self.cross), strict=True):
             np.add.at(total, into, values)
-        return Block(*sums)
+        return NormalBlock(*sums)
 
     @property
     def n_used(self) -> int:
@@ -53,7 +53,7 @@ class Block:
 
 
 @dataclass(frozen=True, eq=False)
-class Solved:
+class SolvedTerms:
     """Terms by least squares.
 
     Attributes
@@ -73,7 +73,7 @@ class Solved:
     drop: float
 
 
-def solve_beside(blocks: Sequence[Block], part: Array) -> Solved:
+def solve_beside(blocks: Sequence[NormalBlock], part: Array) -> SolvedTerms:
     """Solve for terms d and tangents c together: M d + B c = g and B^T d + c = t.
 
     With c eliminated the matrix is M - B B^T, whose inverse has the rank of the tangents more than that of M
@@ -81,7 +81,7 @@ def solve_beside(blocks: Sequence[Block], part: Array) -> Solved:
 
     Parameters
     ----------
-    blocks : sequence of Block
+    blocks : sequence of NormalBlock
     part : float64 (n_tangent,)
         t, the products of tangents and residuals.
     """
@@ -106,10 +106,10 @@ def solve_beside(blocks: Sequence[Block], part: Array) -> Solved:
         terms.append(found)
         tangent -= block.cross.reshape(found.size, len(part)).T @ found.ravel()
         drop += float(np.sum(found * side))
-    return Solved(terms, errors, tangent, drop)
+    return SolvedTerms(terms, errors, tangent, drop)
 
 
-def drops_of_groups(block: Block, part: Array) -> Array:
+def drops_of_groups(block: NormalBlock, part: Array) -> Array:
     """The decrease by each group alone beside the tangents, float64 (n_group,)."""
     size, n_tangent = block.matrix.shape[1], len(part)
     scale = np.einsum("gii->g", block.matrix) / size
@@ -125,17 +125,17 @@ def drops_of_groups(block: Block, part: Array) -> Array:
     return np.asarray(np.maximum(drop, 0.0))
 
 
-def block_of(samples: Samples, templates: Complex, cell: Index | None = None) -> Block:
+def block_of(samples: ResidualSamples, templates: Complex, cell: Index | None = None) -> NormalBlock:
     """The block of real factors of templates (n_template, n), in each cell where cells are given."""
     k, mixture = len(templates), samples.mixture
     if cell is None:
         parts = parts_of(np.asarray(templates, np.complex128))
         side, cross = parts @ parts_of(samples.residual), parts @ parts_of(samples.changes).T @ mixture.T
-        return Block((parts @ parts.T)[None], side[None], cross[None])
+        return NormalBlock((parts @ parts.T)[None], side[None], cross[None])
     n_cell = int(cell.max(initial=0)) + 1
     matrix, products = np.empty((n_cell, k, k)), np.empty((n_cell, k, 1 + len(mixture)))
     for i, one in enumerate(templates):
         for j in range(i + 1):
             matrix[:, i, j] = matrix[:, j, i] = np.bincount(cell, (one.conj() * templates[j]).real, n_cell)
         products[:, i] = samples.sums(one, cell, n_cell).real
-    return Block(matrix, products[:, :, 0], products[:, :, 1:])
+    return NormalBlock(matrix, products[:, :, 0], products[:, :, 1:])

@@ -12,13 +12,13 @@ from biro.errors import InputError
 from biro.files import memory
 from biro.files.atomic import why_not_written
 from biro.files.memory import byte_text
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
 
 Remedy = Callable[[int, int], str]
 """What to do, from how many times too much there is, and on how many such machines it would fit."""
 
 
-class _Lack(NamedTuple):
+class _Shortage(NamedTuple):
     """Ranks that share what is free, of which they need more."""
 
     ranks: list[int]
@@ -31,14 +31,14 @@ class _Lack(NamedTuple):
         return int(-(-self.needed // max(1, self.free)))
 
 
-def check_memory(ranks: Ranks | None, needed: Sequence[float], what: str, remedy: Remedy) -> None:
+def check_memory(ranks: MpiRanks | None, needed: Sequence[float], what: str, remedy: Remedy) -> None:
     """Refuse what needs more memory than is free on the host of any rank.
 
     Ranks of one host share its memory; each has a limit of its own (`ulimit -v`) besides.
 
     Parameters
     ----------
-    ranks : Ranks or None
+    ranks : MpiRanks or None
         None for this process alone.
     needed : sequence of float
         Bytes, of each rank.
@@ -67,14 +67,14 @@ def check_memory(ranks: Ranks | None, needed: Sequence[float], what: str, remedy
     )
 
 
-def check_disk(ranks: Ranks, folder: str, needed: Sequence[float], what: str, remedy: str) -> None:
+def check_disk(ranks: MpiRanks, folder: str, needed: Sequence[float], what: str, remedy: str) -> None:
     """Refuse to write more into a folder than the disk has room for on which any rank has it.
 
     Ranks that see a file which rank 0 makes share its disk; of the others, those of one host share one.
 
     Parameters
     ----------
-    ranks : Ranks
+    ranks : MpiRanks
     folder : str
     needed : sequence of float
         Bytes, of each rank.
@@ -111,22 +111,22 @@ def _disk(folder: str, mark: str) -> tuple[bool, int]:
     return sees_mark, shutil.disk_usage(folder).free
 
 
-def _lacks(groups: Iterable[list[int]], needed: Sequence[float], free: Sequence[int]) -> list[_Lack]:
+def _lacks(groups: Iterable[list[int]], needed: Sequence[float], free: Sequence[int]) -> list[_Shortage]:
     """The groups of ranks that need more than is free for them."""
-    found = [_Lack(group, sum(needed[i] for i in group), min(free[i] for i in group)) for group in groups]
+    found = [_Shortage(group, sum(needed[i] for i in group), min(free[i] for i in group)) for group in groups]
     return [each for each in found if each.needed > each.free]
 
 
-def _neediest(lack: _Lack, needed: Sequence[float]) -> int:
+def _neediest(lack: _Shortage, needed: Sequence[float]) -> int:
     return max(lack.ranks, key=lambda rank: needed[rank])
 
 
-def _who(ranks: Ranks | None, lack: _Lack, needed: Sequence[float]) -> str:
+def _who(ranks: MpiRanks | None, lack: _Shortage, needed: Sequence[float]) -> str:
     """The rank that needs most, where there are several."""
     return "" if ranks is None or ranks.n_rank == 1 else f"{ranks.where(_neediest(lack, needed))}: "
 
 
-def _with_others(lack: _Lack, needed: Sequence[float]) -> str:
+def _with_others(lack: _Shortage, needed: Sequence[float]) -> str:
     """What the rank needs, and what it needs together with those it shares with."""
     own = byte_text(needed[_neediest(lack, needed)])
     others = len(lack.ranks) - 1

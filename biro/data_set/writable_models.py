@@ -8,16 +8,16 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from biro.distributed_data import Channels, DistributedData, RemoteArray, some_of, taken
 from biro.errors import InputError
-from biro.held import Channels, Elsewhere, Held, some_of, taken
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
 BLOCK_VISIBILITIES = 1 << 21
 """Visibilities that are written at a time."""
 Mode = Literal["replace", "add", "subtract"]
-Model = NDArray[np.complexfloating] | Elsewhere
-"""Model visibilities of a partition; `Elsewhere` where ranks have predicted and hold those of their rows."""
+Model = NDArray[np.complexfloating] | RemoteArray
+"""Model visibilities of a partition; `RemoteArray` where ranks hold those of their rows."""
 
 
 def check_as_stored(observation: Observation, what: str) -> None:
@@ -62,7 +62,7 @@ def check_mode(mode: str) -> None:
 
 def checked_models(
     partitions: Sequence[Partition],
-    models: Iterable[NDArray[np.generic] | Elsewhere],
+    models: Iterable[NDArray[np.generic] | RemoteArray],
     dtype: DTypeLike = np.complex128,
 ) -> Iterator[tuple[Partition, Model]]:
     """Each partition with its model, which is asked for only when the one before was taken.
@@ -87,10 +87,10 @@ def checked_models(
 
 def gathered(part: Partition, model: Model) -> NDArray[np.complexfloating]:
     """The model visibilities of a partition in the memory of this process."""
-    if not isinstance(model, Elsewhere):
+    if not isinstance(model, RemoteArray):
         return model
     whole = np.empty(model.shape, model.dtype)
-    for rows, values in zip(part.shards, _held(model).by_shard(_values), strict=True):
+    for rows, values in zip(part.shards, _distributed(model).by_shard(_values), strict=True):
         whole[rows] = values
     return whole
 
@@ -104,9 +104,9 @@ def taken_model(
     part: Partition, model: Model, rows: NDArray[np.int64], channels: Channels = slice(None)
 ) -> NDArray[np.complexfloating]:
     """The model of some rows and channels of a partition, in the memory of this process."""
-    if not isinstance(model, Elsewhere):
+    if not isinstance(model, RemoteArray):
         return some_of(model, rows, channels)
-    return taken(_held(model), part.shards, {0: model}, rows, channels)[0]
+    return taken(_distributed(model), part.shards, {0: model}, rows, channels)[0]
 
 
 def blocks_of_rows(part: Partition) -> Iterator[NDArray[np.int64]]:
@@ -116,8 +116,10 @@ def blocks_of_rows(part: Partition) -> Iterator[NDArray[np.int64]]:
         yield np.arange(start, min(start + step, part.n_row))
 
 
-def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: int, dtype: DTypeLike) -> Model:
-    if not isinstance(model, Elsewhere):
+def _checked(
+    model: NDArray[np.generic] | RemoteArray, part: Partition, number: int, dtype: DTypeLike
+) -> Model:
+    if not isinstance(model, RemoteArray):
         model = np.asarray(model)
     if model.shape != part.vis.shape:
         raise InputError(
@@ -126,7 +128,7 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
     if not np.issubdtype(model.dtype, np.complexfloating):
         raise InputError(f"model {number} must be complex, got {model.dtype}")
     found = cast(Model, model)
-    parts = _held(found).by_shard(_largest) if isinstance(found, Elsewhere) else [_largest(found)]
+    parts = _distributed(found).by_shard(_largest) if isinstance(found, RemoteArray) else [_largest(found)]
     largest = float(np.max(parts, initial=0.0))
     if not np.isfinite(largest):
         raise InputError(f"model {number} has values that are not finite; nothing of it was written")
@@ -140,9 +142,9 @@ def _checked(model: NDArray[np.generic] | Elsewhere, part: Partition, number: in
     return found
 
 
-def _held(model: Elsewhere) -> Held:
-    assert model.held is not None, "models say who holds them"
-    return model.held
+def _distributed(model: RemoteArray) -> DistributedData:
+    assert model.distributed is not None, "models say who holds them"
+    return model.distributed
 
 
 def _values(vis: NDArray[np.complexfloating]) -> NDArray[np.complexfloating]:

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.assembly import Assembly, Described, Request, assemble
-from biro.data_set.cache import Cache, KeptShard, open_cache
+from biro.data_set.assembly import Described, ObservationAssembly, ReadRequest, assemble
+from biro.data_set.cache import CachedShard, ReadCache, open_cache
 from biro.data_set.index import PartitionRows
 from biro.data_set.interference import find_by_ranks, unpacked
 from biro.data_set.open_set import OpenSet, Place
@@ -25,11 +25,11 @@ from biro.observation.flags import empty_counts
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ, Partition
 from biro.observation.stokes import PSEUDO_I, parse_stokes
-from biro.ranks.held import STORE, HeldByRanks, Shards
-from biro.ranks.messages import Do
-from biro.ranks.place import PLACE
-from biro.ranks.ranks import Ranks
-from biro.ranks.room import check_disk
+from biro.ranks.capacity import check_disk
+from biro.ranks.distributed_data import STORE, DataOnRanks, Shards
+from biro.ranks.messages import CallFunction
+from biro.ranks.ranks import MpiRanks
+from biro.ranks.this_rank import PLACE
 from rime_kernels.engine.shards import shared_out
 
 log = logging.getLogger(__name__)
@@ -39,7 +39,7 @@ Flags = dict[tuple[int, int], NDArray[np.uint8]]
 """Where interference is in shards, by the numbers of partition and shard; see `find_by_ranks`."""
 
 
-class _Read(NamedTuple):
+class _RankRead(NamedTuple):
     """What a rank has read: visibilities by cause of exclusion, and the columns that weights came from."""
 
     counts: dict[str, int]
@@ -67,7 +67,7 @@ def folder_for(cache: Place, options: SetOptions) -> str:
 
 
 def read_by_ranks(
-    open_set: OpenSet, path: Place, options: SetOptions, ranks: Ranks, folder: str | None = None
+    open_set: OpenSet, path: Place, options: SetOptions, ranks: MpiRanks, folder: str | None = None
 ) -> Observation:
     """An observation whose visibilities and weights lie with the ranks that have read them.
 
@@ -79,7 +79,7 @@ def read_by_ranks(
     path : path
     options : SetOptions
         As those of `biro.read`.
-    ranks : Ranks
+    ranks : MpiRanks
     folder : str, optional
         Of caches (`biro.data_set.cache`), in which each rank keeps what it has read, and what is made of it;
         by default that is in memory.
@@ -97,7 +97,7 @@ def read_by_ranks(
         cache = None if folder is None else open_cache(folder, path, options)
         place = None if cache is None else cache.folder
 
-        def fill(assembly: Assembly, described: Described) -> list[Partition]:
+        def fill(assembly: ObservationAssembly, described: Described) -> list[Partition]:
             numbers = [ranks.number() for _ in described]
             rows = [shards_to_average(like, request.averaging) for _, like in described]
             work = [like.n_chan * like.n_corr for _, like in described]
@@ -112,11 +112,13 @@ def read_by_ranks(
                 shares,
                 ranks.n_rank,
             )
-            wait = ranks.ask(Do(_read_share, (open_set, path, options, numbers, shares, place), True))
+            wait = ranks.ask(
+                CallFunction(_read_share, (open_set, path, options, numbers, shares, place), True)
+            )
             for rank in range(1, ranks.n_rank):
                 ranks.send(rank, flags[rank])
             own = _read_own(flags[0], assembly, described, numbers, rows, shares, place)
-            read: list[_Read] = [own, *wait()]
+            read: list[_RankRead] = [own, *wait()]
             for other in read[1:]:
                 for cause, n in other.counts.items():
                     assembly.counts[cause] += n
@@ -125,18 +127,18 @@ def read_by_ranks(
                 if not like.n_row:
                     partitions.append(assembly.read(part, like))
                     continue
-                held = HeldByRanks(ranks, numbers[i], shares[i], rows[i], place)
+                distributed = DataOnRanks(ranks, numbers[i], shares[i], rows[i], place)
                 origin = _one_of(set.union(*(each.origins[i] for each in read)), assembly)
-                partitions.append(replace(like.held_by(held), weight_origin=origin))
+                partitions.append(replace(like.distributed_over(distributed), weight_origin=origin))
             return partitions
 
         return assemble(data, request, fill=fill)
 
 
 def _check_room(
-    assembly: Assembly,
-    ranks: Ranks,
-    cache: Cache | None,
+    assembly: ObservationAssembly,
+    ranks: MpiRanks,
+    cache: ReadCache | None,
     rows: Sequence[Sequence[NDArray[np.int64]]],
     work: Sequence[int],
     made: Sequence[float],
@@ -172,7 +174,7 @@ def _check_room(
         log.warning("%s: writing %s of visibilities and weights", cache.folder, text)
 
 
-def _bytes_made(like: Partition, request: Request) -> float:
+def _bytes_made(like: Partition, request: ReadRequest) -> float:
     """Bytes that weighting, forming Stokes parameters and averaging make of each visibility as it is read."""
     weighting, averaging = request.weighting, request.averaging
     total = 4.0 * ((weighting.weights != "stated") + (weighting.taper is not None))
@@ -267,10 +269,10 @@ def _read_share(
     numbers: Sequence[int],
     shares: Sequence[Sequence[Sequence[int]]],
     folder: str | None,
-) -> _Read:
+) -> _RankRead:
     """What a rank other than 0 does."""
     with open_set(path, options) as (data, request):
-        assembly = Assembly(data, request)
+        assembly = ObservationAssembly(data, request)
         described = assembly.described()
         assembly.counts = empty_counts()  # rank 0 has counted what is not read
         rows = [shards_to_average(like, request.averaging) for _, like in described]
@@ -279,16 +281,16 @@ def _read_share(
 
 def _read_own(
     flags: Flags,
-    assembly: Assembly,
+    assembly: ObservationAssembly,
     described: Described,
     numbers: Sequence[int],
     rows: Sequence[Sequence[NDArray[np.int64]]],
     shares: Sequence[Sequence[Sequence[int]]],
     folder: str | None,
-) -> _Read:
+) -> _RankRead:
     """Read the shards of this rank into its store, those that a cache has from there."""
     origins: list[set[str]] = []
-    cache = None if folder is None else Cache(folder)
+    cache = None if folder is None else ReadCache(folder)
     for (part, like), number, of_shards, of_rank in zip(described, numbers, rows, shares, strict=True):
         made, found = Shards(), set[str]()
         for shard in of_rank[PLACE.rank] if like.n_row else ():
@@ -300,7 +302,7 @@ def _read_own(
                 flag = None if bits is None else unpacked(bits, like)
                 read = assembly.read(_some(part, of_shards[shard]), like, flag)
                 counts = {cause: n - before[cause] for cause, n in assembly.counts.items()}
-                kept = KeptShard(read.vis, read.weight, counts, read.weight_origin)
+                kept = CachedShard(read.vis, read.weight, counts, read.weight_origin)
                 kept = kept if cache is None else cache.keep(len(origins), shard, kept)
             else:
                 for cause, n in kept.counts.items():
@@ -309,14 +311,14 @@ def _read_own(
             found.add(kept.weight_origin)
         STORE.shards[number] = made
         origins.append(found)
-    return _Read(assembly.counts, origins)
+    return _RankRead(assembly.counts, origins)
 
 
 def _some(part: PartitionRows, rows: NDArray[np.int64]) -> PartitionRows:
     return replace(part, rows=part.rows[rows], inside=part.inside[rows])
 
 
-def _one_of(origins: set[str], assembly: Assembly) -> str:
+def _one_of(origins: set[str], assembly: ObservationAssembly) -> str:
     """The column of the weights of all shards."""
     if len(origins) > 1:
         columns = " or ".join(sorted(origins))

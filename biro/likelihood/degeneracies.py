@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from biro.formatting import first_few
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
-from biro.target.degeneracies import PLACES, POSITION, degeneracy
+from biro.target.degeneracy_text import PLACES, POSITION, degeneracy
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
@@ -38,7 +38,7 @@ _TRIES = 100
 _NOT_OF_SKY = ("gain.", "leakage.", "feeds.", "pointing.", "noise.", "beam.", "ionosphere.")
 
 
-class Informed(Protocol):
+class LikelihoodWithFisher(Protocol):
     """A likelihood with its Fisher information."""
 
     @property
@@ -52,14 +52,14 @@ class Informed(Protocol):
     def fisher(self, theta: Array) -> Array: ...
 
 
-def undetermined(likelihood: Informed, beside: Sequence[str] | None = None) -> str:
+def undetermined(likelihood: LikelihoodWithFisher, beside: Sequence[str] | None = None) -> str:
     """One line that names the combinations of parameters that the data do not determine, or "".
 
     They are looked for at one draw of the prior, where nothing is 0 by symmetry.
 
     Parameters
     ----------
-    likelihood : Informed
+    likelihood : LikelihoodWithFisher
     beside : sequence of str, optional
         Of combinations only those are named that have one of these parameters.
     """

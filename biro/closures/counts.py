@@ -19,13 +19,13 @@ BLIND = (
 )
 """What closures cannot see."""
 TOGETHER = 0.7
-"""Share of the rows of baselines without short gaps, below which `Tally.lines` names it."""
+"""Share of the rows of baselines without short gaps, below which `ClosureCounts.lines` names it."""
 SHORT_GAP = 8
 """Most time slots from a row of a baseline to its next, between which rows count as missing."""
 
 
 @dataclass(frozen=True)
-class Tally:
+class ClosureCounts:
     """Numbers of closures of an observation.
 
     Attributes
@@ -59,7 +59,7 @@ class Tally:
     n_without_gaps: int
 
     @classmethod
-    def of(cls, observation: Observation, closures: Sequence[PartitionClosures]) -> Tally:
+    def of(cls, observation: Observation, closures: Sequence[PartitionClosures]) -> ClosureCounts:
         """The numbers of all partitions together."""
         assert len(closures) == len(observation.partitions)
         sets = [each.sets for each in closures]

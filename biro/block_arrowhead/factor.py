@@ -1,4 +1,4 @@
-"""The Cholesky factor of an arrow, with what is computed from it: solutions, determinant, inverse.
+"""The Cholesky factor of an arrowhead matrix, with what is computed from it: solutions, determinant, inverse.
 
 With A = L L^T, rows of blocks of L are (W_k, L_k) of a segment, at the segment before and at itself, and
 (U_0^T, U_1^T, ..., L_C) of the border:
@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Arrow, Parts
+from biro.block_arrowhead.matrix import ArrowheadColumns, ArrowheadMatrix
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class ArrowFactor:
+class ArrowheadFactor:
     """L, by its blocks.
 
     Attributes
@@ -46,7 +46,7 @@ class ArrowFactor:
     corner_inverse: Array
 
     @classmethod
-    def of(cls, arrow: Arrow) -> ArrowFactor:
+    def of(cls, arrowhead: ArrowheadMatrix) -> ArrowheadFactor:
         """The factor of a matrix.
 
         Raises
@@ -54,13 +54,13 @@ class ArrowFactor:
         numpy.linalg.LinAlgError
             It is not positive definite.
         """
-        if arrow.below is None:
-            own = _lower(arrow.diagonal)
+        if arrowhead.below is None:
+            own = _lower(arrowhead.diagonal)
             inverse = _inverse(own)
-            side, before = inverse @ arrow.side, None
+            side, before = inverse @ arrowhead.side, None
         else:
-            own, inverse, before, side = _chained(arrow, arrow.below)
-        corner = _lower(arrow.corner - (_turned(side) @ side).sum(axis=-3))
+            own, inverse, before, side = _chained(arrowhead, arrowhead.below)
+        corner = _lower(arrowhead.corner - (_turned(side) @ side).sum(axis=-3))
         return cls(own, inverse, before, side, corner, _inverse(corner))
 
     def log_det(self) -> Array:
@@ -69,11 +69,11 @@ class ArrowFactor:
         outer = np.log(np.diagonal(self.corner, axis1=-2, axis2=-1)).sum(axis=-1)
         return np.asarray(2.0 * (inner + outer))
 
-    def solve(self, parts: Parts) -> Parts:
+    def solve(self, parts: ArrowheadColumns) -> ArrowheadColumns:
         """A^-1 x."""
         return self.draw(self.forward(parts))
 
-    def forward(self, parts: Parts) -> Parts:
+    def forward(self, parts: ArrowheadColumns) -> ArrowheadColumns:
         """L^-1 x."""
         if self.before is None:
             inner = self.own_inverse @ parts.inner
@@ -84,35 +84,35 @@ class ArrowFactor:
                 left = self.before[..., k - 1, :, :] @ inner[..., k - 1, :, :]
                 inner[..., k, :, :] = self.own_inverse[..., k, :, :] @ (parts.inner[..., k, :, :] - left)
         left = (_turned(self.side) @ inner).sum(axis=-3)
-        return Parts(inner, self.corner_inverse @ (parts.outer - left))
+        return ArrowheadColumns(inner, self.corner_inverse @ (parts.outer - left))
 
-    def draw(self, parts: Parts) -> Parts:
+    def draw(self, parts: ArrowheadColumns) -> ArrowheadColumns:
         """L^-T x: of standard normal x, draws of the normal distribution with the covariance A^-1."""
         outer = _turned(self.corner_inverse) @ parts.outer
         inner = parts.inner - self.side @ outer[..., None, :, :]
         if self.before is None:
-            return Parts(_turned(self.own_inverse) @ inner, outer)
+            return ArrowheadColumns(_turned(self.own_inverse) @ inner, outer)
         for k in range(self.own.shape[-3] - 1, -1, -1):
             here = inner[..., k, :, :]
             if k < self.own.shape[-3] - 1:
                 here = here - _turned(self.before[..., k, :, :]) @ inner[..., k + 1, :, :]
             inner[..., k, :, :] = _turned(self.own_inverse[..., k, :, :]) @ here
-        return Parts(inner, outer)
+        return ArrowheadColumns(inner, outer)
 
-    def whiten(self, parts: Parts) -> Parts:
+    def whiten(self, parts: ArrowheadColumns) -> ArrowheadColumns:
         """L^T x: the inverse of `draw`."""
         inner = _turned(self.own) @ parts.inner + self.side @ parts.outer[..., None, :, :]
         if self.before is not None:
             inner[..., :-1, :, :] += _turned(self.before) @ parts.inner[..., 1:, :, :]
-        return Parts(inner, _turned(self.corner) @ parts.outer)
+        return ArrowheadColumns(inner, _turned(self.corner) @ parts.outer)
 
-    def inverse(self) -> Arrow:
+    def inverse(self) -> ArrowheadMatrix:
         """The blocks of A^-1 where A has blocks; the rest of A^-1 is not worked out."""
         corner = _turned(self.corner_inverse) @ self.corner_inverse
         if self.before is None:
             side = -(_turned(self.own_inverse) @ self.side) @ corner[..., None, :, :]
             inner = _turned(self.own_inverse) - side @ _turned(self.side)
-            return Arrow(inner @ self.own_inverse, None, side, corner)
+            return ArrowheadMatrix(inner @ self.own_inverse, None, side, corner)
         diagonal, side = np.empty(self.own.shape), np.empty(self.side.shape)
         below = np.empty(self.before.shape)
         for k in range(self.own.shape[-3] - 1, -1, -1):
@@ -129,15 +129,15 @@ class ArrowFactor:
                 below[..., k, :, :] = -after @ own
                 here = here - _turned(below[..., k, :, :]) @ before
             diagonal[..., k, :, :] = here @ own
-        return Arrow(diagonal, below, side, corner)
+        return ArrowheadMatrix(diagonal, below, side, corner)
 
 
-def _chained(arrow: Arrow, below: Array) -> tuple[Array, Array, Array, Array]:
+def _chained(arrowhead: ArrowheadMatrix, below: Array) -> tuple[Array, Array, Array, Array]:
     """L_k, their inverses, W_k and U_k, one segment after the other."""
-    own, inverse = np.empty(arrow.diagonal.shape), np.empty(arrow.diagonal.shape)
-    before, side = np.empty(below.shape), np.empty(arrow.side.shape)
-    for k in range(arrow.diagonal.shape[-3]):
-        left, beside = arrow.diagonal[..., k, :, :], arrow.side[..., k, :, :]
+    own, inverse = np.empty(arrowhead.diagonal.shape), np.empty(arrowhead.diagonal.shape)
+    before, side = np.empty(below.shape), np.empty(arrowhead.side.shape)
+    for k in range(arrowhead.diagonal.shape[-3]):
+        left, beside = arrowhead.diagonal[..., k, :, :], arrowhead.side[..., k, :, :]
         if k:
             link = below[..., k - 1, :, :] @ _turned(inverse[..., k - 1, :, :])
             before[..., k - 1, :, :] = link

@@ -1,4 +1,4 @@
-"""The states in which the precision of parameters is an arrow, and solutions with that precision.
+"""The states in which the precision of parameters is an arrowhead matrix, and solutions with that precision.
 
 Parameters follow from states by theta = W x, W sparse. States are the parameters themselves, but for steps of
 chains of correlated segments (`biro.models.bound.antenna_terms.correlated`): with x_k = keep_k x_(k-1) +
@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.factor import ArrowFactor
-from biro.arrow.layout import ArrowLayout, arrow_layout
-from biro.arrow.matrix import Arrow
+from biro.block_arrowhead.factor import ArrowheadFactor
+from biro.block_arrowhead.layout import ArrowheadLayout, arrowhead_layout
+from biro.block_arrowhead.matrix import ArrowheadMatrix
 from biro.models.bound.antenna_terms.reach import NONE, Reach
 
 Array = NDArray[np.float64]
@@ -25,12 +25,12 @@ Sparse: TypeAlias = Any  # SciPy's sparse arrays have no types
 
 
 @dataclass(frozen=True, eq=False)
-class ArrowSpace:
+class ArrowheadSpace:
     """States, and how parameters follow from them.
 
     Attributes
     ----------
-    layout : ArrowLayout
+    layout : ArrowheadLayout
         Of states.
     change : sparse float64 (n_param, n_param)
         W.
@@ -40,17 +40,17 @@ class ArrowSpace:
         The segment of each time of each partition; `NONE` where only the border counts.
     """
 
-    layout: ArrowLayout
+    layout: ArrowheadLayout
     change: Sparse
     log_det_change: float
     segment_of_time: tuple[Index, ...]
 
     @classmethod
-    def of(cls, reach: Reach) -> ArrowSpace:
+    def of(cls, reach: Reach) -> ArrowheadSpace:
         """The space of the parameters of a model."""
         from scipy.sparse import csr_array
 
-        layout = arrow_layout(reach)
+        layout = arrowhead_layout(reach)
         own, after = np.arange(reach.n_param), np.flatnonzero(reach.before != NONE)
         entries = np.concatenate([1.0 / reach.step, -reach.keep[after] / reach.step[after]])
         rows, columns = np.concatenate([own, after]), np.concatenate([own, reach.before[after]])
@@ -69,12 +69,12 @@ class ArrowSpace:
         states[m + np.arange(layout.border.size), layout.border] = 1.0
         return np.asarray((self.change @ states.T).T)
 
-    def of_diagonal(self, diagonal: Array) -> Arrow:
+    def of_diagonal(self, diagonal: Array) -> ArrowheadMatrix:
         """W^T diag(d) W of numbers of theta, float64 (n_param,): the precision of independent priors."""
         product = (self.change.T @ (self.change.multiply(diagonal[:, None]))).tocoo()
         layout = self.layout
         n_segment, m = layout.index.shape
-        found = Arrow(
+        found = ArrowheadMatrix(
             np.zeros((n_segment, m, m)),
             np.zeros((n_segment - 1, m, m)) if layout.is_chained else None,
             np.zeros((n_segment, m, layout.border.size)),
@@ -83,7 +83,7 @@ class ArrowSpace:
         layout.add_entries(found, product.row, product.col, product.data)
         return found
 
-    def seen_from(self, slopes: Array, of_border: Array) -> ArrowSpace:
+    def seen_from(self, slopes: Array, of_border: Array) -> ArrowheadSpace:
         """The space of other parameters y.
 
         Parameters
@@ -108,13 +108,13 @@ class ArrowSpace:
         )
 
 
-class ArrowPrecision:
-    """A precision matrix P of parameters, P^-1 = W A^-1 W^T with an arrow A.
+class ArrowheadPrecision:
+    """A precision matrix P of parameters, P^-1 = W A^-1 W^T with an arrowhead matrix A.
 
     Parameters
     ----------
-    space : ArrowSpace
-    arrow : Arrow
+    space : ArrowheadSpace
+    arrowhead : ArrowheadMatrix
         A.
 
     Raises
@@ -123,9 +123,9 @@ class ArrowPrecision:
         It is not positive definite.
     """
 
-    def __init__(self, space: ArrowSpace, arrow: Arrow) -> None:
+    def __init__(self, space: ArrowheadSpace, arrowhead: ArrowheadMatrix) -> None:
         self.space, self._layout, self._change = space, space.layout, space.change
-        self._factor = ArrowFactor.of(arrow)
+        self._factor = ArrowheadFactor.of(arrowhead)
 
     @property
     def log_det(self) -> float:

@@ -16,7 +16,7 @@ Vis = NDArray[np.complexfloating]
 Weight = NDArray[np.floating]
 
 
-class Held(HeldData, Protocol):
+class DistributedData(HeldData, Protocol):
     """What a partition asks of the processes that hold its visibilities and weights.
 
     Functions are those of modules: they are done where the data are, and see those of one shard. What is held
@@ -44,7 +44,7 @@ class Held(HeldData, Protocol):
         function: Callable[..., tuple[Vis, Weight, T]],
         *arguments: object,
         each: Sequence[Any] | None = None,
-    ) -> tuple[Held, list[T]]:
+    ) -> tuple[DistributedData, list[T]]:
         """Visibilities and weights that a function makes of those of each shard, held in the same way.
 
         What it gives as a third is returned, by shard.
@@ -53,7 +53,7 @@ class Held(HeldData, Protocol):
 
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
-    ) -> Held:
+    ) -> DistributedData:
         """Any tuple that a function makes of what is held of each shard, held in the same way."""
         ...
 
@@ -62,14 +62,14 @@ class Held(HeldData, Protocol):
         function: Callable[..., Sequence[tuple[Any, ...]]],
         *arguments: object,
         each: Sequence[Any],
-    ) -> Held:
+    ) -> DistributedData:
         """Tuples that a function makes of all items of one process in one call, held in the same way.
 
         It gives a tuple for each, in their order. That saves work which shards share.
         """
         ...
 
-    def kept(self, run: Callable[[OnShardDone], None]) -> Held:
+    def kept(self, run: Callable[[OnShardDone], None]) -> DistributedData:
         """What a computation finds for each shard, held in the same way as visibilities without weights.
 
         Parameters
@@ -96,20 +96,23 @@ class Held(HeldData, Protocol):
         ...
 
 
-class Elsewhere:
+class RemoteArray:
     """Stands for an array that lies elsewhere: its shape and type are known, its values are not.
 
     Parameters
     ----------
     shape : tuple of int
     dtype : numpy.dtype
-    held : Held, optional
-        What holds it by shard, where it is a model of visibilities; those of a partition are in its `held`.
+    distributed : DistributedData, optional
+        What holds it by shard, where it is a model of visibilities; those of a partition are in its
+        `distributed`.
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], held: Held | None = None) -> None:
+    def __init__(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], distributed: DistributedData | None = None
+    ) -> None:
         self.shape, self.dtype, self.size = shape, dtype, int(np.prod(shape))
-        self.nbytes, self.held = self.size * dtype.itemsize, held
+        self.nbytes, self.distributed = self.size * dtype.itemsize, distributed
 
     def __array__(self, *_: object, **__: object) -> NoReturn:
         raise InputError(
@@ -123,13 +126,17 @@ Channels = slice | Rows
 
 
 def taken(
-    held: Held, shards: Sequence[Rows], likes: Mapping[int, Any], rows: Rows, channels: Channels
+    distributed: DistributedData,
+    shards: Sequence[Rows],
+    likes: Mapping[int, Any],
+    rows: Rows,
+    channels: Channels,
 ) -> list[NDArray[Any]]:
     """Some rows and channels of arrays that lie elsewhere, in the memory of this process.
 
     Parameters
     ----------
-    held : Held
+    distributed : DistributedData
     shards : sequence of int64 (n_row of the shard,)
         Rows of each.
     likes : mapping of int
@@ -148,7 +155,7 @@ def taken(
     place = np.full(sum(own.size for own in shards), -1)
     place[rows] = np.arange(rows.size)
     wanted = [np.flatnonzero(place[own] >= 0) for own in shards]
-    parts = held.by_shard(_some_of, channels, tuple(likes), each=wanted)
+    parts = distributed.by_shard(_some_of, channels, tuple(likes), each=wanted)
     for own, which, part in zip(shards, wanted, parts, strict=True):
         for whole, values in zip(found, part, strict=True):
             whole[place[own[which]]] = values

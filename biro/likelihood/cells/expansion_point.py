@@ -8,12 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.likelihood.precision import about_maximum
-from biro.maximum.ascent import Ascent, width_of_priors
 from biro.maximum.laplace import Laplace
 from biro.maximum.newton import newton, room_at
+from biro.maximum.objective import Objective, width_of_priors
 from biro.maximum.segments.climb import N_START, SegmentClimb
-from biro.maximum.segments.laplace import Ends, SegmentLaplace
-from biro.maximum.segments.precision import many_segments, posterior_arrow, prior_precision, space_of
+from biro.maximum.segments.laplace import PriorEnds, SegmentLaplace
+from biro.maximum.segments.precision import (
+    many_segments,
+    posterior_arrowhead,
+    prior_precision,
+    space_of,
+)
 from biro.maximum.starts import starting_points
 from biro.maximum.stationary_point import StationaryPoint
 from biro.target.protocol import DifferentiableLikelihood, SegmentedModel, segmented
@@ -21,7 +26,7 @@ from biro.target.protocol import DifferentiableLikelihood, SegmentedModel, segme
 Array = NDArray[np.float64]
 
 
-class Informed(DifferentiableLikelihood, Protocol):
+class ExpandableLikelihood(DifferentiableLikelihood, Protocol):
     """What is asked of a likelihood, beside what the climb to its maximum asks."""
 
     @property
@@ -37,7 +42,7 @@ class Informed(DifferentiableLikelihood, Protocol):
 
 def highest(
     likelihood: DifferentiableLikelihood, start: Array | None = None
-) -> tuple[Ascent, Laplace | SegmentLaplace]:
+) -> tuple[Objective, Laplace | SegmentLaplace]:
     """What was climbed, and the normal approximation at the maximum near a start, or the highest of a few.
 
     Raises
@@ -45,42 +50,42 @@ def highest(
     BiroError
         The model has no free parameters.
     """
-    segments, ascent = many_segments(likelihood), Ascent(likelihood)
+    segments, objective = many_segments(likelihood), Objective(likelihood)
     if segments is None:
-        return about_maximum(likelihood) if start is None else (ascent, newton(ascent, start).laplace)
+        return about_maximum(likelihood) if start is None else (objective, newton(objective, start).laplace)
     rng = np.random.default_rng(0)
-    starts = starting_points(ascent, N_START, rng).theta if start is None else start[None]
-    return ascent, SegmentClimb(ascent, segments, starts).rest.laplace
+    starts = starting_points(objective, N_START, rng).theta if start is None else start[None]
+    return objective, SegmentClimb(objective, segments, starts).rest.laplace
 
 
-class About:
+class ExpansionPoint:
     """A maximum of the posterior, and its normal approximation there.
 
     Parameters
     ----------
-    likelihood : Informed
+    likelihood : ExpandableLikelihood
     laplace : Laplace or SegmentLaplace
     """
 
-    def __init__(self, likelihood: Informed, laplace: Laplace | SegmentLaplace) -> None:
+    def __init__(self, likelihood: ExpandableLikelihood, laplace: Laplace | SegmentLaplace) -> None:
         self._laplace = laplace
         self._slope = likelihood.log_likelihood_and_gradient(laplace.theta)[1]
 
     @classmethod
-    def of_information(cls, likelihood: Informed, theta: Array) -> About:
+    def of_information(cls, likelihood: ExpandableLikelihood, theta: Array) -> ExpansionPoint:
         """About theta (n_param,), with the Fisher information for the second derivatives."""
-        ascent, side, none = Ascent(likelihood), np.zeros(theta.size, np.int64), np.zeros(theta.size)
+        objective, side, none = Objective(likelihood), np.zeros(theta.size, np.int64), np.zeros(theta.size)
         width, by_segments = width_of_priors(likelihood), segmented(likelihood)
-        theta, room = np.clip(theta, ascent.low, ascent.high), room_at(ascent, theta)
+        theta, room = np.clip(theta, objective.low, objective.high), room_at(objective, theta)
         if by_segments is not None:
-            arrow = posterior_arrow(by_segments, theta, width)
-            ends, space = Ends(side, none, room), space_of(by_segments)
-            return cls(likelihood, SegmentLaplace.about(theta, space, arrow, ends, width))
+            arrowhead = posterior_arrowhead(by_segments, theta, width)
+            ends, space = PriorEnds(side, none, room), space_of(by_segments)
+            return cls(likelihood, SegmentLaplace.about(theta, space, arrowhead, ends, width))
         matrix = likelihood.fisher(theta) + np.diag(prior_precision(likelihood.model, theta, width))
         point = StationaryPoint(theta, 0.0, none, side, matrix)
         return cls(likelihood, Laplace.about(point, width, room, likelihood.precision))
 
-    def shift(self, other: Informed) -> float:
+    def shift(self, other: ExpandableLikelihood) -> float:
         """How far slopes of another ln L move a parameter at most, in units of its error."""
         laplace = self._laplace
         difference = other.log_likelihood_and_gradient(laplace.theta)[1] - self._slope

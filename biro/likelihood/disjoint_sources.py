@@ -18,7 +18,7 @@ Index = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Isolated:
+class DisjointSources:
     """Parameters whose sources are of the same kinds, with the same spectra, so that they make one batch.
 
     Attributes
@@ -73,11 +73,11 @@ class Isolated:
             spread["template_scale"] = np.where(self.images, gradient.template_scale, 0.0)
         return Gradient(**spread)
 
-    def parts(self, n: int) -> list[Isolated]:
+    def parts(self, n: int) -> list[DisjointSources]:
         """Parts of this batch with at most n parameters each."""
         starts = range(0, len(self.members), n)
         cut = [slice(start, start + n) for start in starts]
-        return [Isolated(self.members[some], self.which[some], self.images[some]) for some in cut]
+        return [DisjointSources(self.members[some], self.which[some], self.images[some]) for some in cut]
 
     def _index(self, sources: Sources) -> dict[int | str, Index]:
         """Which entries each axis of `AXES` that counts sources has of these sources, (n, n_some)."""
@@ -96,7 +96,7 @@ def _chosen(values: NDArray[Any], axis: int, index: Index) -> NDArray[Any]:
     return np.moveaxis(np.moveaxis(values, axis, 1)[rows, index], 1, axis)
 
 
-def isolated(without: Sources, changed: Sources) -> list[Isolated]:
+def disjoint_sources(without: Sources, changed: Sources) -> list[DisjointSources]:
     """Parameters in groups, by the sources that change with each.
 
     Parameters
@@ -121,7 +121,7 @@ def isolated(without: Sources, changed: Sources) -> list[Isolated]:
     for k in range(changed.n_batch):
         groups.setdefault(_signature(changed, np.flatnonzero(differs[k])), []).append(k)
     return [
-        Isolated(np.array(k), np.array([np.flatnonzero(differs[i]) for i in k], np.int64), images[k])
+        DisjointSources(np.array(k), np.array([np.flatnonzero(differs[i]) for i in k], np.int64), images[k])
         for k in groups.values()
     ]
 

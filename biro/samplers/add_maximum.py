@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import LikelihoodError
-from biro.maximum.ascent import Ascent
 from biro.maximum.bridge import (
-    Evidence,
+    ModeEvidence,
     effective_of_modes,
     error_of_largest,
     errors_by_drift,
@@ -22,6 +21,7 @@ from biro.maximum.bridge import (
 from biro.maximum.climb import climb_on
 from biro.maximum.climbs import Climbs
 from biro.maximum.modes import Mode, modes_to_explore
+from biro.maximum.objective import Objective
 from biro.posterior.posterior import Posterior
 from biro.posterior.statistics import unwrap
 from biro.target.checked import Target
@@ -56,7 +56,7 @@ def with_peak(target: Target, posterior: Posterior) -> Posterior:
     variance = weight @ (posterior.samples - weight @ posterior.samples) ** 2
     curvature = np.diag(1.0 / np.maximum(variance, np.finfo(float).tiny))
     try:
-        peak = climb_on(Ascent(likelihood), start, curvature)
+        peak = climb_on(Objective(likelihood), start, curvature)
     except (LikelihoodError, np.linalg.LinAlgError) as error:
         log.warning("the best fit is the best sample, because the optimisation from there failed: %s", error)
         return posterior
@@ -120,7 +120,7 @@ def _modes_of_samples(target: Target, posterior: Posterior) -> tuple[list[Mode],
     if not has_gradient(target.likelihood):
         return [], nowhere
     try:
-        found = Climbs(Ascent(target.likelihood), target.columns, _spread(target, posterior)).found
+        found = Climbs(Objective(target.likelihood), target.columns, _spread(target, posterior)).found
     except (LikelihoodError, np.linalg.LinAlgError) as error:
         log.warning("biro could not test whether the posterior has several modes: %s", error)
         return [], nowhere
@@ -160,10 +160,10 @@ def _evidence(
     here: NDArray[np.bool_],
     i_mode: int,
     n_effective: float,
-) -> Evidence:
+) -> ModeEvidence:
     """The evidence of a mode from the samples that are `here`; nothing is known from too few of them."""
     if n_effective < _ENOUGH:
-        return Evidence(-np.inf, np.inf)
+        return ModeEvidence(-np.inf, np.inf)
     rng = np.random.default_rng([posterior.provenance.seed, 2, i_mode])
     part = np.where(here, posterior.weight, 0.0)
     drawn = rng.choice(len(part), round(n_effective), p=part / part.sum())

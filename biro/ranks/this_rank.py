@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class _Place:
+class _ThisRank:
     """This process among the ranks.
 
     Attributes
@@ -29,4 +29,4 @@ class _Place:
     link: Link | None = None
 
 
-PLACE = _Place()
+PLACE = _ThisRank()

@@ -9,7 +9,7 @@ import numpy as np
 
 from biro.formatting import plain
 from biro.misfit.causes.evidence import Candidate
-from biro.misfit.causes.samples import Array, Index, Mask, Samples
+from biro.misfit.causes.samples import Array, Index, Mask, ResidualSamples
 from biro.misfit.flag_command import flag_command, line_of
 
 MIN_SIZE = 16
@@ -19,7 +19,7 @@ CONTRAST = 1.15
 OUTLIERS = 'fit noise with outliers ([noise] distribution = "student-t").'
 
 
-def uneven_candidates(samples: Samples) -> Iterator[Candidate]:
+def uneven_candidates(samples: ResidualSamples) -> Iterator[Candidate]:
     """One group of visibilities whose residuals scatter more than others do, of each kind."""
     power = np.abs(samples.residual) ** 2
     n = samples.n_antenna
@@ -61,7 +61,7 @@ def _size(labels: Index) -> int:
 
 
 def _of_labels(
-    samples: Samples, power: Array, kind: str, label: Index, n_label: int, text: Text
+    samples: ResidualSamples, power: Array, kind: str, label: Index, n_label: int, text: Text
 ) -> Iterator[Candidate]:
     if n_label < 2:
         return
@@ -84,7 +84,7 @@ def _gain(total: Array, count: Index, square: float, n: int) -> Array:
 
 
 def _best(
-    samples: Samples,
+    samples: ResidualSamples,
     power: Array,
     kind: str,
     groups: list[Mask],
@@ -121,12 +121,12 @@ def _texts(text: Text, number: int, ratio: float) -> tuple[str, str]:
     return f"The residuals {what} scatter {plain(ratio)} times as much as the others.", remedy
 
 
-def _flag(samples: Samples, at: int, key: str) -> str:
+def _flag(samples: ResidualSamples, at: int, key: str) -> str:
     """The remedy of flagging all that has a property of one sample."""
     return f"Flag it{flag_command(samples, [line_of(samples, at, key)])}, or {OUTLIERS}"
 
 
-def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
+def _antenna_text(samples: ResidualSamples, number: int) -> tuple[str, str]:
     return (
         f"of antenna {samples.antenna(number)}",
         'Fit its noise ([noise] per = "antenna"), or flag '
@@ -134,25 +134,25 @@ def _antenna_text(samples: Samples, number: int) -> tuple[str, str]:
     )
 
 
-def _pair_text(samples: Samples, pairs: Index, number: int) -> tuple[str, str]:
+def _pair_text(samples: ResidualSamples, pairs: Index, number: int) -> tuple[str, str]:
     p, q = divmod(int(pairs[number]), samples.n_antenna)
     at = int(np.argmax(samples.baseline == pairs[number]))
     return f"of baseline {samples.antenna(p)}-{samples.antenna(q)}", _flag(samples, at, "baseline")
 
 
-def _channel_text(samples: Samples, number: int) -> tuple[str, str]:
+def _channel_text(samples: ResidualSamples, number: int) -> tuple[str, str]:
     at = int(np.argmax(samples.channel == number))
     return f"of {samples.position(at)[2]}", _flag(samples, at, "channel")
 
 
-def _corr_text(samples: Samples, number: int) -> tuple[str, str]:
+def _corr_text(samples: ResidualSamples, number: int) -> tuple[str, str]:
     return (
         f"of {samples.corr_names[number]}",
         'Fit a noise factor for each correlation ([noise] per = "correlation").',
     )
 
 
-def _time_text(samples: Samples, length: int, number: int) -> tuple[str, str]:
+def _time_text(samples: ResidualSamples, length: int, number: int) -> tuple[str, str]:
     first = float(samples.times[number * length])
     if length == 1:
         at = int(np.argmax(samples.slot == number))

@@ -24,7 +24,7 @@ _STEP = 100_000
 """Microseconds between two looks whether to go on."""
 
 
-class Beat:
+class Heartbeat:
     """Gives a sign on each connection every so many seconds, until `stop`.
 
     Parameters

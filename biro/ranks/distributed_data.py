@@ -11,10 +11,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed_data import Vis, Weight
 from biro.errors import BackendError
-from biro.held import Vis, Weight
-from biro.ranks.place import PLACE
-from biro.ranks.ranks import Ranks
+from biro.ranks.ranks import MpiRanks
+from biro.ranks.this_rank import PLACE
 from rime_kernels import device
 from rime_kernels.arrays.mapped import in_folder
 from rime_kernels.device import Backend
@@ -23,7 +23,7 @@ from rime_kernels.engine.sharded import OnShardDone
 
 T = TypeVar("T")
 Shards = dict[int, tuple[Any, ...]]
-"""Visibilities and weights by the number of the shard; or what else `HeldByRanks.made` has made of them."""
+"""Visibilities and weights by the number of the shard; or what else `DataOnRanks.made` has made of them."""
 SUM_BITS = 60
 """Sums over shards are of integers, of which the largest has so many bits."""
 
@@ -53,7 +53,7 @@ def kept_in(folder: str | None, arrays: tuple[Any, ...], there: tuple[Any, ...] 
     )
 
 
-class HeldShard(NamedTuple):
+class ShardOnRank(NamedTuple):
     """Data of one shard that this rank holds; see `rime_kernels.engine.sharded.DataOf`."""
 
     number: int
@@ -76,12 +76,14 @@ class _Keep:
         STORE.shards.setdefault(self.number, {})[self.firsts[PLACE.rank] + i] = kept
 
 
-class HeldByRanks:
-    """Data of a partition that ranks hold; see `biro.held.Held` and `rime_kernels.engine.sharded.HeldData`.
+class DataOnRanks:
+    """Data of a partition that ranks hold.
+
+    It is a `biro.distributed_data.DistributedData` and a `rime_kernels.engine.sharded.HeldData`.
 
     Parameters
     ----------
-    ranks : Ranks
+    ranks : MpiRanks
     number : int
         Of the partition in the store of each rank.
     shares : sequence of sequence of int
@@ -94,7 +96,7 @@ class HeldByRanks:
 
     def __init__(
         self,
-        ranks: Ranks,
+        ranks: MpiRanks,
         number: int,
         shares: Sequence[Sequence[int]],
         rows: Sequence[NDArray[np.int64]] | None = None,
@@ -105,18 +107,18 @@ class HeldByRanks:
         weakref.finalize(self, _drop, ranks, number).atexit = False
 
     @classmethod
-    def of_nothing(cls, ranks: Ranks, shares: Sequence[Sequence[int]]) -> HeldByRanks:
+    def of_nothing(cls, ranks: MpiRanks, shares: Sequence[Sequence[int]]) -> DataOnRanks:
         """No data yet, of these shards of each rank: `made` has functions that see none."""
         return cls(ranks, ranks.number(), shares)
 
-    def of(self, shard: int) -> HeldShard:
+    def of(self, shard: int) -> ShardOnRank:
         """What gives a shard in the process that holds it."""
-        return HeldShard(self._number, shard)
+        return ShardOnRank(self._number, shard)
 
     def by_shard(
         self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
     ) -> list[T]:
-        """What a function makes of each shard; see `biro.held.Held`."""
+        """What a function makes of each shard; see `biro.distributed_data.DistributedData`."""
         return self._joined(self.ranks.do(_applied, self._number, function, arguments, given=self._own(each)))
 
     def replaced(
@@ -124,8 +126,11 @@ class HeldByRanks:
         function: Callable[..., tuple[Vis, Weight, T]],
         *arguments: object,
         each: Sequence[Any] | None = None,
-    ) -> tuple[HeldByRanks, list[T]]:
-        """What a function makes of each shard, held in the same way; see `biro.held.Held`."""
+    ) -> tuple[DataOnRanks, list[T]]:
+        """What a function makes of each shard, held in the same way.
+
+        See `biro.distributed_data.DistributedData`.
+        """
         made, given = self._alike(), self._own(each)
         parts = self.ranks.do(
             _replaced, self._number, made._number, self.folder, function, arguments, given=given
@@ -134,8 +139,8 @@ class HeldByRanks:
 
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
-    ) -> HeldByRanks:
-        """Any tuple that a function makes of each shard; see `biro.held.Held`."""
+    ) -> DataOnRanks:
+        """Any tuple that a function makes of each shard; see `biro.distributed_data.DistributedData`."""
         made, given = self._alike(), self._own(each)
         self.ranks.do(_made, self._number, made._number, self.folder, function, arguments, given=given)
         return made
@@ -145,14 +150,17 @@ class HeldByRanks:
         function: Callable[..., Sequence[tuple[Any, ...]]],
         *arguments: object,
         each: Sequence[Any],
-    ) -> HeldByRanks:
-        """What a function makes of items of all shards of a rank in one call; see `biro.held.Held`."""
+    ) -> DataOnRanks:
+        """What a function makes of items of all shards of a rank in one call.
+
+        See `biro.distributed_data.DistributedData`.
+        """
         made, given = self._alike(), self._own(each)
         self.ranks.do(_made_together, made._number, self.folder, function, arguments, given=given)
         return made
 
-    def kept(self, run: Callable[[OnShardDone], None]) -> HeldByRanks:
-        """What a computation finds for each shard; see `biro.held.Held`."""
+    def kept(self, run: Callable[[OnShardDone], None]) -> DataOnRanks:
+        """What a computation finds for each shard; see `biro.distributed_data.DistributedData`."""
         made = self._alike()
         run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares], self.folder))
         return made
@@ -164,16 +172,19 @@ class HeldByRanks:
         most: Sequence[float],
         each: Sequence[Any] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Sums over shards, as integers, whose sums depend on no order; see `biro.held.Held`."""
+        """Sums over shards, as integers, whose sums depend on no order.
+
+        See `biro.distributed_data.DistributedData`.
+        """
         bits = [SUM_BITS - math.frexp(bound)[1] for bound in most]
         given = self._own(each)
         parts = self.ranks.do(_summed, self._number, function, arguments, bits, given=given)
         sums = [sum(arrays[1:], arrays[0]) for arrays in zip(*(part for part in parts if part), strict=True)]
         return [np.ldexp(total.astype(np.float64), -n_bit) for total, n_bit in zip(sums, bits, strict=True)]
 
-    def _alike(self) -> HeldByRanks:
+    def _alike(self) -> DataOnRanks:
         """Room for what is held in the same way."""
-        return HeldByRanks(self.ranks, self.ranks.number(), self.shares, self.rows, self.folder)
+        return DataOnRanks(self.ranks, self.ranks.number(), self.shares, self.rows, self.folder)
 
     def _own(self, each: Sequence[Any] | None) -> list[dict[int, tuple[Any, ...]]]:
         """For each rank the items of its shards; empty tuples where no items are given."""
@@ -271,6 +282,6 @@ def on_own_device(backend: Backend, work: Callable[[], T]) -> T:
     return workers_of(resolved, None, PLACE.number)[0].submit(work).result()
 
 
-def _drop(ranks: Ranks, number: int) -> None:
+def _drop(ranks: MpiRanks, number: int) -> None:
     STORE.shards.pop(number, None)
     ranks.drop(number)

@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from biro.data_set.index import PartitionRows
-from biro.flag_lines.cells import FlaggedCells, Mask, find_cells
-from biro.flag_lines.lines import FlagLine
+from biro.flag_lines.commands import FlagCommand
+from biro.flag_lines.new_flags import FlaggedCells, Mask, find_cells
 from biro.uvfits.read import open_uvfits, stations_of
 from biro.uvfits.write import check_other, write_flagged
 
 
 def flag_lines(
     path: str | os.PathLike[str],
-    lines: Sequence[FlagLine],
+    lines: Sequence[FlagCommand],
     output: str | os.PathLike[str] | None,
     check: Callable[[FlaggedCells], None],
 ) -> FlaggedCells:
@@ -26,7 +26,7 @@ def flag_lines(
     Parameters
     ----------
     path : path of the UVFITS file
-    lines : sequence of FlagLine
+    lines : sequence of FlagCommand
     output : path of the copy, or None to count alone
     check : function
         Called with what was found before anything is written; raises where nothing shall be.

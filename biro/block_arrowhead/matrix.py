@@ -8,7 +8,7 @@
 
 Blocks D_k belong to segments of time, blocks B_k couple neighbours, and the border belongs to all segments.
 All segments have m rows; one with fewer parameters is filled up with rows of the unit matrix
-(`biro.arrow.layout`), which changes neither solutions nor determinants.
+(`biro.block_arrowhead.layout`), which changes neither solutions nor determinants.
 
 Axes in front of those that are named here are batches of matrices, as for `numpy.linalg`.
 """
@@ -24,15 +24,15 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 
 
-class Parts(NamedTuple):
-    """Columns that an arrow multiplies: float64 (..., n_segment, m, n_col) and (..., n_border, n_col)."""
+class ArrowheadColumns(NamedTuple):
+    """Factors of an arrowhead matrix: float64 (..., n_segment, m, n_col) and (..., n_border, n_col)."""
 
     inner: Array
     outer: Array
 
 
 @dataclass(frozen=True, eq=False)
-class Arrow:
+class ArrowheadMatrix:
     """A, by its blocks.
 
     Attributes
@@ -52,38 +52,38 @@ class Arrow:
     side: Array
     corner: Array
 
-    def __add__(self, other: Arrow) -> Arrow:
+    def __add__(self, other: ArrowheadMatrix) -> ArrowheadMatrix:
         """The sum of two matrices of one layout."""
         below = self.below if other.below is None else other.below
         if self.below is not None and other.below is not None:
             below = self.below + other.below
-        return Arrow(
+        return ArrowheadMatrix(
             self.diagonal + other.diagonal, below, self.side + other.side, self.corner + other.corner
         )
 
-    def product(self, parts: Parts) -> Parts:
+    def product(self, parts: ArrowheadColumns) -> ArrowheadColumns:
         """A x."""
         inner = self.diagonal @ parts.inner + self.side @ parts.outer[..., None, :, :]
         if self.below is not None:
             inner[..., 1:, :, :] += self.below @ parts.inner[..., :-1, :, :]
             inner[..., :-1, :, :] += _turned(self.below) @ parts.inner[..., 1:, :, :]
         outer = self.corner @ parts.outer + (_turned(self.side) @ parts.inner).sum(axis=-3)
-        return Parts(inner, outer)
+        return ArrowheadColumns(inner, outer)
 
-    def main_diagonal(self) -> Parts:
+    def main_diagonal(self) -> ArrowheadColumns:
         """The numbers on the diagonal of A, as one column."""
         inner, outer = (
             np.diagonal(block, axis1=-2, axis2=-1)[..., None] for block in (self.diagonal, self.corner)
         )
-        return Parts(inner, outer)
+        return ArrowheadColumns(inner, outer)
 
-    def scaled(self, by: Parts) -> Arrow:
+    def scaled(self, by: ArrowheadColumns) -> ArrowheadMatrix:
         """diag(x) A diag(x), for one column x."""
         inner, outer = by.inner, by.outer
         below = self.below
         if below is not None:
             below = inner[..., 1:, :, :] * below * _turned(inner[..., :-1, :, :])
-        return Arrow(
+        return ArrowheadMatrix(
             inner * self.diagonal * _turned(inner),
             below,
             inner * self.side * _turned(outer)[..., None, :, :],

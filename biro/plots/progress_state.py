@@ -21,7 +21,14 @@ from biro.posterior.restored import restored
 from biro.posterior.samples import Provenance
 from biro.run.record import RunRecord, read_record
 from biro.samplers.normal_approximation import MaximumFile
-from biro.samplers.options import EXACT, EnsembleOptions, NestedOptions, NutsOptions, Options, parse_options
+from biro.samplers.options import (
+    EXACT,
+    EnsembleOptions,
+    NestedOptions,
+    NutsOptions,
+    SamplerOptions,
+    parse_options,
+)
 from biro.target.checked import Target
 from biro.target.protocol import RecordedLikelihood, full_of, integrates
 
@@ -34,7 +41,7 @@ _FEW = 400
 """Samples beside which parameters that a likelihood integrates over are drawn."""
 
 
-def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior | None:
+def posterior_in_progress(folder: Path, likelihood: RecordedLikelihood) -> Posterior | None:
     """The samples that a run has saved, as a posterior; None where there are too few yet.
 
     Nothing in the folder is changed, and no lock is taken. Of dynesty these are its live points, until those
@@ -80,7 +87,7 @@ def posterior_so_far(folder: Path, likelihood: RecordedLikelihood) -> Posterior 
 
 
 def _samples(
-    folder: Path, record: RunRecord, target: Target, options: Options, provenance: Provenance
+    folder: Path, record: RunRecord, target: Target, options: SamplerOptions, provenance: Provenance
 ) -> Posterior | None:
     match options:
         case EnsembleOptions():
@@ -100,10 +107,10 @@ def _samples(
             from biro.samplers.coordinates.whitened import Whitened
             from biro.samplers.nuts import NutsRun
             from biro.samplers.nuts_draws import FILE as DRAWS
-            from biro.samplers.nuts_draws import DrawsFile
+            from biro.samplers.nuts_draws import NutsDrawsFile
             from biro.target.protocol import differentiable
 
-            saved = DrawsFile(folder / DRAWS, record["run_id"]).read(options.n_chain, target.n_param)
+            saved = NutsDrawsFile(folder / DRAWS, record["run_id"]).read(options.n_chain, target.n_param)
             if saved is None or saved[1].z.shape[1] < LEAST_STEPS:
                 return None
             frame, progress = saved

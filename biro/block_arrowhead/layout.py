@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.arrow.matrix import Arrow, Parts
+from biro.block_arrowhead.matrix import ArrowheadColumns, ArrowheadMatrix
 from biro.models.bound.antenna_terms.reach import NONE, Reach
 
 Array = NDArray[np.float64]
@@ -23,7 +23,7 @@ _MOST_CUTS = 20
 
 
 @dataclass(frozen=True, eq=False)
-class ArrowLayout:
+class ArrowheadLayout:
     """Parameters in segments, and the border.
 
     Attributes
@@ -45,12 +45,12 @@ class ArrowLayout:
     segment_of_cell: Index
     is_chained: bool
 
-    def take(self, columns: Array) -> Parts:
-        """Columns (..., n_param, n_col) in the order of an arrow, with 0 where segments are filled up."""
+    def take(self, columns: Array) -> ArrowheadColumns:
+        """Columns (..., n_param, n_col) in arrowhead order, with 0 where segments are filled up."""
         inner = np.where(self.index[..., None] == NONE, 0.0, columns[..., self.index, :])
-        return Parts(inner, columns[..., self.border, :])
+        return ArrowheadColumns(inner, columns[..., self.border, :])
 
-    def put(self, parts: Parts) -> Array:
+    def put(self, parts: ArrowheadColumns) -> Array:
         """The inverse of `take`: columns (..., n_param, n_col)."""
         shape = np.broadcast_shapes(parts.inner.shape[:-3], parts.outer.shape[:-2])
         columns = np.zeros((*shape, self.n_param, parts.outer.shape[-1]))
@@ -68,40 +68,46 @@ class ArrowLayout:
         row[self.border] = np.arange(self.border.size)
         return segment, row
 
-    def entries(self, arrow: Arrow, first: Index, second: Index) -> Array:
-        """Numbers of an arrow between pairs of parameters, float64 (n,); 0 where it has no block."""
+    def entries(self, arrowhead: ArrowheadMatrix, first: Index, second: Index) -> Array:
+        """Numbers of an arrowhead matrix between pairs of parameters, float64 (n,).
+
+        0 where it has no block.
+        """
         found = np.zeros(first.size)
-        for pairs, block, place in self._blocks(arrow, first, second):
+        for pairs, block, place in self._blocks(arrowhead, first, second):
             found[pairs] = block[place]
         return found
 
-    def add_entries(self, arrow: Arrow, first: Index, second: Index, numbers: Array) -> None:
-        """Add numbers (n,) between pairs of parameters to an arrow; each pair is given in both orders."""
-        for pairs, block, place in self._blocks(arrow, first, second, once=True):
+    def add_entries(self, arrowhead: ArrowheadMatrix, first: Index, second: Index, numbers: Array) -> None:
+        """Add numbers (n,) between pairs of parameters to an arrowhead matrix.
+
+        Each pair is given in both orders.
+        """
+        for pairs, block, place in self._blocks(arrowhead, first, second, once=True):
             np.add.at(block, place, numbers[pairs])
 
     def _blocks(
-        self, arrow: Arrow, first: Index, second: Index, *, once: bool = False
+        self, arrowhead: ArrowheadMatrix, first: Index, second: Index, *, once: bool = False
     ) -> Iterator[tuple[NDArray[np.bool_], Array, tuple[Index, ...]]]:
         """Which pairs lie in which blocks, and where; `once`: not those that lie in the transposed blocks."""
         (k, l), (row, column) = ((own[first], own[second]) for own in self.place)
         inner = (k != NONE) & (l != NONE)
         pairs = inner & (k == l)
-        yield pairs, arrow.diagonal, (k[pairs], row[pairs], column[pairs])
+        yield pairs, arrowhead.diagonal, (k[pairs], row[pairs], column[pairs])
         pairs = (k != NONE) & (l == NONE)
-        yield pairs, arrow.side, (k[pairs], row[pairs], column[pairs])
+        yield pairs, arrowhead.side, (k[pairs], row[pairs], column[pairs])
         pairs = (k == NONE) & (l == NONE)
-        yield pairs, arrow.corner, (row[pairs], column[pairs])
-        if arrow.below is not None:
+        yield pairs, arrowhead.corner, (row[pairs], column[pairs])
+        if arrowhead.below is not None:
             pairs = inner & (k == l + 1)
-            yield pairs, arrow.below, (l[pairs], row[pairs], column[pairs])
+            yield pairs, arrowhead.below, (l[pairs], row[pairs], column[pairs])
         if once:
             return
         pairs = (k == NONE) & (l != NONE)
-        yield pairs, arrow.side, (l[pairs], column[pairs], row[pairs])
-        if arrow.below is not None:
+        yield pairs, arrowhead.side, (l[pairs], column[pairs], row[pairs])
+        if arrowhead.below is not None:
             pairs = inner & (k + 1 == l)
-            yield pairs, arrow.below, (k[pairs], column[pairs], row[pairs])
+            yield pairs, arrowhead.below, (k[pairs], column[pairs], row[pairs])
 
     @property
     def cost(self) -> float:
@@ -110,7 +116,7 @@ class ArrowLayout:
         return float(n_segment * (m**3 + m**2 * b + m * b**2) + b**3)
 
 
-def arrow_layout(reach: Reach) -> ArrowLayout:
+def arrowhead_layout(reach: Reach) -> ArrowheadLayout:
     """The segments and the border of which a factor costs least.
 
     Parameters
@@ -119,7 +125,7 @@ def arrow_layout(reach: Reach) -> ArrowLayout:
 
     Returns
     -------
-    ArrowLayout
+    ArrowheadLayout
         Segments in the order of their first cells. With links, all pairs are within a segment, between
         neighbours, or with the border.
     """
@@ -131,7 +137,7 @@ def arrow_layout(reach: Reach) -> ArrowLayout:
     return min(tried, key=lambda layout: layout.cost)
 
 
-def _of_reach(reach: Reach, is_inner: NDArray[np.bool_]) -> ArrowLayout:
+def _of_reach(reach: Reach, is_inner: NDArray[np.bool_]) -> ArrowheadLayout:
     """The layout in which these parameters alone may be in segments."""
     segment, of_cell = _segments(reach, is_inner)
     is_inner, segment = is_inner.copy(), segment.copy()
@@ -146,7 +152,7 @@ def _of_reach(reach: Reach, is_inner: NDArray[np.bool_]) -> ArrowLayout:
     within = np.arange(members.size) - np.repeat(np.cumsum(count) - count, count)
     index[segment[members], within] = members
     is_chained = bool((segment[links[:, 0]] != segment[links[:, 1]]).any())
-    return ArrowLayout(reach.n_param, index, np.flatnonzero(~is_inner), of_cell, is_chained)
+    return ArrowheadLayout(reach.n_param, index, np.flatnonzero(~is_inner), of_cell, is_chained)
 
 
 def _segments(reach: Reach, is_inner: NDArray[np.bool_]) -> tuple[Index, Index]:

@@ -6,8 +6,8 @@ import os
 import shlex
 from collections.abc import Callable, Sequence
 
-from biro.flag_lines.cells import FlaggedCells, find_cells
-from biro.flag_lines.lines import FlagLine
+from biro.flag_lines.commands import FlagCommand
+from biro.flag_lines.new_flags import FlaggedCells, find_cells
 from biro.measurement_set.column import check_writable
 from biro.measurement_set.flags import write_masks
 from biro.measurement_set.opened import TableOptions, opened_columns
@@ -16,7 +16,7 @@ from biro.measurement_set.storage import ask_storage, existing_set
 
 def flag_lines(
     path: str | os.PathLike[str],
-    lines: Sequence[FlagLine],
+    lines: Sequence[FlagCommand],
     *,
     dry_run: bool,
     time_limit: float,
@@ -27,7 +27,7 @@ def flag_lines(
     Parameters
     ----------
     path : path of the Measurement Set
-    lines : sequence of FlagLine
+    lines : sequence of FlagCommand
     dry_run : bool
         Count, and write nothing.
     time_limit : float, s

@@ -28,7 +28,7 @@ LEAST = 10
 """Visibilities of a baseline from which on it has an A of its own."""
 
 
-class SeenSky:
+class SkyThroughGains:
     """A V of the visibilities V of a sky, and the adjoint.
 
     Parameters

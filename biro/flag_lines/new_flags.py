@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from biro.data_set.index import PartitionRows, RowIndex
 from biro.errors import DataError
-from biro.flag_lines.lines import FlagLine, Pair, Span, Window
+from biro.flag_lines.commands import AntennaPair, ChannelRange, FlagCommand, TimeRange
 from biro.observation.partition import PARALLEL_HANDS
 from biro.observation.selection import select_names
 
@@ -32,7 +32,7 @@ class LineCount:
 
     Attributes
     ----------
-    line : FlagLine
+    line : FlagCommand
     n_named : int
         Visibilities that it names.
     n_flagged : int
@@ -41,14 +41,14 @@ class LineCount:
         What it names that the data do not have; empty where it names what is there.
     """
 
-    line: FlagLine
+    line: FlagCommand
     n_named: int = 0
     n_flagged: int = 0
     why: str = ""
 
 
 @dataclass(frozen=True)
-class Cells:
+class NewFlags:
     """New flags of rows of one field and data description; `bits` are those of `part`, packed."""
 
     part: PartitionRows
@@ -60,12 +60,12 @@ class FlaggedCells:
     """What lines have flagged of a set."""
 
     counts: list[LineCount]
-    cells: list[Cells] = field(default_factory=list)
+    cells: list[NewFlags] = field(default_factory=list)
 
 
 def find_cells(
     index: RowIndex,
-    lines: Sequence[FlagLine],
+    lines: Sequence[FlagCommand],
     flags_of: FlagsOf,
     *,
     stations: Mapping[int, int] | None = None,
@@ -78,7 +78,7 @@ def find_cells(
     Parameters
     ----------
     index : RowIndex
-    lines : sequence of FlagLine
+    lines : sequence of FlagCommand
     flags_of : function
     stations : mapping, optional
         Antennas by the numbers of stations that AIPS has. Default: the number less 1.
@@ -99,7 +99,7 @@ def find_cells(
     return found
 
 
-def _of_partition(named: list[tuple[LineCount, PartitionRows]], flags_of: FlagsOf) -> Iterator[Cells]:
+def _of_partition(named: list[tuple[LineCount, PartitionRows]], flags_of: FlagsOf) -> Iterator[NewFlags]:
     """New flags of the rows of one field and data description, in blocks."""
     rows = np.unique(np.concatenate([part.rows for _, part in named]))
     like = named[0][1]
@@ -119,7 +119,7 @@ def _of_partition(named: list[tuple[LineCount, PartitionRows]], flags_of: FlagsO
             count.n_flagged += int(np.count_nonzero(fresh))
             new[place] |= fresh
         if new.any():
-            yield Cells(part, np.packbits(new))
+            yield NewFlags(part, np.packbits(new))
 
 
 def _first_day(index: RowIndex) -> float:
@@ -128,7 +128,7 @@ def _first_day(index: RowIndex) -> float:
     return float(np.floor(first / DAY) * DAY)
 
 
-def _in_year(index: RowIndex, lines: Sequence[FlagLine]) -> float | None:
+def _in_year(index: RowIndex, lines: Sequence[FlagCommand]) -> float | None:
     """What days of AIPS lines count from where they are days of the year; None where from the first day.
 
     AIPS counts days from the first of the data. Days that lie behind all data so, but not as days of the
@@ -158,7 +158,7 @@ class _Names:
         self.bases["aips"] = self.bases["first day"] if in_year is None else in_year
         self.antennas = index.metadata["antenna_names"]
 
-    def parts(self, line: FlagLine) -> Iterator[PartitionRows]:
+    def parts(self, line: FlagCommand) -> Iterator[PartitionRows]:
         """What a line names in each field and data description."""
         index, columns = self.index, self.index.columns
         rows = np.flatnonzero(self._rows(line))
@@ -180,7 +180,7 @@ class _Names:
             if chan.size and corr.size and kept.any():
                 yield PartitionRows(field_id, data_desc_id, spw, own[kept], shape, chan, corr, inside[kept])
 
-    def _inside(self, line: FlagLine, rows: NDArray[np.int64], spw: int, chan: NDArray[np.int64]) -> Mask:
+    def _inside(self, line: FlagCommand, rows: NDArray[np.int64], spw: int, chan: NDArray[np.int64]) -> Mask:
         """Which channels of some rows are in the ranges of baseline lengths."""
         if line.uv_ranges is None:
             return np.ones((len(rows), 1), bool)
@@ -190,7 +190,7 @@ class _Names:
             inside |= each.mask(self.index.columns.uvw[rows], freq)
         return inside
 
-    def _rows(self, line: FlagLine) -> Mask:
+    def _rows(self, line: FlagCommand) -> Mask:
         columns, metadata = self.index.columns, self.index.metadata
         mask = np.ones(self.index.n_row, bool)
         if line.fields is not None:
@@ -207,13 +207,13 @@ class _Names:
             mask &= np.any([self._in_span(span) for span in line.spans], axis=0)
         return mask
 
-    def _of_pairs(self, pairs: Sequence[Pair]) -> Mask:
+    def _of_pairs(self, pairs: Sequence[AntennaPair]) -> Mask:
         taken = [self._of_pair(pair) for pair in pairs if not pair.is_left_out]
         left_out = [self._of_pair(pair) for pair in pairs if pair.is_left_out]
         mask = np.any(taken, axis=0) if taken else np.ones(self.index.n_row, bool)
         return np.asarray(mask & ~np.any(left_out, axis=0) if left_out else mask)
 
-    def _of_pair(self, pair: Pair) -> Mask:
+    def _of_pair(self, pair: AntennaPair) -> Mask:
         one, other = self.index.columns.antenna1, self.index.columns.antenna2
         first, second = self._split(pair.joined) if pair.joined else (pair.first, pair.second)
         in_first, in_second = self._antennas(first), self._antennas(second)
@@ -247,7 +247,7 @@ class _Names:
             mask[at] = True
         return mask | _chosen(plain, self.antennas, "antenna") if plain or not items else mask
 
-    def _in_span(self, span: Span) -> Mask:
+    def _in_span(self, span: TimeRange) -> Mask:
         columns, base = self.index.columns, self.bases[span.since]
         time = columns.time + self.index.metadata["utc_offset"]
         low, high = base + span.low, base + span.high
@@ -256,12 +256,12 @@ class _Names:
         near = np.asarray(np.abs(time - low) <= ROUNDING)
         return near if near.any() else np.asarray(np.abs(time - low) <= 0.5 * columns.interval)
 
-    def _windows(self, line: FlagLine) -> list[NDArray[np.int64]]:
+    def _windows(self, line: FlagCommand) -> list[NDArray[np.int64]]:
         """Channels of each spectral window."""
         spws = self.index.metadata["spws"]
         names = [each["name"] for each in spws]
         chosen = [np.zeros(len(each["chan_freq"]), bool) for each in spws]
-        for window in (Window(),) if line.windows is None else line.windows:
+        for window in (ChannelRange(),) if line.windows is None else line.windows:
             own = _chosen(window.spws or (), names, "spectral window")
             for i in np.flatnonzero(own):
                 for some in (slice(None),) if window.channels is None else window.channels:
