@@ -39,8 +39,8 @@ from biro.models.files.toml import from_toml
 from biro.observation.averaging import average_channels, average_time
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.observation.smearing import smearing_of
 from biro.simulation.simulator import Channels, Track, simulate
-from biro.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import rates
 

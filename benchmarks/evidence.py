@@ -32,10 +32,10 @@ from common.types import Line, Options
 from numpy.typing import NDArray
 from scipy.constants import speed_of_light
 
+from biro.inference.samplers.sampling import sample
 from biro.likelihood.likelihood import Likelihood
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
-from biro.samplers.sampling import sample
 
 SAMPLERS = ("dynesty", "dynesty-dynamic", "none")
 OPTIONS: dict[str, Options] = {

@@ -20,8 +20,8 @@ from common.machine import machine
 
 import biro
 from biro import plots
+from biro.display.style import WIDTH, new_figure
 from biro.models.files.toml import from_toml
-from biro.style import WIDTH, new_figure
 
 PICTURE = Path(__file__).parents[1] / "docs" / "front_page.jpg"
 _SOURCE = """
@@ -58,8 +58,8 @@ I = {value}
 
 def draw(likelihood: biro.Likelihood, posterior: biro.Posterior, parameter: str, path: Path) -> None:
     """Draw the image of the data, that of the residual, and one marginal posterior, side by side."""
-    from biro.images.fit_images import fit_images, fitted_offsets
-    from biro.images.pictures import draw_panel, window_about
+    from biro.imaging.fit_images import fit_images, fitted_offsets
+    from biro.imaging.pictures import draw_panel, window_about
 
     best = posterior.best_fit
     ((data, _, residual),) = fit_images(likelihood, best, weighting="briggs", robust=0.0)

@@ -24,10 +24,10 @@ from common.types import Line, Options
 from honest.kinds import KINDS, Case
 
 from biro.errors import BiroError
+from biro.inference.maximum.maximum import maximise
+from biro.inference.samplers.sampling import sample
 from biro.likelihood.likelihood import Likelihood
-from biro.maximum.maximum import maximise
 from biro.models.files.toml import from_toml
-from biro.samplers.sampling import sample
 
 SAMPLERS: dict[str, Options] = {
     "maximise": {},

@@ -26,7 +26,7 @@ from common.options import make_parser, output_path
 from common.results import write
 from common.types import Line
 
-from biro.posterior.posterior import Posterior
+from biro.inference.posterior.posterior import Posterior
 
 MODEL = """
 [[source]]

@@ -27,12 +27,12 @@ from common.results import write_lines
 from common.tables import markdown_table
 from common.types import Line, Options
 
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.samplers.sampling import sample
+from biro.io.reading import read
 from biro.likelihood.likelihood import Likelihood
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
-from biro.posterior.posterior import Posterior
-from biro.reading import read
-from biro.samplers.sampling import sample
 
 FILE = "SR1_M87_2017_100_lo_hops_netcal_StokesI.uvfits"
 ROOT = Path(__file__).parents[1]

@@ -35,8 +35,8 @@ from common.timing import seconds_of
 from common.types import Line
 
 import biro
+from biro.inference.samplers.emcee_chain import FILE, ChainFile
 from biro.models.files.toml import from_toml
-from biro.samplers.emcee_chain import FILE, ChainFile
 from biro.simulation.simulator import Channels, Track, simulate
 from rime_kernels import device
 

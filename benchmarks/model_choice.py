@@ -29,11 +29,11 @@ from common.results import write_lines
 from common.types import Line, Options
 from scipy.constants import speed_of_light
 
+from biro.inference.posterior.comparison import compare
+from biro.inference.samplers.sampling import sample
 from biro.likelihood.likelihood import Likelihood
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
-from biro.posterior.comparison import compare
-from biro.samplers.sampling import sample
 
 TRUTHS = ("point", "two points", "gaussian")
 SCALES = (0.05, 0.1, 0.2, 0.35, 0.6, 1.0)

@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 import biro
+from biro.inference.maximum.maximum import Maximum
 from biro.likelihood.precision import choose_precision
-from biro.maximum.maximum import Maximum
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
 from rime_kernels import device

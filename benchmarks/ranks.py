@@ -55,7 +55,7 @@ def worker(name: str, repeat: int, n_rank: int, backend: Literal["cpu", "cuda"])
     if n_rank:
         from mpi4py import MPI
 
-        from biro.ranks.start import start
+        from biro.distributed.start import start
 
         if MPI.COMM_WORLD.size != n_rank:
             raise SystemExit(f"mpiexec started {MPI.COMM_WORLD.size} ranks of {n_rank}: it is of another MPI")

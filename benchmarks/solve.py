@@ -33,8 +33,8 @@ from common.types import Line
 
 import biro
 from biro.calibration import SolvedGains
-from biro.measurement_set import create_ms, write_column
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.io.measurement_set import create_ms, write_column
+from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.models import Feeds, PointSource, SkyModel
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict

@@ -19,7 +19,7 @@ from common.tables import NOTHING, markdown_table, page_arguments, replace_secti
 from common.types import Line
 from honest.kinds import KINDS
 
-from biro.style import WIDTH, colour, new_figure
+from biro.display.style import WIDTH, colour, new_figure
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE, PICTURE = DOCS / "trust.md", "model_choice.png"

@@ -10,24 +10,24 @@ from typing import Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.writable_models import all_gathered
+from biro.display.progress import doing, showing
 from biro.errors import DataError, InputError
-from biro.flag_lines.commands import FlagCommand
-from biro.flag_lines.new_flags import FlaggedCells
-from biro.flag_lines.report import SelectedFlags
-from biro.flag_lines.text import read_any, read_lines
 from biro.flagging.report import FlagReport
 from biro.flagging.strategy import StrategyLike
-from biro.measurement_set.flag_commands import flag_lines
-from biro.measurement_set.flags import FlagOptions, flag_set
-from biro.measurement_set.storage import TIME_LIMIT
+from biro.io.data_set.writable_models import all_gathered
+from biro.io.flag_commands.commands import FlagCommand
+from biro.io.flag_commands.new_flags import FlaggedCells
+from biro.io.flag_commands.report import SelectedFlags
+from biro.io.flag_commands.text import read_any, read_lines
+from biro.io.measurement_set.flag_commands import flag_lines
+from biro.io.measurement_set.flags import FlagOptions, flag_set
+from biro.io.measurement_set.storage import TIME_LIMIT
+from biro.io.reading import format_of
+from biro.io.uvfits.flag_commands import flag_lines as flag_lines_of_uvfits
 from biro.models import SkyModel
 from biro.models.files.foreign import read_file
 from biro.observation.observation import Observation
-from biro.progress import doing, showing
-from biro.reading import format_of
 from biro.simulation.prediction import predict
-from biro.uvfits.flag_commands import flag_lines as flag_lines_of_uvfits
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices
 from rime_kernels.physics.envelope import GaussianFrame

@@ -9,7 +9,7 @@ import numpy as np
 from astropy.io import fits
 
 import biro
-from biro.measurement_set import create_ms
+from biro.io.measurement_set import create_ms
 from biro.models.files.toml import from_toml
 from biro.simulation import Channels, Track
 from biro.simulation.telescopes import telescope

@@ -15,7 +15,7 @@ from biro.beams.dish import ACCURACY, dish_extent, dish_function
 from biro.beams.everybeam import everybeam
 from biro.beams.sampled import katbeam, sample_antenna_beams, sample_beam
 from biro.beams.zernike import read_zernike
-from biro.formatting import first_few
+from biro.display.formatting import first_few
 from biro.models import ModelError, SkyModel
 from biro.models.components.beam_cube import AntennaBeams, BeamCube
 from biro.models.components.jones_beam import (

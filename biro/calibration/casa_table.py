@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import WindowSolution
 from biro.errors import InputError
-from biro.measurement_set.metadata import GainMetadata, GainWindow
-from biro.measurement_set.new_gain_table import create_gain_table
+from biro.io.measurement_set.metadata import GainMetadata, GainWindow
+from biro.io.measurement_set.new_gain_table import create_gain_table
 from biro.models.components.antenna_terms.feeds import basis_of
 
 Columns = dict[str, NDArray[np.generic]]

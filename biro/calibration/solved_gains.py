@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from biro.calibration.statement import as_dict, in_words
 from biro.calibration.window import Complex, Index, WindowSolution
+from biro.diagnosis.feed_frame import to_feeds, turned_weight
+from biro.display.formatting import Printed
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
-from biro.formatting import Printed
-from biro.gain_files import write_gains
-from biro.misfit.feed_frame import to_feeds, turned_weight
+from biro.io.gain_files import write_gains
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation
@@ -41,7 +41,8 @@ class SolvedGains(Printed):
     reference : str
         The antenna that phases are relative to, wherever it has data enough.
     turns : tuple of complex128 (n_time, n_antenna, 2, 2) or None
-        Of each partition, the rotation of the feeds between which the gains act (`biro.misfit.feed_frame`).
+        Of each partition, the rotation of the feeds between which the gains act
+        (`biro.diagnosis.feed_frame`).
     taken_out : tuple of complex128 (n_time, n_antenna, 2, 2) or None
         Of each partition, the rotation that `corrected` takes out besides the gains; empty for none.
     fits : bool

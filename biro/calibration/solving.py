@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from biro.calibration.solution_fit import judged, with_better_rotation
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.window import Array, Index, WindowSolution, window_of
-from biro.data_set.writable_models import all_gathered
+from biro.diagnosis.feed_frame import to_feeds, turns_of, weight_in_feeds
+from biro.display.formatting import in_unit
+from biro.display.progress import doing, showing
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
-from biro.formatting import in_unit
-from biro.misfit.feed_frame import to_feeds, turns_of, weight_in_feeds
+from biro.io.data_set.writable_models import all_gathered
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
-from biro.progress import doing, showing
 from biro.simulation.prediction import predict
 from rime_kernels.device import Backend
 from rime_kernels.gain_solving import (

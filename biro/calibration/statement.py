@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 
 from biro.calibration.window import WindowSolution
+from biro.display.formatting import first_few, number_of
 from biro.files.json_value import JsonValue
-from biro.formatting import first_few, number_of
 from biro.models.bound.antenna_terms.segments import Segments
 from biro.observation.observation import Observation
 from biro.observation.selection import to_utc

@@ -29,7 +29,7 @@ from biro.cli.simulate import simulate
 from biro.cli.sky import convert, is_sky_model
 from biro.cli.solve import solve
 from biro.cli.tune import tune
-from biro.ranks.world import Launch
+from biro.distributed.world import Launch
 from biro.run.environment import Streams, problem_of_variables
 
 COMMANDS = (

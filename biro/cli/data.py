@@ -36,7 +36,7 @@ DEFAULT = "meerkat"
 @takes_reading_options()
 def info(obs: ObservedSets, as_json: JsonFlag = False, *, reading: ReadingOptions) -> None:
     """Summarise a data set and measure its noise."""
-    from biro.reading import read
+    from biro.io.reading import read
 
     summary = read(obs, **reading).summary()
     if as_json:
@@ -196,8 +196,8 @@ def flag(
 
 def _undo(obs: Path, reading: ReadingOptions) -> None:
     from biro.errors import InputError
-    from biro.measurement_set import undo_flags
-    from biro.reading import format_of
+    from biro.io.measurement_set import undo_flags
+    from biro.io.reading import format_of
 
     if format_of(obs) == "UVFITS":
         raise InputError(

@@ -12,11 +12,11 @@ from biro.cli.guard import guard
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
+    from biro.inference.posterior.comparison import Comparison
+    from biro.inference.posterior.posterior import Posterior
+    from biro.inference.posterior.table import Row
     from biro.likelihood.likelihood import Likelihood
     from biro.observation.observation import Observation
-    from biro.posterior.comparison import Comparison
-    from biro.posterior.posterior import Posterior
-    from biro.posterior.table import Row
 
 Say = Callable[[str], None]
 
@@ -102,7 +102,7 @@ def run_demo(
     InputError
         `output` cannot be written to.
     """
-    from biro.posterior.comparison import compare
+    from biro.inference.posterior.comparison import compare
 
     folder = _folder(output)
     observation = _observe(folder, seed)
@@ -121,7 +121,7 @@ def run_demo(
 
 def truth_table(posterior: Posterior) -> str:
     """The true value of each parameter beside its interval, as text."""
-    from biro.formatting import align, digits_after_point
+    from biro.display.formatting import align, digits_after_point
 
     rows = [["parameter", "unit", "truth", "median", "-68 %", "+68 %", "off by"]]
     for row in posterior.summary().rows:
@@ -157,7 +157,7 @@ def _folder(output: str | Path) -> Path:
 
 def _observe(folder: Path, seed: int) -> Observation:
     """Simulate the observation, write it as a Measurement Set, and read that."""
-    from biro.measurement_set import create_ms, read_ms
+    from biro.io.measurement_set import create_ms, read_ms
     from biro.models.files.toml import from_toml
     from biro.simulation.simulator import Channels, Track, radiometer_noise, simulate
 
@@ -188,7 +188,7 @@ def _likelihood(folder: Path, name: str, text: str, observation: Observation) ->
 
 
 def _sample(run: Path, likelihood: Likelihood, seed: int, n_live: int, progress: bool) -> Posterior:
-    from biro.samplers.sampling import sample
+    from biro.inference.samplers.sampling import sample
 
     facts = {"observation": str((run.parent / "demo.ms").absolute()), "reading": {}}
     return sample(

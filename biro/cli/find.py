@@ -76,8 +76,8 @@ def find(
 
     Ctrl-C ends the search and writes the best model found so far.
     """
+    from biro.io.reading import read
     from biro.models.files.text import write_text
-    from biro.reading import read
     from biro.source_finding.find import find_sources
 
     refuse_existing([output], overwrite)

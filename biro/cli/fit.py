@@ -39,12 +39,12 @@ from biro.cli.plot import draw_run, is_drawn
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from biro.inference.posterior.posterior import Posterior
+    from biro.inference.posterior.table import PosteriorTable
     from biro.likelihood.likelihood import Likelihood
     from biro.many_fits.results import FitResults
     from biro.models.sky import SkyModel
     from biro.observation.observation import Observation
-    from biro.posterior.posterior import Posterior
-    from biro.posterior.table import PosteriorTable
     from rime_kernels.geometry import Form
 
 log = logging.getLogger(__name__)
@@ -143,12 +143,12 @@ def fit(
     biro writes everything into RUN. If the fit is interrupted, repeat the command to resume it. `mpiexec -n N
     biro fit` shares the data among N processes. With --each, draw the plots of each fit with `biro plot`.
     """
+    from biro.distributed.world import world
     from biro.errors import InputError
+    from biro.io.reading import read
+    from biro.io.sky_files import read_sky
     from biro.many_fits.fit_each import fit_each
     from biro.many_fits.models import split_models
-    from biro.ranks.world import world
-    from biro.reading import read
-    from biro.sky_files import read_sky
 
     comm = world()
     options = keyword_options(set_option or [])
@@ -230,11 +230,11 @@ class _Given:
 
     def fit(self, sky: SkyModel, model: Path, run: Path) -> Posterior:
         """Fit the sky of one model file, into one run directory."""
+        from biro.inference.samplers.sampling import sample
         from biro.likelihood.likelihood import Likelihood
-        from biro.list_priors import with_marked
         from biro.many_fits.one_fit import lines_before
         from biro.run.facts import asked_precision, check_saved, observed_facts
-        from biro.samplers.sampling import sample
+        from biro.source_finding.list_priors import with_marked
 
         sky = with_marked(sky, model, self.observation)
         asked = asked_precision(self.of_likelihood["precision"], run)
@@ -281,7 +281,7 @@ def _fit_models(
 ) -> None:
     """Fit several models, one after the other, and compare them."""
     from biro.errors import BiroError, RunError
-    from biro.posterior.comparison import compare as compare_posteriors
+    from biro.inference.posterior.comparison import compare as compare_posteriors
     from biro.run.record import read_record
 
     if read_record(run) is not None:
@@ -313,8 +313,8 @@ def _print(summary: PosteriorTable, *, as_json: bool) -> None:
 
 def _text(summary: PosteriorTable) -> str:
     """The verdict on a fit in one line, and the table with its warnings."""
-    from biro.misfit.partition_fit import MISFIT
-    from biro.posterior.verdict import verdict_of
+    from biro.diagnosis.partition_fit import MISFIT
+    from biro.inference.posterior.verdict import verdict_of
 
     verdict = verdict_of(summary)
     is_said = any(line.startswith(MISFIT) for line in summary.warnings())
@@ -345,7 +345,7 @@ def _show(fits: FitResults, run: Path, *, as_json: bool) -> None:
 
 def _batch_size(sampler: str, options: SamplerOptions, n_param: int) -> int:
     """Number of parameter vectors that a sampler evaluates at once."""
-    from biro.samplers.options import parse_options
+    from biro.inference.samplers.options import parse_options
 
     return parse_options(sampler, options, n_param).n_together if n_param else 1
 

@@ -174,8 +174,8 @@ def refuse_folder_of_runs(folder: Path) -> None:
     ------
     InputError
     """
+    from biro.display.formatting import first_few
     from biro.errors import InputError
-    from biro.formatting import first_few
 
     if (folder / "posterior.nc").exists() or (folder / "run.json").exists():
         return
@@ -196,7 +196,7 @@ def refuse_existing(paths: Iterable[Path], overwrite: bool) -> None:
         Files that are no part of a set or table lie in its folder.
     """
     from biro.errors import InputError
-    from biro.measurement_set.temporary import refuse_foreign_files
+    from biro.io.measurement_set.temporary import refuse_foreign_files
 
     for path in paths:
         if path.is_dir() and not (path / "table.dat").is_file():

@@ -43,9 +43,9 @@ from biro.cli.sky import read_sky_or_run
 from biro.run.environment import plain_pictures
 
 if TYPE_CHECKING:
-    from biro.images.cubes.figures import SavedCube
-    from biro.images.dirty_image import DirtyImage
-    from biro.stages import Stages
+    from biro.display.stages import Stages
+    from biro.imaging.cubes.figures import SavedCube
+    from biro.imaging.dirty_image import DirtyImage
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +102,13 @@ def image(
 
     `mpiexec -n N biro image` shares the rows among N processes.
     """
+    from biro.display.stages import Stages
+    from biro.distributed.world import world
     from biro.errors import InputError
-    from biro.images.dirty_image import image_files
-    from biro.images.image import image as make_image
-    from biro.images.imager import ImagingOptions
-    from biro.ranks.world import world
-    from biro.reading import read
-    from biro.stages import Stages
+    from biro.imaging.dirty_image import image_files
+    from biro.imaging.image import image as make_image
+    from biro.imaging.imager import ImagingOptions
+    from biro.io.reading import read
 
     comm = world()
     chosen = what or (ImagedName.data if model is None else ImagedName.residual)
@@ -163,7 +163,7 @@ def image(
         "memory_limit": memory_limit,
     }
     if cube:
-        from biro.images.cubes.pictures import draw_files
+        from biro.imaging.cubes.pictures import draw_files
 
         if devices is not None:
             planes["devices"] = devices_of(devices)
@@ -186,8 +186,8 @@ def image(
 
 def _cube_files(output: Path) -> list[Path]:
     """What `--cube` writes."""
-    from biro.images.cubes.cube import cube_files
-    from biro.images.cubes.pictures import picture_files
+    from biro.imaging.cubes.cube import cube_files
+    from biro.imaging.cubes.pictures import picture_files
 
     return [*cube_files(output), *picture_files(output)]
 

@@ -545,8 +545,8 @@ def _number_or_text(text: str) -> int | float | str:
 
 
 def quantity(text: str, unit: str, option: str) -> float:
-    """A number in `unit` from the text of an option, as `biro.formatting.in_unit` reads it."""
-    from biro.formatting import in_unit
+    """A number in `unit` from the text of an option, as `biro.display.formatting.in_unit` reads it."""
+    from biro.display.formatting import in_unit
 
     return in_unit(text, unit, option)
 

@@ -22,8 +22,8 @@ from biro.run.environment import plain_pictures
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from biro.inference.posterior.posterior import Posterior
     from biro.likelihood.likelihood import Likelihood
-    from biro.posterior.posterior import Posterior
 
 _DRAWN = re.compile(rb'<meta name="biro-posterior" content="([0-9a-f]{64}) ([a-z ]*)">')
 """In the head of a report: which posterior it is of, and the names of its pictures."""
@@ -70,9 +70,9 @@ def plot(
     With --parameters, biro draws only the corner plot and the traces of these parameters. With --format pdf,
     it writes only PDF files, neither PNG files nor the report.
     """
+    from biro.inference.posterior.posterior import Posterior
     from biro.plots.labels import chosen_columns
     from biro.plots.standard import of_posterior
-    from biro.posterior.posterior import Posterior
 
     refuse_folder_of_runs(run)
     posterior = Posterior.load(run / "posterior.nc")
@@ -95,10 +95,10 @@ def likelihood_of(
 ) -> Likelihood:
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
+    from biro.io.reading import read
     from biro.likelihood.likelihood import Likelihood
     from biro.likelihood.treatments.treatment import data_digest as data_digest_of
     from biro.models import read_model
-    from biro.reading import read
     from biro.run.record import read_facts
 
     facts = read_facts(run)
@@ -189,7 +189,7 @@ def write_pictures(run: Path, pictures: Iterable[tuple[str, Figure]], format_: F
 
 def _each_drawn(pictures: Iterable[tuple[str, Figure]]) -> Iterator[tuple[str, Figure]]:
     """The pictures, with a line of progress while one of them is drawn."""
-    from biro.progress import doing
+    from biro.display.progress import doing
 
     remaining = iter(pictures)
     while True:
@@ -264,9 +264,9 @@ def watch(
 def draw_live(run: Path, likelihood: Likelihood, every: float) -> bool:
     """Write the page of a run as it is now; whether the run is finished."""
     from biro.files.atomic import write_atomic
+    from biro.inference.posterior.posterior import Posterior
     from biro.plots import report
     from biro.plots.progress_state import posterior_in_progress
-    from biro.posterior.posterior import Posterior
     from biro.run.record import read_record
 
     record = read_record(run)
@@ -336,8 +336,8 @@ Runs = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run director
 @guard
 def compare(runs: Runs, as_json: JsonFlag = False) -> None:
     """Compare runs by evidence and Bayes factor."""
-    from biro.posterior.comparison import compare as compare_posteriors
-    from biro.posterior.posterior import Posterior
+    from biro.inference.posterior.comparison import compare as compare_posteriors
+    from biro.inference.posterior.posterior import Posterior
 
     for run in runs:
         refuse_folder_of_runs(run)

@@ -27,10 +27,10 @@ from biro.cli.options import (
 from biro.cli.sky import NamedSky, check_order, read_sky_or_run
 
 if TYPE_CHECKING:
-    from biro.data_set.writable_models import Mode as Written
-    from biro.data_set.writable_models import Model
+    from biro.io.data_set.writable_models import Mode as Written
+    from biro.io.data_set.writable_models import Model
     from biro.observation.observation import Observation
-    from biro.smearing import Mode
+    from biro.observation.smearing import Mode
 
 MODEL_COLUMN = "MODEL_DATA"
 """The column that is written where none is named."""
@@ -112,11 +112,11 @@ def predict(
 
     `mpiexec -n N biro predict` shares the rows among N processes, each of which writes its own.
     """
-    from biro.images.fits import read_image
-    from biro.measurement_set.storage import TIME_LIMIT, ask_storage
-    from biro.progress import counted
-    from biro.ranks.world import world
-    from biro.reading import read
+    from biro.display.progress import counted
+    from biro.distributed.world import world
+    from biro.imaging.fits import read_image
+    from biro.io.measurement_set.storage import TIME_LIMIT, ask_storage
+    from biro.io.reading import read
     from biro.simulation.prediction import check_image, resolve_precision
     from biro.simulation.prediction import predict as predict_vis
 
@@ -212,7 +212,7 @@ def _check_target(obs: Path, is_folder: bool, column: str | None, out: Path | No
 
     if out is None:
         if not is_folder and obs.is_file():
-            from biro.reading import check_is_data
+            from biro.io.reading import check_is_data
 
             check_is_data(obs)
             raise InputError(
@@ -233,8 +233,8 @@ def _write_file(
     obs: Path, out: Path, observation: Observation, models: Iterator[Model], mode: Written
 ) -> str:
     """Write a file, and say how much it has."""
+    from biro.io.uvfits.write import write_uvfits
     from biro.simulation.npz import write_npz
-    from biro.uvfits.write import write_uvfits
 
     if out.suffix.lower() == ".npz":
         return f"{write_npz(out, observation, models)} visibilities"
@@ -252,7 +252,7 @@ def _write_column(
     limit: float,
 ) -> str:
     """Write a column, and say what was written, with a place for how exact it is."""
-    from biro.measurement_set import write_column
+    from biro.io.measurement_set import write_column
 
     report = write_column(
         obs, column, observation, models, mode=mode, source_column=source_column, time_limit=limit

@@ -80,11 +80,11 @@ def sbc(
     OBS, whose visibilities are not used. biro writes everything into DIR. If it is interrupted, repeat the
     command to resume. `mpiexec -n N biro sbc` spreads the replicates over N processes.
     """
+    from biro.distributed.world import world
+    from biro.io.reading import read
     from biro.likelihood.likelihood import Likelihood
     from biro.models import read_model
     from biro.plots.sbc_report import write_report
-    from biro.ranks.world import world
-    from biro.reading import read
     from biro.run.facts import observed_facts
     from biro.sbc.procedure import run as run_sbc
 

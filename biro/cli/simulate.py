@@ -112,11 +112,11 @@ def simulate(
     """
     import secrets
 
+    from biro.display.formatting import number_of
+    from biro.distributed.world import world
     from biro.errors import InputError
-    from biro.formatting import number_of
-    from biro.gain_files import write_gains
-    from biro.measurement_set import create_ms
-    from biro.ranks.world import world
+    from biro.io.gain_files import write_gains
+    from biro.io.measurement_set import create_ms
     from biro.simulation.npz import write_truth
     from biro.simulation.simulator import Channels, Track, radiometer_noise, raw_sky
     from biro.simulation.simulator import simulate as simulate_sky
@@ -205,7 +205,7 @@ def _say_feeds(observation: Observation, model: SkyModel, simulated: SkyModel) -
 
 def _average_text(part: Partition, smearing: SmearingName) -> str:
     """Whether the visibilities are averages, over how much."""
-    from biro.formatting import frequency_text
+    from biro.display.formatting import frequency_text
 
     if smearing is SmearingName.off:
         return "no smearing: each visibility is at the centre of its integration and channel"

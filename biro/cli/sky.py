@@ -15,7 +15,7 @@ from biro.cli.guard import guard, refuse_existing, refuse_folder_of_runs, say
 if TYPE_CHECKING:
     from biro.cli.options import FrameName
     from biro.models import SkyModel
-    from biro.smearing import Mode
+    from biro.observation.smearing import Mode
 
 DATA_ENDS = (".ms", ".uvfits", ".uvf", ".uvh5", ".zarr", ".mir", ".fits")
 """Ends of the names of data that are not there."""
@@ -70,10 +70,10 @@ def read_sky_or_run(path: Path, frame: FrameName | None) -> NamedSky:
         The record of the run is broken.
     """
     from biro.errors import InputError
+    from biro.inference.posterior.posterior import Posterior
+    from biro.io.sky_files import is_component_list, read_sky
     from biro.models import read_model
-    from biro.posterior.posterior import Posterior
     from biro.run.record import read_facts
-    from biro.sky_files import is_component_list, read_sky
 
     if not path.is_dir() or is_component_list(path):
         return NamedSky(read_sky(path), gaussian_frame=frame.value if frame else "tangent")
@@ -140,7 +140,7 @@ def read_found(run: Path, at: Values) -> SkyModel:
     InputError, ModelError, RunError
         As `read_sky_or_run`.
     """
-    from biro.posterior.posterior import Posterior
+    from biro.inference.posterior.posterior import Posterior
 
     found = read_sky_or_run(run, None)
     values = found.values
@@ -159,9 +159,9 @@ _MARKED_AS = {"ra": "east", "dec": "north", "emin": "ratio"}
 
 def _free_of(run: Path) -> dict[str, dict[str, float]]:
     """The parameters that a run fitted, by source and key, with their errors in Jy, rad or without a unit."""
+    from biro.inference.posterior.posterior import Posterior
+    from biro.inference.posterior.statistics import mean_and_sd
     from biro.models.quantities import units
-    from biro.posterior.posterior import Posterior
-    from biro.posterior.statistics import mean_and_sd
 
     posterior = Posterior.load(run / "posterior.nc")
     found: dict[str, dict[str, float]] = {}
@@ -223,13 +223,13 @@ def convert(
 
     The sources of a run get the values of its best fit, or with --at median the medians.
     """
+    from biro.display.formatting import number_of
     from biro.errors import InputError
-    from biro.formatting import number_of
-    from biro.list_priors import other_field, scales_of, with_priors
+    from biro.io.reading import read
+    from biro.io.sky_files import is_component_list, read_sky
     from biro.models import write_sky
     from biro.models.files.difmap import read_marks
-    from biro.reading import read
-    from biro.sky_files import is_component_list, read_sky
+    from biro.source_finding.list_priors import other_field, scales_of, with_priors
 
     refuse_existing([out], overwrite)
     if free != bool(data):

@@ -122,9 +122,9 @@ def solve(
     """
     from biro.calibration import solve_gains
     from biro.errors import InputError
-    from biro.measurement_set import read_columns
-    from biro.measurement_set.storage import TIME_LIMIT, ask_storage
-    from biro.reading import read
+    from biro.io.measurement_set import read_columns
+    from biro.io.measurement_set.storage import TIME_LIMIT, ask_storage
+    from biro.io.reading import read
 
     if sky is not None and model_column is not None:
         raise InputError("give either SKY or --model-column")
@@ -280,8 +280,8 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
         With where the gains are, and what is left of the column.
     """
     from biro.errors import BiroError, OutputError
-    from biro.measurement_set import write_column
-    from biro.measurement_set.column import write_corrected_weights
+    from biro.io.measurement_set import write_column
+    from biro.io.measurement_set.column import write_corrected_weights
 
     try:
         report = write_column(

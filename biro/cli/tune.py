@@ -48,11 +48,11 @@ def tune(
 
 def _in_processes(search: Search, kinds: list[KernelKind]) -> Iterator[Tuned | None]:
     """The results of all searches, as they come."""
-    from biro.progress import counted
+    from biro.display.progress import counted
+    from biro.distributed.tasks.cores import n_core
+    from biro.distributed.tasks.lost import LostTask
+    from biro.distributed.tasks.run import run_tasks
     from biro.run.interrupt import StopFlag
-    from biro.tasks.cores import n_core
-    from biro.tasks.lost import LostTask
-    from biro.tasks.run import run_tasks
     from rime_kernels import tuning
 
     n_worker = min(n_core(), tuning.most_processes())

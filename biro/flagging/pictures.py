@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.style import WIDTH, colour, new_figure, plain_ticks
+from biro.display.style import WIDTH, colour, new_figure, plain_ticks
 
 if TYPE_CHECKING:
     from biro.flagging.report import FlagReport, PartitionFlags

@@ -9,9 +9,9 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import Printed
 from biro.files.json_value import JsonValue
 from biro.flagging.find import CAUSES, CLEAR, GIVEN, FlaggedData, FoundInterference
-from biro.formatting import Printed
 from rime_kernels.device import Backend
 from rime_kernels.flagging.percentiles import line_percentiles
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import Printed
 from biro.errors import InputError
 from biro.files.foreign_text import visible
-from biro.formatting import Printed
 from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import did_you_mean, short_repr
 from biro.observation.selection import UVRange

@@ -18,10 +18,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import first_few
+from biro.display.formatting import first_few
+from biro.inference.target.degeneracy_text import PLACES, POSITION, degeneracy
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
-from biro.target.degeneracy_text import PLACES, POSITION, degeneracy
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]

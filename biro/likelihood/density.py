@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from biro.block_arrowhead.matrix import ArrowheadMatrix
-from biro.block_arrowhead.space import ArrowheadSpace
+from biro.display.formatting import first_few
 from biro.errors import InputError, LikelihoodError
-from biro.formatting import first_few
+from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
+from biro.inference.block_arrowhead.space import ArrowheadSpace
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
 from biro.likelihood.treatments.treatment import GainTreatment, Information

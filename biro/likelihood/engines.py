@@ -9,20 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.rank_reading import of_ranks, shares_of
+from biro.distributed.capacity import check_disk, check_memory
+from biro.distributed.distributed_data import DataOnRanks
+from biro.distributed.ranks import MpiRanks
+from biro.distributed.single_process import ranks_of
 from biro.errors import InputError
 from biro.files.memory import byte_text
-from biro.images.templates import Templates
+from biro.imaging.templates import Templates
+from biro.io.data_set.rank_reading import of_ranks, shares_of
 from biro.likelihood.options import EngineOptions
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from biro.observation.partition import BYTES_AS_READ
-from biro.ranks.capacity import check_disk, check_memory
-from biro.ranks.distributed_data import DataOnRanks
-from biro.ranks.ranks import MpiRanks
-from biro.ranks.single_process import ranks_of
-from biro.smearing import SmearingChoice, choose, modes_of
+from biro.observation.smearing import SmearingChoice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
 from rime_kernels.arrays import Sources
 from rime_kernels.check import n_byte

@@ -18,9 +18,9 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.block_arrowhead.matrix import ArrowheadMatrix
-from biro.block_arrowhead.space import ArrowheadSpace
 from biro.errors import InputError
+from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
+from biro.inference.block_arrowhead.space import ArrowheadSpace
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import student_information
 from biro.models import BoundModel

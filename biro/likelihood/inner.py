@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.inference.target.protocol import InnerDraws
 from biro.models import BoundModel
-from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 

@@ -15,16 +15,22 @@ from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.deprecation import by_earlier_name
+from biro.display.formatting import PrintedText, html_text
+from biro.display.progress import show_compilation
+from biro.distributed.closing import Closing
+from biro.distributed.single_process import ranks_of
 from biro.errors import BiroError, InputError
-from biro.formatting import PrintedText, html_text
-from biro.free_gains.starts import gain_starts
-from biro.gain_files import with_gains_read
-from biro.ionosphere import with_ionosphere_read
+from biro.inference.maximum.tempering.exploration import SEARCHABLE
+from biro.inference.target.degeneracy_text import FLUX_SCALE
+from biro.inference.target.protocol import InnerDraws, StartPoints
+from biro.io.gain_files import with_gains_read
+from biro.io.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.compress import Cells
 from biro.likelihood.degeneracies import undetermined
 from biro.likelihood.density import Array
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.free_gains.starts import gain_starts
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
 from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
@@ -36,18 +42,12 @@ from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikel
 from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
 from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
 from biro.likelihood.treatments.visibilities import VisibilityLikelihood
-from biro.maximum.tempering.exploration import SEARCHABLE
 from biro.models import LogNormal, ModelError, SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.noise import SPLITS
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
-from biro.progress import show_compilation
-from biro.ranks.closing import Closing
-from biro.ranks.single_process import ranks_of
-from biro.smearing import lines_of
-from biro.target.degeneracy_text import FLUX_SCALE
-from biro.target.protocol import InnerDraws, StartPoints
+from biro.observation.smearing import lines_of
 from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,10 @@ class Likelihood(Residuals, Closing):
     gains : "sample", "marginalise", "solve" or "closures"
         "sample": visibilities are calibrated, beside what `[gain]` of the model has. "closures": gains may be
         anything at any time and channel; of parallel hands, what they cannot change is compared
-        (`biro.closures`); `choices` says what is left out. "marginalise": gains with priors (and what has
-        `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": they are taken where
-        they fit best, a profile likelihood for `biro.maximise`; theta then has none of them (`marginalised`).
+        (`biro.likelihood.closures`); `choices` says what is left out. "marginalise": gains with priors (and
+        what has `marginalise = true`) are integrated over at each theta, by Laplace, and "solve": they are
+        taken where they fit best, a profile likelihood for `biro.maximise`; theta then has none of them
+        (`marginalised`).
     average : "none" or "cells"
         "cells": few visibilities stand for those of each cell in time and frequency, with all of chi-squared
         (`biro.likelihood.cells`), within segments of gains. Cells are as large as leaves the result alone,
@@ -352,8 +353,9 @@ class Likelihood(Residuals, Closing):
     def start_points(self, seed: int) -> StartPoints:
         """Where the climb to the maximum begins beside gains that are found for each sky; else none.
 
-        It begins at the maxima of the closures of the same data and sky (`biro.free_gains.starts`). Gains
-        among few parameters need no such start: the whole prior is searched.
+        It begins at the maxima of the closures of the same data and sky
+        (`biro.likelihood.free_gains.starts`). Gains among few parameters need no such start: the whole prior
+        is searched.
         """
         if self._closures is None:
             return StartPoints(np.empty((0, self.n_param)))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from biro.formatting import check_names
-from biro.smearing import Mode
+from biro.display.formatting import check_names
+from biro.observation.smearing import Mode
 from rime_kernels.check import n_byte
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import Devices, check_devices
@@ -63,7 +63,7 @@ class EngineOptions:
         What works them out: see `rime_kernels.make_gridder`.
     smearing : "auto", "on" or "off", or one of them for each partition
         Whether the model is averaged over integrations and channels as the data are (physics: section 6).
-        "auto" is on where the loss exceeds the noise (`biro.smearing.choose`).
+        "auto" is on where the loss exceeds the noise (`biro.observation.smearing.choose`).
     devices : "all", int or sequence of int, optional
         GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
         shards of whole time slots, which follow from the data alone, so that results are the same to the bit

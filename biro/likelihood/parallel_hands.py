@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from biro.misfit.whiteness import clip
+from biro.diagnosis.whiteness import clip
 from biro.observation.noise import sigma_of
 from biro.observation.partition import PARALLEL_HANDS, Partition
 from biro.observation.unequal_noise import unequal_noise

@@ -12,16 +12,16 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.errors import BiroError
+from biro.inference.maximum.climb import climb
+from biro.inference.maximum.laplace import Laplace
+from biro.inference.maximum.newton import newton
+from biro.inference.maximum.objective import Objective
+from biro.inference.maximum.segments.laplace import SegmentLaplace
+from biro.inference.maximum.starts import starting_points
+from biro.inference.target.protocol import DifferentiableLikelihood
 from biro.likelihood.options import EngineOptions
-from biro.maximum.climb import climb
-from biro.maximum.laplace import Laplace
-from biro.maximum.newton import newton
-from biro.maximum.objective import Objective
-from biro.maximum.segments.laplace import SegmentLaplace
-from biro.maximum.starts import starting_points
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.target.protocol import DifferentiableLikelihood
 from rime_kernels.geometry import Precision
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.diagnosis.residual_data import ResidualData
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
@@ -15,7 +16,6 @@ from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikel
 from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
 from biro.likelihood.treatments.linear import LinearLikelihood
 from biro.likelihood.treatments.treatment import InnerGainTreatment
-from biro.misfit.residual_data import ResidualData
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import MAX_SAMPLES, some_rows
 from biro.observation.observation import Observation

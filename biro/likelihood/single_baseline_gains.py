@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import first_few
+from biro.display.formatting import first_few
 from biro.models.bound.antenna_terms.log_gains import LogGains
 from biro.models.bound.antenna_terms.normal_priors import NONE
 from biro.observation.observation import Observation

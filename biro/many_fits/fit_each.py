@@ -10,26 +10,26 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any
 
+from biro.display.formatting import check_names
+from biro.display.progress import bar
+from biro.distributed.tasks.cores import refuse_both, worker_number
+from biro.distributed.tasks.executor import in_executor
+from biro.distributed.tasks.lost import LostTask
+from biro.distributed.tasks.pool import in_processes
 from biro.errors import InputError, OutputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
-from biro.formatting import check_names
+from biro.inference.samplers.options import check_sampler
+from biro.inference.samplers.sampling import run_seed
+from biro.io.reading import read
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.options import EngineKeywords
 from biro.many_fits.one_fit import Data, Fit, FitProblem, FitTask
 from biro.many_fits.results import FitResults
 from biro.models import SkyModel
 from biro.observation.join import distinct_paths, set_names
-from biro.progress import bar
-from biro.reading import read
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_record
-from biro.samplers.options import check_sampler
-from biro.samplers.sampling import run_seed
-from biro.tasks.cores import refuse_both, worker_number
-from biro.tasks.executor import in_executor
-from biro.tasks.lost import LostTask
-from biro.tasks.pool import in_processes
 from rime_kernels.device import resolve
 
 SUMMARY = "fits.json"

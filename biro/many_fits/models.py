@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from biro.errors import InputError
+from biro.io.reading import OPENERS, is_text
 from biro.models.files.foreign import read_file
 from biro.observation.join import set_names
-from biro.reading import OPENERS, is_text
 
 
 def split_models(words: Sequence[Path]) -> tuple[list[Path], dict[str, Path]]:

@@ -10,17 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from biro.distributed.messages import failure_of
 from biro.errors import BiroError, RunError
+from biro.inference.posterior.table import PosteriorTable
+from biro.inference.samplers.sampling import sample
+from biro.io.reading import read
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.observation.observation import Observation
-from biro.posterior.table import PosteriorTable
-from biro.ranks.messages import failure_of
-from biro.reading import read
 from biro.run.facts import asked_precision, check_saved, observed_facts
 from biro.run.interrupt import RunInterrupted
 from biro.run.log_file import NOTICE, LogFile
-from biro.samplers.sampling import sample
 
 log = logging.getLogger(__name__)
 

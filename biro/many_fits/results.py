@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from biro.display.formatting import Tabular
 from biro.errors import InputError
-from biro.formatting import Tabular
 from biro.many_fits.one_fit import Fit
 
 

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed_data import RemoteArray, Vis, Weight
+from biro.display.formatting import in_unit
 from biro.errors import InputError
-from biro.formatting import in_unit
+from biro.observation.distributed_data import RemoteArray, Vis, Weight
 from biro.observation.partition import Partition
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
 from rime_kernels.engine.shards import shards_of

@@ -9,11 +9,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.display.formatting import check_names
 from biro.errors import InputError
-from biro.feeds.feeds import FeedMetadata
 from biro.files.foreign_text import visible_texts
-from biro.formatting import check_names
 from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
+from biro.observation.feeds.feeds import FeedMetadata
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
 from biro.observation.partition import Convention, Partition, check_correlations
 from rime_kernels.arrays.time_slots import RowSlots, spacing_of_baselines, width_of_slots

@@ -14,16 +14,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.deprecation import by_earlier_name
+from biro.display.formatting import html_text
 from biro.errors import InputError
-from biro.feeds import ionosphere
-from biro.feeds.doppler import factors_between, velocity_lines
-from biro.feeds.feeds import FeedAngles, FeedMetadata
-from biro.feeds.pointing import beam_line
-from biro.feeds.statement import instrument_lines
 from biro.files.memory import check_memory
-from biro.formatting import html_text
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged
+from biro.observation.feeds import ionosphere
+from biro.observation.feeds.doppler import factors_between, velocity_lines
+from biro.observation.feeds.feeds import FeedAngles, FeedMetadata
+from biro.observation.feeds.pointing import beam_line
+from biro.observation.feeds.statement import instrument_lines
 from biro.observation.flags import UNMEASURED
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
 from biro.observation.labels import field_names, unique_labels, window_names

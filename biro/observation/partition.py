@@ -11,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.deprecation import by_earlier_name
-from biro.distributed_data import (
+from biro.display.formatting import FREQUENCIES, Printed, range_text
+from biro.errors import InputError
+from biro.observation.distributed_data import (
     Channels,
     DistributedData,
     RemoteArray,
@@ -20,10 +22,8 @@ from biro.distributed_data import (
     some_of,
     taken,
 )
-from biro.errors import InputError
-from biro.feeds.feeds import FeedMetadata
-from biro.feeds.pointing import DishPointing
-from biro.formatting import FREQUENCIES, Printed, range_text
+from biro.observation.feeds.feeds import FeedMetadata
+from biro.observation.feeds.pointing import DishPointing
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from rime_kernels.arrays import Rows
 from rime_kernels.arrays.slices import as_slice

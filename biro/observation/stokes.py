@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import Printed
 from biro.errors import InputError
-from biro.formatting import Printed
 from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition, share_of_i
 from rime_kernels.physics.brightness import stokes_to_corr
 

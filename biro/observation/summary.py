@@ -9,12 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.feeds import ionosphere
-from biro.feeds.feeds import FeedAngles
-from biro.feeds.pointing import per_field, pointing_text
-from biro.feeds.statement import assumed
-from biro.files.json_value import JsonValue
-from biro.formatting import (
+from biro.display.formatting import (
     FLUXES,
     FREQUENCIES,
     LENGTHS,
@@ -28,9 +23,14 @@ from biro.formatting import (
     sexagesimal,
     unit_for,
 )
+from biro.files.json_value import JsonValue
 from biro.models.bound.antenna_terms.segments import cut, numbers_scans
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged, smearing_loss
+from biro.observation.feeds import ionosphere
+from biro.observation.feeds.feeds import FeedAngles
+from biro.observation.feeds.pointing import per_field, pointing_text
+from biro.observation.feeds.statement import assumed
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
 from biro.observation.partition import PARALLEL_HANDS, Partition

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import LENGTHS, first_few, unit_for
+from biro.display.formatting import LENGTHS, first_few, unit_for
 from biro.observation.noise import MIN_DIFFERENCES, neighbours, places, sigma_of, some_rows
 from biro.observation.partition import PARALLEL_HANDS, Partition
 

@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed_data import Vis, Weight
 from biro.errors import InputError
+from biro.observation.distributed_data import Vis, Weight
 from biro.observation.noise import MIN_DIFFERENCES, measure_noise, scatter_of_baselines
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition

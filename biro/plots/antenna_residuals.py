@@ -9,9 +9,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.formatting import takes_likelihood
+from biro.display.formatting import takes_likelihood
+from biro.display.style import WIDTH, colour, drawing_on, figure_of
 from biro.observation.partition import STOKES_NAMES
-from biro.style import WIDTH, colour, drawing_on, figure_of
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

@@ -13,8 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, MaxNLocator
 from numpy.typing import NDArray
 
+from biro.display.formatting import takes_likelihood
+from biro.display.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 from biro.errors import InputError
-from biro.formatting import takes_likelihood
 from biro.observation.selection import to_utc
 from biro.plots.stokes_i import stokes_i
 from biro.plots.time_axis import TimeAxis
@@ -25,7 +26,6 @@ from biro.plots.time_series import (
     quadrangle_curves,
     triangle_curves,
 )
-from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

@@ -14,14 +14,14 @@ from matplotlib.ticker import FixedLocator, MaxNLocator, ScalarFormatter
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from biro.display.formatting import digits_after_point
+from biro.display.style import COLOUR, TRUTH, drawing_on, figure_of, inner_ticks, new_figure
 from biro.errors import InputError
-from biro.formatting import digits_after_point
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.statistics import quantiles, unwrap
+from biro.inference.posterior.table import LEVELS
 from biro.models.quantities.parameter import Column
 from biro.plots.labels import chosen_columns, parameter_text
-from biro.posterior.posterior import Posterior
-from biro.posterior.statistics import quantiles, unwrap
-from biro.posterior.table import LEVELS
-from biro.style import COLOUR, TRUTH, drawing_on, figure_of, inner_ticks, new_figure
 
 _SHADES = LinearSegmentedColormap.from_list("biro", ["#ffffff", "#c6d7e8", COLOUR])
 _FILLS = ("#dbe6f0", "#94b4d1")

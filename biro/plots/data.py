@@ -13,9 +13,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from biro.formatting import frequency_text, takes_likelihood
+from biro.display.formatting import frequency_text, takes_likelihood
+from biro.display.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 from biro.plots.stokes_i import StokesI, stokes_i, uv_unit
-from biro.style import MODEL, WIDTH, colour, drawing_on, figure_of, new_figure
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

@@ -14,12 +14,12 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, ScalarFormatter
 from numpy.typing import NDArray
 
+from biro.display.formatting import FREQUENCIES, range_text, takes_likelihood
+from biro.display.style import COLUMN, WIDTH, colour, inner_ticks, new_figure
 from biro.errors import InputError
-from biro.formatting import FREQUENCIES, range_text, takes_likelihood
+from biro.inference.posterior.posterior import Posterior
 from biro.observation.partition import Partition
 from biro.plots.time_axis import TimeAxis
-from biro.posterior.posterior import Posterior
-from biro.style import COLUMN, WIDTH, colour, inner_ticks, new_figure
 
 if TYPE_CHECKING:
     from biro.calibration.solved_gains import SolvedGains

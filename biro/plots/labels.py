@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 
 from biro.errors import InputError
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.table import NOISE
 from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.quantities.parameter import Column
-from biro.posterior.posterior import Posterior
-from biro.posterior.table import NOISE
 
 WITH_NOISE = 8
 """Parameters of a model up to which its noise factors are shown without being asked for."""

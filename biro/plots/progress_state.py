@@ -14,14 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.diagnosis.diagnosis import fits_of
 from biro.errors import RunError
-from biro.misfit.diagnosis import fits_of
-from biro.posterior.posterior import Posterior
-from biro.posterior.restored import restored
-from biro.posterior.samples import Provenance
-from biro.run.record import RunRecord, read_record
-from biro.samplers.normal_approximation import MaximumFile
-from biro.samplers.options import (
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.restored import restored
+from biro.inference.posterior.samples import Provenance
+from biro.inference.samplers.normal_approximation import MaximumFile
+from biro.inference.samplers.options import (
     EXACT,
     EnsembleOptions,
     NestedOptions,
@@ -29,8 +28,9 @@ from biro.samplers.options import (
     SamplerOptions,
     parse_options,
 )
-from biro.target.checked import Target
-from biro.target.protocol import RecordedLikelihood, full_of, integrates
+from biro.inference.target.checked import Target
+from biro.inference.target.protocol import RecordedLikelihood, full_of, integrates
+from biro.run.record import RunRecord, read_record
 
 # dynesty has no types: its sampler.
 Dynesty: TypeAlias = Any
@@ -91,11 +91,11 @@ def _samples(
 ) -> Posterior | None:
     match options:
         case EnsembleOptions():
-            from biro.samplers.emcee_chain import FILE, ChainFile
-            from biro.samplers.ensemble import EnsembleRun
+            from biro.inference.samplers.emcee_chain import FILE, ChainFile
+            from biro.inference.samplers.ensemble import EnsembleRun
 
             chain = ChainFile(folder / FILE, record["run_id"])
-            with _silent("biro.samplers.emcee_chain"):  # about a block that is being written
+            with _silent("biro.inference.samplers.emcee_chain"):  # about a block that is being written
                 backend = chain.restore()
             if backend is None or backend.iteration < LEAST_STEPS:
                 return None
@@ -104,11 +104,11 @@ def _samples(
         case NestedOptions():
             return _nested(folder, record, target, options, provenance)
         case NutsOptions():
-            from biro.samplers.coordinates.whitened import Whitened
-            from biro.samplers.nuts import NutsRun
-            from biro.samplers.nuts_draws import FILE as DRAWS
-            from biro.samplers.nuts_draws import NutsDrawsFile
-            from biro.target.protocol import differentiable
+            from biro.inference.samplers.coordinates.whitened import Whitened
+            from biro.inference.samplers.nuts import NutsRun
+            from biro.inference.samplers.nuts_draws import FILE as DRAWS
+            from biro.inference.samplers.nuts_draws import NutsDrawsFile
+            from biro.inference.target.protocol import differentiable
 
             saved = NutsDrawsFile(folder / DRAWS, record["run_id"]).read(options.n_chain, target.n_param)
             if saved is None or saved[1].z.shape[1] < LEAST_STEPS:
@@ -130,7 +130,7 @@ def _nested(
     from dynesty import DynamicNestedSampler
 
     from biro.files.signed import read_signed
-    from biro.samplers.dynesty_checkpoint import FILE
+    from biro.inference.samplers.dynesty_checkpoint import FILE
 
     path = folder / FILE
     if not path.exists():

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
+from biro.display.formatting import html_table, html_text, takes_likelihood
 from biro.files.atomic import write_atomic
-from biro.formatting import html_table, html_text, takes_likelihood
+from biro.inference.posterior.comparison import Comparison
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.verdict import Verdict, verdict_of
 from biro.plots.standard import standard_pictures as standard_pictures
-from biro.posterior.comparison import Comparison
-from biro.posterior.posterior import Posterior
-from biro.posterior.verdict import Verdict, verdict_of
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

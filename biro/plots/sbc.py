@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from biro.display.style import COLOUR, TRUTH, drawing_on, figure_of, new_figure
 from biro.errors import InputError
 from biro.sbc.result import SBCResult
 from biro.sbc.statistics import BANDS
-from biro.style import COLOUR, TRUTH, drawing_on, figure_of, new_figure
 
 MAX_PANELS = 24
 """Number of quantities in one picture: those with the smallest p-values."""

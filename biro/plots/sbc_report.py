@@ -7,8 +7,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from biro.display.formatting import html_table, html_text
 from biro.files.atomic import write_atomic
-from biro.formatting import html_table, html_text
 from biro.plots import sbc
 from biro.plots.report import Picture, picture, png, small_page
 from biro.sbc.result import SBCResult

@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 from numpy.typing import NDArray
 
+from biro.display.formatting import ANGLES, takes_likelihood, unit_for
+from biro.display.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
 from biro.errors import InputError
-from biro.formatting import ANGLES, takes_likelihood, unit_for
-from biro.images.pictures import SkyWindow, draw_backdrop
-from biro.posterior.posterior import Posterior
-from biro.style import COLUMN, colour, drawing_on, figure_of, plain_ticks
+from biro.imaging.pictures import SkyWindow, draw_backdrop
+from biro.inference.posterior.posterior import Posterior
 
 if TYPE_CHECKING:
-    from biro.images.dirty_image import DirtyImage
+    from biro.imaging.dirty_image import DirtyImage
     from biro.likelihood.likelihood import Likelihood
     from rime_kernels.arrays import Sources
 

@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from biro.display.formatting import takes_likelihood
 from biro.errors import InputError
-from biro.formatting import takes_likelihood
-from biro.images.fit_images import before_and_after, draw_fit_images, fit_images
+from biro.imaging.fit_images import before_and_after, draw_fit_images, fit_images
+from biro.inference.posterior.posterior import Posterior
 from biro.plots.antenna_residuals import antenna_residuals
 from biro.plots.baselines import MOST_PANELS, baselines, closure_amplitudes, closure_phases
 from biro.plots.corner import MAX_CORNER, corner, traces
@@ -20,7 +21,6 @@ from biro.plots.data import residuals, uv
 from biro.plots.gains import gains
 from biro.plots.labels import chosen_columns
 from biro.plots.sky import sky
-from biro.posterior.posterior import Posterior
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.closures.legs import SNR_LIMIT
+from biro.likelihood.closures.legs import SNR_LIMIT
 from biro.plots.stokes_i import StokesI
 
 MOST_POINTS = 60

@@ -10,26 +10,26 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from biro.display.formatting import takes_likelihood
+from biro.display.progress import bar
+from biro.distributed.ranks import MpiRanks
+from biro.distributed.start import start
+from biro.distributed.tasks.cores import refuse_both, worker_number
+from biro.distributed.tasks.lost import LostTask
+from biro.distributed.tasks.run import run_tasks
 from biro.errors import InputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import JsonValue
-from biro.formatting import takes_likelihood
+from biro.inference.posterior.samples import package_of
+from biro.inference.samplers.options import parse_options
+from biro.inference.samplers.sampling import run_seed
 from biro.likelihood.likelihood import Likelihood
-from biro.posterior.samples import package_of
-from biro.progress import bar
-from biro.ranks.ranks import MpiRanks
-from biro.ranks.start import start
 from biro.run.directory import RunDirectory
 from biro.run.interrupt import RunInterrupted, StopFlag, stop_on_signal
 from biro.run.record import read_facts, versions
-from biro.samplers.options import parse_options
-from biro.samplers.sampling import run_seed
 from biro.sbc.replicate import FitWith, Replicates
 from biro.sbc.result import SBCResult
 from biro.sbc.rows import ReplicateRecords
-from biro.tasks.cores import refuse_both, worker_number
-from biro.tasks.lost import LostTask
-from biro.tasks.run import run_tasks
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -91,7 +91,7 @@ def run(
         Ranks of MPI, this one among them, that work off the replicates. Rank 0 alone returns: the others
         serve it, and end with it.
     progress : bool
-        Show bars on stderr (`biro.progress`).
+        Show bars on stderr (`biro.display.progress`).
     facts : mapping, optional
         More to be written into `run.json`.
     **options

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError, LikelihoodError
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.samplers.sampling import sample
+from biro.inference.target.checked import Target
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.observation.observation import Observation
-from biro.posterior.posterior import Posterior
-from biro.samplers.sampling import sample
 from biro.sbc.rows import ReplicateRecord
-from biro.target.checked import Target
 
 Array = NDArray[np.float64]
 FitWith = Callable[[Observation], Likelihood]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import Tabular
 from biro.errors import LikelihoodError
 from biro.files.json_value import JsonValue
-from biro.formatting import Tabular
 from biro.sbc.replicate import LOG_LIKELIHOOD
 from biro.sbc.rows import ReplicateRecord
 from biro.sbc.statistics import BANDS, LEVELS, RankStatistics, RankTest, ReducedChi2

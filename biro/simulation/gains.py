@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from biro.display.formatting import in_unit
 from biro.errors import InputError
-from biro.formatting import in_unit
 from biro.models.bound.antenna_terms.segments import blocks_of
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
 from biro.observation.observation import Observation

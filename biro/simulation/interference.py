@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed_data import Vis, Weight
+from biro.display.formatting import in_unit
 from biro.errors import InputError
-from biro.formatting import in_unit
+from biro.observation.distributed_data import Vis, Weight
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.writable_models import blocks_of_rows, checked_models, taken_model
-from biro.distributed_data import RemoteArray
 from biro.files.atomic import atomic_path
+from biro.io.data_set.writable_models import blocks_of_rows, checked_models, taken_model
+from biro.observation.distributed_data import RemoteArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 

@@ -13,23 +13,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
-from biro.data_set.rank_reading import of_ranks
-from biro.data_set.writable_models import gathered
-from biro.distributed_data import RemoteArray
+from biro.distributed.capacity import check_disk
+from biro.distributed.distributed_data import DataOnRanks, on_own_device
 from biro.errors import InputError
-from biro.gain_files import with_gains_read
-from biro.images.prediction import check_image as check_image_for_partition
-from biro.images.prediction import predict_image
-from biro.images.seen_image import rings_of
-from biro.images.templates import Templates
-from biro.ionosphere import with_ionosphere_read
+from biro.imaging.prediction import check_image as check_image_for_partition
+from biro.imaging.prediction import predict_image
+from biro.imaging.seen_image import rings_of
+from biro.imaging.templates import Templates
+from biro.io.data_set.rank_reading import of_ranks
+from biro.io.data_set.writable_models import gathered
+from biro.io.gain_files import with_gains_read
+from biro.io.ionosphere import with_ionosphere_read
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
+from biro.observation.distributed_data import RemoteArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.ranks.capacity import check_disk
-from biro.ranks.distributed_data import DataOnRanks, on_own_device
-from biro.smearing import BrightnessRings, Mode, SmearingChoice, choose, lines_of, modes_of
+from biro.observation.smearing import (
+    BrightnessRings,
+    Mode,
+    SmearingChoice,
+    choose,
+    lines_of,
+    modes_of,
+)
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
@@ -106,7 +113,7 @@ def predict(
         Bytes, or text such as "8 GB", that the work may take on the device.
     smearing : "auto", "on" or "off", or one of them for each partition
         Whether the model is averaged over integrations and channels, as data are. "auto" is on where the
-        loss exceeds the noise; see `biro.smearing.choose`.
+        loss exceeds the noise; see `biro.observation.smearing.choose`.
     say : function of a str
         Called with what was chosen about smearing, and where the beam is centred.
 
@@ -114,7 +121,7 @@ def predict(
     -------
     iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
         Where ranks hold a partition, each predicts its own rows and holds their model: what stands for it
-        is taken by `biro.measurement_set.write_column` and `biro.image`.
+        is taken by `biro.io.measurement_set.write_column` and `biro.image`.
 
     Raises
     ------
@@ -223,7 +230,7 @@ def check_image(observation: Observation, image: ImageModel, name: str = "image"
     Raises
     ------
     InputError, ModelError
-        As `biro.images.prediction.check_image`, for any partition.
+        As `biro.imaging.prediction.check_image`, for any partition.
     """
     for part in observation.partitions:
         try:

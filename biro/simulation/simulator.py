@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.data_set.plausible import HIGHEST, is_frequency
-from biro.data_set.rank_reading import shares_of
-from biro.distributed_data import RemoteArray, Vis, Weight
+from biro.display.formatting import in_unit
+from biro.display.progress import doing
+from biro.distributed.capacity import check_memory
+from biro.distributed.distributed_data import DataOnRanks
+from biro.distributed.ranks import MpiRanks
+from biro.distributed.start import start as start_ranks
 from biro.errors import InputError
-from biro.feeds.pointing import DishPointing
-from biro.formatting import in_unit
+from biro.io.data_set.plausible import HIGHEST, is_frequency
+from biro.io.data_set.rank_reading import shares_of
 from biro.models import Feeds as FeedRotation
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
+from biro.observation.distributed_data import RemoteArray, Vis, Weight
+from biro.observation.feeds.pointing import DishPointing
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
-from biro.progress import doing
-from biro.ranks.capacity import check_memory
-from biro.ranks.distributed_data import DataOnRanks
-from biro.ranks.ranks import MpiRanks
-from biro.ranks.start import start as start_ranks
+from biro.observation.smearing import Mode
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict
 from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
-from biro.smearing import Mode
 from rime_kernels.device import Backend
 from rime_kernels.engine.sharded import DataOf
 from rime_kernels.physics.envelope import GaussianFrame
@@ -206,8 +206,9 @@ def simulate(
     backend : "auto", "cpu" or "cuda"
     smearing : "auto", "on" or "off"
         Whether visibilities are averages over integrations and channels. "auto": where that changes more than
-        the noise, 1 Jy where there is none, so that a fit of them chooses alike (`biro.smearing.choose`).
-        "off" is said by the observation (`Partition.guessed`): models of it are not averaged either.
+        the noise, 1 Jy where there is none, so that a fit of them chooses alike
+        (`biro.observation.smearing.choose`). "off" is said by the observation (`Partition.guessed`): models
+        of it are not averaged either.
     comm : mpi4py.MPI.Intracomm, optional
         Ranks of MPI, each of which simulates and holds the visibilities of some times; the same, to the bit,
         as one process simulates. Rank 0 alone returns: the others serve it, and end with it.

@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, cast, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from biro.display.formatting import LENGTHS, Printed, range_text
 from biro.errors import InputError
-from biro.formatting import LENGTHS, Printed, range_text
 from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
 from biro.models.files.foreign import read_text_file
 from biro.models.quantities.strict import short_repr

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.feeds.earth import aberrated, ut1_and_pole
 from biro.models.components.direction import basis
+from biro.observation.feeds.earth import aberrated, ut1_and_pole
 from biro.simulation.telescopes import up
 
 DAY = 86400.0

@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import takes_likelihood
+from biro.display.progress import doing, showing
 from biro.errors import InputError
-from biro.formatting import takes_likelihood
-from biro.images.imager import ImagingOptions
+from biro.imaging.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.models import SkyModel
 from biro.models.components.direction import lm_to_radec, radec_to_lm
 from biro.observation.observation import Observation
-from biro.progress import doing, showing
 from biro.source_finding.fitting.beam_factors import SeenThrough
 from biro.source_finding.fitting.component import Kind
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.search import Search
 
 if TYPE_CHECKING:
-    from biro.maximum.maximum import Maximum
-    from biro.posterior.posterior import Posterior
+    from biro.inference.maximum.maximum import Maximum
+    from biro.inference.posterior.posterior import Posterior
 
 log = logging.getLogger(__name__)
 KINDS = ("point", "circle", "ellipse")
@@ -60,7 +60,7 @@ def add_source(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `biro.images.imager.Imaging` except stokes, for the residual image.
+        Fields of `biro.imaging.imager.Imaging` except stokes, for the residual image.
 
     Raises
     ------

@@ -11,23 +11,23 @@ from typing import Unpack
 
 import numpy as np
 
+from biro.diagnosis.diagnosis import Diagnosis, diagnose
+from biro.diagnosis.verdict_text import HOLDS, TOO_SMALL
+from biro.display.formatting import FLUXES, unit_for
+from biro.display.progress import Bar, bar, showing
 from biro.errors import InputError
-from biro.formatting import FLUXES, unit_for
-from biro.images.imager import ImagingOptions
+from biro.imaging.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
-from biro.misfit.diagnosis import Diagnosis, diagnose
-from biro.misfit.verdict_text import HOLDS, TOO_SMALL
 from biro.models import Noise, SkyModel
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition, share_of_i
+from biro.observation.smearing import lines_of
 from biro.observation.stokes import PSEUDO_I, form_stokes
-from biro.progress import Bar, bar, showing
 from biro.run.interrupt import stop_on_signal
 from biro.run.log_file import NOTICE
-from biro.smearing import lines_of
 from biro.source_finding.fitting.beam_factors import seen_through
 from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
@@ -88,7 +88,7 @@ def find_sources(
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
     **options
-        Fields of `biro.images.imager.Imaging` except stokes: weighting, robust, cell, size, backend, ...
+        Fields of `biro.imaging.imager.Imaging` except stokes: weighting, robust, cell, size, backend, ...
 
     Returns
     -------

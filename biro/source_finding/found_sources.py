@@ -9,14 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import ANGLES, FLUXES, Tabular, Unit, digits_after_point, plain, unit_for
+from biro.display.formatting import (
+    ANGLES,
+    FLUXES,
+    Tabular,
+    Unit,
+    digits_after_point,
+    plain,
+    unit_for,
+)
 from biro.models import Order, Uniform
 from biro.models.bound.positions.bearing import bearing
 from biro.models.quantities.units import ANGLE, FLUX, NUMBER, factor
 from biro.source_finding.fitting.component import Component, Kind, n_param
 
 if TYPE_CHECKING:
-    from biro.images.dirty_image import DirtyImage
+    from biro.imaging.dirty_image import DirtyImage
     from biro.models import SkyModel
 
 Array = NDArray[np.float64]

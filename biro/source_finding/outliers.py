@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.misfit.causes.outliers import MEDIAN_POWER, MOST_SHARE, bound, outlier_texts
-from biro.misfit.causes.samples import ResidualSamples
-from biro.misfit.flag_command import command_of, lines_of
-from biro.misfit.flag_target import FlagTarget
-from biro.misfit.verdict_text import NEXT
+from biro.diagnosis.causes.outliers import MEDIAN_POWER, MOST_SHARE, bound, outlier_texts
+from biro.diagnosis.causes.samples import ResidualSamples
+from biro.diagnosis.flag_command import command_of, lines_of
+from biro.diagnosis.flag_target import FlagTarget
+from biro.diagnosis.verdict_text import NEXT
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.source_finding.fitting.visibility_data import Vis, VisibilityData
@@ -42,7 +42,7 @@ def outliers_of(
     residual : sequence of complex128 (n,), Jy
         In the order of the chunks.
     local : bool
-        False: s^2 is that of all data, as for `biro.misfit.causes.outliers.outlier_candidates`.
+        False: s^2 is that of all data, as for `biro.diagnosis.causes.outliers.outlier_candidates`.
     """
     chunks = data.chunks
     power = np.concatenate([np.abs(r * c.root) ** 2 for r, c in zip(residual, chunks, strict=True)])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.images.dirty_image import DirtyImage
+from biro.imaging.dirty_image import DirtyImage
 from biro.source_finding.fitting.component import Component
 
 MAX_CANDIDATES, CANDIDATE_HEIGHT = 12, 0.8

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from biro.formatting import ANGLES, FLUXES, Unit, unit_for
+from biro.display.formatting import ANGLES, FLUXES, Unit, unit_for
 from biro.models import Fixed, GaussianSource, Normal, Order, PointSource, SkyModel, Uniform
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource

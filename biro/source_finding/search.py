@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import FLUXES, unit_for
-from biro.images.dirty_image import DirtyImage
-from biro.images.imager import ImagingOptions
+from biro.display.formatting import FLUXES, unit_for
+from biro.imaging.dirty_image import DirtyImage
+from biro.imaging.imager import ImagingOptions
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition

@@ -11,7 +11,7 @@ log = logging.getLogger(__name__)
 PUBLIC = (
     "biro",
     "biro.errors",
-    "biro.measurement_set",
+    "biro.io.measurement_set",
     "biro.models",
     "biro.models.files",
     "biro.plots",

@@ -143,7 +143,7 @@ class _Emitter:
             if not all(paths) and not self._comments:
                 raise ModelError(
                     "gain: gains in memory cannot be written to a model file; write them with "
-                    "biro.gain_files.write_gains and give the path"
+                    "biro.io.gain_files.write_gains and give the path"
                 )
             given["table"] = paths[0] if len(paths) == 1 else paths
         self.table(header, given)

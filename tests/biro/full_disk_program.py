@@ -27,8 +27,8 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from biro.measurement_set import new_set
-from biro.measurement_set.new_set import SPARE_BYTES
+from biro.io.measurement_set import new_set
+from biro.io.measurement_set.new_set import SPARE_BYTES
 from biro.plots import standard
 
 

@@ -16,22 +16,22 @@ import numpy as np
 from biro.beams.zernike import read_zernike
 from biro.files.signed import read_signed, write_signed
 from biro.flagging.strategy import read_strategy
-from biro.gain_files import read_gains
-from biro.images.fits import read_image
-from biro.ionosphere import read_ionosphere
+from biro.imaging.fits import read_image
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.samples import Provenance
+from biro.inference.samplers.emcee_chain import ChainFile
+from biro.inference.samplers.nuts_draws import STATS, NutsDrawsFile
+from biro.io.gain_files import read_gains
+from biro.io.ionosphere import read_ionosphere
+from biro.io.sky_files import read_sky
+from biro.io.uvfits.read import read_uvfits
 from biro.models import read_model
 from biro.models.files import read_bbs, read_tigger
 from biro.models.files.difmap import read_difmap
 from biro.models.files.oskar import read_oskar
 from biro.models.quantities.parameter import Column
-from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
 from biro.run.record import read_record
-from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import STATS, NutsDrawsFile
 from biro.simulation.telescopes import read_antennas
-from biro.sky_files import read_sky
-from biro.uvfits.read import read_uvfits
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "model_files.md"
 WORDS = (

@@ -26,9 +26,9 @@ import numpy as np
 from casacore.tables import makearrcoldesc, makescacoldesc, table
 
 from biro.errors import BiroError
-from biro.measurement_set import process
-from biro.measurement_set.child.__main__ import main as child_main
-from biro.measurement_set.read import read_ms
+from biro.io.measurement_set import process
+from biro.io.measurement_set.child.__main__ import main as child_main
+from biro.io.measurement_set.read import read_ms
 
 Spoil = Callable[[Path], None]
 LIMIT = 5.0

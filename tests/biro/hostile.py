@@ -12,16 +12,16 @@ from pathlib import Path
 PROGRAM = """
 import json, resource, sys, time, traceback
 from biro.errors import BiroError
-from biro.images.fits import read_image
+from biro.imaging.fits import read_image
 from biro.models.files import read_bbs, read_model, read_tigger
-from biro.sky_files import read_sky
-from biro.posterior.posterior import Posterior
+from biro.io.sky_files import read_sky
+from biro.inference.posterior.posterior import Posterior
 from biro.run.record import read_record
-from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import NutsDrawsFile
+from biro.inference.samplers.emcee_chain import ChainFile
+from biro.inference.samplers.nuts_draws import NutsDrawsFile
 from biro.files.signed import read_signed
 from biro.simulation.telescopes import read_antennas
-from biro.uvfits.read import read_uvfits
+from biro.io.uvfits.read import read_uvfits
 from pathlib import Path
 
 read = {

@@ -22,14 +22,14 @@ import numpy as np
 from killed_writer_program import in_fork, kill_at
 
 from biro.files.atomic import atomic_path
-from biro.gain_files import write_gains
-from biro.images.cubes.cube_file import cube_file
-from biro.measurement_set.temporary import clean_up, made_beside
+from biro.imaging.cubes.cube_file import cube_file
+from biro.io.gain_files import write_gains
+from biro.io.measurement_set.temporary import clean_up, made_beside
+from biro.io.reading import read
+from biro.io.uvfits.write import write_uvfits
 from biro.models import PointSource, SkyModel, write_sky
 from biro.models.components.antenna_terms.gain_solutions import GainSolutions
-from biro.reading import read
 from biro.run.directory import RunDirectory
-from biro.uvfits.write import write_uvfits
 
 
 class Kind(NamedTuple):

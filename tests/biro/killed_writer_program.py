@@ -23,9 +23,9 @@ import numpy as np
 from casacore.tables import table
 
 from biro.files.child_messages import RefusalError
-from biro.measurement_set.backup import restore_backup
-from biro.measurement_set.child.flag_writer import FlagWriter
-from biro.measurement_set.child.write import Writer
+from biro.io.measurement_set.backup import restore_backup
+from biro.io.measurement_set.child.flag_writer import FlagWriter
+from biro.io.measurement_set.child.write import Writer
 
 COLUMN = "CORRECTED_DATA"
 

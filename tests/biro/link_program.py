@@ -33,8 +33,8 @@ def main(folder: str) -> None:
     """Broadcasts, messages there and back, and messages that nobody waits for, small and large in turn."""
     from mpi4py import MPI
 
-    from biro.ranks import link as module
-    from biro.ranks.link import Link
+    from biro.distributed import link as module
+    from biro.distributed.link import Link
 
     link = Link(MPI.COMM_WORLD.Dup())
     found = {"size": link.size, "gathered": link.gather(link.rank)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from ranks_read_program import n_held
 
 import biro
-from biro.ranks.start import start
+from biro.distributed.start import start
 
 
 def found(observation: biro.Observation) -> dict[str, object]:

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from biro.cli.app import main
-from biro.measurement_set import column
-from biro.measurement_set.process import MeasurementSetProcess
-from biro.ranks.world import Launch
+from biro.distributed.world import Launch
+from biro.io.measurement_set import column
+from biro.io.measurement_set.process import MeasurementSetProcess
 
 
 def kill_after(n_write: int) -> None:

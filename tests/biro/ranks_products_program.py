@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 import biro
-from biro.data_set import writable_models
+from biro.io.data_set import writable_models
+from biro.io.uvfits import groups
+from biro.io.uvfits.write import write_uvfits
 from biro.models import ImageModel
 from biro.models.files.toml import from_toml
 from biro.observation.partition import Partition
 from biro.simulation.interference import Interference
 from biro.simulation.npz import write_npz, write_truth
 from biro.simulation.prediction import predict
-from biro.uvfits import groups
-from biro.uvfits.write import write_uvfits
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -12,9 +12,9 @@ import pytest
 from real import CORE_3C273
 
 import biro
+from biro.distributed.distributed_data import STORE
 from biro.errors import InputError
 from biro.models.files.toml import from_toml
-from biro.ranks.distributed_data import STORE
 
 MODEL = CORE_3C273
 

@@ -14,12 +14,12 @@ from test_cli_faults import SOURCE, clean, fails, opened
 from typer.testing import CliRunner
 
 from biro.cli.app import app
+from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.files import memory
-from biro.formatting import first_few
-from biro.maximum.laplace import _in_words
-from biro.measurement_set import read_ms
-from biro.samplers.options import MOST_EVALUATIONS, parse_options
+from biro.inference.maximum.laplace import _in_words
+from biro.inference.samplers.options import MOST_EVALUATIONS, parse_options
+from biro.io.measurement_set import read_ms
 
 __all__ = ["clean"]
 

@@ -14,15 +14,15 @@ from test_maximum import ARCSEC, FIXED_NOISE, C, point, sky, uniform
 from test_modes import Analytic, two_peaks
 
 import biro
-from biro.maximum.objective import Objective
-from biro.maximum.starts import cover, starting_points
-from biro.maximum.tempering import exploration
-from biro.maximum.tempering.particles import temper
+from biro.inference.maximum.objective import Objective
+from biro.inference.maximum.starts import cover, starting_points
+from biro.inference.maximum.tempering import exploration
+from biro.inference.maximum.tempering.particles import temper
+from biro.inference.samplers.coordinates.bent import Bent
+from biro.inference.samplers.regions import Regions
+from biro.inference.samplers.sampling import sample
+from biro.inference.target.checked import Target
 from biro.run.interrupt import RunInterrupted
-from biro.samplers.coordinates.bent import Bent
-from biro.samplers.regions import Regions
-from biro.samplers.sampling import sample
-from biro.target.checked import Target
 
 FLUX = '"1 Jy"'
 

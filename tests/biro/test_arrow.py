@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from biro.block_arrowhead.factor import ArrowheadFactor
-from biro.block_arrowhead.layout import ArrowheadLayout, arrowhead_layout
-from biro.block_arrowhead.matrix import ArrowheadColumns, ArrowheadMatrix
+from biro.inference.block_arrowhead.factor import ArrowheadFactor
+from biro.inference.block_arrowhead.layout import ArrowheadLayout, arrowhead_layout
+from biro.inference.block_arrowhead.matrix import ArrowheadColumns, ArrowheadMatrix
 from biro.models.bound.antenna_terms.reach import NONE, Reach
 
 Array = NDArray[np.float64]

@@ -13,7 +13,7 @@ from test_pointing import FIELD, SOURCE, Angles, everywhere, ms, put_pointing, s
 
 import biro
 from biro.errors import DataError
-from biro.measurement_set import read_ms
+from biro.io.measurement_set import read_ms
 from biro.models import PointSource, SkyModel
 from biro.simulation import predict
 

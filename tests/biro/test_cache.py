@@ -17,15 +17,15 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.data_set.assembly import ObservationAssembly
-from biro.data_set.cache import open_cache
+from biro.distributed.distributed_data import STORE
 from biro.errors import InputError
 from biro.files import memory
+from biro.io.data_set.assembly import ObservationAssembly
+from biro.io.data_set.cache import open_cache
 from biro.models.files.toml import from_toml
 from biro.observation import noise
 from biro.observation.selection import Selection
 from biro.plots import report, standard
-from biro.ranks.distributed_data import STORE
 from rime_kernels.arrays import mapped as arrays_in_files
 from rime_kernels.arrays.mapped import in_folder, mapped
 

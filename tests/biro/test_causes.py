@@ -12,14 +12,14 @@ import pytest
 from numpy.typing import NDArray
 
 import biro
-from biro.misfit.causes.all_causes import candidates, find_causes
-from biro.misfit.causes.correlation import in_frequency, in_time
-from biro.misfit.causes.evidence import linear, sigma_of_log_p
-from biro.misfit.causes.samples import MOST, ResidualSamples
-from biro.misfit.finding import Finding
-from biro.misfit.flag_command import lines_of as flag_lines
-from biro.misfit.residual_data import ResidualData
-from biro.misfit.verdict_text import lines_of as misfit_lines
+from biro.diagnosis.causes.all_causes import candidates, find_causes
+from biro.diagnosis.causes.correlation import in_frequency, in_time
+from biro.diagnosis.causes.evidence import linear, sigma_of_log_p
+from biro.diagnosis.causes.samples import MOST, ResidualSamples
+from biro.diagnosis.finding import Finding
+from biro.diagnosis.flag_command import lines_of as flag_lines
+from biro.diagnosis.residual_data import ResidualData
+from biro.diagnosis.verdict_text import lines_of as misfit_lines
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 Vis = NDArray[np.complex128]

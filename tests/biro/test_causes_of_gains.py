@@ -10,9 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 import biro
-from biro.misfit.causes.all_causes import find_causes
-from biro.misfit.finding import Finding
-from biro.misfit.residual_data import ResidualData
+from biro.diagnosis.causes.all_causes import find_causes
+from biro.diagnosis.finding import Finding
+from biro.diagnosis.residual_data import ResidualData
 from biro.models import Gain
 from biro.models.files.toml import from_toml
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

@@ -15,10 +15,10 @@ import biro
 from biro.cli import app
 from biro.cli.plot import likelihood_of
 from biro.errors import InputError
+from biro.io.measurement_set import create_ms
 from biro.likelihood.cells.axis import cut, lagrange
 from biro.likelihood.cells.choose import cells_for, reduced_near
 from biro.likelihood.cells.variation import Variation
-from biro.measurement_set import create_ms
 from biro.models import (
     GaussianBeam,
     ImageModel,

@@ -21,14 +21,14 @@ from biro.cli.app import app
 from biro.cli.options import keyword_options, quantity, read_options
 from biro.cli.plot import draw_live, likelihood_of
 from biro.errors import InputError
-from biro.measurement_set import read_ms
+from biro.inference.posterior.posterior import Posterior
+from biro.io.measurement_set import read_ms
+from biro.io.sky_files import read_sky
 from biro.models import SkyModel, write_sky
 from biro.models.files.difmap import read_marks
 from biro.models.quantities.units import convert
 from biro.plots import standard
 from biro.plots.progress_state import posterior_in_progress
-from biro.posterior.posterior import Posterior
-from biro.sky_files import read_sky
 
 SKY = """
 [[source]]

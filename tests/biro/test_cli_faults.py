@@ -21,10 +21,10 @@ from biro.cli.app import app
 from biro.cli.guard import after_result
 from biro.errors import InputError, OutputError
 from biro.files.atomic import atomic_path
-from biro.measurement_set import read_ms
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.samples import Provenance
+from biro.io.measurement_set import read_ms
 from biro.models.quantities.parameter import Column
-from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
 
 SOURCE = '[[source]]\nname = "a"\neast = "0 arcsec"\nnorth = "0 arcsec"\n'
 CARDS = (

@@ -14,7 +14,7 @@ from casacore.tables import table
 from test_cli import SIMULATE
 from test_cli import biro as command
 
-from biro.measurement_set import read_ms
+from biro.io.measurement_set import read_ms
 
 BEAM = """
 [[source]]

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.cli.plot import likelihood_of
-from biro.closures.counts import ClosureCounts
-from biro.closures.partition_closures import PartitionClosures
 from biro.errors import InputError
+from biro.likelihood.closures.counts import ClosureCounts
+from biro.likelihood.closures.partition_closures import PartitionClosures
 from biro.observation.observation import Observation
 from biro.observation.weighting import with_systematic
 

@@ -13,8 +13,8 @@ from test_likelihood import ONE_SOURCE, sky
 from test_noise_of_baselines import check_gradient
 
 import biro
+from biro.diagnosis.whiteness import whiteness
 from biro.errors import InputError, ModelError
-from biro.misfit.whiteness import whiteness
 from biro.sbc.replicate import simulated
 
 Array = NDArray[np.float64]

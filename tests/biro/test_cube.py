@@ -22,11 +22,11 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
-from biro.feeds.doppler import doppler_factors
-from biro.images.cubes import cube as cubes
-from biro.images.cubes.axis import Planes
-from biro.images.cubes.cube import CubeOptions
-from biro.images.imager import Imager, Imaging
+from biro.imaging.cubes import cube as cubes
+from biro.imaging.cubes.axis import Planes
+from biro.imaging.cubes.cube import CubeOptions
+from biro.imaging.imager import Imager, Imaging
+from biro.observation.feeds.doppler import doppler_factors
 from biro.observation.observation import Observation
 from rime_kernels import device
 from rime_kernels.engine.device_threads import Devices, DeviceThread

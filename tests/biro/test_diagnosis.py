@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import biro
-from biro.misfit.correlated_errors import error_factor
-from biro.misfit.prior_conflict import prior_conflicts
-from biro.misfit.residual_data import ResidualData
-from biro.misfit.verdict_text import HOLDS
-from biro.misfit.whiteness import shares, whiteness
+from biro.diagnosis.correlated_errors import error_factor
+from biro.diagnosis.prior_conflict import prior_conflicts
+from biro.diagnosis.residual_data import ResidualData
+from biro.diagnosis.verdict_text import HOLDS
+from biro.diagnosis.whiteness import shares, whiteness
 from biro.models.files.toml import from_toml
 from biro.models.quantities.parameter import Parameter
 from biro.models.quantities.prior import LogNormal, Normal, Uniform

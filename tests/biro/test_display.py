@@ -95,15 +95,15 @@ RESULTS = (
     *("observation.observation.Observation", "observation.partition.Partition"),
     *("observation.summary.Summary", "models.SkyModel", "models.ImageModel"),
     *("models.GainSolutions", "simulation.telescopes.Telescope"),
-    *("likelihood.likelihood.Likelihood", "maximum.maximum.Maximum"),
-    *("posterior.posterior.Posterior", "posterior.table.PosteriorTable"),
-    *("posterior.comparison.Comparison", "misfit.partition_fit.PartitionFit"),
-    *("images.dirty_image.DirtyImage", "images.cubes.cube.Cube"),
-    *("images.cubes.figures.SavedCube", "images.cubes.figures.CubeLayout"),
+    *("likelihood.likelihood.Likelihood", "inference.maximum.maximum.Maximum"),
+    *("inference.posterior.posterior.Posterior", "inference.posterior.table.PosteriorTable"),
+    *("inference.posterior.comparison.Comparison", "diagnosis.partition_fit.PartitionFit"),
+    *("imaging.dirty_image.DirtyImage", "imaging.cubes.cube.Cube"),
+    *("imaging.cubes.figures.SavedCube", "imaging.cubes.figures.CubeLayout"),
     *("source_finding.found_sources.FoundSources", "sbc.result.SBCResult"),
     *("calibration.SolvedGains", "flagging.report.FlagReport", "flagging.strategy.Strategy"),
-    *("stages.Stages", "flag_lines.report.SelectedFlags", "many_fits.results.FitResults"),
-    *("formatting.PrintedText",),
+    *("display.stages.Stages", "io.flag_commands.report.SelectedFlags", "many_fits.results.FitResults"),
+    *("display.formatting.PrintedText",),
 )
 """Classes of what public functions give, and of what these hold."""
 
@@ -151,8 +151,8 @@ def test_every_result_has_html() -> None:
     """Also those that take long to make."""
     from biro.calibration.solved_gains import SolvedGains
     from biro.flagging.report import FlagReport
-    from biro.images.cubes.cube import Cube
-    from biro.images.cubes.figures import SavedCube
+    from biro.imaging.cubes.cube import Cube
+    from biro.imaging.cubes.figures import SavedCube
     from biro.many_fits.results import FitResults
     from biro.sbc.result import SBCResult
     from biro.source_finding.found_sources import FoundSources

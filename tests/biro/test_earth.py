@@ -5,7 +5,7 @@ from astropy import units
 from astropy.time import Time
 from astropy.utils import iers
 
-from biro.feeds.earth import ut1_and_pole
+from biro.observation.feeds.earth import ut1_and_pole
 
 LEAP_SECONDS = (49169.0, 53736.0, 57754.0)
 """MJD at whose beginning UT1 - UTC has jumped by a second."""

@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 
 from biro.cli.app import app, problem_of_words
 from biro.files import atomic
-from biro.measurement_set import read_ms
+from biro.inference.posterior.posterior import Posterior
+from biro.io.measurement_set import read_ms
 from biro.plots import standard
-from biro.posterior.posterior import Posterior
 from biro.run.directory import RunDirectory
 from biro.run.environment import problem_of_variables
 
@@ -228,7 +228,7 @@ def test_a_thread_that_cannot_be_started(
             "can't start new thread"
         )  # of Python's own, where the system gives no memory for it
 
-    monkeypatch.setattr("biro.target.batching._Worker.start", refused)
+    monkeypatch.setattr("biro.inference.target.batching._Worker.start", refused)
     words = ["fit", clean, model, "-o", tmp_path / "run", "--backend", "cpu", "--sampler", "dynesty"]
     result = CliRunner().invoke(app, [str(word) for word in words])
     assert result.exit_code == 2

@@ -10,7 +10,7 @@ import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood
 from scipy import stats
 
-from biro.samplers.sampling import sample
+from biro.inference.samplers.sampling import sample
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

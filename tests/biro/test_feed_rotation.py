@@ -12,11 +12,11 @@ import pytest
 
 import biro
 from biro.errors import InputError
-from biro.feeds.feeds import FeedMetadata
-from biro.feeds.mounts import mount_angles
-from biro.feeds.parallactic import ApparentPlace, apparent_place
 from biro.models import Feeds as FeedsOfModel
 from biro.models import PointSource, SkyModel
+from biro.observation.feeds.feeds import FeedMetadata
+from biro.observation.feeds.mounts import mount_angles
+from biro.observation.feeds.parallactic import ApparentPlace, apparent_place
 
 ARCSEC = np.pi / 180 / 3600
 TRUTH = "truth/jones/africanus_beam.npz"

@@ -9,8 +9,8 @@ import pytest
 from test_imaging import observe
 
 import biro
+from biro.inference.posterior.start_point import start_point
 from biro.models import GaussianSource, PointSource, SkyModel
-from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
 from biro.source_finding.evidence import Coherence
 from biro.source_finding.fitting.component import Component

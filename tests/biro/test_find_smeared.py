@@ -7,9 +7,9 @@ import pytest
 
 import biro
 from biro.models import Noise, PointSource, SkyModel
+from biro.observation.smearing import SmearingChoice, smearing_of
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
-from biro.smearing import SmearingChoice, smearing_of
 from biro.source_finding.fitting import visibility_data
 from biro.source_finding.fitting.averages import Averages
 

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import DataError, InputError
-from biro.flag_lines.aips import read_records
-from biro.flag_lines.commands import AntennaPair, read_line
-from biro.flag_lines.text import read_any, read_lines
-from biro.measurement_set import create_ms
+from biro.io.flag_commands.aips import read_records
+from biro.io.flag_commands.commands import AntennaPair, read_line
+from biro.io.flag_commands.text import read_any, read_lines
+from biro.io.measurement_set import create_ms
 from biro.models import PointSource, SkyModel, Uniform
 
 NAMES = ["FD", "HN", "K-P", "LA"]

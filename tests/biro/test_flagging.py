@@ -21,8 +21,8 @@ from biro.flagging import find
 from biro.flagging.find import CAUSES, FlaggedData, _waterfalls, find_interference, reach
 from biro.flagging.pictures import occupancy, percentiles, waterfall
 from biro.flagging.strategy import Mask, Strategy
-from biro.measurement_set import create_ms
-from biro.measurement_set import flags as of_sets
+from biro.io.measurement_set import create_ms
+from biro.io.measurement_set import flags as of_sets
 from biro.observation.flags import CAUSES as COUNTED
 from rime_kernels import device
 from rime_kernels.engine.device_threads import DeviceThread

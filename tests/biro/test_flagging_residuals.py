@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.data_set.index import PartitionRows
-from biro.measurement_set import create_ms
-from biro.measurement_set.opened import OpenedColumn
+from biro.io.data_set.index import PartitionRows
+from biro.io.measurement_set import create_ms
+from biro.io.measurement_set.opened import OpenedColumn
 from biro.simulation.simulator import Channels, Track, simulate
 from tests.biro.test_flagging import columns
 

@@ -17,7 +17,7 @@ from uvfits_file import File, antenna_table
 import biro
 from biro.cli.app import app
 from biro.errors import DataError
-from biro.measurement_set import create_ms
+from biro.io.measurement_set import create_ms
 from biro.models.bound.antenna_terms.segments import cut
 from biro.observation.noise import measure_noise
 from biro.simulation.simulator import Channels, Track, simulate

@@ -14,7 +14,7 @@ from biro import Likelihood, Observation, Posterior
 from biro.cli.app import app
 from biro.errors import ModelError
 from biro.files.foreign_text import visible, visible_texts
-from biro.measurement_set import read_ms
+from biro.io.measurement_set import read_ms
 from biro.models import read_model
 from biro.plots.report import write_report
 

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from biro.errors import InputError
-from biro.formatting import (
+from biro.display.formatting import (
     ANGLES,
     FLUXES,
     FREQUENCIES,
@@ -22,6 +21,7 @@ from biro.formatting import (
     sexagesimal,
     unit_for,
 )
+from biro.errors import InputError
 
 
 @pytest.mark.parametrize(

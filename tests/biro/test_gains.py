@@ -11,7 +11,7 @@ from casacore.tables import makearrcoldesc, makescacoldesc, maketabdesc, table
 
 import biro
 from biro.errors import BiroError, DataError, InputError, MeasurementSetError
-from biro.gain_files import read_gains, with_gains_read, write_gains
+from biro.io.gain_files import read_gains, with_gains_read, write_gains
 from biro.models import (
     Feeds,
     Gain,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import biro
-from biro.block_arrowhead.space import ArrowheadPrecision
+from biro.inference.block_arrowhead.space import ArrowheadPrecision
 from biro.models import Feeds, Gain, Leakage, LogNormal, Noise, Normal, PerSegment, SkyModel, Uniform
 from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU

@@ -10,7 +10,7 @@ import pytest
 import real
 
 import biro
-from biro.maximum.maximum import Maximum
+from biro.inference.maximum.maximum import Maximum
 from biro.models.files.toml import from_toml
 
 SD = 0.05

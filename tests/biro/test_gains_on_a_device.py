@@ -10,7 +10,7 @@ import pytest
 from scipy import integrate, stats
 
 import biro
-from biro.free_gains.best_gains import BestGains, DeviceGains
+from biro.likelihood.free_gains.best_gains import BestGains, DeviceGains
 from biro.models import Gain, LogNormal, LogUniform, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from rime_kernels.gains.models import CellModel
@@ -116,7 +116,7 @@ def test_a_large_chi2_is_summed_over_the_data(cuda_backend: str, monkeypatch: py
     likelihood.log_likelihood(outer)
     kinds = spied(likelihood)
     by_sums = likelihood.log_likelihood(outer)
-    monkeypatch.setattr("biro.free_gains.best_gains.MATTERS", 0.0)
+    monkeypatch.setattr("biro.likelihood.free_gains.best_gains.MATTERS", 0.0)
     assert likelihood.log_likelihood(outer) == pytest.approx(by_sums, rel=1e-10)
     assert kinds == [DeviceGains] * 2
 

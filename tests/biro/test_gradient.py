@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
-from biro.images.templates import ImageShifts
+from biro.imaging.templates import ImageShifts
 from biro.models import ImageModel, ImageTerm, LogUniform, Noise, PointSource, SkyModel, Uniform
 from rime_kernels.gradient import Gradient
 

@@ -19,7 +19,7 @@ import pytest
 import biro
 from biro.errors import BiroError, DataError
 from biro.files import hdf5, hdf5_child
-from biro.gain_files import read_gains, tables, with_gains_read
+from biro.io.gain_files import read_gains, tables, with_gains_read
 from biro.models import Gain, PointSource, SkyModel
 from biro.models.errors import ModelError
 from biro.models.files.toml import from_toml, to_toml

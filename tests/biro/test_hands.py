@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import biro
-from biro.images.fit_images import fit_images
+from biro.diagnosis.verdict_text import HOLDS
+from biro.imaging.fit_images import fit_images
 from biro.likelihood.parallel_hands import ParallelHandResiduals
-from biro.misfit.verdict_text import HOLDS
 from biro.observation.stokes import form_stokes
 
 SIGMA = 0.3

@@ -23,15 +23,15 @@ from hypothesis import strategies as st
 
 from biro.errors import BiroError, InputError, RunError
 from biro.files import fits_vetting, hdf5
-from biro.images.fits import read_image
+from biro.imaging.fits import read_image
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.samples import Provenance
+from biro.inference.samplers.emcee_chain import FILE as CHAIN
+from biro.inference.samplers.emcee_chain import ChainFile
+from biro.inference.samplers.nuts_draws import STATS, NutsDrawsFile
 from biro.models.quantities.parameter import Column
-from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
 from biro.run.directory import RunDirectory
 from biro.run.record import read_record
-from biro.samplers.emcee_chain import FILE as CHAIN
-from biro.samplers.emcee_chain import ChainFile
-from biro.samplers.nuts_draws import STATS, NutsDrawsFile
 
 Cards = list[tuple[str, object]]
 SKY: Cards = [

@@ -9,7 +9,7 @@ from astropy.wcs import WCS
 
 import biro
 from biro.errors import BiroError
-from biro.images import fits as image_file
+from biro.imaging import fits as image_file
 
 DEGREE = np.pi / 180
 

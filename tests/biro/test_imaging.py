@@ -15,9 +15,9 @@ from test_cli import biro as command
 
 import biro
 from biro.errors import BiroError
-from biro.images.imager import Imager, Imaging, ImagingOptions
-from biro.images.psf import fit_beam
-from biro.images.weights import image_weights
+from biro.imaging.imager import Imager, Imaging, ImagingOptions
+from biro.imaging.psf import fit_beam
+from biro.imaging.weights import image_weights
 from biro.models import PointSource, SkyModel
 from biro.observation.observation import Observation
 from biro.observation.stokes import stokes_visibilities

@@ -10,9 +10,9 @@ from scipy import integrate, stats
 
 import biro
 from biro.errors import InputError
-from biro.free_gains.accuracy import correction
+from biro.inference.posterior.start_point import start_point
+from biro.likelihood.free_gains.accuracy import correction
 from biro.models import Gain, LogNormal, LogUniform, Noise, Normal, PerSegment, PointSource, SkyModel, Uniform
-from biro.posterior.start_point import start_point
 from tests.biro.test_antenna_terms import eht, observation
 from tests.biro.test_fitted_gains import TURN, drifting, exercise, plain, simulated, small, true_theta
 

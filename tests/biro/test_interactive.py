@@ -85,7 +85,7 @@ def test_images_mark_sources_with_their_parameters_and_errors(plotly):
 
 def likelihood_peak(likelihood):
     """The peak of the dirty image of the data."""
-    from biro.images.fit_images import fit_images
+    from biro.imaging.fit_images import fit_images
 
     return fit_images(likelihood, np.zeros(2), size=128)[0][0].peak
 

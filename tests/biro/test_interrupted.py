@@ -20,9 +20,9 @@ from typer.testing import CliRunner
 
 from biro.cli.app import app
 from biro.errors import MeasurementSetError
-from biro.measurement_set import temporary
-from biro.measurement_set.process import MeasurementSetProcess
-from biro.measurement_set.temporary import made_beside
+from biro.io.measurement_set import temporary
+from biro.io.measurement_set.process import MeasurementSetProcess
+from biro.io.measurement_set.temporary import made_beside
 from biro.plots import standard
 
 __all__ = ["clean"]

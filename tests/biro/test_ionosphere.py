@@ -11,7 +11,7 @@ import pytest
 
 import biro
 from biro.errors import DataError, InputError
-from biro.ionosphere import read_ionosphere
+from biro.io.ionosphere import read_ionosphere
 from biro.models.files.toml import from_toml
 
 FREQ = [1.3e9, 1.6e9]

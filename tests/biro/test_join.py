@@ -12,7 +12,7 @@ import pytest
 
 import biro
 from biro.errors import DataError, InputError
-from biro.measurement_set import create_ms, read_ms, write_column
+from biro.io.measurement_set import create_ms, read_ms, write_column
 from biro.models.files.toml import from_toml
 from biro.observation.join import set_names
 from biro.observation.observation import Observation

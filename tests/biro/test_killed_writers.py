@@ -15,7 +15,7 @@ from casacore.tables import table
 import biro
 from biro.errors import MeasurementSetError
 from biro.flagging.strategy import Mask, Strategy
-from biro.measurement_set import create_ms, read_ms, write_column
+from biro.io.measurement_set import create_ms, read_ms, write_column
 
 PROGRAM = Path(__file__).parent / "killed_writer_program.py"
 

@@ -23,9 +23,9 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import InputError, RunError
+from biro.io.measurement_set import create_ms
 from biro.many_fits.fit_each import SUMMARY, named
 from biro.many_fits.models import split_models
-from biro.measurement_set import create_ms
 from biro.models.files.toml import from_toml
 
 SKY = from_toml(POINT)

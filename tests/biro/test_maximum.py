@@ -16,15 +16,15 @@ from test_likelihood import FIXED_NOISE, ONE_SOURCE, joined, observation, sky
 
 import biro
 from biro.errors import InputError, LikelihoodError, ModelError
-from biro.maximum.climb import climb_on
-from biro.maximum.differences import curvature_by_steps
-from biro.maximum.laplace import Laplace
-from biro.maximum.newton import newton
-from biro.maximum.objective import Objective
-from biro.maximum.starts import with_best_noise
-from biro.maximum.stationary_point import StationaryPoint
-from biro.samplers.normal_approximation import draws_within
-from biro.target.checked import Target
+from biro.inference.maximum.climb import climb_on
+from biro.inference.maximum.differences import curvature_by_steps
+from biro.inference.maximum.laplace import Laplace
+from biro.inference.maximum.newton import newton
+from biro.inference.maximum.objective import Objective
+from biro.inference.maximum.starts import with_best_noise
+from biro.inference.maximum.stationary_point import StationaryPoint
+from biro.inference.samplers.normal_approximation import draws_within
+from biro.inference.target.checked import Target
 
 Array = NDArray[np.float64]
 ARCSEC = np.pi / 648000
@@ -771,7 +771,7 @@ def test_a_saddle_is_left() -> None:
 
 def test_a_search_that_is_cut_short_tells_of_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its last step leads off the saddle: value and errors are those of the place, not of the saddle."""
-    monkeypatch.setattr("biro.maximum.newton.N_NEWTON", 1)
+    monkeypatch.setattr("biro.inference.maximum.newton.N_NEWTON", 1)
     likelihood = Saddle()
     found = biro.maximise(likelihood, seed=1, starts=[[0.0, 0.0, 2.0]])
     np.testing.assert_allclose(np.abs(found.best_fit), [0.5**0.5, 0.5**0.5, 0.5], rtol=0, atol=2e-3)

@@ -10,10 +10,10 @@ import pytest
 
 import biro
 from biro.errors import RunError
-from biro.maximum.segments import precision
-from biro.maximum.segments.laplace import SegmentLaplace
+from biro.inference.maximum.segments import precision
+from biro.inference.maximum.segments.laplace import SegmentLaplace
+from biro.inference.samplers.coordinates.whitened import Whitened, WhitenedFrame
 from biro.models import Noise, PointSource, SkyModel, Uniform
-from biro.samplers.coordinates.whitened import Whitened, WhitenedFrame
 from tests.biro.test_fitted_gains import drifting, simulated, small
 
 NOISE = 0.02

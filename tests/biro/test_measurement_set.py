@@ -15,12 +15,12 @@ from astropy.coordinates import FK4, SkyCoord
 from casacore.tables import makecoldesc, table
 
 import biro
-from biro.data_set.assembly import ReadingOptions
-from biro.data_set.options import ColumnOptions, SetOptions
 from biro.errors import DataError, InputError, MeasurementSetError
-from biro.measurement_set import create_ms, read_columns, read_ms
-from biro.measurement_set.opened import TableOptions
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.io.data_set.assembly import ReadingOptions
+from biro.io.data_set.options import ColumnOptions, SetOptions
+from biro.io.measurement_set import create_ms, read_columns, read_ms
+from biro.io.measurement_set.opened import TableOptions
+from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
 from biro.observation.selection import Selection

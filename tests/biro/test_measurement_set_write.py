@@ -12,7 +12,7 @@ import pytest
 from casacore.tables import table
 
 from biro.errors import MeasurementSetError
-from biro.measurement_set import create_ms, read_ms, write_column
+from biro.io.measurement_set import create_ms, read_ms, write_column
 from biro.observation.observation import Observation
 
 

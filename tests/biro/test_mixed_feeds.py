@@ -21,9 +21,9 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.cli.find import parallel_hands
+from biro.diagnosis.diagnosis import diagnose
 from biro.errors import BiroError
-from biro.measurement_set import create_ms, read_ms
-from biro.misfit.diagnosis import diagnose
+from biro.io.measurement_set import create_ms, read_ms
 from biro.models import AiryBeam, Feeds, Gain, GainSolutions, Leakage, Noise, PointSource, SkyModel
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate

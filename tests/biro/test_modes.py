@@ -14,13 +14,18 @@ from test_maximum import ARCSEC, FIXED_NOISE, Array, C, point, simulated, sky, u
 
 import biro
 from biro.errors import LikelihoodError
-from biro.maximum.bridge import effective_of_modes, error_of_largest, errors_by_drift, evidence_of_mode
-from biro.maximum.climbs import Climbs
-from biro.maximum.objective import Objective
-from biro.posterior.pareto import smoothed
-from biro.samplers.nuts import NutsRun
-from biro.samplers.sampling import sample
-from biro.target.checked import Target
+from biro.inference.maximum.bridge import (
+    effective_of_modes,
+    error_of_largest,
+    errors_by_drift,
+    evidence_of_mode,
+)
+from biro.inference.maximum.climbs import Climbs
+from biro.inference.maximum.objective import Objective
+from biro.inference.posterior.pareto import smoothed
+from biro.inference.samplers.nuts import NutsRun
+from biro.inference.samplers.sampling import sample
+from biro.inference.target.checked import Target
 
 
 class Analytic(SmoothGaussian):
@@ -174,8 +179,8 @@ def test_weights_without_bound_are_said_to_be_worth_nothing(monkeypatch: pytest.
     exact = np.log((8.0 * np.pi) ** 1.5 + np.exp(4.0) * (2.0 * np.pi * 1e-4) ** 1.5) - 3.0 * np.log(40.0)
     assert found.log_evidence_err < 0.1
     assert abs(found.log_evidence - exact) < 4.0 * found.log_evidence_err
-    monkeypatch.setattr("biro.maximum.tempering.exploration.tempered", lambda *given: None)
-    monkeypatch.setattr("biro.maximum.proposal.OF_PRIOR", 0.0)
+    monkeypatch.setattr("biro.inference.maximum.tempering.exploration.tempered", lambda *given: None)
+    monkeypatch.setattr("biro.inference.maximum.proposal.OF_PRIOR", 0.0)
     found = sample(likelihood, "none", seed=1, progress=False)
     assert found.diagnostics["pareto_k"] > 0.7
     table = found.summary()
@@ -241,8 +246,8 @@ def test_a_climb_that_fails_costs_no_nested_sampling(monkeypatch: pytest.MonkeyP
     def gives_up(*given):
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
-    monkeypatch.setattr("biro.samplers.add_maximum.Climbs", gives_up)
-    monkeypatch.setattr("biro.samplers.add_maximum.climb_on", gives_up)
+    monkeypatch.setattr("biro.inference.samplers.add_maximum.Climbs", gives_up)
+    monkeypatch.setattr("biro.inference.samplers.add_maximum.climb_on", gives_up)
     likelihood = two_peaks([[-1.2, 0.3]], [0.0], sigma=0.3)
     found = sample(likelihood, "dynesty", seed=1, progress=False, n_live=50, dlogz=1.0)
     assert found.peak is None
@@ -357,7 +362,7 @@ def test_a_curvature_without_an_inverse_is_one_line(monkeypatch: pytest.MonkeyPa
     def gives_up(matrix):
         raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
-    monkeypatch.setattr("biro.maximum.laplace.np.linalg.eigh", gives_up)
+    monkeypatch.setattr("biro.inference.maximum.laplace.np.linalg.eigh", gives_up)
     with pytest.raises(LikelihoodError, match=r"cannot be inverted \(Eigenvalues did not converge\)"):
         biro.maximise(two_peaks([[-1.2, 0.3]], [0.0]), seed=1)
 

@@ -17,11 +17,11 @@ from casacore.tables import makearrcoldesc, maketabdesc, table
 from biro.errors import MeasurementSetError
 from biro.files import hdf5
 from biro.files.child_messages import RefusalError
-from biro.measurement_set import process
-from biro.measurement_set.child import read
-from biro.measurement_set.child.casacore_table import undefined_rows
-from biro.measurement_set.child.read import Reader
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.io.measurement_set import process
+from biro.io.measurement_set.child import read
+from biro.io.measurement_set.child.casacore_table import undefined_rows
+from biro.io.measurement_set.child.read import Reader
+from biro.io.measurement_set.process import MeasurementSetProcess
 
 
 class Silent:
@@ -81,7 +81,7 @@ def test_a_child_that_closes_its_pipe_and_stays_is_ended(monkeypatch: pytest.Mon
     assert started[0].returncode is not None
 
 
-@pytest.mark.parametrize("module", ["biro.measurement_set.child.__main__", "biro.files.hdf5_child"])
+@pytest.mark.parametrize("module", ["biro.io.measurement_set.child.__main__", "biro.files.hdf5_child"])
 def test_a_child_imports_nothing_that_is_slow_to_import(module: str) -> None:
     """A child starts for every file that is read."""
     code = f"import sys, {module}; print(*sys.modules)"
@@ -110,7 +110,7 @@ def test_a_child_that_is_slow_to_start_is_waited_for(monkeypatch: pytest.MonkeyP
     """Longer than the time limit, as long as it is at work."""
     code = (
         "import time\nwhile time.process_time() < 0.8: pass\n"
-        "from biro.measurement_set.child.__main__ import main\nmain()"
+        "from biro.io.measurement_set.child.__main__ import main\nmain()"
     )
     monkeypatch.setattr(process, "child_command", lambda module: [sys.executable, "-P", "-c", code])
     begin = time.monotonic()

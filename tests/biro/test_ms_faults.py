@@ -22,8 +22,8 @@ from casacore.tables import table
 from rights import DROP_RIGHTS
 
 from biro.errors import DataError, InputError, MeasurementSetError
-from biro.measurement_set import create_ms, read_ms, write_column
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.io.measurement_set import create_ms, read_ms, write_column
+from biro.io.measurement_set.process import MeasurementSetProcess
 
 Unpack = Callable[[str], Path]
 
@@ -181,7 +181,9 @@ def test_a_crash_of_the_library_is_survived(ms: Path) -> None:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             for pid in set(children()) - {holder}:
-                if b"biro.measurement_set.child" in Path(f"/proc/{pid}/cmdline").read_bytes() and _waits(pid):
+                if b"biro.io.measurement_set.child" in Path(f"/proc/{pid}/cmdline").read_bytes() and _waits(
+                    pid
+                ):
                     os.kill(pid, signal.SIGSEGV)
                     return
             time.sleep(0.05)
@@ -376,7 +378,7 @@ def test_no_rows(ms: Path, tmp_path: Path) -> None:
 
 WRITE = """
 from biro.errors import DataError, MeasurementSetError
-from biro.measurement_set import read_ms, write_column
+from biro.io.measurement_set import read_ms, write_column
 observation = read_ms(sys.argv[1])
 def models():
     print("a model was computed")

@@ -21,10 +21,10 @@ from own_mounts import run_with_mounts
 
 import biro
 from biro.errors import MeasurementSetError
-from biro.measurement_set import read_ms, write_column
-from biro.measurement_set.backup import FOLDER
-from biro.measurement_set.column import _ModelRows
-from biro.measurement_set.process import MeasurementSetProcess
+from biro.io.measurement_set import read_ms, write_column
+from biro.io.measurement_set.backup import FOLDER
+from biro.io.measurement_set.column import _ModelRows
+from biro.io.measurement_set.process import MeasurementSetProcess
 
 Unpack = Callable[[str], Path]
 
@@ -60,7 +60,7 @@ def same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 FULL_DISK = """
 import shutil
 from biro.errors import MeasurementSetError
-from biro.measurement_set import create_ms, read_ms, write_column
+from biro.io.measurement_set import create_ms, read_ms, write_column
 source, disk, first = sys.argv[1:]
 small_disk(disk, 6_000_000)
 path = disk + "/copy.ms"
@@ -128,7 +128,7 @@ def test_a_disk_that_fills_up(ms: Path, tmp_path: Path, first: str) -> None:
 READ_ONLY = """
 import shutil
 from biro.errors import MeasurementSetError
-from biro.measurement_set import read_ms, write_column
+from biro.io.measurement_set import read_ms, write_column
 source, disk = sys.argv[1:]
 small_disk(disk, 6_000_000)
 shutil.copytree(source, disk + "/copy.ms")
@@ -151,7 +151,7 @@ def test_a_disk_that_is_read_only(ms: Path, tmp_path: Path) -> None:
 
 WRITER = """
 import os, signal, sys
-from biro.measurement_set import read_ms, write_column
+from biro.io.measurement_set import read_ms, write_column
 path, delay = sys.argv[1], float(sys.argv[2])
 observation = read_ms(path, column="DATA")
 def models():
@@ -194,7 +194,7 @@ FLAGGER = """
 import os, signal, sys
 import biro
 from biro.flagging.strategy import Mask, Strategy
-from biro.measurement_set import flags
+from biro.io.measurement_set import flags
 path, delay = sys.argv[1], float(sys.argv[2])
 sent = flags._send
 def send(*given):
@@ -231,7 +231,7 @@ def test_kill_9_at_random_moments_of_flagging(ms: Path) -> None:
 
 DYING = """
 import os, sys, time
-from biro.measurement_set.backup import INFO, Backup
+from biro.io.measurement_set.backup import INFO, Backup
 path = sys.argv[1]
 backup = Backup(path)
 backup.save(INFO)
@@ -298,7 +298,7 @@ def test_a_writer_that_loses_its_parent_leaves_headers_alone(ms: Path) -> None:
 def test_nothing_is_restored_while_the_writer_lives(ms: Path) -> None:
     """Another process reads meanwhile: it waits for the lock, and leaves the copies alone."""
     observation = read_ms(ms, column="DATA")
-    read = "import sys; from biro.measurement_set import read_ms; read_ms(sys.argv[1], time_limit=1)"
+    read = "import sys; from biro.io.measurement_set import read_ms; read_ms(sys.argv[1], time_limit=1)"
 
     def models() -> Iterator[np.ndarray]:
         yield observation.partitions[0].vis
@@ -382,7 +382,7 @@ def test_names_that_casacore_cannot_take(tmp_path: Path, measurement_set: Unpack
 FIRST = """
 import os, sys
 from casacore.tables import table
-from biro.measurement_set.backup import INFO, Backup
+from biro.io.measurement_set.backup import INFO, Backup
 path = sys.argv[1]
 main = table(path, readonly=False, lockoptions="permanent", ack=False)
 print("locked", flush=True)
@@ -395,8 +395,8 @@ os.kill(os.getpid(), 9)
 
 SECOND = """
 import sys
-from biro.measurement_set.backup import INFO, Backup
-from biro.measurement_set.child.casacore_table import open_for_writing
+from biro.io.measurement_set.backup import INFO, Backup
+from biro.io.measurement_set.child.casacore_table import open_for_writing
 main = open_for_writing(sys.argv[1])
 backup = Backup(sys.argv[1])
 backup.save(INFO)

@@ -15,7 +15,7 @@ import biro
 from biro.cli.app import COMMANDS
 from biro.cli.options import READING, read_options
 from biro.errors import DataError, InputError
-from biro.images.imager import Imaging
+from biro.imaging.imager import Imaging
 from biro.models import PointSource
 from biro.observation.selection import Selection, select_names, select_scans, select_times
 
@@ -38,7 +38,7 @@ def arguments(function: object) -> set[str]:
     found = set()
     for name, parameter in inspect.signature(function).parameters.items():  # type: ignore[arg-type]
         if parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.image, biro.find_sources):
-            found |= set(resolved("biro.images.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
+            found |= set(resolved("biro.imaging.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.flag,):
             found |= set(READING)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function is biro.Likelihood:
@@ -205,16 +205,16 @@ CHOICES = {
     "Backend": "rime_kernels.device.devices.Backend",
     "Precision": "rime_kernels.geometry.Precision",
     "Frame": "rime_kernels.physics.envelope.GaussianFrame",
-    "Smearing": "biro.smearing.Mode",
+    "Smearing": "biro.observation.smearing.Mode",
     "Gains": "biro.likelihood.treatments.treatment.Gains",
     "Weights": "biro.observation.weighting.Weights",
     "Convention": "biro.observation.partition.Convention",
     "Feeds": "biro.simulation.simulator.Feeds",
     "Interpolation": "biro.models.components.image.Interpolation",
-    "Weighting": "biro.images.weights.Weighting",
-    "SpectralFrame": "biro.feeds.doppler.SpectralFrame",
-    "AxisKind": "biro.images.cubes.axis.AxisKind",
-    "What": "biro.images.pieces.What",
+    "Weighting": "biro.imaging.weights.Weighting",
+    "SpectralFrame": "biro.observation.feeds.doppler.SpectralFrame",
+    "AxisKind": "biro.imaging.cubes.axis.AxisKind",
+    "What": "biro.imaging.pieces.What",
 }
 """Choices of options of the command line, and the type of the same argument in Python."""
 

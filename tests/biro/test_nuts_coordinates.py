@@ -12,12 +12,19 @@ from gaussian_likelihood import Flat, SmoothGaussian
 from scipy import stats
 
 import biro
+from biro.inference.samplers.coordinates.open_angles import open_angles
+from biro.inference.samplers.coordinates.straight import (
+    HANDS,
+    LINE,
+    LOG,
+    POLAR,
+    UNBOUNDED,
+    Straight,
+)
+from biro.inference.samplers.coordinates.walls import Walls, walls_of
+from biro.inference.samplers.coordinates.whitened import Whitened
 from biro.models import Gain, Leakage, LogNormal, Normal, PerSegment, SkyModel
 from biro.models.bound.prior.unconstrained import Unconstrained
-from biro.samplers.coordinates.open_angles import open_angles
-from biro.samplers.coordinates.straight import HANDS, LINE, LOG, POLAR, UNBOUNDED, Straight
-from biro.samplers.coordinates.walls import Walls, walls_of
-from biro.samplers.coordinates.whitened import Whitened
 from tests.biro.test_antenna_terms import eht, free_sky, observation
 from tests.biro.test_fitted_gains import TURN, true_theta
 

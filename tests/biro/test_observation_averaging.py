@@ -13,7 +13,7 @@ import pytest
 from scipy import optimize, special
 
 from biro.errors import InputError
-from biro.measurement_set import read_ms
+from biro.io.measurement_set import read_ms
 from biro.observation import averaging, noise
 from biro.observation.averaging import (
     EARTH_RATE,

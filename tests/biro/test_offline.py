@@ -14,8 +14,8 @@ from astropy.coordinates import EarthLocation
 from astropy.coordinates.sites import SiteRegistry
 from astropy.time import Time
 
-from biro.feeds.earth import ut1_and_pole
-from biro.uvdata.read import without_sites
+from biro.io.uvdata.read import without_sites
+from biro.observation.feeds.earth import ut1_and_pole
 
 
 def without_network(words: list[object], home: Path) -> subprocess.CompletedProcess[str]:

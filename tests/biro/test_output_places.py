@@ -12,7 +12,7 @@ import pytest
 from biro.cli.demo import run_demo
 from biro.cli.guard import make_folder, refuse_existing
 from biro.errors import InputError, MeasurementSetError
-from biro.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms, read_ms
 
 
 def test_folders_that_cannot_be_made(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import biro
-from biro.misfit.diagnosis import diagnose
-from biro.misfit.partition_fit import (
+from biro.diagnosis.diagnosis import diagnose
+from biro.diagnosis.partition_fit import (
     OUTLIERS,
     UNITS,
     UNKNOWN,

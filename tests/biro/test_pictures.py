@@ -13,8 +13,8 @@ from test_plots import ARCSEC, Sky, posterior
 
 from biro import plots
 from biro.errors import InputError
-from biro.images.fit_images import draw_fit_images, fit_images
-from biro.images.pictures import Panel, draw_panel
+from biro.imaging.fit_images import draw_fit_images, fit_images
+from biro.imaging.pictures import Panel, draw_panel
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots.labels import chosen_columns, parameter_text

@@ -12,21 +12,21 @@ from test_pictures import ARCSEC, many
 from test_plots import posterior
 
 from biro import plots
-from biro.images.cubes import pictures as cube_pictures
-from biro.images.cubes.axis import SpectralAxis
-from biro.images.cubes.figures import CubeLayout, PlaneFigures, SavedCube
-from biro.images.cubes.interpolation import Unused
-from biro.images.cubes.pictures import draw_channel_maps, draw_cube, moments
-from biro.images.dirty_image import Peak
-from biro.images.pictures import Panel, draw_panel, window_about
-from biro.images.psf import RestoringBeam
+from biro.display.stages import Stages
+from biro.display.style import COLUMN, WIDTH
+from biro.imaging.cubes import pictures as cube_pictures
+from biro.imaging.cubes.axis import SpectralAxis
+from biro.imaging.cubes.figures import CubeLayout, PlaneFigures, SavedCube
+from biro.imaging.cubes.interpolation import Unused
+from biro.imaging.cubes.pictures import draw_channel_maps, draw_cube, moments
+from biro.imaging.dirty_image import Peak
+from biro.imaging.pictures import Panel, draw_panel, window_about
+from biro.imaging.psf import RestoringBeam
 from biro.models.quantities.parameter import Column
 from biro.plots.gains import GainTrack, continuous, draw_gains
 from biro.plots.report import pdf
 from biro.plots.standard import of_posterior
 from biro.plots.time_axis import TimeAxis
-from biro.stages import Stages
-from biro.style import COLUMN, WIDTH
 
 
 def tracks(n_antenna, n_feed=2):

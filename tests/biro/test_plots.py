@@ -15,14 +15,14 @@ from test_imaging import observe
 
 import biro
 from biro import plots
+from biro.display.style import TRUTH
 from biro.errors import InputError
-from biro.images.fit_images import before_and_after, fit_images, image_rows
+from biro.imaging.fit_images import before_and_after, fit_images, image_rows
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.samples import Provenance
 from biro.models.quantities.parameter import Column
 from biro.observation.observation import Observation
 from biro.plots.report import write_report
-from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
-from biro.style import TRUTH
 
 ARCSEC = np.pi / 180 / 3600
 FREQ = 1e9

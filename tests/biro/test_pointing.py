@@ -16,10 +16,10 @@ from casacore.tables import table
 from uvfits_file import File
 
 import biro
-from biro.feeds.pointing import DishPointing
-from biro.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms, read_ms
 from biro.models import FunctionBeam, GaussianBeam, ModelError, PointSource, SkyModel
 from biro.models.files.toml import from_toml
+from biro.observation.feeds.pointing import DishPointing
 from biro.simulation import predict
 from biro.simulation.simulator import Channels, Track, simulate
 

@@ -43,7 +43,7 @@ for package in (rime_kernels, biro):
 from biro.errors import MeasurementSetError
 from biro.files import hdf5_child
 from biro.files.memory import free_memory
-from biro.tasks.cores import n_core
+from biro.distributed.tasks.cores import n_core
 assert n_core() >= 1 and free_memory() > 0
 hdf5_child._limit_memory(1 << 20)
 os.mkdir("obs.ms")

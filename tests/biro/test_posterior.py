@@ -12,12 +12,12 @@ import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.errors import InputError
+from biro.inference.posterior.comparison import TIED, compare
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.samples import Provenance
+from biro.inference.posterior.statistics import quantiles, r_hat
+from biro.inference.samplers.sampling import sample
 from biro.models.quantities.parameter import Column
-from biro.posterior.comparison import TIED, compare
-from biro.posterior.posterior import Posterior
-from biro.posterior.samples import Provenance
-from biro.posterior.statistics import quantiles, r_hat
-from biro.samplers.sampling import sample
 
 
 def posterior(seed=1, n=4000, *, weighted=False, **about):
@@ -233,7 +233,9 @@ def test_what_is_no_posterior_is_refused(tmp_path):
 
 def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     posterior(seed=1).save(tmp_path / "p.nc")
-    monkeypatch.setattr("biro.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full")))
+    monkeypatch.setattr(
+        "biro.inference.posterior.file.write_own", lambda *_: (_ for _ in ()).throw(OSError("full"))
+    )
     with pytest.raises(OSError, match="full"):
         posterior(seed=2).save(tmp_path / "p.nc")
     assert Posterior.load(tmp_path / "p.nc").provenance.seed == 1

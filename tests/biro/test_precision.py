@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli import app
+from biro.io.measurement_set import create_ms
 from biro.likelihood import precision
-from biro.measurement_set import create_ms
 
 TWO_POINTS = """
 [[source]]

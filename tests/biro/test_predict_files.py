@@ -14,12 +14,12 @@ from uvfits_file import File
 import biro
 from biro.cli.app import app
 from biro.errors import DataError, InputError
+from biro.inference.posterior.posterior import Posterior
+from biro.io.uvfits.write import write_uvfits
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation
-from biro.posterior.posterior import Posterior
 from biro.simulation.npz import write_npz
 from biro.simulation.prediction import predict
-from biro.uvfits.write import write_uvfits
 
 C = 299792458.0
 SKY = """
@@ -147,7 +147,7 @@ def test_in_small_blocks(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     observation = stored(path, fields="M87", channels="1:2")
     models = numbers(observation)
     write_uvfits(path, tmp_path / "whole.uvfits", observation, models)
-    monkeypatch.setattr("biro.uvfits.groups.BLOCK_BYTES", 3 * 42 * 4)
+    monkeypatch.setattr("biro.io.uvfits.groups.BLOCK_BYTES", 3 * 42 * 4)
     write_uvfits(path, tmp_path / "blocks.uvfits", observation, models)
     assert (tmp_path / "blocks.uvfits").read_bytes() == (tmp_path / "whole.uvfits").read_bytes()
 

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from biro import progress
+from biro.display import progress
 
 
 class Clock:
-    """A clock that is set by hand, in place of those of tqdm and of `biro.progress`."""
+    """A clock that is set by hand, in place of those of tqdm and of `biro.display.progress`."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, file: io.StringIO) -> None:
         self.now = 1000.0

@@ -18,14 +18,14 @@ from ranks_program import MODEL, found, made
 from started_ranks import mpiexec
 
 import biro
+from biro.distributed import watch
+from biro.distributed.distributed_data import STORE, _summed
+from biro.distributed.messages import FoundDevices, failure_of
+from biro.distributed.ranks import MpiRanks
+from biro.distributed.start import ProcessFacts, difference, start, versions
+from biro.distributed.world import Launch
 from biro.errors import BackendError, InputError
 from biro.models.files.toml import from_toml
-from biro.ranks import watch
-from biro.ranks.distributed_data import STORE, _summed
-from biro.ranks.messages import FoundDevices, failure_of
-from biro.ranks.ranks import MpiRanks
-from biro.ranks.start import ProcessFacts, difference, start, versions
-from biro.ranks.world import Launch
 from rime_kernels import rime as rime_module
 from rime_kernels.engine.device_threads import HostCPU
 

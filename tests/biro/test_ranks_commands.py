@@ -19,7 +19,7 @@ from casacore.tables import table
 from started_ranks import mpiexec
 
 from biro.errors import MeasurementSetError
-from biro.measurement_set import read_ms, write_column
+from biro.io.measurement_set import read_ms, write_column
 from biro.models.files.toml import from_toml
 from biro.sbc.procedure import load
 from biro.simulation.prediction import predict

@@ -13,7 +13,7 @@ from ranks_products_program import make
 from started_ranks import mpiexec
 from uvfits_file import File
 
-from biro.data_set import writable_models
+from biro.io.data_set import writable_models
 
 PROGRAM = Path(__file__).with_name("ranks_products_program.py")
 

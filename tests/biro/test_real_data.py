@@ -14,8 +14,8 @@ import pytest
 import real
 
 import biro
-from biro.maximum.maximum import Maximum
-from biro.posterior.posterior import Posterior
+from biro.inference.maximum.maximum import Maximum
+from biro.inference.posterior.posterior import Posterior
 
 FIXED_NOISE = "\n[noise]\nfactor = 1\n"
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biro.misfit.partition_fit import MISFIT, OUTLIERS, PartitionFit
-from biro.misfit.verdict_text import HOLDS
+from biro.diagnosis.partition_fit import MISFIT, OUTLIERS, PartitionFit
+from biro.diagnosis.verdict_text import HOLDS
+from biro.inference.posterior.table import PosteriorTable, Row
+from biro.inference.posterior.verdict import verdict_of
 from biro.plots import report
-from biro.posterior.table import PosteriorTable, Row
-from biro.posterior.verdict import verdict_of
 
 ARCSEC = np.pi / 180 / 3600
 

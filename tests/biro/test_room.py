@@ -13,13 +13,13 @@ import pytest
 from ranks_program import MODEL, made
 
 import biro
-from biro.data_set.rank_reading import of_ranks
+from biro.distributed.capacity import check_disk, check_memory
+from biro.distributed.ranks import MpiRanks
 from biro.errors import InputError
 from biro.files import memory
 from biro.files.memory import FreeMemory
+from biro.io.data_set.rank_reading import of_ranks
 from biro.models.files.toml import from_toml
-from biro.ranks.capacity import check_disk, check_memory
-from biro.ranks.ranks import MpiRanks
 
 GB = 10**9
 PLENTY = 1000 * GB

@@ -82,8 +82,8 @@ def test_warnings_of_a_run_are_seen_without_any_logging_set_up(tmp_path):
     code = (
         "import logging, sys; from biro.run.directory import RunDirectory\n"
         "with RunDirectory(sys.argv[1], {}):\n"
-        "    logging.getLogger('biro.samplers.sampling').warning('disk is full')\n"
-        "    logging.getLogger('biro.samplers.sampling').info('hardly of interest')\n"
+        "    logging.getLogger('biro.inference.samplers.sampling').warning('disk is full')\n"
+        "    logging.getLogger('biro.inference.samplers.sampling').info('hardly of interest')\n"
         "assert not logging.getLogger('biro').handlers\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)

@@ -24,9 +24,9 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import BackendError, LikelihoodError, RunError
-from biro.posterior.posterior import Posterior
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.samplers.sampling import sample
 from biro.run.directory import RunDirectory
-from biro.samplers.sampling import sample
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "emcee": {"n_tau": 30.0},
@@ -199,7 +199,7 @@ def test_data_or_model_that_changed(sampler: str, tmp_path: Path) -> None:
 UNWRITABLE = """
 from gaussian_likelihood import Flat, SmoothGaussian
 from biro.errors import RunError
-from biro.samplers.sampling import sample
+from biro.inference.samplers.sampling import sample
 likelihood = SmoothGaussian([Flat(-5, 5, "a")], [0.0], [[1.0]])
 for sampler in sys.argv[3:]:
     try:
@@ -282,7 +282,7 @@ class Failing(SmoothGaussian):
 def test_a_device_that_fails_in_mid_run(
     sampler: str, error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from biro.samplers import dynesty_checkpoint
+    from biro.inference.samplers import dynesty_checkpoint
 
     ticks = itertools.count()  # a second whenever somebody looks, however fast the machine
     clock = SimpleNamespace(monotonic=lambda: float(next(ticks)), time=time.time)
@@ -335,7 +335,7 @@ def test_a_log_that_cannot_be_written_ends_no_run(tmp_path: Path, capsys: pytest
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from gaussian_likelihood import Flat, SmoothGaussian\n"
-        "from biro.samplers.sampling import sample\n"
+        "from biro.inference.samplers.sampling import sample\n"
         "likelihood = SmoothGaussian([Flat(-5, 5, 'a')], [0.0], [[1.0]])\n"
         "sample(likelihood, 'none', progress=False, run_dir=sys.argv[2])\n"
     )

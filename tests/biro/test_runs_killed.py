@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biro.posterior.posterior import Posterior
+from biro.inference.posterior.posterior import Posterior
 
 LAUNCHER = Path(__file__).parent / "launcher.py"
 MEAN, SIGMA = np.array([1.0, -1.0]), np.array([0.3, 0.5])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biro.errors import BiroError, InputError
-from biro.target.batching import BatchingPool, ask
+from biro.inference.target.batching import BatchingPool, ask
 
 
 def paraboloid(rows):
@@ -139,7 +139,7 @@ def test_a_pool_whose_end_was_interrupted_goes_on(monkeypatch, where):
         raise KeyboardInterrupt
 
     with BatchingPool(evaluate, 4) as pool:
-        monkeypatch.setattr(f"biro.target.batching.{where}", interrupted)
+        monkeypatch.setattr(f"biro.inference.target.batching.{where}", interrupted)
         with pytest.raises(KeyboardInterrupt):
             pool.map(lambda i: ask(np.array([float(i)])), range(4))
         evaluate_badly = False
@@ -149,7 +149,7 @@ def test_a_pool_whose_end_was_interrupted_goes_on(monkeypatch, where):
 OFTEN_INTERRUPTED = """
 import faulthandler, random, signal, threading, time
 import numpy as np
-from biro.target.batching import BatchingPool, ask
+from biro.inference.target.batching import BatchingPool, ask
 
 
 class Interrupt(BaseException):

@@ -13,9 +13,9 @@ from test_samplers_emcee import interrupting, kill_in_mid_run, small
 
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.files import signed
+from biro.inference.samplers import dynesty_checkpoint
+from biro.inference.samplers.sampling import sample
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import dynesty_checkpoint
-from biro.samplers.sampling import sample
 
 FAST = {"n_live": 60, "batch": 16, "walks": 10, "dlogz": 0.1}
 

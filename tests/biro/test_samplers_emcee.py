@@ -15,11 +15,11 @@ import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 
 from biro.errors import InputError, LikelihoodError, RunError
-from biro.posterior.posterior import Posterior
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.samplers import emcee_chain
+from biro.inference.samplers.ensemble import chain_tau, looks
+from biro.inference.samplers.sampling import sample
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import emcee_chain
-from biro.samplers.ensemble import chain_tau, looks
-from biro.samplers.sampling import sample
 
 QUICK = {"seed": 5, "progress": False, "n_tau": 20.0}
 
@@ -191,7 +191,7 @@ def test_full_disk_goes_on_in_memory_warns_once_and_tries_again(tmp_path, monkey
     monkeypatch.setattr(emcee_chain, "SAVE_EVERY", 0.1)
     monkeypatch.setattr(emcee_chain.ChainFile, "_write", full)
     posterior = sample(small(), **QUICK, run_dir=tmp_path)
-    messages = [r.getMessage() for r in caplog.records if r.name == "biro.samplers.emcee_chain"]
+    messages = [r.getMessage() for r in caplog.records if r.name == "biro.inference.samplers.emcee_chain"]
     assert len(messages) == 2
     assert "No space left" in messages[0]
     assert "continues in memory" in messages[0]
@@ -297,8 +297,8 @@ CHILD = """
 import sys, time
 sys.path.insert(0, {tests!r})
 from test_samplers_emcee import small
-from biro.samplers.sampling import sample
-from biro.samplers import dynesty_checkpoint, emcee_chain
+from biro.inference.samplers.sampling import sample
+from biro.inference.samplers import dynesty_checkpoint, emcee_chain
 emcee_chain.SAVE_EVERY = dynesty_checkpoint.SAVE_EVERY = 0.05
 likelihood = small()
 inner = likelihood.log_likelihood

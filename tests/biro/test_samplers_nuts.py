@@ -20,12 +20,12 @@ from test_maximum import PLACES, design, normal, point, simulated, uniform
 
 import biro
 from biro.errors import InputError, LikelihoodError, RunError
+from biro.inference.samplers import nuts, nuts_draws
+from biro.inference.samplers.chains import unwound
+from biro.inference.samplers.coordinates.walls import Walls
+from biro.inference.samplers.coordinates.whitened import Whitened, WhitenedFrame
+from biro.inference.samplers.gate import BatchGate, ClosedError
 from biro.run.interrupt import RunInterrupted
-from biro.samplers import nuts, nuts_draws
-from biro.samplers.chains import unwound
-from biro.samplers.coordinates.walls import Walls
-from biro.samplers.coordinates.whitened import Whitened, WhitenedFrame
-from biro.samplers.gate import BatchGate, ClosedError
 
 pytest.importorskip("nutpie", reason="nutpie is not installed")
 QUICK: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 150}
@@ -232,7 +232,7 @@ def test_what_is_said_of_a_run_is_of_all_its_processes(
     """What ended outside and energies as nutpie's own traces have them; gradients as counted."""
     options: dict[str, Any] = {"seed": 3, "progress": False, "n_tune": 50, "n_draw": 400}
     # The climb from the best draw asks for gradients as well.
-    monkeypatch.setattr("biro.samplers.sampling.with_peak", lambda target, posterior: posterior)
+    monkeypatch.setattr("biro.inference.samplers.sampling.with_peak", lambda target, posterior: posterior)
     alone = Walled()
     biro.maximise(alone, seed=3)
     likelihood = Walled()
@@ -484,7 +484,7 @@ def test_threads_are_answered_together() -> None:
 
 def test_threads_that_asked_alone_come_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each once while the other did not ask; from then on both are waited for."""
-    monkeypatch.setattr("biro.samplers.gate.PATIENCE", 20.0)
+    monkeypatch.setattr("biro.inference.samplers.gate.PATIENCE", 20.0)
     sizes, has_asked = list[int](), threading.Event()
 
     def evaluate(rows: np.ndarray) -> np.ndarray:
@@ -509,7 +509,7 @@ def test_threads_that_asked_alone_come_together(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_closed_gate_lets_all_go(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who wait for an answer, and who come later."""
-    monkeypatch.setattr("biro.samplers.gate.PATIENCE", 20.0)
+    monkeypatch.setattr("biro.inference.samplers.gate.PATIENCE", 20.0)
     gate, said = BatchGate(lambda rows: rows), list[str]()
     gate(np.zeros(1))
     other = threading.Thread(target=gate, args=(np.zeros(1),))

@@ -7,8 +7,8 @@ import pytest
 from gaussian_likelihood import Flat, GaussianLikelihood, five_parameters
 
 from biro.errors import LikelihoodError
-from biro.samplers.ensemble_start import find_mode, scatter
-from biro.target.checked import Target
+from biro.inference.samplers.ensemble_start import find_mode, scatter
+from biro.inference.target.checked import Target
 
 
 class FringesWithNoise(GaussianLikelihood):

@@ -305,7 +305,7 @@ def test_a_broken_file_of_replicates_says_so(point, tmp_path) -> None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory) -> Path:
-    from biro.measurement_set import create_ms
+    from biro.io.measurement_set import create_ms
 
     folder = tmp_path_factory.mktemp("files")
     create_ms(folder / "obs.ms", likelihood().observation)

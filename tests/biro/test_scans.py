@@ -12,7 +12,7 @@ import pytest
 from casacore.tables import table
 
 import biro
-from biro.measurement_set import create_ms
+from biro.io.measurement_set import create_ms
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.partition_view import PartitionView
 from biro.observation.observation import Observation

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from biro.errors import InputError
-from biro.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms, read_ms
 from biro.models import Gain, GaussianSource, Noise, PerSegment, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, DrawnNoise, Track, radiometer_noise, simulate
 from biro.simulation.telescopes import telescope

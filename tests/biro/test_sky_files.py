@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 import biro
 from biro.cli.app import app
 from biro.errors import MeasurementSetError, ModelError
-from biro.measurement_set.child.components import COLUMNS
-from biro.measurement_set.component_list import components_of
+from biro.io.measurement_set.child.components import COLUMNS
+from biro.io.measurement_set.component_list import components_of
 from biro.models.files.catalogue import without_beam
 from biro.models.files.components import ListComponent, from_model
 

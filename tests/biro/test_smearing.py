@@ -10,16 +10,16 @@ from astropy.coordinates import CIRS, SkyCoord
 from astropy.time import Time
 
 from biro.errors import InputError
-from biro.feeds.earth import pole_of_date
+from biro.io.measurement_set import create_ms, read_ms
 from biro.likelihood.likelihood import Likelihood
-from biro.measurement_set import create_ms, read_ms
 from biro.models import ImageModel, ImageTerm, Noise, PointSource, SkyModel, Uniform
 from biro.models.components.direction import basis
 from biro.observation.averaging import average_time
+from biro.observation.feeds.earth import pole_of_date
+from biro.observation.smearing import choose
 from biro.simulation.prediction import predict
 from biro.simulation.simulator import Channels, Track, simulate
 from biro.simulation.uvw import earth_orientation
-from biro.smearing import choose
 from rime_kernels.smearing import EARTH_RATE, turned
 
 CENTRE = (1.3, -0.75)

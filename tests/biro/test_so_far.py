@@ -6,9 +6,9 @@ import pytest
 from gaussian_likelihood import Flat, SmoothGaussian
 
 from biro.errors import RunError
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.samplers.sampling import sample
 from biro.plots.progress_state import posterior_in_progress
-from biro.posterior.posterior import Posterior
-from biro.samplers.sampling import sample
 
 OPTIONS = {
     "emcee": {"n_walker": 16, "max_steps": 400},

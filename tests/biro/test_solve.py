@@ -18,7 +18,7 @@ import biro
 from biro.calibration.casa_table import write_casa_table
 from biro.cli.app import app
 from biro.errors import InputError
-from biro.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms, read_ms
 from biro.models import Feeds, Gain, PointSource, SkyModel
 from biro.simulation.gains import GainScatter
 from biro.simulation.prediction import predict

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.measurement_set import create_ms
+from biro.io.measurement_set import create_ms
 from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.observation.observation import Observation

@@ -13,11 +13,11 @@ from test_find_forms import ARCMIN, observed
 
 import biro
 from biro.errors import InputError
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.start_point import start_point
+from biro.inference.target.checked import Target
 from biro.models import PointSource, SkyModel, Uniform
-from biro.posterior.posterior import Posterior
-from biro.posterior.start_point import start_point
 from biro.simulation.prediction import predict
-from biro.target.checked import Target
 
 FLUX = {"a": 1.0, "b": 0.4}
 PLACE = {"a": (3.0, -5.0), "b": (-14.0, 9.0)}

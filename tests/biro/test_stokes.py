@@ -12,7 +12,7 @@ import pytest
 
 import biro
 from biro.errors import BiroError, InputError
-from biro.measurement_set import write_column
+from biro.io.measurement_set import write_column
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import form_stokes, merge_copies, parse_stokes, stokes_planes

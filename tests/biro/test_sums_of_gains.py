@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import biro
-from biro.misfit.causes.gains.candidates import PARTS, Frame, GainFit, cells_of
-from biro.misfit.causes.samples import ResidualSamples
-from biro.misfit.residual_data import ResidualData
+from biro.diagnosis.causes.gains.candidates import PARTS, Frame, GainFit, cells_of
+from biro.diagnosis.causes.samples import ResidualSamples
+from biro.diagnosis.residual_data import ResidualData
 
 N_ANTENNA, N_TIME, FREQ = 5, 8, np.array([1.0e9, 1.1e9, 1.25e9])
 P, Q = np.triu_indices(N_ANTENNA, 1)

@@ -18,10 +18,10 @@ import pytest
 from started_ranks import mpiexec
 from tasks_of_tests import DiesOnce, refuses, slow, square
 
+from biro.distributed.tasks.lost import LostTask
+from biro.distributed.tasks.run import run_tasks
 from biro.errors import InputError, LikelihoodError, RunError
 from biro.run.interrupt import StopFlag
-from biro.tasks.lost import LostTask
-from biro.tasks.run import run_tasks
 
 
 def numbers(n: int) -> dict[str, int]:
@@ -74,7 +74,7 @@ def test_any_executor_takes_tasks() -> None:
 OVER_RANKS = """
 from mpi4py.futures import MPIPoolExecutor
 from biro.run.interrupt import StopFlag
-from biro.tasks.run import run_tasks
+from biro.distributed.tasks.run import run_tasks
 from tasks_of_tests import square
 
 if __name__ == "__main__":
@@ -134,7 +134,7 @@ def test_a_stop_is_seen_within_a_second_and_leaves_nobody(tmp_path) -> None:
 def test_processes_end_with_their_parent(tmp_path) -> None:
     """kill -9 of the parent: its workers, in the middle of their tasks, see that."""
     code = (
-        "from biro.tasks.run import run_tasks\nfrom biro.run.interrupt import StopFlag\n"
+        "from biro.distributed.tasks.run import run_tasks\nfrom biro.run.interrupt import StopFlag\n"
         "from tasks_of_tests import Lingers\nfrom pathlib import Path\n"
         f"list(run_tasks(Lingers(Path({str(tmp_path)!r})), {{'a': 1, 'b': 2, 'c': 3}}, 2, StopFlag()))\n"
     )

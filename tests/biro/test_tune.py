@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from biro.cli.app import app
-from biro.tasks import run
-from biro.tasks.cores import n_core
-from biro.tasks.lost import LostTask
+from biro.distributed.tasks import run
+from biro.distributed.tasks.cores import n_core
+from biro.distributed.tasks.lost import LostTask
 from rime_kernels import device, tuning
 from rime_kernels.cuda.shapes import records
 from rime_kernels.cuda.shapes.candidates import all_kinds

@@ -18,7 +18,7 @@ from uvfits_file import File, antenna_table, frequency_table, source_table
 import biro
 from biro.cli.app import app
 from biro.errors import DataError, InputError
-from biro.uvfits.read import read_uvfits
+from biro.io.uvfits.read import read_uvfits
 
 C = 299792458.0
 Unpack = Callable[[str], Path]

@@ -16,7 +16,7 @@ from astropy.utils import iers
 
 import biro
 from biro.errors import InputError
-from biro.measurement_set import create_ms, read_ms
+from biro.io.measurement_set import create_ms, read_ms
 from biro.models import ModelError
 from biro.models.files.toml import from_toml
 from biro.observation.observation import Observation

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import biro
-from biro.formatting import plain
+from biro.display.formatting import plain
+from biro.inference.maximum.differences import with_weak_modes
 from biro.likelihood.degeneracies import nearly_open_position
-from biro.maximum.differences import with_weak_modes
 from biro.models import Feeds, Leakage, Noise, PointSource, SkyModel, Uniform
 from biro.simulation.simulator import Channels, Track, simulate
 from biro.simulation.telescopes import telescope

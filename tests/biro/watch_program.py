@@ -12,8 +12,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from biro.ranks import watch
-from biro.ranks.start import start
+from biro.distributed import watch
+from biro.distributed.start import start
 
 
 def main(what: str, rank: int) -> None:

@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import first_few
 from biro.errors import BiroError, InputError
-from biro.formatting import first_few
+from biro.inference.target.protocol import DifferentiableLikelihood, solves_gains
 from biro.likelihood.cells.axis import cut
 from biro.likelihood.cells.compress import Cells, cells_of, compress
 from biro.likelihood.cells.expansion_point import ExpansionPoint, highest
@@ -23,8 +24,7 @@ from biro.models.components.antenna_terms.gain import is_gain
 from biro.models.components.partition_view import SampledTimes
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from biro.smearing import smearing_of
-from biro.target.protocol import DifferentiableLikelihood, solves_gains
+from biro.observation.smearing import smearing_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 from rime_kernels.smearing.rotation import EARTH_RATE, rates
 

@@ -7,21 +7,21 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.likelihood.precision import about_maximum
-from biro.maximum.laplace import Laplace
-from biro.maximum.newton import newton, room_at
-from biro.maximum.objective import Objective, width_of_priors
-from biro.maximum.segments.climb import N_START, SegmentClimb
-from biro.maximum.segments.laplace import PriorEnds, SegmentLaplace
-from biro.maximum.segments.precision import (
+from biro.inference.maximum.laplace import Laplace
+from biro.inference.maximum.newton import newton, room_at
+from biro.inference.maximum.objective import Objective, width_of_priors
+from biro.inference.maximum.segments.climb import N_START, SegmentClimb
+from biro.inference.maximum.segments.laplace import PriorEnds, SegmentLaplace
+from biro.inference.maximum.segments.precision import (
     many_segments,
     posterior_arrowhead,
     prior_precision,
     space_of,
 )
-from biro.maximum.starts import starting_points
-from biro.maximum.stationary_point import StationaryPoint
-from biro.target.protocol import DifferentiableLikelihood, SegmentedModel, segmented
+from biro.inference.maximum.starts import starting_points
+from biro.inference.maximum.stationary_point import StationaryPoint
+from biro.inference.target.protocol import DifferentiableLikelihood, SegmentedModel, segmented
+from biro.likelihood.precision import about_maximum
 
 Array = NDArray[np.float64]
 

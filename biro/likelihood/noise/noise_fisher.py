@@ -21,8 +21,8 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.block_arrowhead.matrix import ArrowheadMatrix
-from biro.block_arrowhead.space import ArrowheadSpace
+from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
+from biro.inference.block_arrowhead.space import ArrowheadSpace
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher, JacobianProducts
 from biro.likelihood.treatments.varied_noise import VariedNoise

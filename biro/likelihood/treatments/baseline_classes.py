@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from biro.display.formatting import LENGTHS, WAVELENGTHS, range_text
 from biro.errors import InputError
-from biro.formatting import LENGTHS, WAVELENGTHS, range_text
 from biro.models.components.noise import Noise
 from biro.observation.partition import Partition
 from biro.observation.selection import read_length

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from biro.display.formatting import first_few
 from biro.errors import InputError
-from biro.formatting import first_few
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.inner import InnerParameters

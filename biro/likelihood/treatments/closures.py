@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.closures.counts import ClosureCounts
-from biro.closures.legs import SNR_LIMIT
-from biro.closures.partition_closures import PartitionClosures
 from biro.errors import InputError
+from biro.likelihood.closures.counts import ClosureCounts
+from biro.likelihood.closures.legs import SNR_LIMIT
+from biro.likelihood.closures.partition_closures import PartitionClosures
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood

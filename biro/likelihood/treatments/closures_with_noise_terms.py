@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.closures.legs import SNR_LIMIT
-from biro.closures.partition_closures import PartitionClosures
+from biro.likelihood.closures.legs import SNR_LIMIT
+from biro.likelihood.closures.partition_closures import PartitionClosures
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.treatments.closures import ClosureSums, possible, refuse_model

@@ -2,7 +2,7 @@
 
 Visibilities are g (V(theta, m) + sum_k z_k s_k T_k), with linear parameters m + s z of normal priors. The
 maximum over z and the coordinates of gains, the integral about it (Laplace) and derivatives are those of
-`biro.free_gains.beside_linear`. Derivatives by V and T are pulled back to theta, and z is held.
+`biro.likelihood.free_gains.beside_linear`. Derivatives by V and T are pulled back to theta, and z is held.
 
     marginalise   ln L = ln of the integral over both; where gains are known, the exact one of `linear`
     solve         ln L = ln likelihood + ln prior of both, at the best values: a profile likelihood, whose
@@ -18,13 +18,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import first_few
 from biro.errors import InputError
-from biro.formatting import first_few
-from biro.free_gains.accuracy import joint_accuracy_line, joint_correction
-from biro.free_gains.beside_linear import GainsBesideLinear, JointBest
-from biro.free_gains.linear_sky import LinearSky
+from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.degeneracies import in_words
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.free_gains.accuracy import joint_accuracy_line, joint_correction
+from biro.likelihood.free_gains.beside_linear import GainsBesideLinear, JointBest
+from biro.likelihood.free_gains.linear_sky import LinearSky
 from biro.likelihood.inner import InnerParameters
 from biro.likelihood.responses import Responses, ResponsesAt
 from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
@@ -33,7 +34,6 @@ from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 _LEAST_SIGNAL = 3.0

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.best_gains import FreeGains
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.free_gains.best_gains import FreeGains
 from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors

@@ -1,6 +1,7 @@
 """`gains="marginalise"` and `gains="solve"`: gains are integrated over, or taken where they fit best.
 
-For each theta of the sky, the best gains x are found for the model's visibilities (`biro.free_gains`). Then
+For each theta of the sky, the best gains x are found for the model's visibilities
+(`biro.likelihood.free_gains`). Then
 
     marginalise   ln L = ln of the integral of the likelihood over gains with their priors (Laplace)
     solve         ln L = ln likelihood + ln prior of the gains, at the best gains: a profile likelihood
@@ -21,22 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
-from biro.free_gains.accuracy import accuracy_line, correction
-from biro.free_gains.best_gains import BestGains, FreeGains, Slopes
-from biro.free_gains.expected import expected, share_of_cells
+from biro.inference.maximum.differences import curvature
+from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
+from biro.likelihood.free_gains.accuracy import accuracy_line, correction
+from biro.likelihood.free_gains.best_gains import BestGains, FreeGains, Slopes
+from biro.likelihood.free_gains.expected import expected, share_of_cells
 from biro.likelihood.inner import InnerParameters
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
 from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
 from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.maximum.differences import curvature
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.target.protocol import InnerDraws
 from rime_kernels import Gradient, Sources
 
 Array = NDArray[np.float64]
@@ -210,9 +211,9 @@ class InnerGainLikelihood:
     def n_inner(self, batch: ThetaBatch | None = None) -> Array:
         """How many real data numbers the gains of each partition take up, float64 (n_partition,).
 
-        For a batch of one, on average over data (`biro.free_gains.expected`): a gain that its prior knows
-        better than the data takes up less than one. Without a batch, the number of gains that data see, those
-        of several partitions shared out by the cells that see them.
+        For a batch of one, on average over data (`biro.likelihood.free_gains.expected`): a gain that its
+        prior knows better than the data takes up less than one. Without a batch, the number of gains that
+        data see, those of several partitions shared out by the cells that see them.
         """
         if batch is not None:
             (best,) = self._bests(batch)

@@ -24,13 +24,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.free_gains.best_gains import BestGains, Slopes
+from biro.inference.maximum.differences import falls
 from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.noise.sky_through_gains import SkyThroughGains
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.noise_of_baselines import squared
 from biro.likelihood.treatments.varied_noise import VariedNoise
-from biro.maximum.differences import falls
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

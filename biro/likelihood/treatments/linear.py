@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from biro.display.formatting import first_few
 from biro.errors import InputError
-from biro.formatting import first_few
+from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.inner import InnerParameters
@@ -35,7 +36,6 @@ from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 _NAMED = 6

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
+from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.inner import InnerParameters
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.target.protocol import InnerDraws
 
 Array = NDArray[np.float64]
 Gains = Literal["sample", "closures", "marginalise", "solve"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.formatting import first_few
+from biro.display.formatting import first_few
 from biro.likelihood.treatments.baseline_classes import only_products, row_classes
 from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
 from biro.models import BoundModel

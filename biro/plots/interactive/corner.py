@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from biro.display.style import COLOUR
 from biro.errors import InputError
+from biro.inference.posterior.posterior import Posterior
+from biro.inference.posterior.statistics import unwrap
 from biro.plots.interactive.plotly import finish, modules
 from biro.plots.labels import chosen_columns, parameter_text
-from biro.posterior.posterior import Posterior
-from biro.posterior.statistics import unwrap
-from biro.style import COLOUR
 
 MOST_PARAMETERS = 12
 """Parameters whose pairs can be read on a screen."""

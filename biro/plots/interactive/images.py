@@ -11,11 +11,19 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 from numpy.typing import NDArray
 
-from biro.formatting import FLUXES, Unit, takes_likelihood, unit_for
-from biro.images.fit_images import fit_images, fitted_offsets
-from biro.images.pictures import DIVERGING, FIRST_LEVEL, MAP, Panel, angle_unit, thinned, window_about
+from biro.display.formatting import FLUXES, Unit, takes_likelihood, unit_for
+from biro.imaging.fit_images import fit_images, fitted_offsets
+from biro.imaging.pictures import (
+    DIVERGING,
+    FIRST_LEVEL,
+    MAP,
+    Panel,
+    angle_unit,
+    thinned,
+    window_about,
+)
+from biro.inference.posterior.posterior import Posterior
 from biro.plots.interactive.plotly import finish, modules
-from biro.posterior.posterior import Posterior
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood
@@ -40,7 +48,7 @@ def images(likelihood: Likelihood, posterior: Posterior, i_field: int = 0, **opt
     i_field : int
         Which phase centre.
     **options
-        Any of `biro.images.imager.Imaging`: weighting, robust, cell, size, stokes, ...
+        Any of `biro.imaging.imager.Imaging`: weighting, robust, cell, size, stokes, ...
 
     Returns
     -------

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.observation.smearing import choose
 from biro.observation.stokes import PSEUDO_I, stokes_visibilities
-from biro.smearing import choose
 from biro.source_finding.fitting.averages import Averages
 from biro.source_finding.fitting.beam_factors import BeamFactors, SeenThrough
 from biro.source_finding.fitting.component import Component, n_param

@@ -1,0 +1,176 @@
+"""Errors of a fit whose residuals are correlated, or larger than the noise that the fit took them to have.
+
+With J the derivatives of the model visibilities, W the weights and s the noise factor, a fit that takes
+residuals to be independent gives its parameters the covariance H^-1, H = Re(J^H W J)/s^2. Residuals of the
+variance c s^2/W and of the correlation R give
+
+    H^-1 M H^-1,    M = Re(J^H W^(1/2) (c + c' (R - 1)) W^(1/2) J) / s^2
+
+R(k_time, k_chan, corr) is the mean product of residuals of a baseline so many times and channels apart, of
+the same or of different correlations, over their mean square c', outliers clipped: from all data, as far as
+it is certain.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft
+
+from biro.diagnosis.residual_data import ResidualData
+from biro.diagnosis.whiteness import clip
+from biro.observation.noise import sigma_of
+
+Array = NDArray[np.float64]
+Grid: TypeAlias = NDArray[np.complex128]
+Models = Sequence[NDArray[np.complexfloating]]
+MOST_PARAMETERS = 40
+"""With more, no derivatives are taken: two predictions for each."""
+STEP = 0.3
+"""Step of derivatives, in sigmas: visibilities are straight over it, and change by more than rounding."""
+SURE = 2.0
+"""Standard deviations of the correlation at a lag, below which it and those at longer lags count as 0."""
+LONGEST = 64
+"""Times, or channels, apart that are looked at."""
+
+
+def error_factor(
+    data: Sequence[ResidualData],
+    predict: Callable[[Array], Models],
+    theta: Array,
+    sd: Array,
+    box: tuple[Array, Array],
+) -> float:
+    """By how much the errors of a fit are too small, in all: the rms over parameters of the ratio of errors.
+
+    Parameters
+    ----------
+    data : sequence of ResidualData
+    predict : function of theta (n_param,)
+        Gives model visibilities where `data` have theirs.
+    theta, sd : float64 (n_param,)
+        Best fit, and errors of the fit; parameters without a finite error are left out.
+    box : (float64 (n_param,), float64 (n_param,))
+        Limits of the priors.
+
+    Returns
+    -------
+    float
+        NaN where there are too many parameters.
+    """
+    known = np.flatnonzero(np.isfinite(sd) & (sd > 0.0))
+    if not 0 < known.size <= MOST_PARAMETERS:
+        return math.nan
+    information, spread = np.zeros((2, known.size, known.size))
+    derivatives = [_derivative(predict, theta, i, sd[i], box) for i in known]
+    for k, each in enumerate(data):
+        root = np.sqrt(each.partition.weight, dtype=np.float64) / each.factor
+        slopes = [sd[i] * derivative[k] * root for i, derivative in zip(known, derivatives, strict=True)]
+        residual = each.scaled / each.factor
+        clipped = clip(residual, sigma_of(residual[root > 0.0]))
+        whole, inner = (float(np.mean(np.abs(r[root > 0.0]) ** 2)) / 2.0 for r in (residual, clipped))
+        grids, lags = [_grid(each, slope) for slope in slopes], _correlations(_grid(each, clipped))
+        flat = np.array([grid.ravel() for grid in grids])
+        smooth = np.array([_correlated(grid, lags).ravel() for grid in grids])
+        information += (flat.conj() @ flat.T).real
+        spread += (flat.conj() @ ((whole - inner) * flat + inner * smooth).T).real
+    moved = np.diag(information) > 0.0  # what changes no visibility is a noise factor, say
+    return _factor(*(matrix[np.ix_(moved, moved)] for matrix in (information, spread)))
+
+
+def _derivative(
+    predict: Callable[[Array], Models], theta: Array, i: np.intp, sd: float, box: tuple[Array, Array]
+) -> list[NDArray[np.complexfloating]]:
+    """Derivatives of model visibilities with respect to one parameter, by central differences."""
+    ends = []
+    for sign in (-1.0, 1.0):
+        moved = theta.copy()
+        moved[i] = np.clip(moved[i] + sign * STEP * sd, box[0][i], box[1][i])
+        ends.append((moved[i], predict(moved)))
+    (low, before), (high, after) = ends
+    width = max(high - low, 1e-300)
+    return [(b - a) / width for a, b in zip(before, after, strict=True)]
+
+
+def _baselines(data: ResidualData) -> NDArray[np.int64]:
+    """Number of the baseline of each row, int64 (n_row,)."""
+    part = data.partition
+    pair = part.antenna1.astype(np.int64) * part.n_antenna + part.antenna2
+    return np.asarray(np.unique(pair, return_inverse=True)[1])
+
+
+def _grid(data: ResidualData, values: NDArray[np.complexfloating]) -> Grid:
+    """Values of rows as (n_baseline, n_time, n_chan, n_corr), 0 where there is none."""
+    baseline, part = _baselines(data), data.partition
+    n_baseline = int(baseline.max(initial=-1)) + 1
+    grid = np.zeros((n_baseline, len(part.times), *values.shape[1:]), np.complex128)
+    grid[baseline, part.time_index] = values
+    return grid
+
+
+def _correlations(grid: Grid) -> Array:
+    """R by lags in time and in channels, and of the same or of different correlations: float64 (., ., 2)."""
+    n_time, n_chan = (min(n, LONGEST) for n in grid.shape[1:3])
+    n_lag = next((k for k in range(1, n_chan) if _certainty(grid, 0, k) < SURE), n_chan)
+    found = []
+    for k_time in range(n_time):
+        some = np.array([[_lag(grid, k_time, k, h) for h in (False, True)] for k in range(n_lag)])
+        if k_time and some[..., 1].sum() < SURE * math.sqrt(np.count_nonzero(some[..., 1])):
+            break
+        found.append(some[..., 0])
+    return np.array(found)
+
+
+def _certainty(grid: Grid, k_time: int, k_chan: int) -> float:
+    """Standard deviations of the correlation of the same hands at a lag."""
+    return _lag(grid, k_time, k_chan, False)[1]
+
+
+def _lag(grid: Grid, k_time: int, k_chan: int, differ: bool) -> tuple[float, float]:
+    """R at one lag, and how certain it is in standard deviations; 0 of nothing."""
+    n_time, n_chan, n_corr = grid.shape[1:]
+    first, second = grid[:, k_time:, k_chan:], grid[:, : n_time - k_time, : n_chan - k_chan]
+    product, power, square = 0.0, 0.0, 0.0
+    for shift in range(1, n_corr) if differ else range(1):
+        other = np.roll(second, shift, axis=3)
+        each = first * other.conj()
+        both = each != 0
+        product += float(np.sum(each.real))
+        square += 0.5 * float(np.sum(np.abs(each) ** 2))
+        power += 0.5 * float(np.sum(np.abs(first[both]) ** 2) + np.sum(np.abs(other[both]) ** 2))
+    if not square > 0.0:
+        return 0.0, 0.0
+    return product / power, product / math.sqrt(square)
+
+
+def _correlated(grid: Grid, lags: Array) -> Grid:
+    """R times values of a grid: a convolution along times and channels, of padded grids by transforms."""
+    n_time, n_chan = grid.shape[1:3]
+    shape = tuple(
+        fft.next_fast_len(n + lag - 1) for n, lag in zip((n_time, n_chan), lags.shape, strict=False)
+    )
+    of_lags = np.zeros((*shape, 2))
+    for k_time, k_chan in np.ndindex(lags.shape[:2]):
+        for i, j in itertools.product({k_time, -k_time}, {k_chan, -k_chan}):
+            of_lags[i, j] = lags[k_time, k_chan]
+    same, differ = np.moveaxis(fft.fft2(of_lags, axes=(0, 1)).real, 2, 0)[..., None]
+    values = fft.fft2(grid, shape, axes=(1, 2))
+    values = (same - differ) * values + differ * values.sum(axis=3, keepdims=True)
+    return np.asarray(fft.ifft2(values, axes=(1, 2))[:, :n_time, :n_chan])
+
+
+def _factor(information: Array, spread: Array) -> float:
+    """Rms over parameters of errors under correlated residuals over errors of the fit."""
+    if not information.size:
+        return math.nan
+    values, vectors = np.linalg.eigh(information)
+    kept = values > 1e-6 * values.max()
+    inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
+    stated, robust = np.diag(inverse), np.diag(inverse @ spread @ inverse)
+    ratio = robust[stated > 0.0] / stated[stated > 0.0]
+    return math.sqrt(max(float(np.mean(ratio)), 0.0))

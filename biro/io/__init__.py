@@ -1,0 +1,1 @@
+"""Files of data, skies, gains and ionospheres in all formats."""

@@ -1,0 +1,49 @@
+"""Names and types of the keyword arguments with which data sets of any format are read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypedDict
+
+from biro.flagging.strategy import StrategyLike
+from biro.observation.partition import Convention
+from biro.observation.selection import Channels, Items, Length, Moment, Selection
+from biro.observation.weighting import Weights
+
+
+class DataOptions(TypedDict, total=False):
+    """What `biro.read_uvfits` takes; `biro.read_ms` says what each means."""
+
+    fields: Items | None
+    spws: Items | None
+    antennas: Items | None
+    time_range: str | tuple[Moment | None, Moment | None] | None
+    uv_range: str | tuple[Length | None, Length | None] | None
+    channels: Channels | None
+    correlations: str | Iterable[str] | None
+    stokes: str | None
+    autocorrelations: bool
+    weights: Weights
+    taper: Length | None
+    average_time: str | float | None
+    average_channels: int
+    smearing_radius: str | float | None
+    convention: Convention
+    selection: Selection | None
+    allow_unusable: bool
+    flagger: StrategyLike | None
+
+
+class SetOptions(DataOptions, total=False):
+    """What `biro.read` takes; those here are of Measurement Sets."""
+
+    column: str | None
+    weight_column: str | None
+    scans: int | str | Iterable[int] | None
+    time_limit: float
+
+
+class ColumnOptions(SetOptions, total=False):
+    """What `biro.io.measurement_set.read_columns` takes."""
+
+    keep_values: bool

@@ -1,0 +1,566 @@
+"""The gains that fit the visibilities of a model best, and the integral over all gains about them (Laplace).
+
+    ln Z = ln L + ln prior + (n/2) ln 2 pi - (1/2) ln det H
+
+at the maximum over the n coordinates of the gains (`biro.models.bound.antenna_terms.log_gains`), H minus the
+second derivatives there (MacKay 2003, chapter 27). The integral is exact where ln L is a parabola over the
+range that data and prior leave to the gains. The range of a phase with a uniform prior ends; what is done
+where the data say little of it stands in `rime_kernels.gains.laplace`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.likelihood.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
+from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.models.bound.antenna_terms.normal_priors import NormalPriors
+from biro.observation.partition import Partition
+from rime_kernels import Gradient, Rime, Sources
+from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.device import DeviceMemoryError
+from rime_kernels.gains import cell_sums, laplace
+from rime_kernels.gains.arrays import Anchor, GainGroups, GainSums, GainWork
+from rime_kernels.gains.cuda.tables import fits
+from rime_kernels.gains.maximum import COLD, ROOM, WARM, climb_all, make_anchors, near
+from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
+from rime_kernels.resident_model import ResidentModel
+
+if TYPE_CHECKING:
+    from rime_kernels.gains.cuda.solver import Found, GroupSolver
+
+log = logging.getLogger(__name__)
+Array = NDArray[np.float64]
+Complex = NDArray[np.complex128]
+Visibilities = Sequence[NDArray[np.complexfloating]]
+Weights = Sequence[NDArray[np.floating]]
+_TURN = 2.0 * np.pi
+_LOG_2PI = float(np.log(_TURN))
+
+
+class FreeGains:
+    """The fitted gains of a model bound to an observation, found anew for the visibilities of each sky.
+
+    Parameters
+    ----------
+    partitions : sequence of Partition
+    gains : LogGains
+    left_out : float64 (n_partition,), optional
+        Parts of chi-squared that no model changes, which the data of the partitions lack.
+
+    Attributes
+    ----------
+    layout : GainLayout
+
+    Raises
+    ------
+    InputError
+        An amplitude that neither its prior nor the data determine.
+    """
+
+    def __init__(
+        self, partitions: Sequence[Partition], gains: LogGains, left_out: Array | None = None
+    ) -> None:
+        self.partitions, self.gains = tuple(partitions), gains
+        self.left_out: Array = np.zeros(len(self.partitions)) if left_out is None else left_out
+        self.layout = gain_layout(self.partitions, gains)
+        self._anchor_priors = gains.priors.known
+        self._search: object = None
+        self.latest: BestGains | None = None
+        self._solver: GroupSolver | None = None
+        self._square: float | None = None
+        self._may_solve = fits(self.layout.cells, self.layout.groups)
+        self._priors = gains.priors.known
+        self.work = GainWork.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
+        n_cell = self.layout.cells.first.size - 1
+        self._anchor = Anchor.of(self.layout.n, n_cell, self.layout.n_group)
+
+    def models(
+        self, rimes: Sequence[Rime], sources: Iterable[Sources], weights: Sequence[Array] | None = None
+    ) -> list[CellModel]:
+        """Visibilities of a batch of one, of each partition, where they are computed.
+
+        With weights other than those of the partitions, if given: then they are on the host.
+        """
+        each = list(zip(rimes, sources, self.partitions, self.layout.partitions, strict=True))
+        if weights is None:
+            return [model_of(rime, of, part.vis, part.weight, own.rows) for rime, of, part, own in each]
+        pairs = zip(each, weights, strict=True)
+        return [
+            reweighted(rime, of, part.vis, part.weight, own.rows, w) for (rime, of, part, own), w in pairs
+        ]
+
+    def of_visibilities(self, vis: Visibilities, weights: Weights | None = None) -> list[HostModel]:
+        """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
+        stated = [part.weight for part in self.partitions]
+        each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
+        return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
+
+    def best(
+        self, models: Sequence[CellModel], factor: Array, priors: NormalPriors | None = None
+    ) -> BestGains:
+        """The gains that fit best: a function of what is given, whatever was asked for before.
+
+        The search begins at a maximum of similar data that a search from the data alone has found, or from
+        the data alone (`rime_kernels.gains.maximum`). It runs where the models are, on a GPU as long as all
+        groups of gains have such a maximum.
+
+        Parameters
+        ----------
+        models : sequence of CellModel
+            Visibilities without the fitted gains, of each partition.
+        factor : float64 (n_partition,)
+            Noise factors.
+        priors : NormalPriors, optional
+            Where they follow numbers that are fitted: those of one theta.
+        """
+        known = self.gains.priors.known
+        priors = known if priors is None else priors
+        solver = self._solver_of(models) if priors is known else None
+        if solver is not None:
+            (model,) = models
+            assert isinstance(model, ResidentModel), "what a solver is for"
+            with CALL_LOCK:
+                there = solver.best(self.layout.groups, model.sums_on_device(float(factor[0]) ** -2))
+            if there is not None:
+                return DeviceGains(self, model, factor, solver, there)
+        self.begin(self)
+        self.use(priors)
+        found = BestGains(self, models, factor, np.zeros(self.layout.n), priors)
+        found.climb_from(self._anchor)
+        if solver is not None:
+            solver.place(self._anchor)
+        return found
+
+    def use(self, priors: NormalPriors) -> bool:
+        """Search with these priors from here on: factors of others may be far from those of these.
+
+        Returns
+        -------
+        bool
+            Whether anchors may be far, too: where priors differ by more than sums of data may.
+        """
+        if priors is self._priors:
+            return False
+        self.work.has_factor[:] = False
+        self._priors = priors
+        before = self._anchor_priors
+        pairs = zip(priors[:3], before[:3], strict=True)
+        is_far = any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs)
+        if is_far:
+            self._anchor.room[:] = 0.0
+            self._anchor_priors = priors
+        return is_far
+
+    def begin(self, search: object) -> None:
+        """Let a search begin: factors that another kind of search has left are of other data."""
+        if search is not self._search:
+            self.work.has_factor[:] = False
+            self._search = search
+
+    def leave(self, of: BestGains) -> None:
+        """Forget factors that are not those of the latest maximum: they are of other data."""
+        if of is not self.latest:
+            self.work.has_factor[:] = False
+
+    def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
+        """That of the device where the models are; None where they are not, or it has none for them."""
+        if not (self._may_solve and len(models) == 1 and isinstance(models[0], ResidentModel)):
+            return None
+        if self._solver is None:
+            # Imported here, since it brings CUDA.
+            from rime_kernels.gains.cuda.solver import GroupSolver
+
+            try:
+                self._solver = GroupSolver(self.layout.cells, self.layout.groups, self.returns)
+            except DeviceMemoryError as error:
+                log.info("fitting gains on the CPU: %s", error)
+                self._may_solve = False
+        return self._solver
+
+    def square_of_data(self, model: ResidentModel) -> float:
+        """sum w |D|^2 of the only partition."""
+        if self._square is None:
+            self._square = model.chi2(np.zeros(self.layout.cells.first.size - 1, np.complex128))
+        return self._square
+
+    @cached_property
+    def returns(self) -> NDArray[np.bool_]:
+        """Phases that are brought within half a turn of the means of their priors, (n,), by groups.
+
+        Of a process the first one.
+        """
+        layout, own = self.layout, self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
+        found = np.asarray(layout.groups.circle == np.arange(layout.n), np.bool_)
+        found[layout.place[own]] = True
+        found[layout.groups.later] = False
+        return found
+
+
+class LaplaceVolume(NamedTuple):
+    """ln of the volume of an integral over gains, and derivatives where the maximum is held.
+
+    Attributes
+    ----------
+    log_volume : float
+    slope : float64 (n,)
+        Of ln det(H + P) / 2 by the coordinates.
+    slopes : Slopes
+        Of the integral by the sums of cells.
+    by_priors : NormalPriors
+        The same by the priors, by groups.
+    """
+
+    log_volume: float
+    slope: Array
+    slopes: Slopes
+    by_priors: NormalPriors
+
+
+class BestGains:
+    """The gains that fit the visibilities of one sky best.
+
+    Parameters
+    ----------
+    free : FreeGains
+    models : sequence of CellModel
+    factor : float64 (n_partition,)
+    x : float64 (n,)
+        Coordinates, in the order of groups.
+    priors : NormalPriors
+
+    Attributes
+    ----------
+    groups : Groups
+        With these priors.
+    x : float64 (n,)
+    converged : bool
+    """
+
+    def __init__(
+        self, free: FreeGains, models: Sequence[CellModel], factor: Array, x: Array, priors: NormalPriors
+    ) -> None:
+        self.free, self.models, self.factor, self.x, self.priors = free, models, factor, x, priors
+        is_known = priors is free.gains.priors.known
+        self.groups: GainGroups = free.layout.groups if is_known else free.layout.with_priors(priors)
+        self.converged = True
+
+    def climb(self, *, warm: bool) -> None:
+        """Go to the maximum; from x, if `warm`, or from where a search begins anew."""
+        self._climb(np.full(self.free.layout.n_group, WARM if warm else COLD, np.int8))
+
+    def near(self, anchor: Anchor) -> NDArray[np.int8]:
+        """Where the search of each group begins, (n_group,): at an anchor, or from the data."""
+        start = np.empty(self.free.layout.n_group, np.int8)
+        with CALL_LOCK:
+            near(self.free.layout.cells, self.groups, self.sums, anchor, self.free.work, start)
+        return start
+
+    def climb_from(self, anchor: Anchor) -> None:
+        """Go to the maximum from that of similar data, or from the data alone, whose maximum is kept then."""
+        layout, start = self.free.layout, self.near(anchor)
+        self.x = anchor.x
+        cold, steps = self._climb(start)
+        if (start == COLD).any():
+            with CALL_LOCK:
+                make_anchors(layout.cells, self.groups, self.sums, self.x, start, cold, steps, anchor)
+
+    def _climb(self, start: NDArray[np.int8]) -> tuple[Array, Array]:
+        """Go to the maximum: where searches without a start began (n,), and how many steps all took."""
+        layout, work, steps = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
+        self.x, cold = self.x.copy(), np.zeros(layout.n)
+        with CALL_LOCK:
+            climb_all(layout.cells, self.groups, self.sums, self.x, start, work, cold, steps)
+            if self._turn_back():
+                warm = np.full_like(start, WARM)
+                climb_all(layout.cells, self.groups, self.sums, self.x, warm, work, cold, steps)
+        self.converged, self.free.latest = bool((steps >= 0).all() and np.isfinite(self.x).all()), self
+        return cold, steps
+
+    def _turn_back(self) -> bool:
+        """Bring phases within half a turn of the means of their priors: whether any was not.
+
+        Those of a process follow the phase before. Whole turns change no data, but priors: without this, what
+        a search began at would decide the value.
+        """
+        groups, away = self.groups, self.x - self.groups.middle
+        turns = np.rint(np.where(self.free.returns, away, 0.0) / _TURN)
+        later, earlier, keep = groups.later, groups.earlier, groups.keep
+        over = np.abs(away[later] - keep * away[earlier]) > 0.5 * _TURN
+        if not (turns.any() or (over & self.free.layout.is_angle[later]).any()):
+            return False
+        away -= _TURN * turns
+        for k in np.flatnonzero(self.free.layout.is_angle[later]):  # in the order of each process
+            step = away[later[k]] - keep[k] * away[earlier[k]]
+            away[later[k]] -= _TURN * np.rint(step / _TURN)
+        self.x = groups.middle + away
+        return True
+
+    @cached_property
+    def sums(self) -> GainSums:
+        """Of all cells, by noise factors."""
+        sums = [model.sums(factor**-2) for _, model, factor in self._each()]
+        return GainSums(*(sums[0] if len(sums) == 1 else np.concatenate(sums, axis=1)))
+
+    @cached_property
+    def gain(self) -> Complex:
+        """Of each cell the product of the gains of its antennas, complex128 (n_cell,)."""
+        return self._gains_at(self.x)
+
+    def _each(self) -> Iterator[tuple[PartitionCells, CellModel, float]]:
+        return zip(self.free.layout.partitions, self.models, self.factor.tolist(), strict=True)
+
+    @cached_property
+    def chi2(self) -> Array:
+        """sum w |D - g V|^2 of each partition, float64 (n_partition,), with weights as they are."""
+        return self._chi2_with(self.gain)
+
+    def chi2_at(self, x: Array) -> Array:
+        """The same for other coordinates of the gains, (n,) in the order of groups."""
+        return self._chi2_with(self._gains_at(x))
+
+    def _chi2_with(self, gain: Complex) -> Array:
+        return self.free.left_out + [model.chi2(own.own(gain)) for own, model, _ in self._each()]
+
+    @property
+    def log_prior(self) -> float:
+        """ln of the prior's density at the best gains, per unit of their coordinates."""
+        # A phase that nothing determines has a normal prior in place of the uniform one.
+        pinned = 0.5 * (_LOG_2PI + np.log(PIN)) * self.free.layout.pinned.size
+        # What holds phases is taken back as it is on average over the circle.
+        held = 0.5 * HOLD * np.pi**2 / 3.0 * self.free.layout.n_held
+        log_norm = self.free.gains.log_flat + self.priors.log_norm
+        return float(log_norm + pinned + held - self.of_normal_priors)
+
+    @property
+    def of_normal_priors(self) -> float:
+        """Half the sum of squares of normal priors, over their variances."""
+        groups, away = self.groups, self.x - self.groups.middle
+        linked = away[groups.later] - groups.keep * away[groups.earlier]
+        return float(0.5 * ((groups.weight * away**2).sum() + (groups.link_weight * linked**2).sum()))
+
+    def log_volume(self) -> float:
+        """(n/2) ln 2 pi - (1/2) ln det H, NaN where H is not positive."""
+        layout, found = self.free.layout, np.empty(self.free.layout.n_group)
+        with CALL_LOCK:
+            laplace.determinants(layout.cells, self.groups, self.sums, self.x, self.free.work, found)
+        self.free.leave(self)
+        return float(0.5 * (layout.n * _LOG_2PI - found.sum()))
+
+    def log_volume_and_solutions(self, vectors: Array) -> float:
+        """`log_volume`; replaces vectors (n_vector, n) by (H + P)^-1 times them."""
+        volume = self.log_volume()
+        with CALL_LOCK:
+            laplace.solve_all(self.groups, self.free.work.matrix, vectors)
+        return volume
+
+    def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
+        """`log_volume`, and the derivatives of the integral by the sums of cells and by the priors."""
+        held = self.held(np.empty((self.free.layout.n, 0)))
+        moved = held.slope[None].copy()
+        self.solve(moved)
+        self.add_moves(held, moved[0])
+        return held.log_volume, held.slopes, self.of_priors(held)
+
+    def held(self, border: Array) -> LaplaceVolume:
+        """`log_volume` and its derivatives, the maximum being held, beside a border (n, n_border)."""
+        layout, found = self.free.layout, np.empty(self.free.layout.n_group)
+        slope, slopes = np.empty(layout.n), self.slopes()
+        by = NormalPriors(np.zeros(layout.n), *np.zeros((2, layout.link_order.size)))
+        where = layout.cells, self.groups, self.sums, self.x, border, self.free.work
+        with CALL_LOCK:
+            laplace.sensitivities(*where, found, slope, *slopes, *by)
+        return LaplaceVolume(float(0.5 * (layout.n * _LOG_2PI - found.sum())), slope, slopes, by)
+
+    def solve(self, vectors: Array, *, exact: bool = True) -> bool:
+        """Replace vectors (n_vector, n) by H^-1 times them: whether H is positive.
+
+        H are the exact second derivatives, or those of Gauss and Newton.
+        """
+        layout, work, found = self.free.layout, self.free.work, np.empty(self.free.layout.n_group)
+        where = layout.cells, self.groups, self.sums, self.x, exact
+        with CALL_LOCK:
+            laplace.solutions(*where, work.step, work.matrix, found, vectors)
+        work.has_factor[:] = np.isfinite(found)
+        self.free.leave(self)
+        return bool(np.isfinite(found).all())
+
+    def add_moves(self, held: LaplaceVolume, moved: Array) -> None:
+        """Add how the maximum moves: `moved` (n,) is H^-1 times the slope of `held`."""
+        where = self.free.layout.cells, self.groups, self.x, moved
+        with CALL_LOCK:
+            laplace.add_moves(*where, *held.slopes, *held.by_priors)
+
+    def of_priors(self, held: LaplaceVolume) -> NormalPriors:
+        """Derivatives of the integral by the priors, with their normalisation, in the order of `LogGains`."""
+        pairs = zip(self.priors.log_norm_slopes, self.free.layout.of_coordinates(held.by_priors), strict=True)
+        return NormalPriors(*(one + other for one, other in pairs))
+
+    def slopes(self) -> Slopes:
+        """Derivatives of ln L by the sums of cells: of a maximum, by the envelope theorem."""
+        n = self.gain.size
+        return np.full(n, -0.5), np.ones(n), np.zeros(n)
+
+    def pulled(self, slopes: Slopes) -> list[Gradient]:
+        """Derivatives by the sources of each partition, of what has these slopes by the sums of cells."""
+        found = []
+        for own, model, factor in self._each():
+            by_power, real, imag = (factor**-2 * own.own(each) for each in slopes)
+            found.append(model.pulled(own.own(self.gain), by_power, real + 1j * imag))
+        return found
+
+    def by_factor(self, slopes: Slopes) -> Array:
+        """Derivatives of what a determinant adds to ln L, by the noise factors, float64 (n_partition,)."""
+        of_cell = np.empty(self.gain.size)
+        # Of the determinant alone: those of the maximum are -1/2 and 1.
+        by_power, by_real, by_imag = slopes[0] + 0.5, slopes[1] - 1.0, slopes[2]
+        with CALL_LOCK:
+            cell_sums.add_slopes(self.gain, self.sums, by_power, by_real, by_imag, of_cell)
+        total = [own.own(of_cell).sum() for own in self.free.layout.partitions]
+        return -2.0 * np.array(total) / self.factor
+
+    def response(self, models: Sequence[HostModel], changes: Visibilities) -> Complex:
+        """How ln gains of cells change, as Gauss and Newton have it, where visibilities change: (n_cell,).
+
+        Parameters
+        ----------
+        models : sequence of HostModel
+            Those of which these are the best gains.
+        changes : sequence of complex (n_row, n_chan, n_corr), Jy
+            Of the model without the fitted gains, of each partition.
+        """
+        layout = self.free.layout
+        each = zip(layout.partitions, models, changes, self.factor, strict=True)
+        total = np.concatenate([m.changes(dv, own.own(self.gain)) / s**2 for own, m, dv, s in each])
+        cells = layout.cells
+        of_cell = np.repeat(np.arange(total.size), np.diff(cells.first))
+        by = cells.factor * np.where(cells.is_phase, total.imag[of_cell], total.real[of_cell])
+        moved = np.bincount(cells.coordinate, by, minlength=layout.n)[None].astype(np.float64)
+        self.solve(moved, exact=False)
+        return self._of_cells(moved[0])
+
+    def log_weights(self, n_draw: int, rng: np.random.Generator) -> Array:
+        """ln of true over approximate density of draws of the normal approximation, (n_draw, n_group)."""
+        layout = self.free.layout
+        noise, found = rng.standard_normal((n_draw, layout.n)), np.empty((n_draw, layout.n_group))
+        work = np.empty(layout.n), np.empty(layout.n_stored), np.empty(layout.n)
+        with CALL_LOCK:
+            laplace.importance(layout.cells, self.groups, self.sums, self.x, *work, noise, found)
+        return found
+
+    def _gains_at(self, x: Array) -> Complex:
+        """Gains of cells, complex128 (n_cell,)."""
+        gain = np.empty(self.free.layout.cells.first.size - 1, np.complex128)
+        with CALL_LOCK:
+            cell_sums.gains_of_cells(self.free.layout.cells, x, gain)
+        return gain
+
+    def _of_cells(self, x: Array) -> Complex:
+        """Sums over the coordinates of each cell, complex128 (n_cell,)."""
+        cells = self.free.layout.cells
+        log = np.where(cells.is_phase, 1j, 1.0) * (cells.factor * x[cells.coordinate])
+        of_cell = np.repeat(np.arange(cells.first.size - 1), np.diff(cells.first))
+        real, imag = (
+            np.bincount(of_cell, part, minlength=cells.first.size - 1) for part in (log.real, log.imag)
+        )
+        return np.asarray(real + 1j * imag)
+
+    def draw(self, rng: np.random.Generator) -> Array:
+        """Coordinates drawn from the normal approximation about the best ones, (n,), by groups."""
+        layout = self.free.layout
+        first, second = np.empty((2, layout.n))
+        work = first, np.empty(layout.n_stored), second, np.empty(layout.n_group)
+        noise = rng.standard_normal((1, layout.n))
+        with CALL_LOCK:
+            laplace.draws(layout.cells, self.groups, self.sums, self.x, *work, noise)
+        return np.asarray(self.x + noise[0])
+
+    def parameters(self, x: Array) -> Array:
+        """Parameters of coordinates, both (n,), in the order of `LogGains` and of groups."""
+        place = self.free.layout.place
+        found: Array = self.free.gains.parameters(x[None, place], self.priors)[0]
+        return found
+
+
+class DeviceGains(BestGains):
+    """Those that were found on a device, where what is asked for next is computed, too.
+
+    What another search has taken the place of there meanwhile, and all else, is computed on the CPU.
+
+    Parameters
+    ----------
+    free : FreeGains
+    model : ResidentModel
+    factor : float64 (1,)
+    solver : GroupSolver
+    found : Found
+        What its last search has given.
+    """
+
+    def __init__(
+        self, free: FreeGains, model: ResidentModel, factor: Array, solver: GroupSolver, found: Found
+    ) -> None:
+        super().__init__(free, [model], factor, found.x, free.gains.priors.known)
+        self._model, self._solver, self._found, self._turn = model, solver, found, solver.turn
+        self._by_scale = 0.0
+
+    @cached_property
+    def chi2(self) -> Array:
+        """See `BestGains`; by the sums of cells, where this loses no digits that matter."""
+        square = self.free.square_of_data(self._model)
+        if square * _ROUNDING > MATTERS:
+            return self._chi2_with(self.gain)
+        return self.free.left_out + square + 2.0 * self.factor**2 * self._found.of_cells
+
+    @property
+    def of_normal_priors(self) -> float:
+        """See `BestGains`."""
+        return self._found.of_priors
+
+    @property
+    def _is_last(self) -> bool:
+        """Whether what the device has is that of this maximum."""
+        return self._turn == self._solver.turn
+
+    def log_volume(self) -> float:
+        """See `BestGains`."""
+        if not self._is_last:
+            return super().log_volume()
+        with CALL_LOCK:
+            log_determinant = self._solver.log_determinant(self.free.layout.groups)
+        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant)
+
+    def log_volume_and_slopes(self) -> tuple[float, Slopes, NormalPriors | None]:
+        """See `BestGains`; the derivatives are on the device, none are by priors, which are known."""
+        if not self._is_last:
+            return super().log_volume_and_slopes()
+        with CALL_LOCK:
+            log_determinant, self._by_scale, slopes = self._solver.slopes(self.free.layout.groups)
+        return 0.5 * (self.free.layout.n * _LOG_2PI - log_determinant), slopes, None
+
+    def pulled(self, slopes: Slopes) -> list[Gradient]:
+        """See `BestGains`."""
+        if isinstance(slopes[0], np.ndarray):
+            return super().pulled(slopes)
+        assert self._is_last, "derivatives on the device are used before the next search"
+        return [self._model.pulled_on_device(float(self.factor[0]) ** -2, self._solver.gain, slopes)]
+
+    def by_factor(self, slopes: Slopes) -> Array:
+        """See `BestGains`."""
+        if isinstance(slopes[0], np.ndarray):
+            return super().by_factor(slopes)
+        return np.asarray(-2.0 * self._by_scale / self.factor)
+
+
+Slopes = tuple[Array, Array, Array]
+"""By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""
+_ROUNDING = 1e-15
+"""Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
+MATTERS = 1e-4
+"""Error of chi2."""

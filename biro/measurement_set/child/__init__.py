@@ -1,1 +1,0 @@
-"""The child process in which casacore runs: `python -m biro.measurement_set.child`."""

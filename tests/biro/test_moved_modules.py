@@ -1,0 +1,37 @@
+"""Modules that moved are found under their earlier names."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from biro._moved import MOVED
+
+
+@pytest.mark.parametrize("earlier", ["images", "measurement_set", "stages", "target"])
+def test_an_earlier_name_gives_the_module_itself_with_a_warning(earlier: str) -> None:
+    present = import_module(f"biro.{MOVED[earlier]}")
+    spec = present.__spec__
+    sys.modules.pop(f"biro.{earlier}", None)
+    with pytest.warns(DeprecationWarning, match=f"biro.{earlier} is called biro.{MOVED[earlier]} now"):
+        found = import_module(f"biro.{earlier}")
+    assert found is present
+    assert found.__spec__ is spec
+    assert found.__name__ == f"biro.{MOVED[earlier]}"
+
+
+def test_a_script_sees_the_warning_at_its_own_line_and_no_class_twice(tmp_path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from biro.imaging.psf import RestoringBeam as now\n"
+        "from biro.images.psf import RestoringBeam as before\n"
+        "assert now is before\n"
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True)
+    assert "script.py:2: DeprecationWarning: biro.images is called biro.imaging now" in done.stderr
+
+
+def test_every_name_in_the_table_leads_to_a_module() -> None:
+    for earlier, present in MOVED.items():
+        assert import_module(f"biro.{present}").__name__ == f"biro.{present}", earlier
