@@ -13,6 +13,7 @@ RELEASES = 2
 """Minor releases for which an earlier name works: one that changes in 0.3 goes in 0.5."""
 ALIASES = {
     "image(n_pixel=)": ("image(size=)", "0.3"),
+    "Imaging(n_pixel=)": ("Imaging(size=)", "0.3"),
     "Likelihood.forms": ("Likelihood.choices.forms", "0.3"),
     "Likelihood.precision_reason": ("Likelihood.choices.precision", "0.3"),
     "Likelihood.smearing_lines": ("Likelihood.choices.smearing", "0.3"),

@@ -158,7 +158,7 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
     np.testing.assert_array_equal(found.dirty, wanted.dirty)
     with pytest.raises(InputError, match="give size alone"):
         biro.image(observation, size=32, n_pixel=32)
-    with pytest.warns(DeprecationWarning, match="Imaging: n_pixel is called size now"):
+    with pytest.warns(DeprecationWarning, match=r"Imaging\(n_pixel=\) is called Imaging\(size=\) now"):
         assert Imaging(n_pixel=32) == Imaging(size=32)
     with pytest.raises(InputError, match="give size alone"):
         Imaging(size=32, n_pixel=32)
@@ -201,20 +201,20 @@ def test_a_fit_gives_values_for_its_sky() -> None:
 
 
 CHOICES = {
-    "Engine": "rime_kernels.gridder_choice.GridderName",
+    "GridderName": "rime_kernels.gridder_choice.GridderName",
     "Backend": "rime_kernels.device.devices.Backend",
     "Precision": "rime_kernels.geometry.Precision",
-    "Frame": "rime_kernels.physics.envelope.GaussianFrame",
-    "Smearing": "biro.observation.smearing.Mode",
-    "Gains": "biro.likelihood.treatments.treatment.Gains",
+    "FrameName": "rime_kernels.physics.envelope.GaussianFrame",
+    "SmearingName": "biro.observation.smearing.Mode",
+    "GainsName": "biro.likelihood.treatments.treatment.Gains",
     "Weights": "biro.observation.weighting.Weights",
     "Convention": "biro.observation.partition.Convention",
-    "Feeds": "biro.simulation.simulator.Feeds",
-    "Interpolation": "biro.models.components.image.Interpolation",
-    "Weighting": "biro.imaging.weights.Weighting",
+    "FeedsName": "biro.simulation.simulator.Feeds",
+    "InterpolationName": "biro.models.components.image.Interpolation",
+    "WeightingName": "biro.imaging.weights.Weighting",
     "SpectralFrame": "biro.observation.feeds.doppler.SpectralFrame",
     "AxisKind": "biro.imaging.cubes.axis.AxisKind",
-    "What": "biro.imaging.pieces.What",
+    "ImagedName": "biro.imaging.pieces.What",
 }
 """Choices of options of the command line, and the type of the same argument in Python."""
 
