@@ -57,7 +57,7 @@ def read_uvfits(
     numbers, a row for each group and IF. Visibilities and uvw keep the signs of the file. Antennas go by
     their names in the table AIPS AN. A negative weight is a flag ("FLAG"); the others are weights.
 
-    RandomParameters
+    Parameters
     ----------
     path : path of the file, which may be compressed by gzip
     progress : bool

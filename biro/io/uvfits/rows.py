@@ -108,7 +108,7 @@ def index_columns(
 ) -> IndexColumns:
     """What rows are selected by; each group is a row of every IF, in the order of the IFs.
 
-    RandomParameters
+    Parameters
     ----------
     parameters : RandomParameters
     antennas : AntennaTable
