@@ -6,40 +6,69 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader
+from importlib.abc import InspectLoader, Loader
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from importlib.util import find_spec
+from types import CodeType, ModuleType
 
 MOVED = {
     "arrow": "inference.block_arrowhead",
     "closures": "likelihood.closures",
+    "closures.tally": "likelihood.closures.counts",
     "data_set": "io.data_set",
+    "data_set.models_of_rows": "io.data_set.writable_models",
+    "data_set.shares": "io.data_set.rank_reading",
     "feeds": "observation.feeds",
     "flag_lines": "io.flag_commands",
+    "flag_lines.cells": "io.flag_commands.new_flags",
+    "flag_lines.lines": "io.flag_commands.commands",
     "formatting": "display.formatting",
     "free_gains": "likelihood.free_gains",
     "gain_files": "io.gain_files",
     "held": "observation.distributed_data",
     "images": "imaging",
     "ionosphere": "io.ionosphere",
+    "likelihood.cells.about": "likelihood.cells.expansion_point",
+    "likelihood.cells.turning": "likelihood.cells.sidereal_rotation",
+    "likelihood.hands": "likelihood.parallel_hands",
+    "likelihood.isolated": "likelihood.disjoint_sources",
+    "likelihood.lone_gains": "likelihood.single_baseline_gains",
+    "likelihood.noise.seen_sky": "likelihood.noise.sky_through_gains",
+    "likelihood.undetermined": "likelihood.degeneracies",
     "list_priors": "source_finding.list_priors",
     "maximum": "inference.maximum",
+    "maximum.ascent": "inference.maximum.objective",
     "measurement_set": "io.measurement_set",
+    "measurement_set.flag_lines": "io.measurement_set.flag_commands",
     "misfit": "diagnosis",
+    "misfit.causes.beside": "diagnosis.causes.least_squares",
+    "misfit.causes.places": "diagnosis.causes.bright_places",
+    "misfit.causes.uneven": "diagnosis.causes.uneven_noise",
+    "misfit.lines": "diagnosis.verdict_text",
     "msv4": "io.msv4",
+    "plots.so_far": "plots.progress_state",
     "posterior": "inference.posterior",
     "progress": "display.progress",
     "ranks": "distributed",
+    "ranks.alone": "distributed.single_process",
+    "ranks.beat": "distributed.heartbeat",
+    "ranks.held": "distributed.distributed_data",
+    "ranks.place": "distributed.this_rank",
+    "ranks.room": "distributed.capacity",
+    "ranks.turns": "distributed.work_distribution",
     "reading": "io.reading",
     "samplers": "inference.samplers",
+    "samplers.polish": "inference.samplers.add_maximum",
     "sky_files": "io.sky_files",
     "smearing": "observation.smearing",
     "stages": "display.stages",
     "style": "display.style",
     "target": "inference.target",
+    "target.degeneracies": "inference.target.degeneracy_text",
     "tasks": "distributed.tasks",
     "uvdata": "io.uvdata",
     "uvfits": "io.uvfits",
+    "uvfits.flag_lines": "io.uvfits.flag_commands",
 }
 """Earlier and present names of modules and packages, within `biro`."""
 GONE = "0.5"
@@ -52,22 +81,46 @@ class _Moved(Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        room, *parts = fullname.split(".")
-        if room != "biro" or not parts or parts[0] not in MOVED:
+        present = _present(fullname)
+        if present is None or (there := _found(present)) is None:
             return None
-        present = ".".join(("biro", MOVED[parts[0]], *parts[1:]))
         text = f"{fullname} is called {present} now; the earlier name works until biro {GONE}"
         warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return ModuleSpec(fullname, self, loader_state=present)
+        is_package = there.submodule_search_locations is not None
+        return ModuleSpec(fullname, self, loader_state=present, is_package=is_package)
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         module = import_module(spec.loader_state)
         spec.loader_state = module.__spec__  # the import system replaces it
         return module
 
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Code of the module, for `python -m`."""
+        there = _found(_present(fullname) or "")
+        return (
+            there.loader.get_code(there.name) if there and isinstance(there.loader, InspectLoader) else None
+        )
+
     def exec_module(self, module: ModuleType) -> None:
         assert module.__spec__ is not None, "the import system has set it"
         module.__spec__ = module.__spec__.loader_state
+
+
+def _present(fullname: str) -> str | None:
+    """The present name of a module; None where it has not moved."""
+    room, *parts = fullname.split(".")
+    for n in range(len(parts), 0, -1) if room == "biro" else ():
+        if (moved := MOVED.get(".".join(parts[:n]))) is not None:
+            return ".".join(("biro", moved, *parts[n:]))
+    return None
+
+
+def _found(name: str) -> ModuleSpec | None:
+    """The spec of a module; None where there is none."""
+    try:
+        return find_spec(name) if name else None
+    except ModuleNotFoundError:
+        return None
 
 
 def find_moved_modules() -> None:

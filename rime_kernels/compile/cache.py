@@ -98,17 +98,21 @@ class _OwnFiles:
     def load_overload(self, signature: NumbaType, context: TargetContext) -> MachineCode:
         """Machine code on disk; None where there is none, or none that can be used."""
         try:
-            context.refresh()
-            packed = self._read(self._place(signature, context.codegen()), signature)
-            if packed is None:
-                return None
-            code = self._impl.rebuild(context, pickle.loads(zlib.decompress(packed)))
-            if self.ready is not None:
-                self.ready(code)
-            return code
+            # Numba's own method prepares the context; that of CUDA also selects the target.
+            return super().load_overload(signature, context)  # type: ignore[misc]
         except Exception as error:  # of the disk, or of a damaged file
             log.info("machine code of %r on disk cannot be used: %s", self._py_func, error)
             return None
+
+    def _load_overload(self, signature: NumbaType, context: TargetContext) -> MachineCode:
+        """Machine code on disk, or None; Numba calls this method from `load_overload`."""
+        packed = self._read(self._place(signature, context.codegen()), signature)
+        if packed is None:
+            return None
+        code = self._impl.rebuild(context, pickle.loads(zlib.decompress(packed)))
+        if self.ready is not None:
+            self.ready(code)
+        return code
 
     def save_overload(self, signature: NumbaType, code: MachineCode) -> None:
         """Store machine code on disk, unless the text that made it has been replaced since."""

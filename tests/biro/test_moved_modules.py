@@ -9,7 +9,7 @@ import pytest
 from biro._moved import MOVED
 
 
-@pytest.mark.parametrize("earlier", ["images", "measurement_set", "stages", "target"])
+@pytest.mark.parametrize("earlier", ["images", "measurement_set", "stages", "target", "misfit.lines"])
 def test_an_earlier_name_gives_the_module_itself_with_a_warning(earlier: str) -> None:
     present = import_module(f"biro.{MOVED[earlier]}")
     spec = present.__spec__
@@ -35,3 +35,18 @@ def test_a_script_sees_the_warning_at_its_own_line_and_no_class_twice(tmp_path) 
 def test_every_name_in_the_table_leads_to_a_module() -> None:
     for earlier, present in MOVED.items():
         assert import_module(f"biro.{present}").__name__ == f"biro.{present}", earlier
+
+
+def test_a_module_that_never_was_is_named_as_it_was_written() -> None:
+    with pytest.raises(ModuleNotFoundError, match=r"No module named 'biro\.images\.nothing'"):
+        import_module("biro.images.nothing")
+
+
+def test_an_earlier_name_can_be_run(tmp_path) -> None:
+    """`python -m` of a package under its earlier name runs the same program."""
+    done = [
+        subprocess.run([sys.executable, "-m", f"biro.{name}.child"], capture_output=True, text=True)
+        for name in ("measurement_set", "io.measurement_set")
+    ]
+    assert "get_code" not in done[0].stderr
+    assert done[0].returncode == done[1].returncode

@@ -378,6 +378,11 @@ class FakeCache(caching.NullCache):
     def __init__(self, function: Callable[..., Any]) -> None:
         self._py_func, self._impl = function, FakeImpl(FakeKernel.folder)
 
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """As Numba's: it prepares the context and calls the other method."""
+        context.refresh()
+        return self._load_overload(signature, context)  # type: ignore[attr-defined]
+
 
 class FakeKernel:
     """A dispatcher as far as `enable` knows one; its folder is shared with those of other processes."""
