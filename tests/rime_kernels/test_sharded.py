@@ -227,7 +227,7 @@ def test_nothing_that_is_asked_for_and_what_fails(problem, sky, monkeypatch) -> 
 def test_threads_that_call_do_not_wait_for_each_other(problem, sky, monkeypatch) -> None:
     """The one holds the lock of calls while the thread of the device is at work for the other."""
     monkeypatch.setattr(device, "select", lambda _: None)  # the CPU in a thread of its own, as GPUs have one
-    monkeypatch.setattr(device, "at", lambda _: nullcontext())
+    monkeypatch.setattr(device, "selected", lambda _: nullcontext())
     monkeypatch.setattr(rime_module, "threads_of", lambda *_: [DeviceThread(0, "CPU")])
     rows = problem(n_antenna=3, n_time=4)
     rime = Rime(rows, backend="cpu", extent=0.04, **data_for(rows), devices=1)
@@ -299,7 +299,7 @@ class CudaGraph:
 def shards_of(log: list[Any], monkeypatch: pytest.MonkeyPatch, *made: list[CudaGraph]) -> LocalShards:
     """Those engines on a device each, which has made a call."""
     monkeypatch.setattr(device, "select", lambda _: None)
-    monkeypatch.setattr(device, "at", lambda _: nullcontext())
+    monkeypatch.setattr(device, "selected", lambda _: nullcontext())
     shards = LocalShards([DeviceThread(number, "GPU") for number in range(len(made))])
     for number, engines in enumerate(made):
         for engine in engines:
