@@ -27,6 +27,8 @@ from numba.np.numpy_support import as_dtype
 class Thread(greenlet):
     """A thread of a block: what kernels find as the current one."""
 
+    daemon = True  # a thread of Python that a compilation starts takes this from the current one
+
     def __init__(self, run: Callable[[], None], block: Block, point: tuple[int, ...]) -> None:
         super().__init__(run)
         self.block, self.blockIdx, self.threadIdx = block, block.index, Dim3(*point)

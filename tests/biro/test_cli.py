@@ -449,7 +449,7 @@ def test_watch_shows_what_a_run_has_saved_and_ends_with_it(run, tmp_path, monkey
     assert "finished" in page
     code, _, said = biro("watch", tmp_path)
     assert code == 2
-    assert "not a run directory" in said
+    assert "a folder of runs, expected one of them" in said
 
 
 def test_plot_takes_the_settings_of_the_run(folder, tmp_path):

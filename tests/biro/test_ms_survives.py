@@ -98,7 +98,7 @@ for write in (
         write()
     except MeasurementSetError as error:
         answers.append([str(error), sorted(os.listdir(disk))])
-print(json.dumps(answers))
+print(json.dumps(answers), flush=True)
 """
 
 
@@ -323,7 +323,7 @@ for words in (["info", sys.argv[1]], ["predict", sys.argv[1], sys.argv[2]]):
     words = [sys.executable, "-m", "biro", *words, "--time-limit", "1"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     answers.append([done.returncode, done.stdout, done.stderr, time.monotonic() - begin])
-print(json.dumps(answers))
+print(json.dumps(answers), flush=True)
 os._exit(0)
 """
 

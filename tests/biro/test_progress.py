@@ -97,7 +97,7 @@ def test_a_notebook_keeps_one_line(tmp_path) -> None:
     import nbformat
 
     code = (
-        "import time; from biro import progress; progress.AFTER = 0.0\n"
+        "import time; from biro.display import progress; progress.AFTER = 0.0\n"
         "with progress.bar('working', 'steps', total=30) as shown:\n"
         "    for _ in range(30): time.sleep(0.02); shown.update()"
     )

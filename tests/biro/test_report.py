@@ -79,6 +79,8 @@ class _Likelihood:
     def description(self) -> dict[str, object]:
         return {}
 
+    def predict(self) -> None: ...
+
 
 class _Provenance:
     sampler, seed, options, versions = "none", 1, {}, {"biro": "0"}

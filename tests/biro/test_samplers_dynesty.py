@@ -85,7 +85,7 @@ def test_interrupted_and_resumed_is_the_same_run(tmp_path, sampler):
     sample(counts, sampler, seed=5, progress=False, **options)
     for fraction in (0.4, 0.3):
         stopped = interrupting(small(), int(fraction * counts.n_call))
-        with pytest.raises(RunInterrupted, match=r"iteration\(s\) saved"):
+        with pytest.raises(RunInterrupted, match=r"iterations saved"):
             sample(stopped, sampler, seed=5, progress=False, run_dir=tmp_path / "run", **options)
     parts = sample(small(), sampler, seed=5, progress=False, run_dir=tmp_path / "run", **options)
     assert np.array_equal(whole.samples, parts.samples)

@@ -138,7 +138,8 @@ def test_those_that_depend_on_what_is_moved_in_follow_it(a: float, unknown: floa
     maximum = biro.maximise(likelihood, seed=1)
     density = Whitened.about(likelihood, maximum.laplace)
     lost = maximum.log_posterior - float(likelihood.log_posterior(density.theta(np.zeros((1, 2))))[0])
-    assert 0.0 <= lost < 0.51  # one sigma of one parameter, the other on the ridge, as the curvature knows it
+    # One sigma of one parameter, the other on the ridge, as the curvature has it; a rounding below 0.
+    assert -1e-12 < lost < 0.51
     if a == 0.0 and unknown < 1.0:
         assert density.theta(np.zeros((1, 2)))[0, 0] > 0.05  # moved in, and by a part of its sigma, 0.3
 
@@ -163,7 +164,7 @@ def test_a_run_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Monke
         return inner(theta)
 
     monkeypatch.setattr(likelihood, "log_posterior_and_gradient", slowly)
-    with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; \d+ draw\(s\) of each chain saved"):
+    with pytest.raises(RunInterrupted, match=r"stopped by SIGTERM; \d+ draws of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
     with np.load(tmp_path / "run" / nuts_draws.FILE) as found:
         before = found["z"]
@@ -349,7 +350,7 @@ def test_a_run_stopped_while_it_tunes_goes_on_in_units_of_the_spread(tmp_path: P
     likelihood = Spike()
     likelihood.n_call_left = 3000  # a draw takes some ten
     options = {**QUICK, "n_tune": 3000, "n_draw": 300, "run_dir": tmp_path / "run"}
-    with pytest.raises(RunInterrupted, match=r"[1-9]\d* step\(s\) of tuning of each chain saved"):
+    with pytest.raises(RunInterrupted, match=r"[1-9]\d* steps of tuning of each chain saved"):
         biro.sample(likelihood, "nuts", **options)
     path = tmp_path / "run"
     found = nuts_draws.NutsDrawsFile(path / nuts_draws.FILE, run_id(path)).read(4, 1)

@@ -24,7 +24,7 @@ from biro.models import (
 from biro.models.bound.model import BoundModel
 from biro.models.files.toml import from_toml
 from rime_kernels.arrays import AntennaTerms
-from rime_kernels.cuda.resident_terms import stays
+from rime_kernels.cuda.resident_terms import is_device_resident
 
 CIRCULAR, LINEAR = ("RR", "RL", "LR", "LL"), ("XX", "XY", "YX", "YY")
 POINT = PointSource("p", east="0 rad", north="0 rad", I="1 Jy")
@@ -167,9 +167,11 @@ def test_matrices_that_no_parameter_changes_stay_on_a_gpu() -> None:
         bound = SkyModel([POINT], feeds=Feeds(rotation="present")).bind([view_of(angle, corr_type)])
         first, second = (next(iter(bound.sources_of_all([x]))).antenna_terms for x in (1.0, 2.0))
         assert first is second
-        assert stays(first)
+        assert is_device_resident(first)
     fitted = free_model(("d_r", "d_l")).bind([view_of(angle, CIRCULAR)])
-    assert not stays(next(iter(fitted.sources_of_all(np.zeros(len(fitted.parameters))))).antenna_terms)
+    assert not is_device_resident(
+        next(iter(fitted.sources_of_all(np.zeros(len(fitted.parameters))))).antenna_terms
+    )
 
 
 def test_matrices_that_are_all_one_are_none() -> None:

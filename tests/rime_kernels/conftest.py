@@ -79,7 +79,7 @@ def tiles_always(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def units_always(monkeypatch: pytest.MonkeyPatch) -> None:
+def tensor_cores_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensor cores sum, however few rows there are to fill their tiles."""
     from rime_kernels.cuda.layouts import choice
 

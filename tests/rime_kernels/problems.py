@@ -42,7 +42,7 @@ def relative(found: np.ndarray, expected: np.ndarray) -> float:
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
-def in_units(rows: Rows, **options: Any) -> Rime:
+def by_tensor_cores(rows: Rows, **options: Any) -> Rime:
     """By tiles, so that tensor cores may sum."""
     return with_data(rows, **{"form": "factored", **options})
 

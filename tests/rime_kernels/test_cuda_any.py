@@ -111,6 +111,7 @@ def sky_of(rng: np.random.Generator, rows: Rows, size: Size, kind: Kind) -> Sour
 
 
 @pytest.mark.cuda
+@pytest.mark.usefixtures("cuda_backend")
 @settings(
     max_examples=5 if device.simulated() else 300,
     deadline=None,

@@ -40,7 +40,7 @@ def points(sky: Any, rows: Rows, n: int, **more: Any) -> Any:
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize(("shape", "precision", "polarised", "beam"), VARIANTS)
 def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precision, polarised, beam) -> None:
     """Ten sources are more than a step and less than a chunk; five antennas fill a part of a warp's tiles."""
@@ -58,7 +58,7 @@ def test_every_variant(problem, sky, beam_of, reference, error_of, shape, precis
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize(
     ("correlations", "precision", "tail"),
     [
@@ -90,7 +90,7 @@ def test_correlations_of_two_stokes_parameters(
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize("scale", [1e-9, 1e9])
 def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scale) -> None:
     """Half precision ends at 65504 and 6e-8; fluxes are scaled by powers of two before."""
@@ -103,7 +103,7 @@ def test_half_precision_takes_every_flux(problem, sky, reference, error_of, scal
 
 
 @pytest.mark.cuda
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 def test_the_gradient_has_data_of_its_own_arrangement(problem, sky, beam_of) -> None:
     """chi2 by tensor cores, then its derivatives by other kernels, then chi2 again: data of both are kept."""
     rows = problem(n_antenna=4, n_time=1, n_chan=1)
@@ -121,7 +121,7 @@ def test_the_gradient_has_data_of_its_own_arrangement(problem, sky, beam_of) -> 
 
 @pytest.mark.cuda
 @pytest.mark.simulator  # a kernel for a newer device than there is cannot run
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 def test_kernels_are_those_of_the_device_of_their_launch(problem, sky, monkeypatch, precision) -> None:
     """GPUs of compute capability 9.0 and 8.0 in one process: in double precision they differ."""
@@ -167,7 +167,7 @@ def test_every_line_of_an_item_comes_nearer(monkeypatch, single, n_own, n_corr) 
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize("precision", ["double", "single"])
 @pytest.mark.parametrize("shape_of", LARGE, ids=["one tile", "two tiles"])
 @pytest.mark.parametrize(("n_antenna", "n"), [(64, 100), (27, 33), (130, 17)])
@@ -208,7 +208,7 @@ def test_a_large_array_takes_tensor_cores_by_itself(problem, sky, reference, err
 
 @pytest.mark.cuda
 @pytest.mark.on_device
-@pytest.mark.usefixtures("cuda_backend", "units_always")
+@pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_antenna_terms(problem, sky, reference, error_of, diagonal) -> None:
     """Jones matrices of the antennas are applied to the sums of tensor cores as to all others."""

@@ -23,7 +23,7 @@ TOLERANCE = {"double": 1e-11, "single": 2e-5}
 SMALL = [TileShape(2, 32, 4, 32, 1, 0, 8, 1), TileShape(2, 32, 4, 32, 1, 0, 8, 2)]
 LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 8, 80, 1, 96, 8, 2)]
 
-pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_backend", "units_always")]
+pytestmark = [pytest.mark.cuda, pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")]
 
 
 def expected_gradient(rows: Rows, sources: Any, *dof: Any, **options: Any) -> Any:

@@ -45,7 +45,7 @@ LARGE = [TileShape(2, 640, 8, 80, 1, 96, 16, 1), TileShape(2, 320, 4, 80, 1, 96,
 
 
 def on_tensor_cores(test: Any) -> Any:
-    return pytest.mark.cuda(pytest.mark.usefixtures("cuda_backend", "units_always")(test))
+    return pytest.mark.cuda(pytest.mark.usefixtures("cuda_backend", "tensor_cores_always")(test))
 
 
 def assert_gradient(rows: Rows, sources: Any, found: Any, precision: str, *dof: Any, **options: Any) -> None:

@@ -579,7 +579,7 @@ def test_the_trial_runs_in_the_shape_that_is_forced(cuda_backend, monkeypatch, k
             "_CHAN": 2,
             "_GRIDDED": (3, 1),
             "_PIXELS": 16,
-            "SOURCE": 4,
+            "_SOURCE": 4,
             "_BATCH": 1,
             "_WARM": 1,
             "_CALLS": 1,
