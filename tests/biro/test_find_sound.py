@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import shlex
 import shutil
+import signal
 
 import numpy as np
 import pytest
@@ -12,7 +14,11 @@ from test_cli import biro as command
 from test_find_forms import OPTIONS, observed
 
 import biro
+from biro.errors import BiroError
 from biro.models import GaussianSource, Order, PointSource
+from biro.source_finding import find as finding
+from biro.source_finding import search as searching
+from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.outliers import masks_of, without
 from biro.source_finding.residual_image import ResidualImages
 
@@ -57,6 +63,70 @@ def test_outliers_are_left_out_as_if_they_were_flagged(size):
         assert np.hypot(mine.east - other.east, mine.north - other.north) < 0.2 * other.position_err
     # Data in memory cannot be flagged by a command: the noise of the model has outliers.
     assert (found.flag_command, found.sky.noise.distribution) == ("", "student-t")
+
+
+def test_a_second_search_that_meets_an_outlier_keeps_the_model_of_the_first():
+    """What the first search settled at is fitted again to the data without the outlier."""
+    search = finding.Search(hit(observed(BLOBS, n_row=600), [(17, 0)], 3.0), OPTIONS)
+    while not search.step(None, 2):
+        pass
+    search.settle()
+    assert len(search.components) == 2
+    search.begin(ellipses=False)
+    search.step(None, 1)
+    assert search.leave_out()
+    search.settle()
+    assert len(search.components) == 1
+    search.choose()
+    search.finish()
+    found = search.sources()
+    clean = biro.find_sources(search.used, **OPTIONS).sources
+    assert len(found) == len(clean) == 2
+    for mine, other in zip(found, clean, strict=True):
+        # Both fits end within 0.1 sigma of the minimum of the same data, in each parameter.
+        assert abs(mine.flux - other.flux) < 0.2 * other.flux_err
+
+
+def test_an_error_while_outliers_are_left_out_keeps_what_was_found(monkeypatch):
+    images = []
+
+    def failing(*given):
+        images.append(given)
+        if len(images) == 2:
+            raise BiroError("no memory for an image")
+        return ResidualImages(*given)
+
+    monkeypatch.setattr(searching, "ResidualImages", failing)
+    kept = biro.find_sources(hit(observed(BLOBS[:1], n_row=300), [(17, 0)], 0.5), **OPTIONS)
+    assert kept.stopped == "stopped by an error (no memory for an image)"
+    assert isinstance(kept.fault, BiroError)
+    assert len(kept.sources) >= 1
+
+
+def test_what_ends_the_check_after_the_search_keeps_the_model(monkeypatch):
+    observation, leave_out = observed(PAIR[:1], n_row=300), finding.Search.leave_out
+
+    def interrupted(search, *, local=True):
+        if local:
+            return leave_out(search)
+        os.kill(os.getpid(), signal.SIGINT)
+        raise Stopped  # as the next step of a fit does
+
+    def failing(*_):
+        raise BiroError("no memory")
+
+    monkeypatch.setattr(finding, "_names_outliers", lambda misfit: True)
+    monkeypatch.setattr(finding.Search, "leave_out", interrupted)
+    stopped = biro.find_sources(observation, **OPTIONS)
+    assert stopped.stopped == "the check of the model after the search was stopped by SIGINT"
+    assert stopped.fault is None
+    monkeypatch.setattr(finding, "_diagnosed", failing)
+    faulty = biro.find_sources(observation, **OPTIONS)
+    assert faulty.stopped == "the check of the model after the search was stopped by an error (no memory)"
+    assert isinstance(faulty.fault, BiroError)
+    # The search had ended: this is its last fit, to all data.
+    assert [len(each.sources) for each in (stopped, faulty)] == [1, 1]
+    assert faulty.sources == stopped.sources
 
 
 def test_a_noisy_antenna_has_no_outliers():
