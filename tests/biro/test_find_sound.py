@@ -88,17 +88,17 @@ def test_a_second_search_that_meets_an_outlier_keeps_the_model_of_the_first():
 
 
 def test_an_error_while_outliers_are_left_out_keeps_what_was_found(monkeypatch):
-    images = []
+    averages, averaged = [], searching.averaged
 
     def failing(*given):
-        images.append(given)
-        if len(images) == 2:
-            raise BiroError("no memory for an image")
-        return ResidualImages(*given)
+        averages.append(given)
+        if len(averages) == 2:
+            raise BiroError("no memory for averages")
+        return averaged(*given)
 
-    monkeypatch.setattr(searching, "ResidualImages", failing)
+    monkeypatch.setattr(searching, "averaged", failing)
     kept = biro.find_sources(hit(observed(BLOBS[:1], n_row=300), [(17, 0)], 0.5), **OPTIONS)
-    assert kept.stopped == "stopped by an error (no memory for an image)"
+    assert kept.stopped == "stopped by an error (no memory for averages)"
     assert isinstance(kept.fault, BiroError)
     assert len(kept.sources) >= 1
 
