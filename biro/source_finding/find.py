@@ -33,7 +33,7 @@ from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.outliers import count
-from biro.source_finding.proposed_model import propose
+from biro.source_finding.proposed_model import limits_of, propose
 from biro.source_finding.search import Search
 
 log = logging.getLogger(__name__)
@@ -251,6 +251,7 @@ def _result(search: Search, beam: SkyModel | None, reason: str, thermal: float) 
         n_outlier=count(search.left_out),
         outliers=outliers,
         flag_command=command,
+        exchangeable=limits_of(sources, search.beam_size).exchangeable,
     )
 
 

@@ -11,7 +11,8 @@ import signal
 import numpy as np
 import pytest
 from test_cli import biro as command
-from test_find_forms import OPTIONS, observed
+from test_find_forms import ARCMIN, OPTIONS, observed
+from test_imaging import CENTRE
 
 import biro
 from biro.errors import BiroError
@@ -19,7 +20,9 @@ from biro.models import GaussianSource, Order, PointSource
 from biro.source_finding import find as finding
 from biro.source_finding import search as searching
 from biro.source_finding.fitting.source_fit import Stopped
+from biro.source_finding.found_sources import FoundSource
 from biro.source_finding.outliers import masks_of, without
+from biro.source_finding.proposed_model import limits_of, propose
 from biro.source_finding.residual_image import ResidualImages
 
 PAIR = [
@@ -168,19 +171,85 @@ def test_the_fit_that_follows_is_of_flagged_data(measurement_set, tmp_path):
 
 
 def test_close_sources_cannot_change_places():
-    """Two points a quarter of a beam apart: without an order, the fit has a second maximum."""
+    """Two points a quarter of a beam apart: without limits in the middle, the fit has a second maximum."""
     observation = observed(PAIR, n_row=600)
     found = biro.find_sources(observation, **OPTIONS)
     assert [source.kind for source in found.sources] == ["point", "point"]
-    # The second is north-east of the first, and farther to the north.
-    assert found.sky.constraints == (Order(["s2.north", "s1.north"]),)
-    assert "could exchange them: s2.north > s1.north" in str(found)
-    free = dataclasses.replace(found.sky, constraints=())
+    # The second is north-east of the first, and farther to the north: 8 errors and more.
+    first, second = found.sources
+    assert second.north - first.north > 8 * np.hypot(first.position_err, second.position_err)
+    assert found.sky.constraints == ()
+    middle = 0.5 * (first.north + second.north) / ARCMIN
+    below, above = (source.north for source in found.sky.sources)
+    unit = {"arcmin": 1.0, "arcsec": 60.0}[below.unit]
+    assert [below.high / unit, above.low / unit] == pytest.approx([middle, middle], rel=0.02)  # 3 digits
+    beam = finding.Search(observation, OPTIONS).beam_size
+    alone = [
+        propose([source], CENTRE, 1e8, beam_size=beam).sources[0] for source in found.sources
+    ]  # without the other one
+    free = dataclasses.replace(found.sky, sources=alone)
     both = biro.maximise(biro.Likelihood(observation, free), seed=1, progress=False)
     assert len(both.modes) == 2
     fitted = biro.maximise(biro.Likelihood(observation, found.sky), seed=1, progress=False)
     assert len(fitted.modes) == 1
     assert not any(word in str(fitted) for word in ("SEVERAL MODES", "LIMIT"))
+    ordered = dataclasses.replace(found.sky, constraints=(Order(["s2.north", "s1.north"]),))
+    text = str(dataclasses.replace(found, sky=ordered))
+    assert "could exchange them: s2.north > s1.north" in text
+    assert "a fit may exchange s1 and s2" in str(dataclasses.replace(found, exchangeable=(("s1", "s2"),)))
+
+
+@pytest.mark.parametrize(("apart", "limit", "ordered"), [(3, 10, False), (6, 4, True), (10, 5, False)])
+def test_limits_and_orders_of_a_pair(apart, limit, ordered):
+    """Sources so many errors of their difference apart to the north have limits so many from each."""
+    error = np.sqrt(0.5) * ARCMIN
+    pair = [FoundSource(f"s{i}", "point", 0.0, i * apart * ARCMIN, 1.0, 0.1, error) for i in range(2)]
+    limits = limits_of(pair, 20 * ARCMIN)
+    expected = [limit * ARCMIN, (apart - limit) * ARCMIN]
+    assert [limits.high[0, 2], limits.low[1, 2]] == pytest.approx(expected)
+    assert limits.orders == ((Order(["s1.north", "s0.north"]),) if ordered else ())
+    assert limits.exchangeable == ()
+
+
+def crowd(n, size, error, *, beam=ARCMIN):
+    """Points of 0.3 to 1 +- 0.02 Jy spread over an area; errors of positions in beams."""
+    rng = np.random.default_rng(1)
+    places = rng.uniform(0.0, size, (n, 2)) * beam
+    fluxes = np.sort(rng.uniform(0.3, 1.0, n))[::-1]
+    return [
+        FoundSource(f"s{i}", "point", *place, flux, 0.02, error * beam)
+        for i, (place, flux) in enumerate(zip(places, fluxes, strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("n", "size", "error"),
+    [(12, (4, 0.4), 0.01), (30, (4, 0.4), 0.01), (50, (4, 0.4), 0.01), (12, (0.25, 0.25), 0.02)],
+)
+def test_a_crowd_keeps_its_prior_and_its_places(n, size, error):
+    sources = crowd(n, size, error)
+    limits = limits_of(sources, ARCMIN)
+    assert limits.exchangeable == ()
+    sky = propose(sources, CENTRE, 1e8, beam_size=ARCMIN)
+    # Each start of a fit draws until the orders hold: 8 starts of 24 sources need more than one in 100.
+    assert biro.Likelihood(observed(PAIR, n_row=60), sky).log_constraint_mass > np.log(0.1)
+    value = np.array([(s.flux, s.east, s.north) for s in sources])
+    errors = np.array([(s.flux_err, s.position_err, s.position_err) for s in sources])
+    assert np.all(limits.low <= value - 3 * errors)
+    assert np.all(limits.high >= value + 3 * errors)
+    # [i, j]: source i may be at the fitted values of source j.
+    inside = np.all((limits.low[:, None] < value) & (value < limits.high[:, None]), axis=2)
+    apart = np.abs(value[:, None] - value) / np.hypot(errors[:, None], errors)
+    assert not np.any(inside & inside.T & (apart.max(axis=2) > 4))
+
+
+def test_orders_that_leave_little_of_the_prior_are_left_out():
+    """50 points within a beam: a fit of all orders finds no start."""
+    sources = crowd(50, (1, 1), 0.04)
+    limits = limits_of(sources, ARCMIN)
+    assert limits.orders == ()
+    assert len(limits.exchangeable) > 50
+    assert propose(sources, CENTRE, 1e8, beam_size=ARCMIN).constraints == ()
 
 
 def test_windows_of_equal_rows_make_the_image_of_all():
