@@ -90,6 +90,20 @@ def test_a_second_search_that_meets_an_outlier_keeps_the_model_of_the_first():
         assert abs(mine.flux - other.flux) < 0.2 * other.flux_err
 
 
+def test_a_second_search_that_finds_nothing_keeps_the_model_of_the_first(monkeypatch):
+    steps, calls = finding._steps, []
+
+    def nothing_at_last(*given):
+        calls.append(given)
+        return steps(*given) if len(calls) == 1 else "no further significant source"
+
+    monkeypatch.setattr(finding, "_steps", nothing_at_last)
+    monkeypatch.setattr(finding.Search, "is_clean", lambda *_: False)
+    found = biro.find_sources(observed(BLOBS, n_row=300), max_sources=2, **OPTIONS)
+    assert len(calls) == 2
+    assert len(found.sources) == 2
+
+
 def test_an_error_while_outliers_are_left_out_keeps_what_was_found(monkeypatch):
     averages, averaged = [], searching.averaged
 
