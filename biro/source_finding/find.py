@@ -26,14 +26,14 @@ from biro.observation.observation import Observation
 from biro.observation.partition import Partition, share_of_i
 from biro.observation.smearing import lines_of
 from biro.observation.stokes import PSEUDO_I, form_stokes
-from biro.run.interrupt import stop_on_signal
+from biro.run.interrupt import StopFlag, stop_on_signal
 from biro.run.log_file import NOTICE
 from biro.source_finding.fitting.beam_factors import seen_through
 from biro.source_finding.fitting.component import Component
 from biro.source_finding.fitting.source_fit import Stopped
 from biro.source_finding.found_sources import FoundSources
 from biro.source_finding.outliers import count
-from biro.source_finding.proposed_model import propose
+from biro.source_finding.proposed_model import limits_of, propose
 from biro.source_finding.search import Search
 
 log = logging.getLogger(__name__)
@@ -67,7 +67,7 @@ def find_sources(
     out (`biro.source_finding.outliers.outliers_of`), and the search goes on without them.
 
     SIGINT or SIGTERM ends the search, with the best model that was found so far as the result; so does an
-    error, once a source was found.
+    error, once a source was found. After the search they end the check of the model and keep the model.
 
     Parameters
     ----------
@@ -112,8 +112,7 @@ def find_sources(
     warn_of_reading(observation)
     observation = observation.whole("the search for sources")
     thermal = measure_noise(observation.partitions, stokes_i=True).ratio
-    stopped, search = "", None
-    fault: Exception | None = None
+    search: Search | None = None
     with showing(progress), stop_on_signal() as flag, bar("finding", "steps") as shown:
         try:
             search = Search(observation, options, beam, stop=lambda: bool(flag))
@@ -121,32 +120,45 @@ def find_sources(
             reason += _circles(search, add_circle, shown)
             if search.components:
                 search.finish()
-        except Stopped:
-            stopped = f"stopped by {signal.Signals(flag.signal or signal.SIGINT).name}"
         except Exception as error:
             if search is None or not search.has_any:
+                if isinstance(error, Stopped):
+                    flag.raise_interrupted("no source was found before the interruption")
                 raise
-            stopped, fault = f"stopped by an error ({error})", error
-        if stopped and search is not None:
-            if not search.has_any:
-                flag.raise_interrupted("no source was found before the interruption")
             search.stop()
-            reason = "the search was interrupted"
-    if search is None or not search.components:
-        raise InputError(f"no source found: {reason}")
-    found = replace(_result(search, beam, reason), thermal=thermal, stopped=stopped, fault=fault)
-    if stopped:
-        return found
-    misfit = _diagnosed(search.used, found)
-    for _ in range(MOST_ROUNDS):
-        if not (_names_outliers(misfit) and search.leave_out(local=False)):
-            break
-        search.finish()
-        found = replace(_result(search, beam, reason), thermal=thermal)
+            found = _result(search, beam, "the search was interrupted", thermal)
+            return _unfinished(found, error, flag, "")
+        if not search.components:
+            raise InputError(f"no source found: {reason}")
+        return _checked(search, _result(search, beam, reason, thermal), beam, flag)
+
+
+def _checked(search: Search, found: FoundSources, beam: SkyModel | None, flag: StopFlag) -> FoundSources:
+    """Leave out what a diagnosis of the model calls outliers; what is found, with what does not fit.
+
+    An error or a signal ends it with the model as it is.
+    """
+    try:
         misfit = _diagnosed(search.used, found)
+        for _ in range(MOST_ROUNDS):
+            if not (_names_outliers(misfit) and search.leave_out(local=False)):
+                break
+            search.finish()
+            found = _result(search, beam, found.reason, found.thermal)
+            misfit = _diagnosed(search.used, found)
+    except Exception as error:
+        return _unfinished(found, error, flag, "the check of the model after the search was ")
     has_gains = any(finding.kind in ("antenna gain", "gain drift") for finding in misfit.findings)
     lines = tuple(line for line in misfit.warnings if not line.startswith((TOO_SMALL, HOLDS)))
     return replace(found, misfit=lines, antennas={} if has_gains else found.antennas)
+
+
+def _unfinished(found: FoundSources, error: Exception, flag: StopFlag, what: str) -> FoundSources:
+    """A result with what ended it before its time: a signal, which `flag` has, or an error."""
+    if isinstance(error, Stopped):
+        name = signal.Signals(flag.signal or signal.SIGINT).name
+        return replace(found, stopped=f"{what}stopped by {name}")
+    return replace(found, stopped=f"{what}stopped by an error ({error})", fault=error)
 
 
 def _search(search: Search, threshold: float | None, max_sources: int, thermal: float, shown: Bar) -> str:
@@ -162,9 +174,10 @@ def _search(search: Search, threshold: float | None, max_sources: int, thermal: 
                 break
             log.log(NOTICE, "%d outliers are left out", count(search.left_out))
             reason = _steps(search, threshold, max_sources, shown)
-        if threshold is not None or not search.components:
+        if threshold is not None or not search.has_any:
             return reason
-        search.settle()
+        if search.components:
+            search.settle()
         if search.is_clean(thermal) or len(search.components) == 1:
             break
     search.choose()
@@ -211,7 +224,7 @@ def _names_outliers(misfit: Diagnosis) -> bool:
     return any(finding.kind.startswith("bad") for finding in misfit.findings)
 
 
-def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
+def _result(search: Search, beam: SkyModel | None, reason: str, thermal: float) -> FoundSources:
     """The sources, and the model that they propose."""
     observation = search.used
     search.data.smear(search.components)  # for what is said of it: nothing is new after the last step
@@ -232,11 +245,13 @@ def _result(search: Search, beam: SkyModel | None, reason: str) -> FoundSources:
         tuple(lines_of(search.data.smearing, observation.labels)),
         search.explained.gain_error,
         search.explained.noise,
+        thermal=thermal,
         gain_evidence=search.explained.evidence,
         antennas={observation.antenna_names[i]: errors for i, errors in search.antenna_errors.items()},
         n_outlier=count(search.left_out),
         outliers=outliers,
         flag_command=command,
+        exchangeable=limits_of(sources, search.beam_size).exchangeable,
     )
 
 

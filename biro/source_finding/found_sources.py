@@ -123,6 +123,8 @@ class FoundSources(Tabular):
     flag_command : str
         The command that flags them; "" where there are none, where they are many, or where the data are no
         single data set that can be flagged. The noise of `sky` has outliers (Student's t) then.
+    exchangeable : tuple of (str, str)
+        Pairs of close sources that a fit of `sky` may exchange: orders would leave too little of the prior.
     stopped : str
         Why the search ended before its time; "" where it did not.
     fault : Exception or None
@@ -146,6 +148,7 @@ class FoundSources(Tabular):
     n_outlier: int = 0
     outliers: str = ""
     flag_command: str = ""
+    exchangeable: tuple[tuple[str, str], ...] = ()
     stopped: str = ""
     fault: Exception | None = None
 
@@ -207,6 +210,12 @@ class FoundSources(Tabular):
             lines.append(
                 f"order of close sources in the model, without which a fit could exchange them: "
                 f"{', '.join(orders)}"
+            )
+        if self.exchangeable:
+            pairs = ", ".join(" and ".join(pair) for pair in self.exchangeable)
+            lines.append(
+                "the model has no order of these close sources, because so many orders leave too little of "
+                f"the prior: a fit may exchange {pairs}"
             )
         return [*lines, *self.smearing, *filter(None, [self.outliers]), *self.misfit]
 

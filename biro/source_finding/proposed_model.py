@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biro.display.formatting import ANGLES, FLUXES, Unit, unit_for
 from biro.models import Fixed, GaussianSource, Normal, Order, PointSource, SkyModel, Uniform
+from biro.source_finding.exchanges import KEYS, PriorLimits, keep_apart
 from biro.source_finding.fitting.component import MIN_RATIO
 from biro.source_finding.found_sources import FoundSource
 
+Array = NDArray[np.float64]
 Quantities = dict[str, Any]
 """Keyword arguments of a source: numbers, fixed values and priors; the source checks them."""
-APART = 4.0
-"""Errors between two sources from which a constraint on their order cuts nothing off their posterior."""
 
 
 def propose(
@@ -33,8 +33,9 @@ def propose(
     where these are more), fluxes from half to one and a half times the fitted flux (or ten errors on either
     side, but not below 0), the major axis or diameter up to three times the fitted one or to a beam, any
     ratio of axes from `MIN_RATIO` on, and any position angle. Spectral indices are normal with a standard
-    deviation of 0.5 (or five errors). Two sources of which each could take the other's place within these
-    priors get a constraint on the order of the quantity that tells them apart best.
+    deviation of 0.5 (or five errors). Where two sources could take each other's place within these priors,
+    their priors end in the middle between them, or a constraint orders them
+    (`biro.source_finding.exchanges.keep_apart`).
 
     Parameters
     ----------
@@ -50,35 +51,34 @@ def propose(
     # One unit for all places and sizes, and one for all fluxes, so that the sources of a table compare.
     angle = unit_for((_reach(source, beam_size) for source in sources), ANGLES)
     flux = unit_for((source.flux for source in sources), FLUXES)
-    components = [_free(source, beam_size, angle, flux) if free else _fixed(source) for source in sources]
+    constraints: tuple[Order, ...] = ()
+    if free and sources:
+        limits = limits_of(sources, beam_size)
+        places = zip(sources, limits.low, limits.high, strict=True)
+        components = [_free(source, low, high, beam_size, angle, flux) for source, low, high in places]
+        constraints = limits.orders
+    else:
+        components = [_fixed(source) for source in sources]
     spectral = any(source.spectral_index_err for source in sources)
     return SkyModel(
         components,
         centre=centre,
         ref_freq=Fixed(ref_freq, "Hz") if spectral else None,
-        constraints=_orders(sources, beam_size) if free else (),
+        constraints=constraints,
     )
 
 
-def _orders(sources: Sequence[FoundSource], beam_size: float) -> list[Order]:
-    """Constraints without which a fit could exchange two sources: each would then be in the other's place."""
-    orders = []
-    for pair in combinations(sources, 2):
-        (first, second) = ({"I": (s.flux, s.flux_err, _flux_reach(s))} | {
-            key: (value, s.position_err, _reach(s, beam_size))
-            for key, value in (("east", s.east), ("north", s.north))
-        } for s in pair)  # fmt: skip
-        apart, can_change = {}, True
-        for key, (value, error, reach) in first.items():
-            other, other_error, other_reach = second[key]
-            far = abs(value - other)
-            can_change &= far < min(reach + APART * other_error, other_reach + APART * error)
-            apart[key] = far / max(np.hypot(error, other_error), 1e-300)
-        best = max(apart, key=lambda key: apart[key])
-        if can_change and apart[best] > APART:
-            names = [f"{s.name}.{best}" for s in pair]
-            orders.append(Order(names if first[best][0] > second[best][0] else names[::-1]))
-    return orders
+def limits_of(sources: Sequence[FoundSource], beam_size: float) -> PriorLimits:
+    """The limits of fluxes and positions, and the orders, of the proposed model.
+
+    Parameters
+    ----------
+    sources : sequence of FoundSource
+    beam_size : float, rad
+        FWHM of the beam.
+    """
+    reach = [(_flux_reach(source), *[_reach(source, beam_size)] * 2) for source in sources]
+    return keep_apart(sources, np.array(reach))
 
 
 def _fixed(source: FoundSource) -> PointSource | GaussianSource:
@@ -111,12 +111,13 @@ def _flux_reach(source: FoundSource) -> float:
     return max(0.5 * source.flux, 10.0 * source.flux_err)
 
 
-def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> PointSource | GaussianSource:
-    reach = _reach(source, beam_size)
+def _free(
+    source: FoundSource, low: Array, high: Array, beam_size: float, angle: Unit, flux: Unit
+) -> PointSource | GaussianSource:
+    """A source with priors, those of I, east and north between these limits."""
     quantities: Quantities = {
-        "east": around(source.east, reach, angle),
-        "north": around(source.north, reach, angle),
-        "I": around(source.flux, _flux_reach(source), flux, positive=True),
+        key: between(low[i], high[i], flux if key == "I" else angle, positive=key == "I")
+        for i, key in enumerate(KEYS)
     }
     if source.spectral_index_err:
         sd = max(0.5, 5.0 * source.spectral_index_err)
@@ -138,16 +139,15 @@ def _free(source: FoundSource, beam_size: float, angle: Unit, flux: Unit) -> Poi
 
 def around(value: float, reach: float, unit: Unit, *, positive: bool = False) -> Uniform:
     """A uniform prior within `reach` of a value, with three figures of the reach."""
-    step = 10.0 ** (np.floor(np.log10(reach / unit.size)) - 2.0)
-    low, high = (
-        np.floor((value - reach) / unit.size / step) * step,
-        np.ceil((value + reach) / unit.size / step) * step,
-    )
-    return Uniform(
-        max(0.0, rounded(low, step)) if positive else rounded(low, step),
-        rounded(high, step),
-        unit.name,
-    )
+    return between(value - reach, value + reach, unit, positive=positive)
+
+
+def between(low: float, high: float, unit: Unit, *, positive: bool = False) -> Uniform:
+    """A uniform prior between limits, which are rounded outwards to three figures of half their distance."""
+    step = 10.0 ** (np.floor(np.log10(0.5 * (high - low) / unit.size)) - 2.0)
+    ends = [np.floor(low / unit.size / step) * step, np.ceil(high / unit.size / step) * step]
+    least, most = (rounded(end, step) for end in ends)
+    return Uniform(max(0.0, least) if positive else least, most, unit.name)
 
 
 def rounded(value: float, step: float) -> float:

@@ -23,8 +23,8 @@ from biro.source_finding.fitting.source_fit import ComponentFit, SourceFit
 from biro.source_finding.fitting.visibility_data import VisibilityData
 from biro.source_finding.found_sources import FoundSource, described
 from biro.source_finding.joint_fits import best_change, fitted, simplified
+from biro.source_finding.outliers import Masks, masks_of, outliers_of, without
 from biro.source_finding.outliers import described as described_outliers
-from biro.source_finding.outliers import masks_of, outliers_of, without
 from biro.source_finding.peaks import highest, peaks
 from biro.source_finding.proposed_model import propose
 from biro.source_finding.residual_image import ResidualImages
@@ -213,17 +213,36 @@ class Search:
             found = tuple(a | b for a, b in zip(self.left_out, found, strict=True))
         if all(np.array_equal(a, b) for a, b in zip(found, self.left_out, strict=True)):
             return False
-        components, ellipses = self.components, self._ellipses
-        self.left_out = found
-        self._open(without(self._given, found))
-        self.begin(ellipses=ellipses)
-        if components:
-            self.data.smear(components)
-            self._ends = [self._fitter.fit(components, n_step=0)]
-            self._take(self._ends[0])
-            self._reach(max(np.hypot(*component.lm) for component in components))
-            self._image()
+        kept = vars(self).copy()
+        try:
+            self._begin_without(found)
+        except Exception:
+            # Fits to the data as they were are better than none.
+            vars(self).update(kept)
+            raise
         return True
+
+    def _begin_without(self, left_out: Masks) -> None:
+        """Go on with other data: fit the models that there are, settled or not, to these."""
+        fits, ellipses = [fit for fit in (*self._ends, self._fit) if fit.components], self._ellipses
+        is_settled = not self.components
+        self.left_out = left_out
+        self._open(without(self._given, left_out))
+        self.begin(ellipses=ellipses)
+        if not fits:
+            return
+        self._reach(max(np.hypot(*component.lm) for fit in fits for component in fit.components))
+        for fit in fits:
+            self.data.smear(fit.components)
+        for fit in fits:
+            self.begin(ellipses=ellipses)
+            self._take(self._fitter.fit(fit.components, n_step=0))
+            self._ends.append(self._fit)
+        if is_settled:
+            self.begin(ellipses=ellipses)
+        else:
+            del self._ends[-1]
+            self._image()
 
     def about_outliers(self) -> tuple[str, str]:
         """What is left out, and the command that flags it; "" where there is none."""
