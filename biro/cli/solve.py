@@ -320,8 +320,8 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
         )
     if not is_written:
         say(
-            "CORRECTED_WEIGHT_SPECTRUM is not written, because these weights are no stored column; biro reads "
-            "the weights of DATA with CORRECTED_DATA. Leave out --weights equal to get weights that belong to it"
+            "CORRECTED_WEIGHT_SPECTRUM is not written, because equal weights are no stored column. biro "
+            "reads CORRECTED_DATA with the weights of DATA. Leave out --weights equal to get its own weights"
         )
         return
     say(
