@@ -179,25 +179,28 @@ def _log_ratio(
 
 
 def _feeds_differ(solved: SolvedGains) -> bool:
-    """Whether the ratio of the gains of both feeds certainly differs among antennas.
+    """Whether the ratio of the gains of both feeds certainly differs among antennas, and more than from 1.
 
-    A linear polarisation that the model lacks is a ratio g_X / g_Y that all antennas have in common.
+    A linear polarisation that the model lacks is a ratio |g_X / g_Y| that all antennas have in common, or
+    nearly so where it is that of one source of several.
     """
-    total, n_total = 0.0, 0
+    total, common, n_total = 0.0, 0.0, 0
     for window in solved.windows:
         ratio = window.gain[..., 0] / window.gain[..., 1]
         known = window.usable.all(axis=-1)
         mean = np.where(known, ratio, 0.0).sum(axis=-1, keepdims=True)
-        unlike = np.log(np.divide(ratio, mean, out=np.ones_like(ratio), where=mean != 0.0))
-        for values, error in ((unlike.real, window.log_amplitude_error), (unlike.imag, window.phase_error)):
+        phase = np.angle(ratio * mean.conj())
+        amplitude = np.log(np.abs(ratio))
+        for values, error in ((amplitude, window.log_amplitude_error), (phase, window.phase_error)):
             sigma = np.where(known, np.hypot(error[..., 0], error[..., 1]), 0.0)
             weight = np.divide(1.0, sigma**2, out=np.zeros_like(sigma), where=sigma > 0.0)
             whole = weight.sum(axis=-1, keepdims=True)
             centre = (weight * values).sum(axis=-1, keepdims=True) / np.where(whole > 0.0, whole, 1.0)
             total += float(np.sum(weight * (values - centre) ** 2))
+            common += float(np.sum(weight * centre**2)) if values is amplitude else 0.0
             n_total += int(np.maximum((weight > 0.0).sum(axis=-1) - 1, 0).sum())
     noise, _ = _per_dof(solved)
-    return total / noise > n_total + CERTAIN * math.sqrt(2.0 * n_total)
+    return total > common and total / noise > n_total + CERTAIN * math.sqrt(2.0 * n_total)
 
 
 def _expected(

@@ -77,6 +77,7 @@ LARGE, POLARISED = SOURCES.replace("2 Jy", "3 Jy"), SOURCES.replace("2 Jy", "3 J
         (POLARISED, POLARISED, "", ""),
         # Gains of raw data that differ by sqrt(1 + Q/I) are a Q that the model lacks.
         (POLARISED, LARGE, "", "or the sky has linear polarisation that the model lacks"),
+        (POLARISED + SECOND, LARGE + SECOND, "", "or the sky has linear polarisation that the model lacks"),
     ],
 )
 def test_the_rotation_is_told_by_the_likelihood_or_not_at_all(
