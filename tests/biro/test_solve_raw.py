@@ -68,7 +68,7 @@ LARGE, POLARISED = SOURCES.replace("2 Jy", "3 Jy"), SOURCES.replace("2 Jy", "3 J
 @pytest.mark.parametrize(
     ("made_of", "solved_with", "rotation", "noise", "remark"),
     [
-        # chi2 of parallel hands differs by less than 10 %, ln of the likelihood by far more than noise allows.
+        # chi2 of parallel hands differs by less than 10 %, ln of the likelihood far more than by noise.
         (LARGE, LARGE, "present", 0.1, "THE DATA ARE NOT CORRECTED"),
         # Gains that act after the rotation was taken out.
         (LARGE, LARGE, "corrected", 0.1, ""),
