@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from biro.calibration.solved_gains import SolvedGains
 from biro.calibration.statement import chi2
 from biro.calibration.window import Complex
+from biro.diagnosis.feed_frame import to_feeds, weight_in_feeds
+from biro.display.formatting import first_few
 from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.observation.noise import measure_noise
@@ -19,10 +21,27 @@ from biro.observation.partition import PARALLEL_HANDS, Partition
 
 MISFIT = 2.0
 """Residual rms over the noise from which on gains and sky are said not to fit."""
+CERTAIN = 5.0
+"""ln of the likelihood ratio over its scatter sqrt(n), from which on a state of the feeds is certain.
+
+Where both states describe the data, n parameters of each fit noise, and chi2 differs by 2 sqrt(n) or less.
+"""
+SOUND = 1.1
+"""Residual rms over the noise below which a likelihood ratio counts as it is, because nothing is lacking."""
 BETTER = 1.1
-"""chi2 with one state of the feeds over that with the other, from which on the latter is the right one."""
-CERTAIN = 50.0
-"""Logarithm of the likelihood ratio that is needed besides."""
+"""Ratio of chi2 that is needed besides where residuals exceed the noise: these are not independent."""
+UNDECIDED = (
+    "feeds: the data do not show whether they contain the parallactic rotation; biro takes it as taken out. "
+    "If the data are raw, as those of `biro simulate` with gains, give the model [feeds] rotation = "
+    '"present"'
+)
+"""Remark where neither state of the feeds is certain."""
+AMBIGUOUS = (
+    "feeds: the data contain the parallactic rotation, or the sky has linear polarisation that the model "
+    "lacks; biro takes the rotation as taken out. Complete the model, or give it [feeds] rotation = "
+    '"present" if the data are raw'
+)
+"""Remark where the rotation fits better, and g_X / g_Y is alike for all antennas."""
 
 
 def excess(solved: SolvedGains) -> float:
@@ -72,12 +91,15 @@ def judged(solved: SolvedGains) -> SolvedGains:
 
 
 def with_better_rotation(
-    solved: SolvedGains, sky: SkyModel, solve: Callable[[SkyModel], SolvedGains]
+    solved: SolvedGains,
+    sky: SkyModel,
+    solve: Callable[[SkyModel, str | None], SolvedGains],
+    model_of: Callable[[SkyModel], Iterable[NDArray[np.complexfloating]]],
 ) -> SolvedGains:
     """The gains with that state of the rotation of feeds which fits, where the sky does not state one.
 
     Raw data of linear feeds that turn on the sky look like corrected ones. Solved both ways, with and without
-    the rotation in the data, the right way has the smaller chi2 if the difference is there at all.
+    the rotation in the data, the right way has the greater likelihood if the difference is there at all.
 
     Parameters
     ----------
@@ -85,27 +107,123 @@ def with_better_rotation(
         With the sky as it is: data are taken as corrected.
     sky : SkyModel
     solve : function
-        Solves with another sky.
+        Solves with another sky, and with cross hands "off", or as they were asked for (None).
+    model_of : function
+        Model visibilities of a sky, of each partition.
     """
     if all(turn is None for turn in solved.turns):
         return solved
-    feeds = sky.feeds or Feeds()
-    other = solve(replace(sky, feeds=replace(feeds, rotation="present")))
-    (before, n_dof), (after, n_other) = _per_dof(solved), _per_dof(other)
-    certain = min(n_dof, n_other) > 0 and after > 0.0 and before > BETTER * after
-    if not (certain and 0.5 * n_other * math.log(before / after) > CERTAIN):
+    present = replace(sky, feeds=replace(sky.feeds or Feeds(), rotation="present"))
+    first = solve(sky, "off") if solved.settings["cross_hands"] else solved
+    other = solve(present, "off")
+    log_ratio, limit, chi2_ratio = _log_ratio(first, other, model_of(sky), model_of(present))
+    if log_ratio <= -limit:
         return solved
-    ratio = f'chi2 is {before / after:.3g} times smaller with rotation = "present"'
+    certain = log_ratio >= limit and (chi2_ratio > BETTER or excess(other) < SOUND)
+    if not certain or not _feeds_differ(other):
+        text = AMBIGUOUS if certain else UNDECIDED
+        return replace(solved, remarks=(*solved.remarks, text)) if sky.feeds is None else solved
+    found = f'the logarithm of the likelihood is {log_ratio:.0f} higher with rotation = "present"'
     if sky.feeds is not None:
         text = (
-            f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. But the model states [feeds] "
-            "rotation "
-            '= "corrected". Write rotation = "present" into the model'
+            f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {found}. But the model states [feeds] "
+            'rotation = "corrected". Write rotation = "present" into the model'
         )
         return replace(solved, remarks=(*solved.remarks, text))
     text = (
-        f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {ratio}. biro solved the gains with [feeds] "
+        f"THE DATA ARE NOT CORRECTED FOR PARALLACTIC ANGLE: {found}. biro solved the gains with [feeds] "
         'rotation = "present". Write this into every model that uses these gains. Corrected data '
         "(--corrected) have the rotation taken out, so that a model of them needs no [feeds]"
     )
+    parts = zip(solved.observation.partitions, solved.turns, strict=True)
+    kept = [
+        f"{part.field}/spw{part.spw_id} ({', '.join(part.corr_type)})"
+        for part, turn in parts
+        if turn is None and all(len(name) == 2 for name in part.corr_type)
+    ]
+    if kept:
+        text += f". Corrected data of {first_few(kept)} keep their rotation, and a model of them needs it"
+    other = solve(present, None)
     return replace(other, remarks=(*other.remarks, text), taken_out=solved.turns)
+
+
+def _log_ratio(
+    solved: SolvedGains,
+    other: SolvedGains,
+    models: Iterable[NDArray[np.complexfloating]],
+    other_models: Iterable[NDArray[np.complexfloating]],
+) -> tuple[float, float, float]:
+    """ln of the likelihood ratio (other gains over gains), its limit of certainty, and the ratio of chi2.
+
+    All correlations count of the partitions whose feeds turn, where both have gains. Both are solved from
+    parallel hands and have as many parameters; the phase between the feeds is one more of each. Noise is that
+    of the smaller chi2.
+    """
+    before, after, n_real = 0.0, 0.0, 0
+    n_free = sum(chi2(each)[3] for each in (solved, other)) / 2.0
+    for i, (model, other_model) in enumerate(zip(models, other_models, strict=True)):
+        part, turn = solved.observation.partitions[i], solved.turns[i]
+        if turn is None:
+            continue
+        usable = solved.factor(i)[1] & other.factor(i)[1]
+        weight = np.where(usable.all(axis=-1, keepdims=True), part.weight, 0.0)
+        expected = to_feeds(part, turn, _expected(solved, i, model, weight), back=True)
+        before += float(np.sum(weight * np.abs(part.vis - expected) ** 2))
+        expected = _expected(other, i, other_model, weight)
+        after += float(np.sum(weight * np.abs(part.vis - expected) ** 2))
+        n_real += 2 * int(np.count_nonzero(weight))
+    if not (n_real > n_free and min(before, after) > 0.0):
+        return 0.0, math.inf, 1.0
+    noise = min(before, after) / (n_real - n_free)
+    return 0.5 * (before - after) / noise, CERTAIN * math.sqrt(n_free), before / after
+
+
+def _feeds_differ(solved: SolvedGains) -> bool:
+    """Whether the ratio of the gains of both feeds certainly differs among antennas, and more than from 1.
+
+    A linear polarisation that the model lacks is a ratio |g_X / g_Y| that all antennas have in common, or
+    nearly so where it is that of one source of several.
+    """
+    total, common, n_total = 0.0, 0.0, 0
+    for window in solved.windows:
+        ratio = window.gain[..., 0] / window.gain[..., 1]
+        known = window.usable.all(axis=-1)
+        mean = np.where(known, ratio, 0.0).sum(axis=-1, keepdims=True)
+        phase = np.angle(ratio * mean.conj())
+        amplitude = np.log(np.abs(ratio))
+        for values, error in ((amplitude, window.log_amplitude_error), (phase, window.phase_error)):
+            sigma = np.where(known, np.hypot(error[..., 0], error[..., 1]), 0.0)
+            weight = np.divide(1.0, sigma**2, out=np.zeros_like(sigma), where=sigma > 0.0)
+            whole = weight.sum(axis=-1, keepdims=True)
+            centre = (weight * values).sum(axis=-1, keepdims=True) / np.where(whole > 0.0, whole, 1.0)
+            total += float(np.sum(weight * (values - centre) ** 2))
+            common += float(np.sum(weight * centre**2)) if values is amplitude else 0.0
+            n_total += int(np.maximum((weight > 0.0).sum(axis=-1) - 1, 0).sum())
+    noise, _ = _per_dof(solved)
+    return total > common and total / noise > n_total + CERTAIN * math.sqrt(2.0 * n_total)
+
+
+def _expected(
+    solved: SolvedGains, i: int, model: NDArray[np.complexfloating], weight: NDArray[np.float64]
+) -> Complex:
+    """g_p V_pq g_q^* in the frame of the gains, with the phase between feeds that fits cross hands best.
+
+    With exp(i delta) on XY and exp(-i delta) on YX, chi2 is least at delta = arg sum w (D_XY M_XY^* + D_YX^*
+    M_YX), of each solution interval and block.
+    """
+    part, turn = solved.observation.partitions[i], solved.turns[i]
+    data = part.vis
+    if turn is not None:
+        data, model = to_feeds(part, turn, data), to_feeds(part, turn, model)
+        weight = np.where(weight.all(axis=-1, keepdims=True), weight_in_feeds(part, turn), 0.0)
+    expected = np.asarray(solved.factor(i)[0] * model)
+    window = next(each for each in solved.windows if i in each.partitions)
+    place = solved.interval_of(i)[:, None], window.block[None]
+    xy, yx = part.corr_type.index("XY"), part.corr_type.index("YX")
+    found = weight * data * expected.conj()
+    total = np.zeros(window.gain.shape[:2], np.complex128)
+    np.add.at(total, place, found[..., xy] + found[..., yx].conj())
+    phase = np.exp(1j * np.angle(total))[place]
+    expected[..., xy] *= phase
+    expected[..., yx] *= phase.conj()
+    return expected

@@ -102,11 +102,12 @@ class SolvedGains(Printed):
         """Data with the gains taken out, D / (g_p g_q^*), complex128 (n_row, n_chan, n_corr) by partition.
 
         If biro found that raw data of linear feeds contain their rotation, it is taken out as well:
-        P^H (D / (g_p g_q^*)) P, as the sky without [feeds] expects. Visibilities without a usable gain are
+        P^H (D / (g_p g_q^*)) P, as the sky without [feeds] expects. Partitions that lack one of the four
+        correlations cannot be turned and keep their rotation. Visibilities without a usable gain are
         left as they are; `n_uncorrected` says how many.
         """
         for i, part in enumerate(self.observation.partitions):
-            factor, usable = self._factor(i)
+            factor, usable = self.factor(i)
             before, after = self._frames(i)
             vis = part.vis if before is None else to_feeds(part, before, part.vis)
             vis = vis / factor
@@ -124,7 +125,7 @@ class SolvedGains(Printed):
     def amplitudes(self) -> Iterator[NDArray[np.float64]]:
         """|g_p g_q^*|, float64 (n_row, n_chan, n_corr) by partition; 0 where there is no usable gain."""
         for i in range(len(self.observation.partitions)):
-            factor, usable = self._factor(i)
+            factor, usable = self.factor(i)
             yield np.where(usable, np.abs(factor), 0.0)
 
     def weight_factors(self) -> Iterator[NDArray[np.float64]]:
@@ -135,7 +136,7 @@ class SolvedGains(Printed):
         equal weights of the four correlations. The factor is 1 where there is no usable gain.
         """
         for i, part in enumerate(self.observation.partitions):
-            (factor, usable), (_, after) = self._factor(i), self._frames(i)
+            (factor, usable), (_, after) = self.factor(i), self._frames(i)
             scale = np.where(usable, np.abs(factor) ** 2, 1.0)
             if after is not None:
                 turned = turned_weight(part, after, scale, back=True)
@@ -146,10 +147,13 @@ class SolvedGains(Printed):
     def n_uncorrected(self) -> int:
         """Visibilities with weight that a gain is lacking for."""
         parts = enumerate(self.observation.partitions)
-        return sum(int(np.count_nonzero((part.weight > 0) & ~self._factor(i)[1])) for i, part in parts)
+        return sum(int(np.count_nonzero((part.weight > 0) & ~self.factor(i)[1])) for i, part in parts)
 
-    def _factor(self, i: int) -> tuple[Complex, NDArray[np.bool_]]:
-        """g_p g_q^* of each visibility of a partition, and whether both gains are there."""
+    def factor(self, i: int) -> tuple[Complex, NDArray[np.bool_]]:
+        """g_p g_q^* of each visibility of a partition, and whether both gains are there.
+
+        Both are (n_row, n_chan, n_corr), complex128 and bool.
+        """
         part, window = self.observation.partitions[i], self._window(i)
         interval = self.interval_of(i)
         (first, here), (second, there) = (

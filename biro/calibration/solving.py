@@ -69,7 +69,8 @@ def solve_gains(
     for without it.
 
     Where a sky does not state whether linear feeds that turn on the sky turn in the data, too, gains are
-    solved for both ways, and those are taken that fit; `SolvedGains.remarks` says so.
+    solved for both ways. Those with the rotation in the data are taken where the likelihood ratio is certain
+    of them, else those of corrected data. `SolvedGains.remarks` says so, and where the data do not decide.
 
     Parameters
     ----------
@@ -144,7 +145,14 @@ def solve_gains(
     with showing(progress), doing("solving for gains"):
         solved = _solved(whole, sky, **options)
         if isinstance(sky, SkyModel):
-            solved = with_better_rotation(solved, sky, lambda other: _solved(whole, other, **options))
+            solved = with_better_rotation(
+                solved,
+                sky,
+                lambda other, cross: _solved(
+                    whole, other, **options | ({"cross_hands": cross} if cross else {})
+                ),
+                lambda other: _model_of(whole, other, values, backend, gaussian_frame),
+            )
         return judged(solved)
 
 

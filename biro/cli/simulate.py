@@ -199,7 +199,8 @@ def _say_feeds(observation: Observation, model: SkyModel, simulated: SkyModel) -
     if model.feeds is None:
         say(
             "feeds: gains act on linear feeds, so these data are raw: they contain the parallactic rotation. "
-            'A model of them needs [feeds] rotation = "present"; `biro solve` finds that out itself'
+            'A model of them needs [feeds] rotation = "present". Without it, `biro solve` states whether it '
+            "finds the rotation in the data"
         )
 
 

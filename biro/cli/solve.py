@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from enum import StrEnum
 from pathlib import Path
@@ -173,14 +174,14 @@ def solve(
         gaussian_frame=frame,
     )
     written = _write(solved, obs, output, is_set, overwrite, limit, corrected)
-    if corrected:
-        _correct(solved, obs, written[0], limit)
     if as_json:
         print_json(solved.to_dict() | {"files": [str(path) for path in written]})
     else:
         typer.echo(str(solved))
     names = ", ".join(map(str, written))
     say(f'written: {names}. To use the gains in a model, write [gain] table = "{written[0]}"')
+    if corrected:
+        _correct(solved, obs, written[0], limit)
     if not solved.fits:
         raise typer.Exit(MISFIT)
 
@@ -194,7 +195,12 @@ def _check_output(output: Path, overwrite: bool) -> None:
     if table.exists() and not (table / "table.dat").is_file():
         raise InputError(f"{table}: is not a gain table, so biro does not replace it; move it away")
     make_folder(output)
-    refuse_existing([output / name for name in NAMES], overwrite)
+    refuse_existing([*(output / name for name in NAMES), *_more_pictures(output)], overwrite)
+
+
+def _more_pictures(output: Path) -> list[Path]:
+    """The pictures of further spectral windows or blocks of channels in a folder: gains-2.png, ..."""
+    return sorted(path for path in output.iterdir() if re.fullmatch(r"gains-\d+\.png", path.name))
 
 
 def _model(
@@ -246,20 +252,20 @@ def _write_others(
         write_casa_table(output / NAMES[1], obs, solved, overwrite=overwrite, time_limit=limit)
         written.append(output / NAMES[1])
     plain_pictures()
-    written += _draw(solved, output)
+    written += _draw(solved, output, overwrite)
     write_atomic(output / NAMES[3], json.dumps(solved.to_dict(), indent=1).encode())
     return [*written, output / NAMES[3]]
 
 
-def _draw(solved: SolvedGains, output: Path) -> list[Path]:
+def _draw(solved: SolvedGains, output: Path, overwrite: bool) -> list[Path]:
     """Draw the gains of each spectral window and block of channels: gains.png, gains-2.png, ...; which files.
 
-    Pictures of an earlier solution of more windows are removed.
+    With `overwrite`, pictures of an earlier solution of more windows are removed.
     """
     from biro.files.atomic import write_figure
     from biro.plots import solved_gains
 
-    for older in output.glob("gains-[0-9]*.png"):
+    for older in _more_pictures(output) if overwrite else ():
         older.unlink()
     each = [(i, block) for i, window in enumerate(solved.windows) for block in range(window.gain.shape[1])]
     if len(each) > MOST_PICTURES:
@@ -309,7 +315,15 @@ def _correct(solved: SolvedGains, obs: Path, written: Path, limit: float) -> Non
     )
     safe = f"the gains are in {written}, and CORRECTED_DATA is written"
     with after_result(safe, "its weights are those of DATA"):
-        write_corrected_weights(obs, solved.observation, solved.weight_factors(), time_limit=limit)
+        is_written = write_corrected_weights(
+            obs, solved.observation, solved.weight_factors(), time_limit=limit
+        )
+    if not is_written:
+        say(
+            "CORRECTED_WEIGHT_SPECTRUM is not written, because equal weights are no stored column. biro "
+            "reads CORRECTED_DATA with the weights of DATA. Leave out --weights equal to get its own weights"
+        )
+        return
     say(
         "CORRECTED_WEIGHT_SPECTRUM: the weights of the data times |g_p g_q|^2, because calibration divides "
         "the noise by |g_p g_q|. biro reads these weights with CORRECTED_DATA. The weights of DATA are "

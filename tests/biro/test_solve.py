@@ -41,11 +41,11 @@ PARALLEL = [0, 3]
 
 def made(sky: SkyModel = SKY, scatter: GainScatter | None = SCATTER, **changed: object) -> biro.Observation:
     given = {"noise": 0.3, "seed": 1, "gains": scatter} | changed
+    given = {"times": Track("2026-03-01T18:00", 1200.0, 20.0)} | given
     return simulate(
         "KAT-7",
         sky,
         phase_centre=(1.3, -0.8),
-        times=Track("2026-03-01T18:00", 1200.0, 20.0),
         channels=Channels(1.4e9, 1e6, 2),
         backend="cpu",
         **given,
@@ -298,6 +298,36 @@ def test_the_command_writes_tables_and_corrected_data(tmp_path: Path) -> None:
     turned = biro.solve_gains(data, taken_out, interval=60.0, backend="cpu")
     with pytest.raises(InputError, match="gains that biro applies after the feed rotation"):
         write_casa_table(tmp_path / "no.G", tmp_path / "obs.ms", turned)
+
+
+@pytest.mark.parametrize("options", [["--weights", "scatter", "--taper", "200 m"], ["--weights", "equal"]])
+def test_weights_of_corrected_data_come_from_the_stored_column(tmp_path: Path, options: list[str]) -> None:
+    """Stored weights are 1/0.3^2, weights of corrected data |g_p g_q|^2 of that; pictures of others stay."""
+    create_ms(tmp_path / "obs.ms", made(times=Track("2026-03-01T18:00", 400.0, 40.0)))
+    (tmp_path / "sky.toml").write_text(SKY.to_toml())
+    gains = tmp_path / "gains"
+    gains.mkdir()
+    for name in ("gains-7.png", "gains-1999-paper.png"):
+        (gains / name).touch()
+    words = ["solve", f"{tmp_path / 'obs.ms'}", f"{tmp_path / 'sky.toml'}", "-o", f"{gains}", "--corrected"]
+    words += ["--interval", "track", "--backend", "cpu", "--json", *options]
+    refused = CliRunner().invoke(app, words)
+    assert refused.exit_code == 2
+    assert "gains-7.png: exists already" in refused.stderr
+    assert (gains / "gains-7.png").exists()
+    done = CliRunner().invoke(app, [*words, "--overwrite"])
+    assert done.exit_code in (0, 4), done.stderr  # 4: gains that vary by the minute do not fit as one
+    assert json.loads(done.stdout)["n_solved"] == 14
+    assert sorted(path.name for path in gains.glob("*-*.png")) == ["gains-1999-paper.png"]
+    if "equal" in options:
+        assert "CORRECTED_WEIGHT_SPECTRUM is not written" in done.stderr
+        return
+    found = read_ms(tmp_path / "obs.ms", column="CORRECTED_DATA")
+    assert found.weight_origin == "CORRECTED_WEIGHT_SPECTRUM"
+    part, gain = found.partitions[0], biro.read_gains(gains / "gains.npz").gain[0, :, 0, 0]
+    expected = np.abs(gain[part.antenna1] * gain[part.antenna2]) ** 2 / 0.3**2
+    # Single precision of the column.
+    np.testing.assert_allclose(part.weight[:, 0, 0], expected, rtol=1e-5)
 
 
 def test_corrected_data_hold_every_row_and_every_flagged_visibility(tmp_path: Path) -> None:

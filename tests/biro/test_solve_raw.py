@@ -15,6 +15,7 @@ from biro.io.measurement_set import create_ms
 from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import Feeds
 from biro.observation.observation import Observation
+from biro.simulation.gains import GainScatter
 from biro.simulation.simulator import Channels, Track, simulate
 
 SOURCES = """[sky]
@@ -58,6 +59,56 @@ def test_the_state_of_the_feeds_that_fits_is_taken(raw: tuple[Observation, SkyMo
     found = np.abs(window.gain[0, 0])
     # 8 times, 2 channels and 6 baselines of signal-to-noise ratio 100 or more: 1e-3 of a gain; 5 times that.
     assert found == pytest.approx(np.abs(gain), rel=5e-3)
+
+
+CENTRE = "05h00m00s -30d00m00s"
+LARGE, POLARISED = SOURCES.replace("2 Jy", "3 Jy"), SOURCES.replace("2 Jy", "3 Jy") + 'Q = "0.1 Jy"\n'
+
+
+@pytest.mark.parametrize(
+    ("made_of", "solved_with", "rotation", "noise", "remark"),
+    [
+        # chi2 of parallel hands differs by less than 10 %, ln of the likelihood far more than by noise.
+        (LARGE, LARGE, "present", 0.1, "THE DATA ARE NOT CORRECTED"),
+        # Gains that act after the rotation was taken out.
+        (LARGE, LARGE, "corrected", 0.1, ""),
+        # Calibrated data: one sky for both states, as P V P^H = V without polarisation.
+        (LARGE, LARGE, "", 0.1, "do not show whether they contain the parallactic rotation"),
+        (POLARISED, POLARISED, "", 0.1, ""),
+        # Gains of raw data that differ by sqrt(1 + Q/I) are a Q that the model lacks.
+        (POLARISED, LARGE, "", 0.1, "or the sky has linear polarisation that the model lacks"),
+        (POLARISED + SECOND, LARGE + SECOND, "", 0.02, "or the sky has linear polarisation that the model"),
+    ],
+)
+def test_the_rotation_is_told_by_the_likelihood_or_not_at_all(
+    tmp_path: Path, made_of: str, solved_with: str, rotation: str, noise: float, remark: str
+) -> None:
+    """30 min, simulated data that are raw, corrected before the gains act, or calibrated."""
+    sky = sky_of(tmp_path, made_of)
+    data = simulate(
+        "KAT-7", replace(sky, feeds=Feeds(rotation=rotation)) if rotation else sky, phase_centre=CENTRE,
+        times=Track("2026-03-01T16:00" if rotation else "2026-03-01", 1800.0, 60.0), noise=noise, seed=1,
+        channels=Channels(1.4e9, 1e6, 1), gains=GainScatter(0.05, 0.1, 1e9) if rotation else None,
+    )  # fmt: skip
+    solved = biro.solve_gains(data, sky_of(tmp_path, solved_with), interval="track")
+    assert [remark in text for text in solved.remarks[:1]] == ([True] if remark else [])
+    assert bool(solved.taken_out) == (rotation == "present")
+
+
+def test_a_partition_that_cannot_be_turned_is_named(raw: tuple[Observation, SkyModel, np.ndarray]) -> None:
+    """XX and YY alone do not give the XX of other axes, so their rotation stays; the gains are the same."""
+    observation, sky, gain = raw
+    (part,) = observation.partitions
+    two = replace(
+        part, vis=part.vis[..., [0, 3]], weight=part.weight[..., [0, 3]], corr_type=("XX", "YY"),
+        corr_id=None, spw_id=1,
+    )  # fmt: skip
+    solved = biro.solve_gains(replace(observation, partitions=(part, two)), sky, interval="track")
+    assert f"Corrected data of {part.field}/spw1 (XX, YY) keep their rotation" in solved.remarks[0]
+    _, kept = solved.corrected()
+    left, right = gain[part.antenna1], gain[part.antenna2].conj()
+    # Gains are known to 1e-3, as above, and products of two to 5 times that.
+    assert kept == pytest.approx(two.vis / (left * right)[:, None], rel=5e-3)
 
 
 def test_what_a_model_states_is_kept(raw: tuple[Observation, SkyModel, np.ndarray]) -> None:
@@ -145,7 +196,8 @@ def test_weights_of_other_corrected_data_are_not_used(
     rows = (part.antenna1 == name) | (part.antenna2 == name)
     assert part.weight[rows] == pytest.approx(raw[0].partitions[0].weight[rows])
     with tables.table(str(tmp_path / "raw.ms"), readonly=False, ack=False) as table:
-        table.putcol("CORRECTED_DATA", 2 * table.getcol("CORRECTED_DATA"))
+        # One row of 168, neither the first nor the last.
+        table.putcell("CORRECTED_DATA", 1, 2 * table.getcell("CORRECTED_DATA", 1))
     with pytest.warns(DataNote, match="was written for other values of CORRECTED_DATA"):
         found = biro.solve_gains(biro.read(tmp_path / "raw.ms"), raw[1], interval="track").observation
     assert found.weight_origin == "WEIGHT_SPECTRUM"

@@ -18,7 +18,7 @@ from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
 from biro.io.data_set.writable_models import Mode, check_as_stored, check_mode, checked_models
 from biro.io.measurement_set.backup import NEW, OLD, restore_backup
-from biro.io.measurement_set.opened import CORRECTED_WEIGHT
+from biro.io.measurement_set.opened import CORRECTED_WEIGHT, WEIGHT_COLUMNS
 from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.io.measurement_set.storage import ask_storage, existing_set, full_disk
 from biro.observation.distributed_data import RemoteArray
@@ -161,11 +161,12 @@ def write_corrected_weights(
     factors: Iterable[NDArray[np.floating]],
     *,
     time_limit: float = 30.0,
-) -> None:
+) -> bool:
     """Write CORRECTED_WEIGHT_SPECTRUM: the weights of the data times factors.
 
     These are the weights of CORRECTED_DATA as it is now. Fits of it read them, until another program changes
-    it. The weights of the data stay as they are. Rows that are not in the observation have these.
+    it. The weights of the data stay as they are. Rows that are not in the observation have these. The weights
+    are those of the stored column, before they were rescaled or tapered for the observation.
 
     Parameters
     ----------
@@ -176,13 +177,18 @@ def write_corrected_weights(
         One for each partition, in its order.
     time_limit : float, s
 
+    Returns
+    -------
+    bool
+        False where nothing is written, because the weights of the observation are of no stored column.
+
     Raises
     ------
     MeasurementSetError
         As `write_column`.
     """
     folder = existing_set(path, time_limit)
-    origins = {part.weight_origin for part in observation.partitions}
+    origins = {part.weight_origin.split(",")[0] for part in observation.partitions}
     if len(origins) > 1:
         raise MeasurementSetError(
             f"{folder}: the partitions have their weights in different columns "
@@ -190,6 +196,8 @@ def write_corrected_weights(
             "(--fields, --spws)"
         )
     (source,) = origins
+    if source not in (*WEIGHT_COLUMNS, CORRECTED_WEIGHT):
+        return False
     left = f"{CORRECTED_WEIGHT}, if it exists, is not used"
     with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
         job = {"column": CORRECTED_WEIGHT, "source": source, "mode": "scale", "rest": source}
@@ -200,6 +208,7 @@ def write_corrected_weights(
         for part, factor in zip(observation.partitions, factors, strict=True):
             _ModelRows.of(part).write(child, factor, "_weights")
         child.call("finish_weights")
+    return True
 
 
 def _rest(created: bool, rest_column: str | None) -> str:

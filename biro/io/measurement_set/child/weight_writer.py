@@ -22,7 +22,7 @@ from biro.io.measurement_set.child.write import Writer
 
 OF_DATA = "BIRO_OF_DATA"
 """Keyword: `mark_of` the visibilities that the weights were made for."""
-_MARKED = 64
+_MARKED = 1024
 """Rows whose visibilities are in the mark."""
 
 
