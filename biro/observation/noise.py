@@ -84,10 +84,10 @@ def thermal_noise(
     """The differences that are least above the thermal noise; None where there are none.
 
     First differences of neighbouring times are the noise, unless second ones, or those of channels, are
-    less by 2 % and three standard errors. Then the samples change between two times, and the least of all kinds is an upper limit.
-    Channels of one time take the place of times where their noise is less and independent: differences over
-    one and over two channels are alike then, as they are neither for a signal that changes across channels
-    nor for smoothed channels.
+    less by 2 % and three standard errors. Then the samples change between two times, and the least of all
+    kinds is an upper limit. Channels of one time take the place of times where their noise is less and
+    independent: differences over one and over two channels are alike then, as they are neither for a signal
+    that changes across channels nor for smoothed channels.
 
     Parameters
     ----------
@@ -120,8 +120,9 @@ def _error(n: Mapping[Kind, int], other: Kind) -> float:
     """Standard error of the ratio of first differences of times to another kind, where both are noise.
 
     The median of |x| of n independent complex values has the relative variance k/n, k = 0.68 (a Gaussian's
-    1 / (16 n q^2 f(q)^2) of 2 n parts, q = 0.674). Two values whose parts have the correlation rho have g(rho)
-    of it in common, the correlation of |x| < q and |y| < q: 0.11, 0.22 and 0.47 at 1/2, 2/3 and sqrt(3)/2.
+    1 / (16 n q^2 f(q)^2) of 2 n parts, q = 0.674). Two values whose parts have the correlation rho have
+    g(rho) of it in common, the correlation of |x| < q and |y| < q: 0.11, 0.22 and 0.47 at 1/2, 2/3 and
+    sqrt(3)/2.
     Neighbouring first differences have the correlation 1/2, second ones 2/3 (then 1/6, g = 0.01), and a
     first and a second one sqrt(3)/2 (then 1 / sqrt(12), g = 0.03). In a long scan
 
