@@ -124,7 +124,8 @@ def _grid(data: ResidualData, values: NDArray[np.complexfloating]) -> Grid:
     baseline, part = _baselines(data), data.partition
     n_baseline = int(baseline.max(initial=-1)) + 1
     grid = np.zeros((n_baseline, len(part.times), *values.shape[1:]), np.complex128)
-    grid[baseline, part.time_index] = values
+    counts = part.row_weight > 0  # no copy takes the place of the row that it repeats
+    grid[baseline[counts], part.time_index[counts]] = values[counts]
     return grid
 
 

@@ -9,6 +9,7 @@ import pytest
 
 import biro
 from biro.diagnosis.correlated_errors import error_factor
+from biro.diagnosis.data_faults import without_copies
 from biro.diagnosis.partition_fit import PartitionFit
 from biro.diagnosis.prior_conflict import prior_conflicts
 from biro.diagnosis.residual_data import ResidualData
@@ -133,18 +134,20 @@ def test_the_largest_factor_of_the_errors() -> None:
     The root mean square of both factors is 1, though one of the errors is 26 % too small.
     """
     noise = of_hands(0.6)
-    (part,) = observe(noise, signal=0.0).partitions
-    hands = np.array([[1.0, 1.0], [1.0, -1.0]])
-
-    def predict(theta: np.ndarray) -> list[np.ndarray]:
-        return [np.broadcast_to(theta @ hands + 0j, part.vis.shape)]
-
-    data = [ResidualData(part, predict(np.zeros(2))[0], 1.0)]
+    obs = observe(noise, signal=0.0)
     sd = np.full(2, SIGMA / np.sqrt(2 * noise.size))
-    found = error_factor(data, predict, np.zeros(2), sd, (np.full(2, -1.0), np.full(2, 1.0)))
-    # 8960 samples know the correlation to 0.01.
-    assert found.rms == pytest.approx(1.0, abs=0.03)
-    assert found.largest == pytest.approx(np.sqrt(1.6), abs=0.03)
+    hands = np.array([[1.0, 1.0], [1.0, -1.0]])
+    for each in (obs, repeated(obs, obs.partitions[0].n_row)[0]):  # copies of rows count once
+        (part,) = each.partitions
+
+        def predict(theta: np.ndarray, shape: tuple[int, ...] = part.vis.shape) -> list[np.ndarray]:
+            return [np.broadcast_to(theta @ hands + 0j, shape)]
+
+        data, _ = without_copies([ResidualData(part, predict(np.zeros(2))[0], 1.0)])
+        found = error_factor(data, predict, np.zeros(2), sd, (np.full(2, -1.0), np.full(2, 1.0)))
+        # 8960 samples know the correlation to 0.01.
+        assert found.rms == pytest.approx(1.0, abs=0.03)
+        assert found.largest == pytest.approx(np.sqrt(1.6), abs=0.03)
     # Only where no error is too small is it said that errors hold.
     misfit = [PartitionFit("field/spw0", 9000, 1.0, 1.0, thermal=0.8, coherent=20.0)]
     assert HOLDS in lines_of(misfit, [], [], 1.0, 1.05)
