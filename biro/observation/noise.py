@@ -87,7 +87,8 @@ def thermal_noise(
     less by 2 % and three standard errors. Then the samples change between two times, and the least of all
     kinds is an upper limit. Channels of one time take the place of times where their noise is less and
     independent: differences over one and over two channels are alike then, as they are neither for a signal
-    that changes across channels nor for smoothed channels.
+    that changes across channels nor for smoothed channels. Where there are first differences alone, they are
+    an upper limit only of samples that are certainly more than noise.
 
     Parameters
     ----------
@@ -108,7 +109,10 @@ def thermal_noise(
     if not is_level and by_channel in others:
         others.remove(by_channel)
     limit = {kind: NEAR * (1.0 if changes else 1.0 + CHANCE * _error(n, kind)) for kind in others}
-    if changes is False or not any(of_time[first] > limit[kind] * sigma[kind] for kind in others):
+    exceeds = any(of_time[first] > limit[kind] * sigma[kind] for kind in others)
+    if not others:  # nothing shows whether samples that are more than noise differ by noise alone
+        exceeds = changes is True
+    if changes is False or not exceeds:
         return Chosen(first, False)
     least = min(of_time, key=of_time.__getitem__)
     if is_level and sigma[by_channel] < of_time[least]:

@@ -259,6 +259,11 @@ def test_noise_of_scans_of_two_times_is_no_bound(n_chan: int) -> None:
     assert not found.is_bound
     # 0.91 / sqrt(360) = 5 % at one channel: four standard errors.
     assert found.measured == pytest.approx(1.0, abs=0.2)
+    # Residuals that are certainly more than noise may change between two times.
+    first = (noise.BY_TIME, noise.FIRST)
+    for changes in (None, False, True):
+        chosen = noise.thermal_noise({first: 1.0}, {first: found.n_difference}, changes)
+        assert chosen == (first, changes is True)
 
 
 @pytest.mark.parametrize(("n_pair", "n_time", "n_scan"), [(1, 41, 1), (1, 161, 1), (10, 5, 1), (40, 3, 1)])
