@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,14 +39,29 @@ LONGEST = 64
 """Times, or channels, apart that are looked at."""
 
 
+class ErrorFactor(NamedTuple):
+    """Ratios of errors under correlated residuals to errors of the fit; NaN where they are not known.
+
+    Attributes
+    ----------
+    rms : float
+        Root mean square of the ratios of all parameters.
+    largest : float
+        Ratio of the parameter whose error is too small by most.
+    """
+
+    rms: float = math.nan
+    largest: float = math.nan
+
+
 def error_factor(
     data: Sequence[ResidualData],
     predict: Callable[[Array], Models],
     theta: Array,
     sd: Array,
     box: tuple[Array, Array],
-) -> float:
-    """By how much the errors of a fit are too small, in all: the rms over parameters of the ratio of errors.
+) -> ErrorFactor:
+    """By how much the errors of a fit are too small: in all, and of the parameter of which it is most.
 
     Parameters
     ----------
@@ -60,12 +75,12 @@ def error_factor(
 
     Returns
     -------
-    float
+    ErrorFactor
         NaN where there are too many parameters.
     """
     known = np.flatnonzero(np.isfinite(sd) & (sd > 0.0))
     if not 0 < known.size <= MOST_PARAMETERS:
-        return math.nan
+        return ErrorFactor()
     information, spread = np.zeros((2, known.size, known.size))
     derivatives = [_derivative(predict, theta, i, sd[i], box) for i in known]
     for k, each in enumerate(data):
@@ -109,7 +124,8 @@ def _grid(data: ResidualData, values: NDArray[np.complexfloating]) -> Grid:
     baseline, part = _baselines(data), data.partition
     n_baseline = int(baseline.max(initial=-1)) + 1
     grid = np.zeros((n_baseline, len(part.times), *values.shape[1:]), np.complex128)
-    grid[baseline, part.time_index] = values
+    counts = part.row_weight > 0  # no copy takes the place of the row that it repeats
+    grid[baseline[counts], part.time_index[counts]] = values[counts]
     return grid
 
 
@@ -164,13 +180,13 @@ def _correlated(grid: Grid, lags: Array) -> Grid:
     return np.asarray(fft.ifft2(values, axes=(1, 2))[:, :n_time, :n_chan])
 
 
-def _factor(information: Array, spread: Array) -> float:
-    """Rms over parameters of errors under correlated residuals over errors of the fit."""
+def _factor(information: Array, spread: Array) -> ErrorFactor:
+    """Errors under correlated residuals over errors of the fit, from matrices float64 (n_param, n_param)."""
     if not information.size:
-        return math.nan
+        return ErrorFactor()
     values, vectors = np.linalg.eigh(information)
     kept = values > 1e-6 * values.max()
     inverse = (vectors[:, kept] / values[kept]) @ vectors[:, kept].T
     stated, robust = np.diag(inverse), np.diag(inverse @ spread @ inverse)
     ratio = robust[stated > 0.0] / stated[stated > 0.0]
-    return math.sqrt(max(float(np.mean(ratio)), 0.0))
+    return ErrorFactor(*(math.sqrt(max(float(of(ratio)), 0.0)) for of in (np.mean, np.max)))

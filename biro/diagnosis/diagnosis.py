@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.causes.all_causes import find_causes
-from biro.diagnosis.correlated_errors import error_factor
+from biro.diagnosis.correlated_errors import ErrorFactor, error_factor
 from biro.diagnosis.data_faults import fault_lines, without_copies
 from biro.diagnosis.feed_frame import turns_of
 from biro.diagnosis.finding import Finding
@@ -115,13 +115,13 @@ def diagnose(
         seen = _seen_at(likelihood, theta)
         if not hasattr(likelihood, "residual_data"):
             return Diagnosis(seen.fits, (*conflicts, *lines_of(seen.fits, (), seen.remarks)))
-        of_others, is_measured = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
+        of_others, largest = _total(cast(ResidualLikelihood, likelihood), seen, theta, sd)
     factor = seen.of_copies * of_others
-    said = factor if of_others > 1.0 else 1.0  # a line about copies has their factor
+    # A line about copies has their factor, and says that errors are too small: none may say that they hold.
+    said = factor if of_others > 1.0 else 1.0
+    largest = largest if seen.of_copies == 1.0 else math.nan
     otherwise = _otherwise(seen.faults, conflicts)
-    lines = lines_of(
-        seen.fits, seen.findings, seen.remarks, said, is_measured=is_measured, otherwise=otherwise
-    )
+    lines = lines_of(seen.fits, seen.findings, seen.remarks, said, largest, otherwise=otherwise)
     return Diagnosis(seen.fits, (*seen.faults, *conflicts, *lines), seen.findings, factor)
 
 
@@ -287,8 +287,8 @@ def _with_turns(likelihood: object, data: Sequence[ResidualData]) -> list[Residu
     return found
 
 
-def _total(likelihood: ResidualLikelihood, seen: _Diagnosed, theta: Array, sd: Array) -> tuple[float, bool]:
-    """By how much errors are too small in all, where something is wrong; else 1. And whether it was measured.
+def _total(likelihood: ResidualLikelihood, seen: _Diagnosed, theta: Array, sd: Array) -> tuple[float, float]:
+    """By how much errors are too small in all, where something is wrong; else 1. And the largest, measured.
 
     The correlation of residuals and their size contain all factors at once. Where that is not measured,
     those that tests of the residuals state are multiplied; of duplicated rows and correlation in time the
@@ -301,16 +301,16 @@ def _total(likelihood: ResidualLikelihood, seen: _Diagnosed, theta: Array, sd: A
     wrong = certainty(fits) > CERTAIN or product > EFFECT or any(fit.by_channel > CERTAIN for fit in fits)
     off = [fit for fit in fits if fit.is_far and not fit.is_fitted]
     if not (wrong or off or findings or any(line.startswith(HANDS) for line in remarks)):
-        return 1.0, False
+        return 1.0, math.nan
     if off:
         product *= max(fit.rms / fit.noise_factor for fit in off)
-    measured = math.nan
+    measured = ErrorFactor()
     if not any(fit.n_closure or fit.has_tails for fit in fits):
         box = getattr(getattr(likelihood, "model", None), "box", None)
         if box is not None:
             data, _ = without_copies(likelihood.residual_data(theta))
             measured = error_factor(data, likelihood.residual_models, theta, sd, box)
-    return float(np.nanmax([1.0, product, measured])), math.isfinite(measured)
+    return float(np.nanmax([1.0, product, measured.rms])), measured.largest
 
 
 def _height(likelihood: object, theta: Array) -> Callable[[Array], Array] | None:

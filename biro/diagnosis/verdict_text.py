@@ -59,8 +59,8 @@ def lines_of(
     findings: Sequence[Finding],
     remarks: Sequence[str],
     factor: float = 1.0,
+    largest: float = math.nan,
     *,
-    is_measured: bool = False,
     otherwise: str = UNKNOWN_CAUSE,
 ) -> list[str]:
     """All lines about a fit, the gravest first.
@@ -74,8 +74,8 @@ def lines_of(
         Of the likelihood, on gains, hands and unequal noise.
     factor : float
         By how much errors are too small in all.
-    is_measured : bool
-        Whether that was measured on the residuals.
+    largest : float
+        By how much the error of one parameter is too small at most, measured on the residuals; NaN if not.
     otherwise : str
         What is said of a misfit whose cause was not found.
     """
@@ -96,7 +96,8 @@ def lines_of(
         replaced = tuple(line for kind, several in _OF_KIND.items() if kind in kinds for line in several)
     lines += [line for line in remarks if not line.startswith(replaced)]
     total = _total_line(factor, lines)
-    is_small = is_measured and not factor > EFFECT and not any(_is_outlier(each) for each in findings)
+    is_small = factor <= EFFECT and largest <= EFFECT  # NaN of largest is not small
+    is_small &= not any(_is_outlier(each) for each in findings)
     if is_small and lines and lines[0].startswith(MISFIT):
         total = [HOLDS]
     return [*lines[:1], *total, *lines[1:]]

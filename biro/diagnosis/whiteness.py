@@ -80,13 +80,14 @@ def whiteness(data: ResidualData) -> Whiteness:
     z = {BY_TIME: 0.0, BY_CHANNEL: 0.0}
     seen: set[str] = set()
     sigma: dict[Kind, float] = {}
-    n = 0
+    n: dict[Kind, int] = {}
     for axis, values in _neighbours(data, clipped, counts):
         if len(values[0]) >= MIN_DIFFERENCES:
             seen.add(axis)
             z[axis] = max(z[axis], _certainty(values))
-            sigma |= {(axis, kind): share for kind, share in shares(values)}
-            n = n or len(values[0])
+            found = {(axis, kind): share for kind, share in shares(values)}
+            sigma |= found
+            n |= dict.fromkeys(found, len(values[0]))
     mean = np.sum(clipped, axis=(1, 2), keepdims=True)
     for axis, values in _neighbours(data, mean, np.asarray(counts.any(axis=(1, 2), keepdims=True))):
         if axis == BY_TIME and BY_TIME in seen and len(values[0]) >= MIN_DIFFERENCES:

@@ -34,6 +34,10 @@ FIRST, SECOND, FRINGE, FAR = "first", "second", "fringe", "far"
 """Kinds of differences; `FAR` are first differences over two steps."""
 NEAR, LEVEL = 1.02, 1.05
 """Ratio of first to second differences, and of first ones over two steps and one, that noise alone has."""
+CHANCE = 3.0
+"""Standard errors by which a ratio of two kinds of differences of noise may exceed 1."""
+OF_SECOND, OF_CHANNEL = 0.7, 0.91
+"""Standard errors of ratios of `sigma_of`, times the root of the number of differences; see `_error`."""
 Kind: TypeAlias = tuple[str, str]
 Complex: TypeAlias = NDArray[np.complex128]
 MAD_TO_SIGMA = 1.4826022185056018
@@ -74,21 +78,24 @@ class Chosen(NamedTuple):
     is_bound: bool
 
 
-def thermal_noise(sigma: Mapping[Kind, float], n: int, changes: bool | None = None) -> Chosen | None:
+def thermal_noise(
+    sigma: Mapping[Kind, float], n: Mapping[Kind, int], changes: bool | None = None
+) -> Chosen | None:
     """The differences that are least above the thermal noise; None where there are none.
 
     First differences of neighbouring times are the noise, unless second ones, or those of channels, are
-    certainly less. Then the samples change between two times, and the least of all kinds is an upper limit.
-    Channels of one time take the place of times where their noise is less and independent: differences over
-    one and over two channels are alike then, as they are neither for a signal that changes across channels
-    nor for smoothed channels.
+    less by 2 % and three standard errors. Then the samples change between two times, and the least of all
+    kinds is an upper limit. Channels of one time take the place of times where their noise is less and
+    independent: differences over one and over two channels are alike then, as they are neither for a signal
+    that changes across channels nor for smoothed channels. Where there are first differences alone, they are
+    an upper limit only of samples that are certainly more than noise.
 
     Parameters
     ----------
     sigma : mapping (axis, kind of difference) -> float
         Rms of the real part of each kind of which there are enough.
-    n : int
-        Number of first differences of neighbouring times.
+    n : mapping (axis, kind of difference) -> int
+        Number of complex differences of each kind.
     changes : bool, optional
         Whether samples of neighbouring times are certainly more than noise; by default differences decide.
     """
@@ -97,16 +104,38 @@ def thermal_noise(sigma: Mapping[Kind, float], n: int, changes: bool | None = No
     is_level = _is_level(sigma)
     if not of_time:
         return Chosen(min(of_channel, key=of_channel.__getitem__), not is_level) if of_channel else None
-    first, second = (BY_TIME, FIRST), (BY_TIME, SECOND)
-    limit = NEAR * (1.0 if changes else 1.0 + 1.0 / math.sqrt(max(n, 1)))
-    by_channel = (BY_CHANNEL, FIRST)
-    others = [of_time.get(second, 0.0), *([sigma[by_channel]] if is_level else [])]
-    if changes is False or not any(of_time[first] > limit * other for other in others):
+    first, by_channel = (BY_TIME, FIRST), (BY_CHANNEL, FIRST)
+    others = [kind for kind in ((BY_TIME, SECOND), by_channel) if kind in sigma]
+    if not is_level and by_channel in others:
+        others.remove(by_channel)
+    limit = {kind: NEAR * (1.0 if changes else 1.0 + CHANCE * _error(n, kind)) for kind in others}
+    exceeds = any(of_time[first] > limit[kind] * sigma[kind] for kind in others)
+    if not others:  # nothing shows whether samples that are more than noise differ by noise alone
+        exceeds = changes is True
+    if changes is False or not exceeds:
         return Chosen(first, False)
     least = min(of_time, key=of_time.__getitem__)
     if is_level and sigma[by_channel] < of_time[least]:
         return Chosen(by_channel, False)
     return Chosen(least, True)
+
+
+def _error(n: Mapping[Kind, int], other: Kind) -> float:
+    """Standard error of the ratio of first differences of times to another kind, where both are noise.
+
+    The median of |x| of n independent complex values has the relative variance k/n, k = 0.68 (a Gaussian's
+    1 / (16 n q^2 f(q)^2) of 2 n parts, q = 0.674). Two values whose parts have the correlation rho have
+    g(rho) of it in common, the correlation of |x| < q and |y| < q: 0.11, 0.22 and 0.47 at 1/2, 2/3 and
+    sqrt(3)/2.
+    Neighbouring first differences have the correlation 1/2, second ones 2/3 (then 1/6, g = 0.01), and a
+    first and a second one sqrt(3)/2 (then 1 / sqrt(12), g = 0.03). In a long scan
+
+        first over second      k (2 + 2 g(1/2) + 2 g(2/3) - 4 g(sqrt(3)/2) ..) / n = (0.66)^2 / n
+        first over channels    k (1 + 2 g(1/2)) (1/n + 1/n_channel) = (0.91)^2 (1/n + 1/n_channel) at most
+    """
+    if other == (BY_TIME, SECOND):
+        return OF_SECOND / math.sqrt(n[other])
+    return OF_CHANNEL * math.sqrt(1.0 / n[BY_TIME, FIRST] + 1.0 / n[other])
 
 
 def _is_level(sigma: Mapping[Kind, float]) -> bool:
@@ -149,10 +178,11 @@ def measure_noise(partitions: Sequence[Partition], corr: str | None = None, stok
             found.setdefault(kind, []).append((both[0], both[1]))
         stated.append(1 / np.sqrt(weight[weight > 0], dtype=np.float64))
     values = {kind: [np.concatenate(x) for x in zip(*each, strict=True)] for kind, each in found.items()}
-    n = len(values[BY_TIME, FIRST][0])
-    enough = {kind: sigma_of(each[1]) for kind, each in values.items() if len(each[1]) >= MIN_DIFFERENCES}
+    size_of = {kind: len(each[1]) for kind, each in values.items()}
+    n = size_of[BY_TIME, FIRST]
+    enough = {kind: sigma_of(values[kind][1]) for kind, n_of in size_of.items() if n_of >= MIN_DIFFERENCES}
     # A few differences of times are better than nothing, but not for a choice.
-    chosen = thermal_noise(enough, n) if (BY_TIME, FIRST) in enough else Chosen((BY_TIME, FIRST), False)
+    chosen = thermal_noise(enough, size_of) if (BY_TIME, FIRST) in enough else Chosen((BY_TIME, FIRST), False)
     assert chosen is not None
     measured, ratio = (sigma_of(each) for each in values[chosen.kind])
     if ratio > 0.0:

@@ -9,9 +9,11 @@ import pytest
 
 import biro
 from biro.diagnosis.correlated_errors import error_factor
+from biro.diagnosis.data_faults import without_copies
+from biro.diagnosis.partition_fit import PartitionFit
 from biro.diagnosis.prior_conflict import prior_conflicts
 from biro.diagnosis.residual_data import ResidualData
-from biro.diagnosis.verdict_text import HOLDS
+from biro.diagnosis.verdict_text import HOLDS, lines_of
 from biro.diagnosis.whiteness import shares, whiteness
 from biro.models.files.toml import from_toml
 from biro.models.quantities.parameter import Parameter
@@ -122,7 +124,35 @@ def test_the_factor_of_the_errors(noise: np.ndarray, expected: float, tolerance:
     theta[:] = 0.0
     theta[i], sd[i] = FLUX, SIGMA / np.sqrt(2 * noise.size)
     found = error_factor(like.residual_data(theta), like.residual_models, theta, sd, like.model.box)
-    assert found == pytest.approx(expected, rel=tolerance)
+    assert found.rms == pytest.approx(expected, rel=tolerance)
+    assert found.largest == found.rms  # of one parameter
+
+
+def test_the_largest_factor_of_the_errors() -> None:
+    """Hands of the correlation 0.6: their mean has the variance 1.6, half their difference that of 0.4.
+
+    The root mean square of both factors is 1, though one of the errors is 26 % too small.
+    """
+    noise = of_hands(0.6)
+    obs = observe(noise, signal=0.0)
+    sd = np.full(2, SIGMA / np.sqrt(2 * noise.size))
+    hands = np.array([[1.0, 1.0], [1.0, -1.0]])
+    for each in (obs, repeated(obs, obs.partitions[0].n_row)[0]):  # copies of rows count once
+        (part,) = each.partitions
+
+        def predict(theta: np.ndarray, shape: tuple[int, ...] = part.vis.shape) -> list[np.ndarray]:
+            return [np.broadcast_to(theta @ hands + 0j, shape)]
+
+        data, _ = without_copies([ResidualData(part, predict(np.zeros(2))[0], 1.0)])
+        found = error_factor(data, predict, np.zeros(2), sd, (np.full(2, -1.0), np.full(2, 1.0)))
+        # 8960 samples know the correlation to 0.01.
+        assert found.rms == pytest.approx(1.0, abs=0.03)
+        assert found.largest == pytest.approx(np.sqrt(1.6), abs=0.03)
+    # Only where no error is too small is it said that errors hold.
+    misfit = [PartitionFit("field/spw0", 9000, 1.0, 1.0, thermal=0.8, coherent=20.0)]
+    assert HOLDS in lines_of(misfit, [], [], 1.0, 1.05)
+    assert HOLDS not in lines_of(misfit, [], [], found.rms, found.largest)
+    assert HOLDS not in lines_of(misfit, [], [])  # nothing was measured
 
 
 @pytest.mark.parametrize("turn", [0.0, 0.3, 1.0, 2.5])
@@ -202,17 +232,11 @@ def test_what_is_no_data_is_named_first() -> None:
     assert second.startswith("ZERO VISIBILITIES: 1 of 8960 unflagged visibilities are exactly 0")
 
 
-@pytest.mark.parametrize(
-    ("n_copy", "part_of_rows", "expected"),
-    [(1, 1.0, 2.0**0.5), (3, 1.0, 2.0), (1, 0.25, (0.75 + 0.25 * 4) ** 0.5 / 1.25**0.5)],
-)
-def test_copies_of_rows_are_named_and_counted_once(n_copy: int, part_of_rows: float, expected: float) -> None:
-    """A mean with weights m of n numbers has the variance sum m^2 / (sum m)^2; 1 / sum m is stated."""
-    obs = observe(white(np.random.default_rng(14)))
+def repeated(obs: biro.Observation, n_row: int, n_copy: int = 1) -> tuple[biro.Observation, np.ndarray]:
+    """The observation with so many copies of its first rows, and the row that each of its rows was."""
     (part,) = obs.partitions
     rows = np.arange(part.n_row)
-    again = [rows[: int(part_of_rows * len(rows))]] * n_copy
-    order = np.sort(np.concatenate([rows, *again]), kind="stable")
+    order = np.sort(np.concatenate([rows, *[rows[:n_row]] * n_copy]), kind="stable")
     whole = biro.Observation.from_arrays(
         part.vis[order],
         part.uvw[order],
@@ -223,11 +247,21 @@ def test_copies_of_rows_are_named_and_counted_once(n_copy: int, part_of_rows: fl
         part.corr_type,
         weight=part.weight[order],
     )
+    return whole, order
+
+
+@pytest.mark.parametrize(
+    ("n_copy", "part_of_rows", "expected"),
+    [(1, 1.0, 2.0**0.5), (3, 1.0, 2.0), (1, 0.25, (0.75 + 0.25 * 4) ** 0.5 / 1.25**0.5)],
+)
+def test_copies_of_rows_are_named_and_counted_once(n_copy: int, part_of_rows: float, expected: float) -> None:
+    """A mean with weights m of n numbers has the variance sum m^2 / (sum m)^2; 1 / sum m is stated."""
+    obs = observe(white(np.random.default_rng(14)))
+    n_row = obs.partitions[0].n_row
+    whole, order = repeated(obs, int(part_of_rows * n_row), n_copy)
     found = biro.maximise(likelihood(whole), seed=1)
     (line,) = found.warnings()
-    assert line.startswith(
-        f"DUPLICATED ROWS: {len(order) - len(rows)} of {len(order)} rows repeat another row"
-    )
+    assert line.startswith(f"DUPLICATED ROWS: {len(order) - n_row} of {len(order)} rows repeat another row")
     assert found.error_factor == pytest.approx(expected, rel=1e-6)  # counted, not measured
 
 
@@ -241,6 +275,19 @@ def test_a_slow_change_that_no_single_visibility_shows() -> None:
     assert line.startswith("THE MODEL DOES NOT FIT (field/spw0): significance ")
     assert holds == HOLDS  # the mean flux is right, as is its error
     assert "The flux changes with time" in line
+
+
+def test_errors_beside_copies_of_rows_do_not_hold() -> None:
+    """A polarised source is missing, which leaves errors of Stokes I as they are; copies of rows do not."""
+    shape = (20, len(PAIRS), 1, 2)
+    obs = observe(white(np.random.default_rng(17), *shape), signal=FLUX + np.array([0.3, -0.3]))
+    lines = biro.maximise(likelihood(obs, noise="factor = 1"), seed=1).warnings()
+    assert HOLDS in lines
+    whole, _ = repeated(obs, 50)  # of 560
+    lines = biro.maximise(likelihood(whole, noise="factor = 1"), seed=1).warnings()
+    assert lines[0].startswith("DUPLICATED ROWS")
+    assert any(line.startswith("THE MODEL DOES NOT FIT") for line in lines)
+    assert HOLDS not in lines
 
 
 def test_sound_fits_carry_no_line() -> None:

@@ -234,6 +234,46 @@ def test_noise_of_known_noise() -> None:
     assert found.n_difference == 1999 * 16
 
 
+def scans(n_pair: int, n_time: int, n_scan: int, n_chan: int, seed: int) -> Observation:
+    """White noise of 1 Jy in real and imaginary part: scans of times 10 s apart, an hour from each other."""
+    rng = np.random.default_rng([31, seed])
+    time = (3600.0 * np.arange(n_scan)[:, None] + 10.0 * np.arange(n_time)).ravel()
+    shape = (len(time) * n_pair, n_chan, 1)
+    return Observation.from_arrays(
+        vis=rng.normal(size=shape) + 1j * rng.normal(size=shape),
+        uvw=np.ones((shape[0], 3)),
+        antenna1=np.zeros(shape[0], int),
+        antenna2=np.tile(1 + np.arange(n_pair), len(time)),
+        time=5e9 + np.repeat(time, n_pair),
+        interval=10.0,
+        chan_freq=1e9 + 1e6 * np.arange(n_chan),
+        corr_type=("XX",),
+        weight=1.0,
+    )
+
+
+@pytest.mark.parametrize("n_chan", [1, 16])
+def test_noise_of_scans_of_two_times_is_no_bound(n_chan: int) -> None:
+    """No three times are neighbours: nothing shows that two of them differ by more than noise."""
+    found = measure_noise(scans(45, 2, 8, n_chan, 0).partitions)
+    assert not found.is_bound
+    # 0.91 / sqrt(360) = 5 % at one channel: four standard errors.
+    assert found.measured == pytest.approx(1.0, abs=0.2)
+    # Residuals that are certainly more than noise may change between two times.
+    first = (noise.BY_TIME, noise.FIRST)
+    for changes in (None, False, True):
+        chosen = noise.thermal_noise({first: 1.0}, {first: found.n_difference}, changes)
+        assert chosen == (first, changes is True)
+
+
+@pytest.mark.parametrize(("n_pair", "n_time", "n_scan"), [(1, 41, 1), (1, 161, 1), (10, 5, 1), (40, 3, 1)])
+def test_white_noise_is_no_bound(n_pair: int, n_time: int, n_scan: int) -> None:
+    """Second differences are less by chance in one of 740 sets (3 sigma), and by 2 % more in fewer."""
+    sets = [scans(n_pair, n_time, n_scan, 1, seed) for seed in range(100)]
+    # More than two of a hundred have a probability of 0.0004.
+    assert sum(measure_noise(each.partitions).is_bound for each in sets) <= 2
+
+
 def jittery(noise: np.ndarray, sky: float) -> Observation:
     """A source of `sky` Jy whose phase walks by 0.5 rad rms a time, alike in all channels."""
     n_time, n_chan = noise.shape
