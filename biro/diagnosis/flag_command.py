@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -13,7 +14,8 @@ MOST_LINES = 8
 """Selections that a command has at most."""
 MOST_MORE = 2.0
 """Visibilities that a selection may have for each bad one."""
-COPY = "flagged.uvfits"
+COPIES = ("flagged.uvfits", *(f"flagged-{n}.uvfits" for n in range(2, 100)))
+"""Names of a flagged copy, of which the first that is not there is proposed."""
 
 
 def flag_command(samples: ResidualSamples, lines: Sequence[str]) -> str:
@@ -27,9 +29,9 @@ def command_of(samples: ResidualSamples, lines: Sequence[str]) -> str:
     if samples.target is None or not lines or len(lines) > MOST_LINES:
         return ""
     selects = " ".join(f"--select {shlex.quote(line)}" for line in lines)
-    is_uvfits = any(part.weight_origin == "UVFITS" for part in samples.parts)
-    copy = f" -o {COPY}" if is_uvfits else ""
-    return f"biro flag {shlex.quote(samples.target.source)} {selects}{copy}"
+    if any(part.weight_origin == "UVFITS" for part in samples.parts):
+        selects += f" -o {next((name for name in COPIES if not Path(name).exists()), COPIES[-1])}"
+    return f"biro flag {shlex.quote(samples.target.source)} {selects}"
 
 
 def line_of(samples: ResidualSamples, at: int, *keys: str) -> str:

@@ -6,6 +6,8 @@ import json
 import re
 import shlex
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
+from biro.diagnosis.flag_command import command_of
 from biro.errors import DataError, InputError
 from biro.io.flag_commands.aips import read_records
 from biro.io.flag_commands.commands import AntennaPair, read_line
@@ -280,6 +283,21 @@ def test_options_that_do_not_go_together(data: Path, data_dir: Path, tmp_path: P
         result = CliRunner().invoke(app, [str(word) for word in words])
         assert result.exit_code == 2, words
         assert message in result.stderr, (words, result.stderr)
+
+
+def test_the_command_of_a_diagnosis_writes_a_new_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that was flagged before is read, and never written."""
+    monkeypatch.chdir(tmp_path)
+    parts = [SimpleNamespace(weight_origin="UVFITS")]
+    samples: Any = SimpleNamespace(target=SimpleNamespace(source="a.uvfits"), parts=parts)
+    assert command_of(samples, ["antenna=A"]) == "biro flag a.uvfits --select antenna=A -o flagged.uvfits"
+    (tmp_path / "flagged.uvfits").touch()
+    samples.target.source = "flagged.uvfits"
+    assert command_of(samples, ["antenna=A"]).endswith(
+        "flagged.uvfits --select antenna=A -o flagged-2.uvfits"
+    )
 
 
 def test_the_command_of_a_diagnosis_flags_what_it_names(tmp_path: Path) -> None:
