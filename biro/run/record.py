@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NotRequired, TypedDict, cast
 
+from biro._version import __version__
 from biro.errors import RunError
 from biro.files.json_value import JsonValue
 
@@ -52,8 +53,8 @@ class RunRecord(TypedDict):
 
 def versions() -> dict[str, str]:
     """Versions of this package, of Python and of the packages that results depend on."""
-    installed = {"python": platform.python_version()}
-    for name in ("biro-rime", *PACKAGES):
+    installed = {"python": platform.python_version(), "biro-rime": __version__}
+    for name in PACKAGES:
         try:
             installed[name] = version(name)
         except PackageNotFoundError:

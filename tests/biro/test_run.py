@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import biro
 from biro.errors import RunError
 from biro.files.atomic import write_atomic
 from biro.run.directory import RunDirectory
@@ -30,7 +31,8 @@ def test_what_is_recorded(tmp_path):
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["settings"] == SETTINGS
     assert record["facts"] == {"backend": "cpu"}
-    assert {"numpy", "emcee", "dynesty", "python", "biro-rime"} <= record["versions"].keys()
+    assert {"numpy", "emcee", "dynesty", "python"} <= record["versions"].keys()
+    assert record["versions"]["biro-rime"] == biro.__version__  # that of the code, not of an old installation
     assert (tmp_path / "run" / "model.toml").read_text() == "# model\n"
     assert str(tmp_path) not in json.dumps(record)
 
