@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
+from os import PathLike
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.errors import DataNote
+from biro.errors import DataNote, InputError
 
 CAUSES = (
     "not selected",
@@ -118,7 +119,17 @@ _TOLD: set[tuple[str, ...]] = set()
 
 
 def warn_of_reading(observation: _ReadData) -> None:
-    """Warn of what was left out or assumed while data were read, once for each data set (`DataNote`)."""
+    """Warn of what was left out or assumed while data were read, once for each data set (`DataNote`).
+
+    Raises
+    ------
+    InputError
+        Something else was given in place of an observation.
+    """
+    if not hasattr(observation, "reading_lines"):
+        is_path = isinstance(observation, str | PathLike)
+        found = f"the path {str(observation)!r}" if is_path else type(observation).__name__
+        raise InputError(f"expected an Observation, the result of biro.read, got {found}")
     lines = observation.reading_lines
     told = (observation.source, *lines)
     if lines and told not in _TOLD:

@@ -75,6 +75,7 @@ WRONG: dict[str, Callable[[biro.Observation], object]] = {
     "option of a likelihood": lambda obs: biro.Likelihood(obs, sky(), gains="samples"),  # type: ignore[arg-type]
     "sampler": lambda obs: biro.sample(biro.Likelihood(obs, sky(), backend="cpu"), "emceee"),
     "image": lambda obs: biro.image(obs, size=-1),
+    "image of a model": lambda _: biro.image(sky()),  # type: ignore[arg-type]
     "find_sources": lambda obs: biro.find_sources(obs, size=-1),
     "solve_gains": lambda obs: biro.solve_gains(obs, sky(), interval="3 apples"),
     "predict": lambda _: rime_kernels.predict(
