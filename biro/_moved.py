@@ -126,4 +126,5 @@ def _found(name: str) -> ModuleSpec | None:
 def find_moved_modules() -> None:
     """Let imports find modules under their earlier names."""
     if not any(isinstance(each, _Moved) for each in sys.meta_path):
+        # Before the finder of files, which would make a second copy of a module of a room that moved.
         sys.meta_path.insert(0, _Moved())

@@ -7,6 +7,7 @@ import functools
 import html
 import inspect
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,11 @@ def check_names(names: Iterable[str], allowed: Sequence[str], caller: str) -> No
             raise InputError(f"{caller} has no argument {name!r}{hint} (it has: {', '.join(allowed)})")
 
 
+def given_text(value: object) -> str:
+    """An argument in words, for a message that says what was given in its place: its type, or its path."""
+    return f"the path {str(value)!r}" if isinstance(value, str | os.PathLike) else type(value).__name__
+
+
 def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
     """Refuse whatever is no likelihood, in one line, as the argument `likelihood` of a function.
 
@@ -60,7 +66,7 @@ def takes_likelihood(function: Callable[P, R]) -> Callable[P, R]:
         is_one = any(callable(getattr(given, name, None)) for name in ("log_likelihood", "predict"))
         if not is_one and given is not None:
             raise InputError(
-                f"{function.__name__} takes a Likelihood, got {type(given).__name__}. Make one: "
+                f"{function.__name__} takes a Likelihood, got {given_text(given)}. Make one: "
                 'biro.Likelihood(observation, biro.read_model("sky.toml"))'
             )
         return function(*args, **options)

@@ -7,7 +7,6 @@ import hashlib
 import logging
 from dataclasses import replace
 from functools import cached_property
-from os import PathLike
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from biro.beams.loading import beam_of
 from biro.deprecation import by_earlier_name
-from biro.display.formatting import PrintedText, html_text
+from biro.display.formatting import PrintedText, given_text, html_text
 from biro.display.progress import show_compilation
 from biro.distributed.closing import Closing
 from biro.distributed.single_process import ranks_of
@@ -136,9 +135,7 @@ class Likelihood(Residuals, Closing):
     ) -> None:
         for value, reader, has in ((observation, "read", "partitions"), (sky, "read_model", "sources")):
             if not hasattr(value, has):
-                is_path = isinstance(value, str | PathLike)
-                found = f"the path {str(value)!r}" if is_path else type(value).__name__
-                raise InputError(f"a likelihood needs the result of biro.{reader}, got {found}")
+                raise InputError(f"a likelihood needs the result of biro.{reader}, got {given_text(value)}")
         warn_of_reading(observation)
         options = (options or EngineOptions()).changed(engine)
         self.ranks = ranks_of(observation, options.comm)

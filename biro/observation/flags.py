@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping
-from os import PathLike
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.display.formatting import given_text
 from biro.errors import DataNote, InputError
 
 CAUSES = (
@@ -127,9 +127,7 @@ def warn_of_reading(observation: _ReadData) -> None:
         Something else was given in place of an observation.
     """
     if not hasattr(observation, "reading_lines"):
-        is_path = isinstance(observation, str | PathLike)
-        found = f"the path {str(observation)!r}" if is_path else type(observation).__name__
-        raise InputError(f"expected an Observation, the result of biro.read, got {found}")
+        raise InputError(f"expected an Observation, the result of biro.read, got {given_text(observation)}")
     lines = observation.reading_lines
     told = (observation.source, *lines)
     if lines and told not in _TOLD:

@@ -96,6 +96,6 @@ class AntennaTerms:
         return AntennaTerms.unchecked(part, self.time_block, self.chan_block, self.stays_diagonal)
 
     def copy(self) -> AntennaTerms:
-        """The same terms in arrays of their own, checked."""
+        """Terms with these values in arrays of their own, checked."""
         blocks = self.time_block.copy(), self.chan_block.copy()
         return AntennaTerms(self.jones.copy(), *blocks, self.stays_diagonal)

@@ -53,7 +53,7 @@ class Beam:
         return new
 
     def copy(self) -> Beam:
-        """The same beam in arrays of its own, checked."""
+        """A beam with these values in arrays of its own, checked."""
         return Beam(self.kind, self.scale.copy(), None if self.pointing is None else self.pointing.copy())
 
     def entries(self, start: int, stop: int) -> Beam:

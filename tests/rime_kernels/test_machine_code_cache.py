@@ -379,7 +379,7 @@ class FakeCache(caching.NullCache):
         self._py_func, self._impl = function, FakeImpl(FakeKernel.folder)
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """As Numba's: it prepares the context and calls the other method."""
+        """Prepare the context and call the other method, as Numba does."""
         context.refresh()
         return self._load_overload(signature, context)  # type: ignore[attr-defined]
 

@@ -165,7 +165,7 @@ class InnerFluxAndGainLikelihood:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `GainTreatment`."""
+        """Weights of the residuals of each partition: `GainTreatment.weights`."""
         return self._gains.weights(self._at_means(batch.theta), vis)
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
@@ -180,7 +180,7 @@ class InnerFluxAndGainLikelihood:
         return None if at is None else joint_correction(at.best)
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """See `InnerGainTreatment`."""
+        """Theta of the model that visibilities are predicted from: `InnerGainTreatment.of_sky`."""
         linear = np.tile(self._mean, (len(batch), 1))
         for b in range(len(batch)):
             at = self._at(batch, b)

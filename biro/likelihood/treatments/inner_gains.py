@@ -237,7 +237,7 @@ class InnerGainLikelihood:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[Complex] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `GainTreatment`."""
+        """Weights of the residuals of each partition: `GainTreatment.weights`."""
         return self.law.weights(batch, vis) or self.law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:

@@ -162,7 +162,7 @@ class LinearLikelihood:
         return self.inner.full.at(self.inner.theta(batch.theta, inner))
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
-        """See `InnerGainTreatment`."""
+        """Theta of the model that visibilities are predicted from: `InnerGainTreatment.of_sky`."""
         return self.best(batch)
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
@@ -205,7 +205,7 @@ class LinearLikelihood:
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> Sequence[NDArray[np.floating]]:
-        """See `GainTreatment`."""
+        """Weights of the residuals of each partition: `GainTreatment.weights`."""
         return self._law.weights(batch, vis) or self._law.stated
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
