@@ -106,7 +106,7 @@ def test_matrices_of_the_antennas_outside_of_the_beam(
 
 
 def test_one_call_after_another(problem, sky, jones_beam_of, reference) -> None:
-    """Repeated calls give equal bits, from graphs and parts of the batch too; another beam takes its place."""
+    """Repeated calls give equal bits, from graphs and parts of the batch too; another beam replaces it."""
     rows = rows_for(problem)
     first, second = (sky(rows, n_gaussian=0, beam=jones_beam_of(rows, seed=seed)) for seed in (4, 5))
     without = replace(first, beam=None)
