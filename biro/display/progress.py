@@ -143,7 +143,7 @@ class _Compiling:
         """End it soon, unless numba compiles more."""
         with self._lock:
             self._depth -= 1
-            if self._depth == 0:
+            if self._depth == 0 and self._shown is not None:  # no thread where nothing is shown
                 self._pause = threading.Timer(_PAUSE, self._end)
                 self._pause.daemon = True
                 self._pause.start()
