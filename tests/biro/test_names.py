@@ -175,9 +175,9 @@ def test_the_earlier_name_of_the_size_of_images_goes_on() -> None:
         lambda what: biro.add_source(what, what),
     ],
 )
-@pytest.mark.parametrize("what", [SKY, "obs.ms"])
-def test_what_is_no_likelihood_is_named(take: Callable[[object], object], what: object) -> None:
-    with pytest.raises(InputError, match=rf"takes a Likelihood, got {type(what).__name__}. Make one: biro"):
+@pytest.mark.parametrize(("what", "named"), [(SKY, "SkyModel"), ("obs.ms", "the path 'obs.ms'")])
+def test_what_is_no_likelihood_is_named(take: Callable[[object], object], what: object, named: str) -> None:
+    with pytest.raises(InputError, match=f"takes a Likelihood, got {named}. Make one: biro"):
         take(what)
 
 
