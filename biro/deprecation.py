@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from collections.abc import Mapping
 from operator import attrgetter
 
 from biro.errors import InputError
+from rime_kernels import deprecation
+from rime_kernels.deprecation import warn_renamed
 
-RELEASES = 2
-"""Minor releases for which an earlier name works: one that changes in 0.3 goes in 0.5."""
 ALIASES = {
     "image(n_pixel=)": ("image(size=)", "0.3"),
     "Imaging(n_pixel=)": ("Imaging(size=)", "0.3"),
@@ -29,6 +27,7 @@ ALIASES = {
     "Observation.by_hands": ("Observation.split_parallel_cross", "0.3"),
     "Partition.held": ("Partition.distributed", "0.3"),
     "Partition.held_by": ("Partition.distributed_over", "0.3"),
+    **deprecation.ALIASES,
 }
 """Each earlier name, its present name, and the release in which it changed."""
 
@@ -48,7 +47,8 @@ def with_new_names(
         if old in given:
             if new in given:
                 raise InputError(f"{caller}: {old} is the earlier name of {new}; give {new} alone")
-            _warn(f"{caller}({old}=)")
+            earlier = f"{caller}({old}=)"
+            warn_renamed(earlier, *ALIASES[earlier])
             given[new] = given.pop(old)
     return given
 
@@ -65,17 +65,5 @@ def by_earlier_name(owner: object, name: str) -> object:
     earlier = f"{of_class}.{name}"
     if earlier not in ALIASES:
         raise AttributeError(f"{of_class!r} object has no attribute {name!r}", name=name, obj=owner)
-    _warn(earlier)
+    warn_renamed(earlier, *ALIASES[earlier])
     return attrgetter(ALIASES[earlier][0].removeprefix(f"{of_class}."))(owner)
-
-
-def _warn(earlier: str) -> None:
-    """Warn at the line outside biro that uses the name: there Python shows it."""
-    frame, stacklevel = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").split(".")[0] == "biro":
-        frame, stacklevel = frame.f_back, stacklevel + 1
-    present, since = ALIASES[earlier]
-    major, minor = map(int, since.split("."))
-    gone = f"{major}.{minor + RELEASES}"
-    text = f"{earlier} is called {present} now; the earlier name works until biro {gone}"
-    warnings.warn(text, DeprecationWarning, stacklevel=stacklevel)

@@ -44,8 +44,4 @@ if TYPE_CHECKING:
     from rime_kernels.smearing.smearing import Smearing as Smearing
     from rime_kernels.tuning import tune as tune
 
-_RENAMED = {
-    "chi2_together": "chi2_many",
-    "chi2_and_gradient_together": "chi2_and_gradient_many",
-}
-__all__, __getattr__, __dir__ = attach(__name__, renamed=_RENAMED)
+__all__, __getattr__, __dir__ = attach(__name__)

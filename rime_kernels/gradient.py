@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rime_kernels.adjoint import Adjoint, of_varied
 from rime_kernels.arrays import Sources
-from rime_kernels.errors import warn_renamed
+from rime_kernels.deprecation import warn_alias
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics import phase
 from rime_kernels.physics.envelope import GaussianFrame, pull_projections, unit_axes
@@ -100,7 +100,7 @@ class Gradient:
 
     def spoil(self, entries: NDArray[np.bool_]) -> None:
         """Call `set_nan`, which this is the earlier name of; it warns."""
-        warn_renamed("Gradient.spoil", "Gradient.set_nan")
+        warn_alias("Gradient.spoil")
         self.set_nan(entries)
 
 

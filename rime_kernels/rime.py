@@ -11,13 +11,14 @@ from rime_kernels import check, checked_inputs, device
 from rime_kernels.arrays import Rows, Sources
 from rime_kernels.arrays.row_cells import RowCells
 from rime_kernels.compile.call_lock import CALL_LOCK
+from rime_kernels.deprecation import warn_alias
 from rime_kernels.derivatives import Derivatives, ShardedDerivatives
 from rime_kernels.device import Backend
 from rime_kernels.engine import Engine, Visibilities
 from rime_kernels.engine.device_threads import Devices, threads_of
 from rime_kernels.engine.sharded import HeldData, OnShardDone, Ranks, ShardedEngine, ShardShares, Team
 from rime_kernels.engine.smeared import Settings
-from rime_kernels.errors import InputError, warn_renamed
+from rime_kernels.errors import InputError
 from rime_kernels.geometry import Form, Precision, row_table, solve_antennas
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import Output, check_axes, constants
@@ -224,7 +225,7 @@ class Rime:
 
     def predict_apart(self, sources: Sources, keep: OnShardDone) -> None:
         """Call `predict_sharded`, which this is the earlier name of; it warns."""
-        warn_renamed("Rime.predict_apart", "Rime.predict_sharded")
+        warn_alias("Rime.predict_apart")
         self.predict_sharded(sources, keep)
 
     def residual(self, sources: Sources) -> NDArray[np.complexfloating]:
@@ -380,7 +381,7 @@ class Rime:
 
     def keep(self, sources: Sources, cells: RowCells) -> ResidentModel | None:
         """Call `cache_model`, which this is the earlier name of; it warns."""
-        warn_renamed("Rime.keep", "Rime.cache_model")
+        warn_alias("Rime.keep")
         return self.cache_model(sources, cells)
 
     def information(

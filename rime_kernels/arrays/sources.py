@@ -13,7 +13,8 @@ from rime_kernels import check
 from rime_kernels.arrays.antenna_terms import AntennaTerms
 from rime_kernels.arrays.beam import Beam
 from rime_kernels.arrays.circle import within_circle
-from rime_kernels.errors import InputError, warn_renamed
+from rime_kernels.deprecation import warn_alias
+from rime_kernels.errors import InputError
 from rime_kernels.jones_beam import JonesBeam
 from rime_kernels.physics.form_codes import N_FORM, N_OWN, POWER_LAW
 
@@ -222,7 +223,7 @@ class Sources:
 
     def impossible(self) -> NDArray[np.bool_]:
         """Call `invalid`, which this is the earlier name of; it warns."""
-        warn_renamed("Sources.impossible", "Sources.invalid")
+        warn_alias("Sources.impossible")
         return self.invalid()
 
     @property

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from importlib import import_module
 
-from rime_kernels.errors import warn_renamed
+from rime_kernels.deprecation import ALIASES, warn_alias
 
 
-def attach(
-    package: str, *others: str, renamed: Mapping[str, str] | None = None
-) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
+def attach(package: str, *others: str) -> tuple[list[str], Callable[[str], object], Callable[[], list[str]]]:
     """`__all__`, `__getattr__` and `__dir__` of a package.
+
+    Its earlier names in `deprecation.ALIASES` work, with a `DeprecationWarning`.
 
     Parameters
     ----------
@@ -25,8 +25,6 @@ def attach(
         Its name, `__name__`.
     *others : str
         Public names that it defines itself.
-    renamed : mapping of str to str, optional
-        Earlier names, each with its present name: they work, with a `DeprecationWarning`.
 
     Examples
     --------
@@ -38,9 +36,9 @@ def attach(
     public = sorted([*homes, *others])
 
     def get(name: str) -> object:
-        if renamed and name in renamed:
-            warn_renamed(f"{package}.{name}", renamed[name])
-            return get(renamed[name])
+        if (earlier := f"{package}.{name}") in ALIASES:
+            warn_alias(earlier)
+            return get(ALIASES[earlier][0].removeprefix(f"{package}."))
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=module)
         home = homes[name]

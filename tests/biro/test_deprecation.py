@@ -1,15 +1,21 @@
 """Earlier names work with a warning, for as long as CONTRIBUTING promises."""
 
+import inspect
 import re
 import warnings
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 from test_likelihood import FIXED_NOISE, ONE_SOURCE, observation, sky
 
 import biro
-from biro.deprecation import ALIASES, RELEASES
+import rime_kernels
+from biro.deprecation import ALIASES
 from biro.likelihood.options import EngineKeywords, EngineOptions
+from rime_kernels import Gradient, Rime, Sources
+from rime_kernels.deprecation import ALIASES as KERNEL_ALIASES
+from rime_kernels.deprecation import RELEASES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text().split("## Deprecations")[1].split("\n## ")[0]
@@ -82,3 +88,24 @@ def test_options_and_keywords_are_the_same(likelihood: biro.Likelihood, tmp_path
         biro.InputError, match=r"Likelihood has no argument 'backnd'; did you mean 'backend'\?"
     ):
         biro.Likelihood(observation(), model, backnd="cpu")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("earlier", ["chi2_together", "chi2_and_gradient_together"])
+def test_an_earlier_name_of_the_kernels_warns(earlier: str) -> None:
+    present = KERNEL_ALIASES[f"rime_kernels.{earlier}"][0].split(".")[1]
+    with pytest.warns(DeprecationWarning, match=f"{earlier} is called .*{present} now") as caught:
+        assert getattr(rime_kernels, earlier) is getattr(rime_kernels, present)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("owner", [Rime, Gradient, Sources])
+def test_an_earlier_method_of_the_kernels_calls_the_present_one(owner: type) -> None:
+    named = {e: p for e, (p, _) in KERNEL_ALIASES.items() if e.startswith(f"{owner.__name__}.")}
+    assert named
+    for earlier, present in named.items():
+        called = MagicMock(spec=owner)
+        method = getattr(owner, earlier.split(".")[1])
+        arguments = [object() for _ in list(inspect.signature(method).parameters)[1:]]
+        with pytest.warns(DeprecationWarning, match=f"{earlier} is called {present} now"):
+            method(called, *arguments)
+        getattr(called, present.split(".")[1]).assert_called_once_with(*arguments)
