@@ -16,8 +16,8 @@ from casacore.tables import makecoldesc, table
 
 import biro
 from biro.errors import DataError, InputError, MeasurementSetError
-from biro.io.data_set.assembly import ReadingOptions
 from biro.io.data_set.options import ColumnOptions, SetOptions
+from biro.io.data_set.request import ReadingOptions
 from biro.io.measurement_set import create_ms, read_columns, read_ms
 from biro.io.measurement_set.opened import TableOptions
 from biro.io.measurement_set.process import MeasurementSetProcess

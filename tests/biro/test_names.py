@@ -208,7 +208,7 @@ CHOICES = {
     "SmearingName": "biro.observation.smearing.Mode",
     "GainsName": "biro.likelihood.treatments.treatment.Gains",
     "Weights": "biro.observation.weighting.Weights",
-    "Convention": "biro.observation.partition.Convention",
+    "Convention": "biro.observation.partition_header.Convention",
     "FeedsName": "biro.simulation.simulator.Feeds",
     "InterpolationName": "biro.models.components.image.Interpolation",
     "WeightingName": "biro.imaging.weights.Weighting",

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from biro.flagging.strategy import StrategyLike
-from biro.observation.partition import Convention
+from biro.observation.partition_header import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weights
 

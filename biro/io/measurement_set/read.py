@@ -11,13 +11,14 @@ from typing import Any, Unpack, cast
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
-from biro.io.data_set.assembly import ReadingOptions, ReadRequest, assemble
+from biro.io.data_set.assembly import assemble
 from biro.io.data_set.options import ColumnOptions, SetOptions
+from biro.io.data_set.request import ReadingOptions, ReadRequest
 from biro.io.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.observation.averaging import Averaging
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
-from biro.observation.partition import Convention
+from biro.observation.partition_header import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
 from biro.observation.weighting import Weighting, Weights
 

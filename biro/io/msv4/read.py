@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
-from biro.io.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.io.data_set.directions import make_field, utc_offset
 from biro.io.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.io.data_set.metadata import FieldMetadata, Metadata
 from biro.io.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.io.data_set.options import SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet, StoredVisibilities
 
 if TYPE_CHECKING:
     from xarray import DataTree

@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
-from biro.io.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.io.data_set.directions import make_field
 from biro.io.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.io.data_set.metadata import FieldMetadata, Metadata
 from biro.io.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.io.data_set.options import SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet, StoredVisibilities
 
 if TYPE_CHECKING:
     from pyuvdata import UVData
@@ -51,7 +52,7 @@ def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tup
     yield data, request
 
 
-# Functions of the module, since the ranks of MPI find them by their names.
+# Functions of the module, since other processes of MPI find them by their names.
 @contextmanager
 def open_uvh5(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a UVH5 file; its visibilities are read when they are needed."""
