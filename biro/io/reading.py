@@ -110,9 +110,10 @@ def read(
 
 
 def _with_own(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with the arguments that `read` has beside others behind these."""
+    """A signature with the arguments that `read` has beside others before those that have no name."""
     own = [inspect.signature(read).parameters[name] for name in ("comm", "cache")]
-    return signature.replace(parameters=[*signature.parameters.values(), *own])
+    *others, keywords = signature.parameters.values()
+    return signature.replace(parameters=[*others, *own, keywords])
 
 
 # What `help` shows: the arguments that it takes, by name.

@@ -16,6 +16,7 @@ from biro.cli.app import COMMANDS
 from biro.cli.options import READING, read_options
 from biro.errors import DataError, InputError
 from biro.imaging.imager import Imaging
+from biro.io.data_set.options import SetKeywords
 from biro.models import PointSource
 from biro.observation.selection import Selection, select_names, select_scans, select_times
 
@@ -41,6 +42,8 @@ def arguments(function: object) -> set[str]:
             found |= set(resolved("biro.imaging.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.flag,):
             found |= set(READING)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.read, biro.read_ms):
+            found |= set(SetKeywords.__annotations__)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function is biro.Likelihood:
             found |= set(biro.EngineOptions.__dataclass_fields__)
         else:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypeVar
 
-from biro.display.formatting import check_names
+from biro.display.formatting import check_names, given_text
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike, read_strategy
 from biro.io.data_set.options import DataOptions, SetOptions
@@ -14,6 +14,8 @@ from biro.observation.averaging import Averaging
 from biro.observation.partition_header import Convention
 from biro.observation.selection import Selection
 from biro.observation.weighting import Weighting
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -72,19 +74,34 @@ class ReadRequest:
             An option that is not there or not understood.
         """
         check_names(options, [*DataOptions.__annotations__, *also], caller)
-        given: dict[str, object] = dict(options)
-        # Each class checks its values itself.
-        own: dict[type, dict[str, Any]] = {
-            type_: {item.name: given[item.name] for item in fields(type_) if item.name in given}
-            for type_ in (Selection, Weighting, Averaging, ReadingOptions)
-        }
-        stated = Selection(**own[Selection])
-        selection = options.get("selection")
-        if selection is not None and stated.stated:
-            raise InputError(f"give either selection= or {', '.join(stated.stated)}, not both")
+        given: dict[str, Any] = dict(options)
         return cls(
-            selection or stated,
-            Weighting(**own[Weighting]),
-            Averaging(**own[Averaging]),
-            ReadingOptions(**own[ReadingOptions]),
+            _one_of(Selection, given, "selection"),
+            _one_of(Weighting, given, "weighting"),
+            _one_of(Averaging, given, "averaging"),
+            ReadingOptions(**_fields_of(ReadingOptions, given)),
         )
+
+
+def _fields_of(kind: type[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments that are fields of a class, which checks their values itself."""
+    return {item.name: given[item.name] for item in fields(kind) if item.name in given}
+
+
+def _one_of(kind: type[T], given: Mapping[str, Any], name: str) -> T:
+    """The object that is given by this name, or one of its fields as they are given.
+
+    Raises
+    ------
+    InputError
+        Both are given.
+    """
+    own, made = _fields_of(kind, given), given.get(name)
+    stated = [item.name for item in fields(kind) if own.get(item.name, item.default) is not item.default]  # type: ignore[arg-type]
+    if made is None:
+        return kind(**own)
+    if stated:
+        raise InputError(f"give either {name}= or {', '.join(stated)}, not both")
+    if not isinstance(made, kind):
+        raise InputError(f"{name} must be a biro.{kind.__name__}, got {given_text(made)}")
+    return made

@@ -91,8 +91,8 @@ class _Part:
     def values(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
         """What the group `name` refers to in some rows; times without any of these are not read."""
         times, place = np.unique(rows // self.n_baseline, return_inverse=True)
-        held = np.asarray(self.node[self.group[name]].isel(time=times).values)
-        found: NDArray[Any] = held[place, rows % self.n_baseline]
+        of_times = np.asarray(self.node[self.group[name]].isel(time=times).values)
+        found: NDArray[Any] = of_times[place, rows % self.n_baseline]
         return found
 
     def of_time(self, name: str) -> NDArray[Any]:
@@ -242,11 +242,11 @@ class _MSv4:
 
     def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities of one partition."""
-        held = self.parts[part.data_desc_id]
-        rows = held.rows[part.rows - self._start[part.data_desc_id]]
+        group = self.parts[part.data_desc_id]
+        rows = group.rows[part.rows - self._start[part.data_desc_id]]
 
         def selected(name: str) -> NDArray[Any]:
-            return held.values(name, rows)[:, part.chan][:, :, part.corr]
+            return group.values(name, rows)[:, part.chan][:, :, part.corr]
 
         weight = selected("weight")
         return StoredVisibilities(

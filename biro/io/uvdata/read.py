@@ -127,10 +127,10 @@ class _UVDataSet:
     def __init__(self, path: Path, file_type: FileType) -> None:
         self._path, self._type = path, file_type
         self._set = self._read(read_data=False)
-        held = self._set
-        numbers = np.zeros(held.Nfreqs, int) if held.flex_spw_id_array is None else held.flex_spw_id_array
-        self._channels = [np.flatnonzero(numbers == number) for number in held.spw_array]
-        self._fields = {int(key): i for i, key in enumerate(held.phase_center_catalog)}
+        whole = self._set
+        numbers = np.zeros(whole.Nfreqs, int) if whole.flex_spw_id_array is None else whole.flex_spw_id_array
+        self._channels = [np.flatnonzero(numbers == number) for number in whole.spw_array]
+        self._fields = {int(key): i for i, key in enumerate(whole.phase_center_catalog)}
         self.index = RowIndex(cast(Metadata, visible_texts(self._metadata())), self._columns(), str(path))
 
     def _read(self, **options: object) -> UVData:
@@ -157,7 +157,7 @@ class _UVDataSet:
         return [every] * len(self._channels)
 
     def _metadata(self) -> Metadata:
-        held, telescope = self._set, self._set.telescope
+        whole, telescope = self._set, self._set.telescope
         diameters = telescope.antenna_diameters
         feeds = telescope.feed_angle
         n_antenna = len(telescope.antenna_names)
@@ -168,12 +168,12 @@ class _UVDataSet:
             "antenna_names": [str(name).strip() for name in telescope.antenna_names],
             "antenna_positions": (telescope.antenna_positions + centre).tolist(),
             "dish_diameter": [0.0] * n_antenna if diameters is None else diameters.tolist(),
-            "fields": [self._field(entry) for entry in held.phase_center_catalog.values()],
+            "fields": [self._field(entry) for entry in whole.phase_center_catalog.values()],
             "spws": [
                 {
                     "name": "",
-                    "chan_freq": held.freq_array[chan].tolist(),
-                    "chan_width": held.channel_width[chan].tolist(),
+                    "chan_freq": whole.freq_array[chan].tolist(),
+                    "chan_width": whole.channel_width[chan].tolist(),
                     "frame": "TOPO",
                 }
                 for chan in self._channels
@@ -213,27 +213,27 @@ class _UVDataSet:
         )
 
     def _columns(self) -> IndexColumns:
-        held, n_window = self._set, len(self._channels)
-        place = {int(number): i for i, number in enumerate(held.telescope.antenna_numbers)}
+        whole, n_window = self._set, len(self._channels)
+        place = {int(number): i for i, number in enumerate(whole.telescope.antenna_numbers)}
 
         def each(values: NDArray[Any], lookup: dict[int, int] | None = None) -> NDArray[Any]:
             found = values if lookup is None else np.array([lookup[int(value)] for value in values], np.int32)
             return np.repeat(found, n_window, axis=0)
 
-        interval = each(np.asarray(held.integration_time, np.float64))
-        scan = np.zeros(held.Nblts, np.int32) if held.scan_number_array is None else held.scan_number_array
-        n_row = held.Nblts * n_window
+        interval = each(np.asarray(whole.integration_time, np.float64))
+        scan = np.zeros(whole.Nblts, np.int32) if whole.scan_number_array is None else whole.scan_number_array
+        n_row = whole.Nblts * n_window
         return IndexColumns(
-            antenna1=each(held.ant_1_array, place),
-            antenna2=each(held.ant_2_array, place),
-            field_id=each(held.phase_center_id_array, self._fields),
-            data_desc_id=np.tile(np.arange(n_window, dtype=np.int32), held.Nblts),
+            antenna1=each(whole.ant_1_array, place),
+            antenna2=each(whole.ant_2_array, place),
+            field_id=each(whole.phase_center_id_array, self._fields),
+            data_desc_id=np.tile(np.arange(n_window, dtype=np.int32), whole.Nblts),
             scan_number=each(np.asarray(scan, np.int32)),
             flag_row=np.zeros(n_row, bool),
-            time=each((np.asarray(held.time_array, np.float64) - MJD_ZERO) * 86400.0),
+            time=each((np.asarray(whole.time_array, np.float64) - MJD_ZERO) * 86400.0),
             interval=interval,
             exposure=interval,
-            uvw=each(-np.asarray(held.uvw_array, np.float64)),
+            uvw=each(-np.asarray(whole.uvw_array, np.float64)),
         )
 
     @property
@@ -255,15 +255,15 @@ class _UVDataSet:
         rows, chan = part.rows // len(self._channels), self._channels[part.spw_id][part.chan]
         if self._type == "uvh5":
             ordered, back = np.unique(rows, return_inverse=True)
-            held = self._read(blt_inds=ordered, freq_chans=np.sort(chan))
+            whole = self._read(blt_inds=ordered, freq_chans=np.sort(chan))
             inside = np.ix_(back, np.argsort(np.argsort(chan)), self._polarizations(part))
         else:
-            held = self._set
+            whole = self._set
             inside = np.ix_(rows, chan, self._polarizations(part))
         return StoredVisibilities(
-            np.conj(held.data_array[inside]),
-            np.asarray(held.nsample_array[inside]),
-            np.asarray(held.flag_array[inside]),
+            np.conj(whole.data_array[inside]),
+            np.asarray(whole.nsample_array[inside]),
+            np.asarray(whole.flag_array[inside]),
             np.zeros(len(part.rows), bool),
             "nsample_array",
         )
