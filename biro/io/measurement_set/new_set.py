@@ -178,7 +178,6 @@ def _write(observation: Observation, path: Path, time_limit: float) -> None:
         for own_rows, data in turns.own:
             _send(child, _cells(own_rows, *data()))
         _send(child, _CLOSE)
-        _send(child, _CLOSE)
     turns.let_others_write(_take_turn, path, time_limit)
 
 
