@@ -75,7 +75,7 @@ def test_each_option_has_an_argument_in_python(command) -> None:
         if parameter.annotation is inspect.Parameter.empty or type(typed).__name__ != "OptionInfo":
             continue
         if name in READING:
-            assert name in inspect.signature(biro.read).parameters
+            assert name in arguments(biro.read)
             continue
         stated = [each for each in (typed.default, *(typed.param_decls or ())) if str(each).startswith("-")]
         words = [word.split("/")[0] for word in stated] or ["--" + name.replace("_", "-")]

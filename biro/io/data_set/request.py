@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
-from biro.display.formatting import check_names, given_text
+from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike, read_strategy
 from biro.io.data_set.options import DataOptions, SetOptions
@@ -103,5 +103,5 @@ def _one_of(kind: type[T], given: Mapping[str, Any], name: str) -> T:
     if stated:
         raise InputError(f"give either {name}= or {', '.join(stated)}, not both")
     if not isinstance(made, kind):
-        raise InputError(f"{name} must be a biro.{kind.__name__}, got {given_text(made)}")
+        raise InputError(f"{name} must be a biro.{kind.__name__}, got {made!r}")
     return made
