@@ -51,9 +51,11 @@ if TYPE_CHECKING:
     from biro.models import ImageModel as ImageModel
     from biro.models import SkyModel as SkyModel
     from biro.models import read_model as read_model
+    from biro.observation.averaging import Averaging as Averaging
     from biro.observation.join import join as join
     from biro.observation.observation import Observation as Observation
     from biro.observation.selection import Selection as Selection
+    from biro.observation.weighting import Weighting as Weighting
     from biro.simulation import simulate as simulate
     from biro.source_finding.add_source import add_source as add_source
     from biro.source_finding.find import find_sources as find_sources

@@ -27,6 +27,8 @@ ALIASES = {
     "Observation.by_hands": ("Observation.split_parallel_cross", "0.3"),
     "Partition.held": ("Partition.distributed", "0.3"),
     "Partition.held_by": ("Partition.distributed_over", "0.3"),
+    "Partition.shards": ("Partition.block_rows", "0.3"),
+    "Partition.by_shard": ("Partition.by_block", "0.3"),
     **deprecation.ALIASES,
 }
 """Each earlier name, its present name, and the release in which it changed."""

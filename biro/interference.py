@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.progress import doing, showing
+from biro.distributed.remote_data import whole
 from biro.errors import DataError, InputError
 from biro.flagging.report import FlagReport
 from biro.flagging.strategy import StrategyLike
-from biro.io.data_set.writable_models import all_gathered
 from biro.io.flag_commands.commands import FlagCommand
 from biro.io.flag_commands.new_flags import FlaggedCells
 from biro.io.flag_commands.report import SelectedFlags
@@ -110,7 +110,7 @@ def flag(
 
     def models(observation: Observation) -> Iterator[NDArray[np.complexfloating]]:
         predicted = predict(observation, sky, values=values, gaussian_frame=gaussian_frame, backend=backend)
-        return all_gathered(observation, predicted)
+        return map(whole, predicted)
 
     with showing(progress), doing("looking for interference"):
         return flag_set(

@@ -130,6 +130,26 @@ def test_biro_has_rooms_that_a_reader_can_remember() -> None:
     assert len(rooms) <= 20, sorted(rooms)
 
 
+RANKS = (
+    *("data_on_ranks", "link", "messages", "rank_tasks", "ranks"),
+    *("service", "single_process", "start", "this_rank"),
+)
+"""Modules of biro/distributed that know ranks and shards."""
+
+
+def test_one_folder_knows_which_process_has_which_data() -> None:
+    """Others see blocks (`biro.distributed.blocks`), and processes as a group (`placement`, `turns`)."""
+    inside = ("rime_kernels.engine.shard", *(f"biro.distributed.{name}." for name in RANKS))
+    found = {
+        str(path.relative_to(ROOT))
+        for path in files("biro")
+        for name in imports(path)
+        if f"{name}.".startswith(inside) and "distributed" not in path.parts
+    }
+    # It passes the reasons of failures on, which are text.
+    assert found == {"biro/many_fits/one_fit.py"}
+
+
 @pytest.mark.parametrize("room", sorted(ROOMS))
 def test_folders_hold_what_a_reader_can_look_over(room: str) -> None:
     folders = {path.parent for path in files(room)}

@@ -21,7 +21,7 @@ _voltage = elementwise(physics.voltage)
 _HALF_POWER = {"gaussian": 0.5, "cos3": 0.4715, "airy": 1.6163}
 _DEFAULT_REACH = 6.0
 ACCURACY = {"gaussian": 1e-6, "airy": 1e-6, "cos3": 3e-4}
-"""How well each pattern is sampled; cos^3 has a kink where it is held."""
+"""How well each pattern is sampled; cos^3 has a kink where it stays constant."""
 
 
 def dish_function(beam: DishBeam) -> BeamFunction:

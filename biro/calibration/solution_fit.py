@@ -16,8 +16,9 @@ from biro.diagnosis.feed_frame import to_feeds, weight_in_feeds
 from biro.display.formatting import first_few
 from biro.models import SkyModel
 from biro.models.components.antenna_terms.feeds import Feeds
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import measure_noise
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 
 MISFIT = 2.0
 """Residual rms over the noise from which on gains and sky are said not to fit."""

@@ -15,9 +15,9 @@ from biro.calibration.window import Array, Index, WindowSolution, window_of
 from biro.diagnosis.feed_frame import to_feeds, turns_of, weight_in_feeds
 from biro.display.formatting import in_unit
 from biro.display.progress import doing, showing
+from biro.distributed.remote_data import whole
 from biro.errors import InputError
 from biro.files.json_value import JsonValue
-from biro.io.data_set.writable_models import all_gathered
 from biro.models import SkyModel
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.quantities.strict import did_you_mean
@@ -324,7 +324,7 @@ def _model_of(
     """Model visibilities of each partition."""
     if isinstance(sky, SkyModel):
         models = predict(observation, sky, values=values, backend=backend, gaussian_frame=gaussian_frame)
-        return all_gathered(observation, models)
+        return map(whole, models)
     return _of_column(observation, sky)
 
 

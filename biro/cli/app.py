@@ -38,8 +38,8 @@ COMMANDS = (
 )
 """In the order in which the help lists them."""
 
-RANKED = ("fit", "sbc", "predict", "image", "simulate")
-"""Commands whose work ranks of MPI share."""
+SHARED = ("fit", "sbc", "predict", "image", "simulate")
+"""Commands whose work processes of MPI share."""
 
 app = typer.Typer(
     name="biro",
@@ -100,11 +100,11 @@ def common(
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log what biro chooses, and why.")] = False,
 ) -> None:
     """Bayesian sky-model inference for radio interferometry."""
-    n_rank = Launch.of(os.environ).n_rank
-    if n_rank > 1 and context.invoked_subcommand not in RANKED:
+    n_process = Launch.of(os.environ).n_process
+    if n_process > 1 and context.invoked_subcommand not in SHARED:
         say(
-            f"biro: {n_rank} MPI ranks were started, but `biro {context.invoked_subcommand}` runs in one "
-            f"process. Start it without mpiexec (MPI works with {', '.join(RANKED)})"
+            f"biro: {n_process} MPI processes were started, but `biro {context.invoked_subcommand}` runs in "
+            f"one process. Start it without mpiexec (MPI works with {', '.join(SHARED)})"
         )
         raise typer.Exit(2)
     import logging
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> None:
     if problem is not None:
         say(f"biro: {problem}")
         sys.exit(2)
-    if Launch.of(os.environ).rank:  # rank 0 speaks for all
+    if not Launch.of(os.environ).is_first:  # which speaks for all
         sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (open as long as the process)
     os.environ["MPLBACKEND"] = "agg"  # commands draw into files alone, whatever a notebook is set to use
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -132,7 +132,7 @@ def parallel_hands(observation: Observation) -> dict[str, list[str]]:
 
     A fit of unpolarised sources to all correlations would count Stokes Q and U as noise.
     """
-    from biro.observation.partition import share_of_i
+    from biro.observation.correlations import share_of_i
 
     names = list(dict.fromkeys(name for part in observation.partitions for name in part.corr_type))
     parallel = [name for name, share in zip(names, share_of_i(names), strict=True) if share]

@@ -165,11 +165,11 @@ def fit(
         "devices": devices_of(devices),
     }
     if comm is not None and (each or len(models) > 1):
-        raise InputError("MPI ranks share the data of a single fit. Start several fits without mpiexec")
+        raise InputError("MPI processes share the data of a single fit. Start several fits without mpiexec")
     if each and cache is not None:
         raise InputError("--cache works with a single fit; leave --each out")
     if workers is not None and not each:
-        raise InputError("--workers goes with --each only. A single fit uses threads or MPI ranks")
+        raise InputError("--workers goes with --each only. A single fit uses threads or MPI processes")
     # All of them now, so that a mistake in the last one is found before the first one is fitted.
     skies = {name: read_sky(path) for name, path in models.items()}
     if each:
@@ -355,8 +355,8 @@ def _problem_text(likelihood: Likelihood, backend: Literal["auto", "cpu", "cuda"
     from rime_kernels.device import resolve
 
     free = "1 free parameter" if likelihood.n_param == 1 else f"{likelihood.n_param} free parameters"
-    n_rank = 1 if likelihood.ranks is None else likelihood.ranks.n_rank
-    shared = f", shared by {n_rank} ranks" if n_rank > 1 else ""
+    n = likelihood.n_process
+    shared = f", shared by {n} MPI processes" if n > 1 else ""
     if folder := likelihood.observation.cache_folder:
         shared += f", in files of {folder}"
     device, why = resolve(backend)

@@ -144,7 +144,7 @@ def draw_run(run: Path, posterior: Posterior, likelihood: Likelihood, format_: F
     run : Path
     posterior : Posterior
     likelihood : Likelihood
-        Of data that files or ranks hold, pictures show some times and channels.
+        Of data outside the memory of this process, pictures show some times and channels.
     format_ : Format
         Of PDF files there is no report.
     """

@@ -27,8 +27,8 @@ from biro.cli.options import (
 from biro.cli.sky import NamedSky, check_order, read_sky_or_run
 
 if TYPE_CHECKING:
+    from biro.distributed.remote_data import Model
     from biro.io.data_set.writable_models import Mode as Written
-    from biro.io.data_set.writable_models import Model
     from biro.observation.observation import Observation
     from biro.observation.smearing import Mode
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from biro.distributed.ranks import MpiRanks
+from biro.distributed.single_process import HasPartitions, ranks_of
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 
 class Closing:
@@ -17,6 +21,31 @@ class Closing:
     """
 
     ranks: MpiRanks | None = None
+
+    def share(self, observation: HasPartitions, comm: MPI.Intracomm | None) -> None:
+        """Let processes of a communicator, or those that have the data, work for this likelihood.
+
+        Raises
+        ------
+        InputError
+            Other processes have the data than the communicator has; or they have other data or versions.
+        """
+        self.ranks = ranks_of(observation, comm)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether data are in blocks, in several processes or in files."""
+        return self.ranks is not None
+
+    @property
+    def n_process(self) -> int:
+        """How many processes share the data."""
+        return 1 if self.ranks is None else self.ranks.n_rank
+
+    @property
+    def sharing(self) -> dict[str, int]:
+        """How many processes share the data, for a record; empty where none do and no files have them."""
+        return {} if self.ranks is None else {"ranks": self.ranks.n_rank}
 
     def close(self) -> None:
         """Let the other ranks end, which serve all likelihoods of `comm`; none of these can be asked then."""

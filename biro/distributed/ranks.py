@@ -24,8 +24,8 @@ from biro.distributed.messages import (
     Request,
     lean,
 )
+from biro.distributed.rank_tasks import WorkDistributor, at_work
 from biro.distributed.watch import Watch
-from biro.distributed.work_distribution import WorkDistributor, at_work
 from biro.errors import BackendError, InputError
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK

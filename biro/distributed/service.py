@@ -7,7 +7,7 @@ import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
-from biro.distributed.distributed_data import STORE
+from biro.distributed.data_on_ranks import STORE
 from biro.distributed.messages import (
     AddShard,
     Answer,

@@ -5,16 +5,34 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from biro.distributed.messages import Request
 from biro.distributed.ranks import MpiRanks
-from biro.distributed.start import start
+from biro.distributed.remote_data import DistributedData
+from biro.distributed.start import HasDigest, start
 from biro.errors import InputError
-from biro.observation.observation import Observation
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+
+class HasData(Protocol):
+    """A partition."""
+
+    @property
+    def distributed(self) -> DistributedData | None:
+        """What has its data; None where they are in the memory of this process."""
+        ...
+
+
+class HasPartitions(HasDigest, Protocol):
+    """An observation."""
+
+    @property
+    def partitions(self) -> Sequence[HasData]:
+        """Its partitions."""
+        ...
 
 
 class SingleProcess(MpiRanks):
@@ -43,7 +61,7 @@ def alone() -> SingleProcess:
     return SingleProcess()
 
 
-def ranks_of(observation: Observation, comm: MPI.Intracomm | None) -> MpiRanks | None:
+def ranks_of(observation: HasPartitions, comm: MPI.Intracomm | None) -> MpiRanks | None:
     """The ranks that compute for an observation: those of a communicator, or this one; None without shards.
 
     Raises

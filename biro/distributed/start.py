@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from biro._version import __version__
 from biro.distributed.ranks import MpiRanks
@@ -13,7 +13,6 @@ from biro.distributed.service import serve
 from biro.distributed.this_rank import PLACE
 from biro.distributed.watch import be_watched, end_signs, watch
 from biro.errors import InputError
-from biro.observation.observation import Observation
 from rime_kernels.compile.sources import source_digest
 
 if TYPE_CHECKING:
@@ -23,6 +22,14 @@ log = logging.getLogger(__name__)
 
 _RANKS: dict[int, MpiRanks] = {}
 """Those that have begun, by the handle of the communicator."""
+
+
+class HasDigest(Protocol):
+    """An observation."""
+
+    def digest(self) -> str:
+        """Hash of all data."""
+        ...
 
 
 class ProcessFacts(NamedTuple):
@@ -43,7 +50,7 @@ class ProcessFacts(NamedTuple):
     data: str | None
 
 
-def start(comm: MPI.Intracomm, observation: Observation | None = None) -> MpiRanks:
+def start(comm: MPI.Intracomm, observation: HasDigest | None = None) -> MpiRanks:
     """Let the ranks of a communicator work together; returns on rank 0 alone.
 
     The other ranks stay here until rank 0 is done, and then leave by `SystemExit`. Called again on rank 0, it

@@ -23,6 +23,16 @@ class Launch(NamedTuple):
     rank: int = 0
     n_rank: int = 1
 
+    @property
+    def n_process(self) -> int:
+        """How many processes were started together."""
+        return self.n_rank
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this one speaks for all."""
+        return not self.rank
+
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Launch:
         """Told by variables of the environment; one process alone where they say nothing."""

@@ -55,8 +55,8 @@ def vet(place: Path, free: int) -> Path | io.BytesIO:
 
 
 def _unpacked(place: Path, free: int) -> bytes:
-    # The content is held beside the pixels that are made from it. A small file that unpacks to much more than
-    # visibilities or pixels ever do would cost minutes before a header is looked at.
+    # The content is in memory beside the pixels that are made from it. A small file that unpacks to much more
+    # than visibilities or pixels ever do would cost minutes before a header is looked at.
     most = PACKED_SPARE + PACKED_MOST * place.stat().st_size
     limit = min(free // 3, most)
     parts: list[bytes] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.models.components.direction import basis
-from biro.observation.partition import STOKES_NAMES
+from biro.observation.correlations import STOKES_NAMES
 
 if TYPE_CHECKING:
     from astropy.io.fits import Header

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, Unpack, get_args, overload
 
 from biro.display.progress import showing
+from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.dirty_image import DirtyImage
 from biro.imaging.imager import Imager, ImagingOptions
 from biro.imaging.pieces import What
-from biro.io.data_set.writable_models import Model
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 
@@ -61,8 +61,8 @@ def image(
     Parameters
     ----------
     observation : Observation
-        Of one phase centre. Where ranks hold its data (`comm` of `biro.read`), each makes images of its
-        shards, whose sum is the same to the bit for any number of ranks; of a cube each makes whole planes.
+        Of one phase centre. Processes that share its data (`comm` of `biro.read`) make images of the blocks
+        that each has, whose sum is the same to the bit for any number of them; of a cube, whole planes.
     what : "data", "model" or "residual"
         The last is data - model.
     model : sequence of complex (n_row, n_chan, n_corr), Jy, optional

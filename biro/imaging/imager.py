@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 from biro.deprecation import with_new_names
 from biro.display.formatting import check_names
 from biro.display.stages import Stages
+from biro.distributed.blocks import LocalBlocks
+from biro.distributed.remote_data import Model, RemoteArray
 from biro.errors import InputError
 from biro.imaging.dirty_image import DirtyImage
 from biro.imaging.pieces import (
     GriddingOptions,
-    LocalPieces,
     Piece,
     Pieces,
     WeightSums,
@@ -37,10 +38,9 @@ from biro.imaging.pixels import (
 )
 from biro.imaging.psf import fit_beam
 from biro.imaging.weights import UvDensity, Weighting
-from biro.io.data_set.writable_models import Model
-from biro.observation.distributed_data import RemoteArray
+from biro.observation.correlations import PARALLEL_HANDS, STOKES_NAMES
 from biro.observation.observation import Observation
-from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition
+from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import PSEUDO_I, stokes_planes
 from rime_kernels.device import Backend
@@ -263,8 +263,8 @@ class Imager:
         if samples is None:
             return pieces_of(self.observation, self._wanted, self._stages, self._imaging.backend)
         triples = zip(samples.parts, samples.noise, samples.natural, strict=True)
-        pieces = [Piece(part, self._wanted, noise, natural) for part, noise, natural in triples]
-        return LocalPieces(pieces, self._stages, is_shown=False)  # a cube has a bar of its own
+        pieces = [LocalBlocks((Piece(part, self._wanted, *weights),)) for part, *weights in triples]
+        return Pieces(pieces, self._stages, is_here=True, is_shown=False)  # a cube has a bar of its own
 
     def _plan(self) -> None:
         """Have gridders made, of pixels that are fine enough."""
@@ -279,7 +279,7 @@ class Imager:
             imaging.accuracy,
             imaging.backend,
             imaging.memory_limit,
-            is_kept=isinstance(self._pieces, LocalPieces),
+            is_kept=self._pieces.is_here,
         )
         began = time.perf_counter()
         plans: list[tuple[str, int]] = self._pieces.each("plan", how)

@@ -1,4 +1,4 @@
-"""The visibilities of an image in pieces: partitions of this process, or shards that ranks hold."""
+"""The visibilities of an image in pieces, which are gridded one after the other and summed."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import functools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.progress import counted
 from biro.display.stages import Stages
-from biro.distributed.capacity import check_memory
-from biro.distributed.distributed_data import DataOnRanks, on_own_device
+from biro.distributed.blocks import Blocks, split
+from biro.distributed.placement import Placement
+from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.pixels import CoarsePixels, UvMoments
 from biro.imaging.weights import UvDensity, Weighting, image_weights
-from biro.io.data_set.rank_reading import of_ranks
-from biro.io.data_set.writable_models import Model, gathered
-from biro.observation.distributed_data import DistributedData, RemoteArray
+from biro.observation.correlations import STOKES_NAMES
 from biro.observation.observation import Observation
-from biro.observation.partition import STOKES_NAMES, Partition
+from biro.observation.partition import Partition
+from biro.observation.partition_header import PartitionHeader
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from rime_kernels.arrays import Rows
 from rime_kernels.device import Backend
-from rime_kernels.engine.sharded import DataOf
 from rime_kernels.gridder_choice import GridderName
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ WEIGHT_BYTES = 16
 """Of each row and channel: the weights by the noise and in the image, which stay in memory."""
 _MARGIN = 2.0
 """How many times the sum of moduli a pixel may be at most, by the error of the gridder."""
+_MOST_WORK = 1e15
+"""More visibilities and seconds than an image has."""
 
 
 class GriddingOptions(NamedTuple):
@@ -86,9 +87,14 @@ class GriddedImage(NamedTuple):
     transform: float
     n_vis: int
 
+    @property
+    def with_work(self) -> tuple[Array, Array]:
+        """The image, and the other two as an array, which are summed alike."""
+        return self.image, np.array([self.transform, float(self.n_vis)])
+
 
 class Piece:
-    """Visibilities of a partition, or of a shard of one, with their weights in an image.
+    """Visibilities of a partition, or of a block of one, with their weights in an image.
 
     Parameters
     ----------
@@ -213,141 +219,77 @@ class Piece:
         )
 
 
-class Pieces(Protocol):
-    """All pieces of an image."""
+class Pieces:
+    """All pieces of an image: partitions in the memory of this process, blocks of those that are elsewhere.
 
-    def each(self, name: str, *arguments: object) -> list[Any]:
-        """What a method of `Piece` gives for each, in their order."""
-        ...
-
-    def density(self, empty: UvDensity) -> UvDensity:
-        """The density of all natural weights; `empty` has the grid."""
-        ...
-
-    def lobe(self, shape: tuple[int, ...], most: float) -> Array:
-        """Sum of `Piece.lobe`, of which no pixel is more than `most`."""
-        ...
-
-    def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: What) -> Array:
-        """Sum of `Piece.image`; models are of partitions."""
-        ...
-
-
-class LocalPieces:
-    """Pieces of this process, one for each partition; see `Pieces`.
+    Sums over blocks are the same to the bit wherever these are: see `Blocks.total`.
 
     Parameters
     ----------
-    pieces : sequence of Piece
+    pieces : sequence of Blocks
+        Each block is a `Piece`.
     stages : Stages
+    is_here : bool
+        Whether all of them are in the memory of this process.
     is_shown : bool
         Whether there is a bar of what is gridded.
     """
 
-    def __init__(self, pieces: Sequence[Piece], stages: Stages, is_shown: bool) -> None:
-        self._pieces, self._stages, self._is_shown = pieces, stages, is_shown
+    def __init__(self, pieces: Sequence[Blocks], stages: Stages, *, is_here: bool, is_shown: bool) -> None:
+        self._pieces, self._stages = pieces, stages
+        self.is_here, self._is_shown = is_here, is_shown
 
     def each(self, name: str, *arguments: object) -> list[Any]:
-        """See `Pieces`."""
-        return [getattr(piece, name)(*arguments) for piece in self._pieces]
+        """What a method of `Piece` gives for each, in their order."""
+        return [found for blocks in self._pieces for found in blocks.by_block(_call, name, arguments)]
 
     def density(self, empty: UvDensity) -> UvDensity:
-        """See `Pieces`."""
-        for piece in self._pieces:
-            empty.add(piece.part, piece.natural)
-        return replace(empty, total=sum(float(piece.natural.sum()) for piece in self._pieces))
-
-    def lobe(self, shape: tuple[int, ...], most: float) -> Array:
-        """See `Pieces`."""
-        return self._sum(shape, [functools.partial(piece.lobe, shape) for piece in self._pieces])
-
-    def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: What) -> Array:
-        """See `Pieces`."""
-        parts = [piece.part for piece in self._pieces]
-        own = [None] * len(parts) if models is None else list(map(gathered, parts, models))
-        pairs = zip(self._pieces, own, strict=True)
-        return self._sum(
-            shape, [functools.partial(piece.image, model, what, shape) for piece, model in pairs]
-        )
-
-    def _sum(self, shape: tuple[int, ...], parts: Sequence[Callable[[], GriddedImage]]) -> Array:
-        total = np.zeros(shape)
-        for part in counted(parts, "imaging", "partitions", len(parts), show=self._is_shown):
-            began = time.perf_counter()
-            image, transform, n_vis = part()
-            total += image
-            self._stages.add("gridding", time.perf_counter() - began - transform, n_vis)
-            if transform:
-                self._stages.add("transform", transform, image.size, "pixels")
-        return total
-
-
-class RemotePieces:
-    """Pieces that ranks hold, one for each shard of each partition; see `Pieces`.
-
-    Sums do not depend, to the bit, on the number of ranks: see `DistributedData.total`.
-
-    Parameters
-    ----------
-    observation : Observation
-        Whose data ranks hold.
-    stokes : str
-    stages : Stages
-    backend : "auto", "cpu" or "cuda"
-    """
-
-    def __init__(self, observation: Observation, stokes: str, stages: Stages, backend: Backend) -> None:
-        self._stages, self._backend, self._parts = stages, backend, observation.partitions
-        self._distributed: list[DistributedData] = []
-        for part in self._parts:
-            if part.distributed is None:
-                raise InputError(
-                    "MPI processes hold some of the data sets, and this process the others; read all with "
-                    "comm="
-                )
-            part.distributed.ranks.check_alike(backend)
-            like = [replace(part, **part.row_arrays(rows), distributed=None) for rows in part.shards]
-            self._distributed.append(part.distributed.made(_make_piece, stokes, each=like))
-
-    def each(self, name: str, *arguments: object) -> list[Any]:
-        """See `Pieces`."""
-        return [
-            found
-            for distributed in self._distributed
-            for found in distributed.by_shard(_call, name, self._backend, arguments)
-        ]
-
-    def density(self, empty: UvDensity) -> UvDensity:
-        """See `Pieces`."""
+        """The density of all natural weights; `empty` has the grid."""
         natural = sum(self.each("natural_weight"))
         cells = np.zeros_like(empty.cells)
-        for distributed in self._distributed:
-            cells += distributed.total(_density, empty, most=[natural])[0]
+        for blocks in self._pieces:
+            cells += blocks.total(_density, empty, most=lambda: [natural])[0]
         return replace(empty, cells=cells, total=natural)
 
     def lobe(self, shape: tuple[int, ...], most: float) -> Array:
-        """See `Pieces`."""
-        given = [_by_shard(part, None) for part in self._parts]
-        return self._sum("lobe", (shape,), given, most)
+        """Sum of `Piece.lobe`, of which no pixel is more than `most`."""
+        return self._sum(_lobe, (shape,), [None] * len(self._pieces), lambda: most)
 
     def image(self, shape: tuple[int, ...], models: Sequence[Model] | None, what: What) -> Array:
-        """See `Pieces`."""
-        given = [_by_shard(part, None if models is None else models[i]) for i, part in enumerate(self._parts)]
-        most = sum(
-            sum(distributed.by_shard(_with_model, "power", self._backend, (what,), each=each))
-            for distributed, each in zip(self._distributed, given, strict=True)
-        )
-        return self._sum("image", (what, shape), given, most)
+        """Sum of `Piece.image`; models are of partitions."""
+        given = [None] * len(self._pieces) if models is None else models
+
+        def most() -> float:
+            pairs = zip(self._pieces, given, strict=True)
+            return sum(
+                sum(blocks.by_block(_power, what, each=split(model, blocks.rows))) for blocks, model in pairs
+            )
+
+        return self._sum(_image, (what, shape), given, functools.cache(most))
 
     def _sum(
-        self, name: str, arguments: tuple[Any, ...], given: Sequence[Sequence[OfShard]], most: float
+        self,
+        function: Callable[..., tuple[Array, Array]],
+        arguments: tuple[Any, ...],
+        models: Sequence[Model | None],
+        most: Callable[[], float],
     ) -> Array:
-        began, total = time.perf_counter(), np.zeros(arguments[-1])
-        for distributed, each in zip(self._distributed, given, strict=True):
-            total += distributed.total(
-                _image, name, self._backend, arguments, most=[_MARGIN * most], each=each
-            )[0]
-        self._stages.add("gridding", time.perf_counter() - began, sum(self.each("n_gridded")))
+        total = np.zeros(arguments[-1])
+        pairs = list(zip(self._pieces, models, strict=True))
+        for blocks, model in counted(pairs, "imaging", "partitions", len(pairs), show=self._is_shown):
+            began = time.perf_counter()
+            image, work = blocks.total(
+                function,
+                *arguments,
+                most=lambda: [_MARGIN * most(), _MOST_WORK],
+                each=split(model, blocks.rows),
+            )
+            total += image
+            # Seconds of transforms in several processes are no part of the time that has passed here.
+            transform = float(work[0]) if self.is_here else 0.0
+            self._stages.add("gridding", time.perf_counter() - began - transform, int(work[1]))
+            if transform:
+                self._stages.add("transform", transform, image.size, "pixels")
         return total
 
 
@@ -357,32 +299,32 @@ def pieces_of(observation: Observation, stokes: str, stages: Stages, backend: Ba
     Raises
     ------
     InputError
-        Memory has no room for their weights, or ranks hold some of the data alone.
+        Memory has no room for their weights; or some of the data are in the memory of this process, and some
+        elsewhere.
     """
+    parts = observation.partitions
     _check_memory(observation, len(stokes_planes(stokes)))
-    if observation.is_distributed:
-        return RemotePieces(observation, stokes, stages, backend)
-    return LocalPieces([Piece(part, stokes) for part in observation.partitions], stages, is_shown=True)
+    is_here = not observation.is_distributed
+    if not is_here and any(part.distributed is None for part in parts):
+        raise InputError(
+            "MPI processes hold some of the data sets, and this process the others; read all with comm="
+        )
+    pieces = []
+    for part in parts:
+        blocks = part.stored.on_devices(backend)
+        headers = [part.header.some_rows(rows) for rows in blocks.rows]
+        pieces.append(blocks.made(_make_piece, stokes, each=headers))
+    return Pieces(pieces, stages, is_here=is_here, is_shown=is_here)
 
 
 def _check_memory(observation: Observation, n_stokes: int) -> None:
     """Refuse weights in double precision, and the work on a piece at a time, that memory has no room for."""
     parts = observation.partitions
-    distributed = [part.distributed for part in parts if isinstance(part.distributed, DataOnRanks)]
-    if len(distributed) == len(parts):
-        ranks, shares = distributed[0].ranks, [each.shares for each in distributed]
-        rows = [[own.size for own in part.shards] for part in parts]
-    else:
-        ranks, shares, rows = None, [[[0]] for _ in parts], [[part.n_row] for part in parts]
-    kept = [[WEIGHT_BYTES * part.n_chan * n for n in each] for part, each in zip(parts, rows, strict=True)]
-    work = [
-        [(8 * part.n_corr + 40 * n_stokes) * part.n_chan * n for n in each]
-        for part, each in zip(parts, rows, strict=True)
-    ]
-    pairs = zip(of_ranks(kept, shares, sum), of_ranks(work, shares, max), strict=True)
-    check_memory(
-        ranks,
-        [one + other for one, other in pairs],
+    placement = Placement.of(parts)
+    kept = placement.totals([WEIGHT_BYTES * part.n_chan for part in parts])
+    work = placement.largest([(8 * part.n_corr + 40 * n_stokes) * part.n_chan for part in parts])
+    placement.check_memory(
+        [one + other for one, other in zip(kept, work, strict=True)],
         "an image has weights in double precision, which",
         lambda times, n_machine: (
             f"share the data among MPI processes on {n_machine} machines of this size (mpiexec biro image), "
@@ -391,31 +333,16 @@ def _check_memory(observation: Observation, n_stokes: int) -> None:
     )
 
 
-OfShard = DataOf | NDArray[np.complexfloating] | None
-"""The model of a shard, or what gives it in the process that holds it."""
+def _make_piece(vis: Vis, weight: NDArray[np.floating], header: PartitionHeader, stokes: str) -> tuple[Piece]:
+    return (Piece(Partition.of(header, vis=vis, weight=weight), stokes),)
 
 
-def _by_shard(part: Partition, model: Model | None) -> list[OfShard]:
-    """The model of each shard."""
-    if model is None:
-        return [None] * len(part.shards)
-    if isinstance(model, RemoteArray):
-        assert model.distributed is not None, "models say who holds them"
-        return [model.distributed.of(shard) for shard in range(len(part.shards))]
-    return [model[rows] for rows in part.shards]
+def _call(piece: Piece, name: str, arguments: Sequence[Any]) -> Any:
+    return getattr(piece, name)(*arguments)
 
 
-def _make_piece(vis: Vis, weight: NDArray[np.floating], like: Partition, stokes: str) -> tuple[Piece]:
-    return (Piece(replace(like, vis=vis, weight=weight), stokes),)
-
-
-def _call(piece: Piece, name: str, backend: Backend, arguments: Sequence[Any]) -> Any:
-    return on_own_device(backend, functools.partial(getattr(piece, name), *arguments))
-
-
-def _with_model(piece: Piece, model: OfShard, name: str, backend: Backend, arguments: Sequence[Any]) -> Any:
-    values = model()[0] if callable(model) else model
-    return _call(piece, name, backend, (values, *arguments))
+def _power(piece: Piece, model: Vis | None, what: What) -> float:
+    return piece.power(model, what)
 
 
 def _density(piece: Piece, empty: UvDensity) -> tuple[Array]:
@@ -424,9 +351,9 @@ def _density(piece: Piece, empty: UvDensity) -> tuple[Array]:
     return (own.cells,)
 
 
-def _image(
-    piece: Piece, model: OfShard, name: str, backend: Backend, arguments: Sequence[Any]
-) -> tuple[Array]:
-    if name == "lobe":
-        return (_call(piece, name, backend, arguments)[0],)
-    return (_with_model(piece, model, name, backend, arguments)[0],)
+def _lobe(piece: Piece, _: None, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    return piece.lobe(shape).with_work
+
+
+def _image(piece: Piece, model: Vis | None, what: What, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    return piece.image(model, what, shape).with_work

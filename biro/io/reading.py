@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Unpack, cast
 
 from biro.display.formatting import check_names
 from biro.display.progress import showing
-from biro.distributed.ranks import MpiRanks
-from biro.distributed.single_process import alone
-from biro.distributed.start import start
+from biro.distributed.placement import ProcessGroup, processes_of
 from biro.errors import DataError, InputError
 from biro.files.other_formats import name_folder, name_start, refuse_other_hdf5
 from biro.io.data_set.assembly import assemble
 from biro.io.data_set.open_set import OpenSet, naming
 from biro.io.data_set.options import SetOptions
-from biro.io.data_set.rank_reading import folder_for, read_by_ranks
+from biro.io.data_set.shared_reading import folder_for, read_together
 from biro.io.measurement_set import read_ms
 from biro.io.measurement_set.read import open_set
 from biro.io.measurement_set.storage import TIME_LIMIT, ask_storage
@@ -73,9 +71,9 @@ def read(
         by gzip or not), UVH5, MIRIAD or MIR. Several are read with the same options and joined, see
         `biro.join`.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI, each of which reads and holds a part of the rows, for a likelihood with the same `comm`.
-        Only rank 0 goes on: the others serve it here until the likelihood is closed, or rank 0 ends, and then
-        end. Where interference is looked for (`flagger`), its files are gone
+        Processes of MPI, each of which reads and keeps a part of the rows, for a likelihood with the same
+        `comm`. Only the first goes on: the others serve it here until the likelihood is closed, or the first
+        ends, and then end. Where interference is looked for (`flagger`), its files are gone
         through once for each block of baselines before.
     cache : path of a folder, optional
         For data that memory has no room for: visibilities and weights are written into files of this folder,
@@ -106,15 +104,16 @@ def read(
     """
     check_names(options, [*SetOptions.__annotations__], "read")
     folder = None if cache is None else folder_for(cache, options)
-    ranks = start(comm) if comm is not None else alone() if folder is not None else None
+    processes = processes_of(comm, in_files=folder is not None)
     with showing(progress):
-        return join([_read_one(each, options, ranks, folder) for each in distinct_paths(path, "read")])
+        return join([_read_one(each, options, processes, folder) for each in distinct_paths(path, "read")])
 
 
 def _with_own(signature: inspect.Signature) -> inspect.Signature:
-    """A signature with the arguments that `read` has beside others behind these."""
+    """A signature with the arguments that `read` has beside others before those that have no name."""
     own = [inspect.signature(read).parameters[name] for name in ("comm", "cache")]
-    return signature.replace(parameters=[*signature.parameters.values(), *own])
+    *others, keywords = signature.parameters.values()
+    return signature.replace(parameters=[*others, *own, keywords])
 
 
 # What `help` shows: the arguments that it takes, by name.
@@ -122,21 +121,21 @@ read.__signature__ = _with_own(inspect.signature(read_ms))  # type: ignore[attr-
 
 
 def _read_one(
-    path: str | os.PathLike[str], options: SetOptions, ranks: MpiRanks | None, folder: str | None
+    path: str | os.PathLike[str], options: SetOptions, processes: ProcessGroup, folder: str | None
 ) -> Observation:
     """One data set."""
     opener = _opener(Path(path), options.get("time_limit", TIME_LIMIT))
     if opener is None:
-        if ranks is None:
+        if not processes.is_shared:
             return read_ms(path, **options)
-        return read_by_ranks(open_set, path, options, ranks, folder)
+        return read_together(open_set, path, options, processes, folder)
     own = cast(SetOptions, {**options})
     for name in ("weight_column",) if opener is open_msv4 else SCANS_AND_COLUMNS:
         if own.pop(name, None) is not None:  # type: ignore[misc]
             raise InputError(f"{path}: this format has no {name}; only Measurement Sets do")
     own.pop("time_limit", None)
-    if ranks is not None:
-        return read_by_ranks(opener, path, own, ranks, folder)
+    if processes.is_shared:
+        return read_together(opener, path, own, processes, folder)
     with opener(path, own) as (data, request), naming(path, "data"):
         return assemble(data, request)
 

@@ -9,19 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed.capacity import check_disk, check_memory
-from biro.distributed.distributed_data import DataOnRanks
-from biro.distributed.ranks import MpiRanks
-from biro.distributed.single_process import ranks_of
+from biro.distributed.placement import Placement, placement_of
 from biro.errors import InputError
 from biro.files.memory import byte_text
 from biro.imaging.templates import Templates
-from biro.io.data_set.rank_reading import of_ranks, shares_of
 from biro.likelihood.options import EngineOptions
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from biro.observation.partition import BYTES_AS_READ
+from biro.observation.partition_header import BYTES_AS_READ
 from biro.observation.smearing import SmearingChoice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
 from rime_kernels.arrays import Sources
@@ -73,7 +69,7 @@ class PartitionEngines:
     Raises
     ------
     InputError
-        Ranks hold the data, and `options` name none.
+        Other processes have the data, and `options` name none.
     """
 
     def __init__(
@@ -96,15 +92,13 @@ class PartitionEngines:
         self.smearing = _choices(observation, model, options, templates)
         self.image_digest, self.shifts = templates.digest(), templates.shifts
         self.image_outlines = templates.outlines()
-        ranks = ranks_of(observation, options.comm)
-        self.memory, taken = _memory_for(observation, options, self.smearing, ranks)
+        placement = placement_of(observation, options.comm)
+        self.memory, taken = _memory_for(observation, options, self.smearing, placement)
         limits = options.memory_shares([part.vis.size for part in observation.partitions], taken)
         self.rimes = [
             Rime(
                 part.rows,
-                vis=part.vis if part.distributed is None else None,
-                weight=part.weight if part.distributed is None else None,
-                held=part.distributed,
+                **placement.data_for_rime(part),
                 template=templates.of(i, self.smearing[i].smearing),
                 template_lm=templates.lm(i),
                 backend=options.backend,
@@ -115,8 +109,6 @@ class PartitionEngines:
                 smearing=self.smearing[i].smearing if templates.needs_phases else None,
                 memory_limit=limit,
                 devices=options.devices,
-                ranks=ranks,
-                folder=None if part.distributed is None else part.distributed.folder,
             )
             for i, (part, limit) in enumerate(zip(observation.partitions, limits, strict=True))
         ]
@@ -201,7 +193,7 @@ class PartitionEngines:
 
 @dataclass(frozen=True)
 class _Memory:
-    """What each rank is to hold, bytes, of this process alone where there are no ranks.
+    """What each process is to have in memory, bytes.
 
     Attributes
     ----------
@@ -210,8 +202,8 @@ class _Memory:
     kept : list of float
         Data as they are computed with.
     work : list of float
-        Arrays that are gone once data are as they are computed with: of a shard at a time where rows are in
-        shards, else of all.
+        Arrays that are gone once data are as they are computed with: of a block at a time where data are
+        shared, else of all.
     """
 
     read: list[float]
@@ -224,55 +216,41 @@ class _Memory:
         observation: Observation,
         precision: Precision,
         smearing: Sequence[SmearingChoice],
-        ranks: MpiRanks | None,
+        placement: Placement,
     ) -> _Memory:
         """Memory that all partitions need."""
-        parts, n_rank = observation.partitions, 1 if ranks is None else ranks.n_rank
-        shares = [
-            part.distributed.shares if isinstance(part.distributed, DataOnRanks) else shares_of(part, n_rank)
-            for part in parts
-        ]
-        sizes = [[rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
+        parts = observation.partitions
+        in_row = [part.n_chan * part.n_corr for part in parts]
         copies = [1 if choice.smearing is None else SMEARED_COPIES for choice in smearing]
-        of_each = [
-            [COMPUTED[precision] * n * size for size in of_part]
-            for of_part, n in zip(sizes, copies, strict=True)
-        ]
-        read = [BYTES_AS_READ * number for number in of_ranks(sizes, shares, sum)]
+        read = placement.totals([BYTES_AS_READ * n for n in in_row])
         if not observation.is_distributed:
-            read = [float(sum(part.vis.nbytes + part.weight.nbytes for part in parts)), *read[1:]]
-        if ranks is None:
-            return cls(
-                read, [float(sum(map(sum, of_each)))], [ON_THE_WAY[precision] * float(sum(map(sum, sizes)))]
-            )
-        work = [ON_THE_WAY[precision] * number for number in of_ranks(sizes, shares, max)]
-        return cls(read, of_ranks(of_each, shares, sum), work)
+            read[0] = float(sum(part.vis.nbytes + part.weight.nbytes for part in parts))
+        kept = placement.totals([COMPUTED[precision] * n * k for n, k in zip(in_row, copies, strict=True)])
+        work = [ON_THE_WAY[precision] * n for n in in_row]
+        return cls(read, kept, placement.largest(work) if placement.is_shared else placement.totals(work))
 
 
 def _memory_for(
     observation: Observation,
     options: EngineOptions,
     smearing: Sequence[SmearingChoice],
-    ranks: MpiRanks | None,
+    placement: Placement,
 ) -> tuple[str, int]:
     """What data take as they are computed with on this machine, in words; and bytes of a memory limit.
 
-    What has no room in the memory of a host, on a disk, or in a memory limit of the CPU, is refused. The
+    What has no room in memory, on a disk, or in a memory limit of the CPU, is refused. The
     bytes are those that data take of the limit.
     """
-    memory = _Memory.of(observation, options.chosen_precision, smearing, ranks)
+    memory = _Memory.of(observation, options.chosen_precision, smearing, placement)
     folder = observation.cache_folder
-    hosts = [""] if ranks is None else ranks.hosts
-    here = sum(kept for kept, host in zip(memory.kept, hosts, strict=True) if host == hosts[0])
-    text = f"{byte_text(here)} of prepared data, in "
+    text = f"{byte_text(placement.here(memory.kept))} of prepared data, in "
     needed = memory.work
     if folder is None:
         needed = [kept + work for kept, work in zip(memory.kept, memory.work, strict=True)]
-    check_memory(ranks, needed, "to compute with these data", _remedy)
+    placement.check_memory(needed, "to compute with these data", _remedy)
     if folder is not None:
-        assert ranks is not None, "this process is one"
         remedy = 'give another folder, average the data, or use precision="single"'
-        check_disk(ranks, folder, memory.kept, "prepared data", remedy)
+        placement.check_disk(folder, memory.kept, "prepared data", remedy)
         return f"{text}files of {folder}", 0
     if options.memory_limit is None or device.resolve(options.backend)[0] != "cpu":
         return f"{text}memory", 0
@@ -290,7 +268,7 @@ def _memory_for(
 def _remedy(times: int, n_machine: int) -> str:
     return (
         f"average {max(2, times)} times more (average_time=, average_channels=), keep the data in files "
-        f"(cache=), share them among MPI ranks on {max(2, n_machine)} machines of this size, or use "
+        f"(cache=), share them among MPI processes on {max(2, n_machine)} machines of this size, or use "
         'precision="single"'
     )
 

@@ -17,7 +17,6 @@ from biro.deprecation import by_earlier_name
 from biro.display.formatting import PrintedText, given_text, html_text
 from biro.display.progress import show_compilation
 from biro.distributed.closing import Closing
-from biro.distributed.single_process import ranks_of
 from biro.errors import BiroError, InputError
 from biro.inference.maximum.tempering.exploration import SEARCHABLE
 from biro.inference.target.degeneracy_text import FLUX_SCALE
@@ -116,7 +115,7 @@ class Likelihood(Residuals, Closing):
     ------
     InputError
         An image of the model cannot be read or used; or there are no closures, or noise is not Gaussian where
-        closures are asked for; or ranks with other data or versions.
+        closures are asked for; or processes with other data or versions.
     BackendError
         `backend="cuda"` without a working GPU; devices that are not there.
     ModelError
@@ -138,7 +137,7 @@ class Likelihood(Residuals, Closing):
                 raise InputError(f"a likelihood needs the result of biro.{reader}, got {given_text(value)}")
         warn_of_reading(observation)
         options = (options or EngineOptions()).changed(engine)
-        self.ranks = ranks_of(observation, options.comm)
+        self.share(observation, options.comm)
         check_gains(gains)
         self.gains, self.described = gains, observation
         if sky.noise.grouping in SPLITS:
@@ -479,7 +478,7 @@ class Likelihood(Residuals, Closing):
             **(images if self._engines.image_digest else {}),
             "memory_limit": options.memory_limit,
             **({} if options.devices is None else {"devices": options.devices}),
-            **({} if self.ranks is None else {"ranks": self.ranks.n_rank}),
+            **self.sharing,
             "noise": self._treatment.noise,
             "gains": self.gains,
             **({"average": choices.average} if choices.average else {}),

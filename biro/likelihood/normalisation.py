@@ -56,7 +56,7 @@ class Normalisation:
     def of_visibilities(cls, partitions: Sequence[Partition]) -> Normalisation:
         """The normalisation for the usable visibilities of each partition."""
         n_vis = [part.n_usable for part in partitions]
-        log_weight = [sum(part.by_shard(_log_weight)) for part in partitions]
+        log_weight = [sum(part.by_block(_log_weight)) for part in partitions]
         log_norm = [float(sum_ - n * np.log(2.0 * np.pi)) for sum_, n in zip(log_weight, n_vis, strict=True)]
         return cls(n_vis, [2 * n for n in n_vis], log_norm)
 
@@ -118,5 +118,5 @@ def student_information(factor: Array, dof: Array) -> tuple[Array, Array, Array,
 
 
 def _log_weight(_: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> float:
-    """sum ln w of a shard."""
+    """sum ln w of a block."""
     return float(np.log(weight[weight > 0].astype(np.float64)).sum())

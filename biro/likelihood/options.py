@@ -56,7 +56,7 @@ class EngineOptions:
         Bytes, or text such as "8 GB", that data and work may take on the device, or in this process on the
         CPU; shared out over the partitions by the size of their data. What does not fit on a GPU is streamed
         from the host's memory, data that do not fit on the CPU are refused. No result depends on it. With
-        several devices, or ranks, it is that of each.
+        several devices, or processes, it is that of each.
     image_accuracy : float
         Rms error over rms of the visibilities of the model's images, which are worked out once.
     image_engine : "auto", "idg" or "wprojection"
@@ -66,12 +66,12 @@ class EngineOptions:
         "auto" is on where the loss exceeds the noise (`biro.observation.smearing.choose`).
     devices : "all", int or sequence of int, optional
         GPUs of one kind that share the data: all, the first so many, or those of these numbers. Each has
-        shards of whole time slots, which follow from the data alone, so that results are the same to the bit
-        for any number of GPUs. Default: one GPU, without shards, which differs by roundings.
+        blocks of whole time slots, which follow from the data alone, so that results are the same to the bit
+        for any number of GPUs. Default: one GPU with all rows in one block, which differs by roundings.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI that share the data in the same shards, so that results are the same to the bit for any
-        number of ranks; `devices` are those of each. Only rank 0 goes on: the others serve it until the
-        likelihood is closed, or the end of its process, and then end. They may give None for observation and
+        Processes of MPI that share the data in the same blocks, so that results are the same to the bit for
+        any number of them; `devices` are those of each. Only the first goes on: the others serve it until the
+        likelihood is closed, or the first process ends, and then end. They may give None for observation and
         sky.
 
     Raises

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from biro.diagnosis.whiteness import clip
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import sigma_of
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 from biro.observation.unequal_noise import unequal_noise
 
 CORRELATION, SCATTER = 0.2, 1.2

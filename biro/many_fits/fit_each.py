@@ -21,7 +21,7 @@ from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import finite_json
 from biro.inference.samplers.options import check_sampler
 from biro.inference.samplers.sampling import run_seed
-from biro.io.reading import read
+from biro.io.data_set.options import SetOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.options import EngineKeywords
 from biro.many_fits.one_fit import Data, Fit, FitProblem, FitTask
@@ -108,7 +108,7 @@ def fit_each(
     """
     check_sampler(sampler)
     reading, likelihood = reading or {}, likelihood or {}
-    check_names(reading, list(inspect.signature(read).parameters)[1:], "read")
+    check_names(reading, [*SetOptions.__annotations__, "comm", "cache", "progress"], "read")
     arguments = inspect.signature(Likelihood).parameters.values()
     by_keyword = [
         each.name for each in arguments if each.kind is each.KEYWORD_ONLY and each.name != "options"

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import in_unit
+from biro.distributed.blocks import Vis, Weight, cut_rows
 from biro.errors import InputError
-from biro.observation.distributed_data import RemoteArray, Vis, Weight
 from biro.observation.partition import Partition
+from biro.observation.partition_header import PartitionHeader
 from biro.observation.uv_extent import field_of_view, longest_wavelengths
-from rime_kernels.engine.shards import shards_of
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 EARTH_RATE = 7.2921150e-5
 """Rotation of the Earth, rad/s."""
 BLOCK_VISIBILITIES = 1 << 23
-"""Visibilities held in double precision at a time while averaging."""
+"""Visibilities that are in double precision at a time while averaging."""
 
 
 @dataclass(frozen=True)
@@ -197,9 +197,9 @@ def average_time(part: Partition, seconds: float) -> tuple[Partition, float]:
     each = part.interval or part.spacing
     lasts = np.full(part.n_row, each) if part.row_interval is None else part.row_interval
     spans = _spans(part, lasts, order, starts)
-    averaged = _with_means(part, groups)
-    averaged = replace(
-        averaged,
+    averaged = _with_means(
+        part,
+        groups,
         time=groups.time,
         slot_time=None,
         time_index=groups.time_index,
@@ -238,7 +238,7 @@ class _Groups:
     time_index: NDArray[np.int32]
 
     @classmethod
-    def of(cls, part: Partition, seconds: float) -> _Groups:
+    def of(cls, part: PartitionHeader, seconds: float) -> _Groups:
         bins = time_bins(part.times, seconds, part.scan_of_time)
         row_bin = bins[part.time_index]
         first, group = _group_rows(part, row_bin)
@@ -257,54 +257,57 @@ class _Groups:
         return np.flatnonzero(np.diff(self.group[self.order], prepend=-1))
 
     @cached_property
-    def shards(self) -> tuple[NDArray[np.int64], ...]:
-        """The groups of each shard of the averaged rows."""
-        return shards_of(self.time_index, int(self.time_index.max(initial=-1)) + 1)
+    def blocks(self) -> tuple[NDArray[np.int64], ...]:
+        """The groups of each block of the averaged rows."""
+        return cut_rows(self.time_index, int(self.time_index.max(initial=-1)) + 1)
+
+    def runs(
+        self, rows: NDArray[np.int64] | None, own: NDArray[np.int64] | None, uvw: NDArray[np.float64]
+    ) -> _Runs:
+        """Runs of rows of which groups `own` are made; of all rows where they are None."""
+        if rows is None or own is None:
+            return _Runs(self.order, self.starts, self.group, uvw)
+        place = np.empty(self.first.size, np.int64)
+        place[own] = np.arange(own.size)
+        group = place[self.group[rows]]
+        order = np.argsort(group, kind="stable")
+        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+        return _Runs(order, starts, group, uvw[rows])
 
 
-def n_averaged_row(part: Partition, averaging: Averaging) -> int:
+def n_averaged_row(part: PartitionHeader, averaging: Averaging) -> int:
     """How many rows a partition has once it is averaged."""
     return _Groups.of(part, averaging.seconds).first.size if averaging.seconds and part.n_row else part.n_row
 
 
-def shards_to_average(part: Partition, averaging: Averaging) -> tuple[NDArray[np.int64], ...]:
-    """Rows of a partition in shards, of which averages in time do not mix two.
+def blocks_to_average(part: PartitionHeader, averaging: Averaging) -> tuple[NDArray[np.int64], ...]:
+    """Rows of a partition in blocks, of which averages in time do not mix two.
 
-    Those that are averaged into a shard of the averaged partition are a shard; without averages in time,
-    `Partition.shards`.
+    Those that are averaged into a block of the averaged partition are a block; without averages in time,
+    `PartitionHeader.block_rows`.
     """
     if not averaging.seconds or not part.n_row:
-        return part.shards
+        return part.block_rows
     groups = _Groups.of(part, averaging.seconds)
-    shard = np.empty(groups.first.size, np.int64)
-    for number, own in enumerate(groups.shards):
-        shard[own] = number
-    of_row = shard[groups.group]
-    return tuple(np.flatnonzero(of_row == number) for number in range(len(groups.shards)))
+    block = np.empty(groups.first.size, np.int64)
+    for number, own in enumerate(groups.blocks):
+        block[own] = number
+    of_row = block[groups.group]
+    return tuple(np.flatnonzero(of_row == number) for number in range(len(groups.blocks)))
 
 
-def _with_means(part: Partition, groups: _Groups) -> Partition:
+def _with_means(part: Partition, groups: _Groups, **described: Any) -> Partition:
     """A partition with the means of groups of rows: visibilities, weights and uvw."""
-    n_row = groups.first.size
-    if part.distributed is None:
-        vis, weight, uvw = _time_means(
-            part.vis, part.weight, _Runs(groups.order, groups.starts, groups.group, part.uvw)
-        )
-        return replace(part, vis=vis, weight=weight, uvw=uvw)
-    each, place = [], np.empty(n_row, np.int64)
-    for rows, own in zip(part.shards, groups.shards, strict=True):
-        place[own] = np.arange(own.size)
-        group = place[groups.group[rows]]
-        order = np.argsort(group, kind="stable")
-        starts = np.flatnonzero(np.diff(group[order], prepend=-1))
-        each.append(_Runs(order, starts, group, part.uvw[rows]))
-    distributed, means = part.distributed.replaced(_time_means, each=each)
-    distributed.rows = None
+    stored, n_row = part.stored, groups.first.size
+    # All rows at once where they are in the memory of this process; else the blocks that were made for this.
+    in_memory = part.distributed is None
+    into = (None,) if in_memory else groups.blocks
+    each = [groups.runs(rows, own, part.uvw) for rows, own in zip(stored.rows, into, strict=True)]
+    made, means = stored.replaced(_time_means, each=each, into=None if in_memory else groups.blocks)
     uvw = np.empty((n_row, 3))
-    for own, mean in zip(groups.shards, means, strict=True):
-        uvw[own] = mean
-    nothing = RemoteArray((n_row, *part.vis.shape[1:]), part.vis.dtype)
-    return replace(part, vis=cast(Any, nothing), distributed=None, uvw=uvw).distributed_over(distributed)
+    for own, mean in zip(into, means, strict=True):
+        uvw[slice(None) if own is None else own] = mean
+    return replace(part, **made.fields(n_row), **described, uvw=uvw)
 
 
 class _Runs(NamedTuple):
@@ -330,7 +333,9 @@ def _spans(
     return np.asarray(np.maximum.reduceat((part.time + 0.5 * lasts)[order], starts) - begin)
 
 
-def _group_rows(part: Partition, row_bin: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _group_rows(
+    part: PartitionHeader, row_bin: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Rows of equal antennas and time bin: the first row of each group, and the group of each row.
 
     Groups are numbered in the order of their first rows.
@@ -364,7 +369,7 @@ def _weighted_means(
     """Weighted means of the visibilities and sums of the weights over runs along an axis.
 
     Sums are taken in double precision. The other axis is taken in blocks: beside the result, only
-    BLOCK_VISIBILITIES are held in double precision.
+    BLOCK_VISIBILITIES are in double precision.
 
     Parameters
     ----------

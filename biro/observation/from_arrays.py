@@ -13,9 +13,11 @@ from biro.display.formatting import check_names
 from biro.errors import InputError
 from biro.files.foreign_text import visible_texts
 from biro.models.components.antenna_terms.mounts import MOUNTS, mount_kind
+from biro.observation.correlations import check_correlations
 from biro.observation.feeds.feeds import FeedMetadata
 from biro.observation.flags import apply_flags, describe_causes, empty_counts
-from biro.observation.partition import Convention, Partition, check_correlations
+from biro.observation.partition import Partition
+from biro.observation.partition_header import Convention
 from rime_kernels.arrays.time_slots import RowSlots, spacing_of_baselines, width_of_slots
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)

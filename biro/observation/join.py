@@ -138,7 +138,7 @@ def _check_different(partitions: Sequence[Partition]) -> None:
             and np.array_equal(one.uvw, other.uvw)
             and one.corr_type == other.corr_type
             and one.phase_centre == other.phase_centre
-            and one.by_shard(hash_of_vis) == other.by_shard(hash_of_vis)
+            and one.by_block(hash_of_vis) == other.by_block(hash_of_vis)
         ):
             raise InputError(
                 f"{one.set_name} and {other.set_name} have the same visibilities of field {one.field}, "

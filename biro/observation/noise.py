@@ -21,7 +21,8 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.partition import Partition, share_of_i
+from biro.observation.correlations import share_of_i
+from biro.observation.partition import Partition
 
 MIN_DIFFERENCES = 32
 """Fewer differences of neighbouring times say nothing about the scatter of residuals."""

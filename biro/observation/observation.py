@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -26,8 +26,10 @@ from biro.observation.feeds.pointing import beam_line
 from biro.observation.feeds.statement import instrument_lines
 from biro.observation.flags import UNMEASURED
 from biro.observation.from_arrays import ArrayMetadata, check_arrays
+from biro.observation.hands import merge_hands, split_hands
 from biro.observation.labels import field_names, unique_labels, window_names
-from biro.observation.partition import BYTES_AS_READ, Convention, Partition, merge_hands, split_hands
+from biro.observation.partition import Partition
+from biro.observation.partition_header import BYTES_AS_READ, Convention
 from biro.observation.read_only import freeze_arrays, reduce_to_fields
 from biro.observation.stokes import FormedStokes
 from biro.observation.summary import Summary, ionosphere_statement, summarise
@@ -40,19 +42,31 @@ log = logging.getLogger(__name__)
 
 _NOTED = ("beam: ", "velocities: ", "gains: ")
 """Beginnings of the lines about a model that a summary has among its notes."""
-_NOT_IN_DIGEST = (
-    "set_name",
-    "corr_id",
-    "hands",
-    "feeds",
-    "row_interval",
-    "exposure",
-    "scan_number",
-    "slot_time",
-    "guessed",
-    "distributed",
-    "pointing",
+_IN_DIGEST = (
+    "field",
+    "spw",
+    "field_id",
+    "spw_id",
+    "data_desc_id",
+    "phase_centre",
+    "uvw",
+    "antenna1",
+    "antenna2",
+    "time",
+    "time_index",
+    "chan_freq",
+    "chan_width",
+    "freq_frame",
+    "corr_type",
+    "row_id",
+    "n_antenna",
+    "interval",
+    "chan_id",
+    "weight_origin",
+    "frame",
+    "tapered",
 )
+"""What is hashed of a partition beside visibilities and weights: the order is that of all digests so far."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -300,7 +314,7 @@ class Observation:
         return part.pointing.about(part.phase_centre, part.times, self.n_antenna)
 
     def whole(self, what: str) -> Observation:
-        """The observation with all visibilities in the memory of this process; ranks hold them otherwise.
+        """The observation with all visibilities in the memory of this process.
 
         Parameters
         ----------
@@ -327,7 +341,7 @@ class Observation:
 
     @property
     def is_distributed(self) -> bool:
-        """Whether visibilities are not in memory here: ranks of MPI hold them, or they lie in files."""
+        """Whether visibilities are not in the memory of this process: others have them, or files."""
         return any(part.distributed is not None for part in self.partitions)
 
     @property
@@ -354,8 +368,8 @@ class Observation:
     def digest(self) -> str:
         """sha256 of all that a likelihood can see: arrays, frequencies, directions, names; not the path.
 
-        Of visibilities and weights it has the hash of each shard (`Partition.shards`), so that it is the same
-        whoever holds them.
+        Of visibilities and weights it has the hash of each block (`Partition.by_block`), so that it is the
+        same wherever these are.
 
         Which stored correlations these are is no part of it, nor whether `split_parallel_cross` made
         partitions of them, nor mounts and angles of feeds: those that a model uses are in the digest of the
@@ -364,11 +378,10 @@ class Observation:
         """
         sha, parts = hashlib.sha256(), merge_hands(self.partitions)
         for part in parts:
-            for item in fields(part):
-                if item.name not in (*_NOT_IN_DIGEST, "vis", "weight"):
-                    _add_to_hash(sha, item.name, getattr(part, item.name))
-            for of_shard in part.by_shard(_hash_of):
-                sha.update(of_shard)
+            for name in _IN_DIGEST:
+                _add_to_hash(sha, name, getattr(part, name))
+            for of_block in part.by_block(_hash_of):
+                sha.update(of_block)
         if self.set_names:
             _add_to_hash(sha, "labels", unique_labels(parts))
         _add_to_hash(sha, "antenna_names", self.antenna_names)
@@ -457,12 +470,12 @@ class Observation:
 
 
 def hash_of_vis(vis: NDArray[np.complexfloating], _: NDArray[np.floating]) -> bytes:
-    """sha256 of the visibilities of a shard."""
+    """sha256 of the visibilities of a block."""
     return hashlib.sha256(np.ascontiguousarray(vis).data).digest()
 
 
 def _hash_of(vis: NDArray[np.complexfloating], weight: NDArray[np.floating]) -> bytes:
-    """sha256 of the visibilities and weights of a shard."""
+    """sha256 of the visibilities and weights of a block."""
     sha = hashlib.sha256()
     _add_to_hash(sha, "vis", vis)
     _add_to_hash(sha, "weight", weight)

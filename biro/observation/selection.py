@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError, InputError
 from biro.models.quantities.strict import did_you_mean
-from biro.observation.partition import STOKES_NAMES
+from biro.observation.correlations import STOKES_NAMES
 from biro.observation.stokes import parse_stokes
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 

@@ -10,13 +10,14 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import Printed
 from biro.errors import InputError
-from biro.observation.partition import PARALLEL_HANDS, STOKES_NAMES, Partition, share_of_i
+from biro.observation.correlations import PARALLEL_HANDS, STOKES_NAMES, share_of_i
+from biro.observation.partition import Partition
 from rime_kernels.physics.brightness import stokes_to_corr
 
 PSEUDO_I = "pseudoI"
 """Stokes I as the weighted mean of the parallel hands that are there."""
 BLOCK_VISIBILITIES = 1 << 22
-"""Visibilities held in double precision at a time."""
+"""Visibilities that are in double precision at a time."""
 Vis = NDArray[np.complexfloating]
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -176,9 +177,9 @@ def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list
     merged, n_copied = [], dict.fromkeys((True, False), 0)
     for part in partitions:
         pair = [i for i, name in enumerate(part.corr_type) if name in PARALLEL_HANDS]
-        copied = part.by_shard(_n_copied, pair) if len(pair) == 2 else []
+        copied = part.by_block(_n_copied, pair) if len(pair) == 2 else []
         n = 0 if None in copied else sum(each or 0 for each in copied)
-        has_cross = bool(n) and any(part.by_shard(_has_others, pair))
+        has_cross = bool(n) and any(part.by_block(_has_others, pair))
         n_copied[has_cross] += n
         merged.append(form_stokes([part], PSEUDO_I)[0][0] if n and not has_cross else part)
     words = {
@@ -193,7 +194,7 @@ def merge_copies(partitions: Sequence[Partition]) -> tuple[list[Partition], list
 
 
 def _n_copied(vis: Vis, weight: NDArray[np.floating], pair: Sequence[int]) -> int | None:
-    """How many visibilities of a shard both hands have; None where they are not equal in all of them."""
+    """How many visibilities of a block both hands have; None where they are not equal in all of them."""
     first, second = pair
     n_copied = 0
     step = max(1, (1 << 16) // max(1, vis.shape[1]))

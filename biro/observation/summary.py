@@ -27,13 +27,14 @@ from biro.files.json_value import JsonValue
 from biro.models.bound.antenna_terms.segments import cut, numbers_scans
 from biro.models.components.partition_view import PartitionView
 from biro.observation.averaging import Averaged, smearing_loss
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.feeds import ionosphere
 from biro.observation.feeds.feeds import FeedAngles
 from biro.observation.feeds.pointing import per_field, pointing_text
 from biro.observation.feeds.statement import assumed
 from biro.observation.flags import CAUSES
 from biro.observation.noise import Noise, measure_noise
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from biro.observation.stokes import FormedStokes
 from biro.observation.unequal_noise import unequal_noise

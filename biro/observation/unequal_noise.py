@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import LENGTHS, first_few, unit_for
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import MIN_DIFFERENCES, neighbours, places, sigma_of, some_rows
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]

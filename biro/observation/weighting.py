@@ -9,8 +9,8 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.blocks import Vis, Weight
 from biro.errors import InputError
-from biro.observation.distributed_data import Vis, Weight
 from biro.observation.noise import MIN_DIFFERENCES, measure_noise, scatter_of_baselines
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
@@ -74,8 +74,7 @@ class Weighting:
         elif self.weights == "scatter":
             found = _factors(part)
             if found.is_measured:
-                each = [found.factor[rows] for rows in part.shards]
-                part, _ = part.replaced(_scaled, each=each)
+                part, _ = part.replaced(_scaled, each=part.split(found.factor))
                 origin = f"{origin}, rescaled to the scatter of each baseline"
             remark = found.remark(f"{part.field}/spw{part.spw_id}")
         if self.taper is not None:
@@ -98,8 +97,7 @@ class Weighting:
         scale, in_wavelengths = read_length(self.taper)
         distance = np.hypot(part.uvw[:, 0], part.uvw[:, 1])
         freq = part.chan_freq if in_wavelengths else None
-        each = [distance[rows] for rows in part.shards]
-        tapered, counts = part.replaced(_taper, scale, freq, each=each)
+        tapered, counts = part.replaced(_taper, scale, freq, each=part.split(distance))
         return tapered, sum(n_lost for n_lost, _ in counts), sum(n_usable for _, n_usable in counts)
 
 

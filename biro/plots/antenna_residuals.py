@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import takes_likelihood
 from biro.display.style import WIDTH, colour, drawing_on, figure_of
-from biro.observation.partition import STOKES_NAMES
+from biro.observation.correlations import STOKES_NAMES
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

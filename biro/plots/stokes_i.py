@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scipy.constants import c
 
 from biro.errors import InputError
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.noise import measure_noise
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.partition import Partition
 
 if TYPE_CHECKING:
     from biro.likelihood.likelihood import Likelihood

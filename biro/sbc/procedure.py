@@ -12,11 +12,8 @@ from typing import TYPE_CHECKING
 
 from biro.display.formatting import takes_likelihood
 from biro.display.progress import bar
-from biro.distributed.ranks import MpiRanks
-from biro.distributed.start import start
-from biro.distributed.tasks.cores import refuse_both, worker_number
 from biro.distributed.tasks.lost import LostTask
-from biro.distributed.tasks.run import run_tasks
+from biro.distributed.tasks.run import Workers, run_tasks, workers_of
 from biro.errors import InputError, RunError
 from biro.files.atomic import why_not_written, write_atomic
 from biro.files.json_value import JsonValue
@@ -85,11 +82,11 @@ def run(
     workers : int, optional
         Processes. Default: one for each core; 1, which is this one, on a GPU.
     executor : concurrent.futures.Executor, optional
-        Works off the replicates in the place of processes of our own: ranks of MPI
+        Works off the replicates in the place of processes of our own: processes of MPI
         (`mpi4py.futures.MPIPoolExecutor`), a cluster (`get_executor` of a client of `dask.distributed`).
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI, this one among them, that work off the replicates. Rank 0 alone returns: the others
-        serve it, and end with it.
+        Processes of MPI, this one among them, that work off the replicates. The first alone returns: the
+        others serve it, and end with it.
     progress : bool
         Show bars on stderr (`biro.display.progress`).
     facts : mapping, optional
@@ -101,7 +98,7 @@ def run(
     ------
     InputError
         An unknown sampler or option; or `fit_with` cannot be used, or be sent to other processes; or the
-        likelihood has its data shared by ranks, each of which needs all of them here.
+        likelihood shares its data among processes, each of which needs all of them here.
     LikelihoodError
         No replicate could be fitted.
     RunError
@@ -119,19 +116,14 @@ def run(
         raise InputError('SBC fits all data, so it cannot test average="cells"; remove it')
     if comm is not None and likelihood.options.devices is not None:
         raise InputError("each MPI process uses its own GPU; remove devices=")
-    if likelihood.ranks is not None:
+    if likelihood.is_shared:
         raise InputError(
             "MPI processes share the data of this likelihood, but in SBC each needs all data; give comm= "
             "to sbc.run, not to biro.read and Likelihood"
         )
     seed = run_seed(seed, run_dir)
     _check_numbers(replicates, draws)
-    refuse_both(workers, executor, comm)
-    by: int | Executor | MpiRanks = executor or 1
-    if comm is not None:
-        by = start(comm)
-    elif executor is None:
-        by = worker_number(workers, likelihood.backend)
+    by = workers_of(workers, executor, comm, likelihood.backend)
     task = Replicates(likelihood, fit_with, sampler, options, draws, seed)
     fitted = task.fit_with(likelihood.observation)
     resolved = _resolved(sampler, options, fitted, draws)
@@ -223,7 +215,7 @@ def _fill(
     rows: ReplicateRecords,
     replicates: int,
     task: Replicates,
-    by: int | Executor | MpiRanks,
+    by: Workers,
     stop: StopFlag,
     *,
     progress: bool,

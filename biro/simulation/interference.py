@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import in_unit
+from biro.distributed.blocks import Vis, Weight
 from biro.errors import InputError
-from biro.observation.distributed_data import Vis, Weight
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -156,7 +156,6 @@ class Interference:
         Parameters
         ----------
         observation : Observation
-            Where ranks hold its data, each adds the interference of its own rows.
         seed : int, optional
             The same seed gives the same interference.
 
@@ -180,22 +179,22 @@ class Interference:
             profiles.append(KINDS[kind](rng, len(part.times), part.n_chan))
             start, rate = rng.uniform([[0.0], [-FASTEST]], [[1.0], [FASTEST]], (2, baselines.shape[1]))
             turns.append(start[index.ravel()] + rate[index.ravel()] * part.time_index)
-        of_shards = []
-        for rows in part.shards:
-            times, time_index = np.unique(part.time_index[rows], return_inverse=True)
-            of_shards.append((time_index, [each[times] for each in profiles], [each[rows] for each in turns]))
-        changed, _ = part.replaced(_interfered, self.strength, each=of_shards)
+        of_blocks = []
+        for own, *turned in zip(part.split(part.time_index), *map(part.split, turns), strict=True):
+            times, time_index = np.unique(own, return_inverse=True)
+            of_blocks.append((time_index, [each[times] for each in profiles], turned))
+        changed, _ = part.replaced(_interfered, self.strength, each=of_blocks)
         return changed, np.any(np.stack(profiles) > 0.0, axis=0)
 
 
 def _interfered(
     vis: Vis,
     weight: Weight,
-    of_shard: tuple[NDArray[np.int64], Sequence[Array], Sequence[Array]],
+    of_block: tuple[NDArray[np.int64], Sequence[Array], Sequence[Array]],
     strength: float,
 ) -> tuple[Vis, Weight, None]:
-    """A shard with interference: the time of each row, strengths by time and channel, turns of each row."""
-    time_index, profiles, turns = of_shard
+    """A block with interference: the time of each row, strengths by time and channel, turns of each row."""
+    time_index, profiles, turns = of_block
     added = np.zeros(vis.shape[:2], np.complex128)
     for profile, turn in zip(profiles, turns, strict=True):
         added += strength * profile[time_index] * np.exp(2j * np.pi * turn)[:, None]

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.remote_data import RemoteArray, rows_of
 from biro.files.atomic import atomic_path
-from biro.io.data_set.writable_models import blocks_of_rows, checked_models, taken_model
-from biro.observation.distributed_data import RemoteArray
+from biro.io.data_set.writable_models import blocks_of_rows, checked_models
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -37,8 +37,8 @@ def write_npz(
         Replaced where it exists.
     observation : Observation
     models : iterable of complex (n_row, n_chan, n_corr), Jy
-        One for each partition, in its order; may be a generator. Of those that ranks hold, a block of rows
-        at a time is gathered.
+        One for each partition, in its order; may be a generator. Of those that are
+        elsewhere, a block of rows at a time is in memory.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def write_npz(
         _write(archive, "labels", np.array(observation.labels))
         _write(archive, "antenna_names", np.array(observation.antenna_names))
         for i, (part, model) in enumerate(checked_models(observation.partitions, models)):
-            blocks = (taken_model(part, model, rows) for rows in blocks_of_rows(part))
+            blocks = (rows_of(model, rows) for rows in blocks_of_rows(part))
             write_blocks(archive, f"vis_{i}", model.shape, model.dtype, blocks)
             n_written += model.size
             weights = (part.taken_weight(rows) for rows in blocks_of_rows(part))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import logging
+import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -13,22 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.beams.loading import beam_of
-from biro.distributed.capacity import check_disk
-from biro.distributed.distributed_data import DataOnRanks, on_own_device
+from biro.distributed.placement import Placement
+from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.prediction import check_image as check_image_for_partition
 from biro.imaging.prediction import predict_image
 from biro.imaging.seen_image import rings_of
 from biro.imaging.templates import Templates
-from biro.io.data_set.rank_reading import of_ranks
-from biro.io.data_set.writable_models import gathered
 from biro.io.gain_files import with_gains_read
 from biro.io.ionosphere import with_ionosphere_read
 from biro.models import BoundModel, ImageModel, ModelError, Noise, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
-from biro.observation.distributed_data import RemoteArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
+from biro.observation.partition_header import PartitionHeader
 from biro.observation.smearing import (
     BrightnessRings,
     Mode,
@@ -40,13 +39,10 @@ from biro.observation.smearing import (
 from rime_kernels import Rime, device
 from rime_kernels.arrays import Beam
 from rime_kernels.device import Backend
-from rime_kernels.engine.sharded import DataOf, ShardShares
 from rime_kernels.gridder_choice import GridderName
 from rime_kernels.physics.envelope import GaussianFrame
 
 log = logging.getLogger(__name__)
-
-Vis = NDArray[np.complexfloating] | RemoteArray
 
 PRECISIONS = {"double": np.complex128, "single": np.complex64}
 """Types of predicted visibilities."""
@@ -86,7 +82,7 @@ def predict(
     memory_limit: int | str | None = None,
     smearing: Mode | Sequence[Mode] = "auto",
     say: Callable[[str], None] = log.info,
-) -> Iterator[Vis]:
+) -> Iterator[Model]:
     """Model visibilities of each partition, one after the other.
 
     Parameters
@@ -120,8 +116,8 @@ def predict(
     Returns
     -------
     iterator of complex64 or complex128 (n_row, n_chan, n_corr), Jy
-        Where ranks hold a partition, each predicts its own rows and holds their model: what stands for it
-        is taken by `biro.io.measurement_set.write_column` and `biro.image`.
+        Where data are not in the memory of this process, the model is not either: `write_column` and `image`
+        take what stands for it.
 
     Raises
     ------
@@ -179,7 +175,7 @@ def predict(
         return components
     beams = [bound.beam_at(theta, i) for i in range(len(observation.partitions))]
     images = _predict_image(observation, image, beams, choices, one_image)
-    return _added_up(observation, components, images)
+    return _added_up(components, images)
 
 
 def _tell(
@@ -197,19 +193,11 @@ def _tell(
 
 def _check_disk(observation: Observation, n_byte: int) -> None:
     """Refuse models of so many bytes for a visibility that a disk with files has no room for."""
-    folder, parts = observation.cache_folder, observation.partitions
-    distributed = [part.distributed for part in parts if isinstance(part.distributed, DataOnRanks)]
-    if folder is None or not distributed:
-        return
-    sizes = [[n_byte * rows.size * part.n_chan * part.n_corr for rows in part.shards] for part in parts]
-    needed = of_ranks(sizes, [each.shares for each in distributed], sum)
-    check_disk(
-        distributed[0].ranks,
-        folder,
-        needed,
-        "model visibilities",
-        "give another directory, or select less data",
-    )
+    parts = observation.partitions
+    placement = Placement.of(parts)
+    needed = placement.totals([n_byte * part.n_chan * part.n_corr for part in parts])
+    remedy = "give another directory, or select less data"
+    placement.check_disk(observation.cache_folder, needed, "model visibilities", remedy)
 
 
 def _rings(part: Partition, image: ImageModel | None) -> list[BrightnessRings]:
@@ -284,17 +272,14 @@ def _predict_sky(
     choices: Sequence[SmearingChoice],
     sums: _Sums,
     place: _Device,
-) -> Iterator[Vis]:
+) -> Iterator[Model]:
     """Visibilities of the components and images of a sky model, partition by partition."""
     for i, part in enumerate(observation.partitions):
         sources = bound.sources(theta, i)
         choice = choices[i]
-        distributed = part.distributed
         rime = Rime(
             part.rows,
-            ranks=None if distributed is None else distributed.ranks,
-            folder=None if distributed is None else distributed.folder,
-            held=None if distributed is None else ShardShares(distributed.shares),
+            **part.stored.rows_for_rime(),
             template=templates.of(i, choice.smearing),
             template_lm=templates.lm(i),
             extent=max(bound.extent(i), templates.extent(i)),
@@ -306,11 +291,7 @@ def _predict_sky(
         )
         log.info("%s: %s; %s", observation.labels[i], rime.reason, choice)
         shifted = templates.shifts.of(i, sources)
-        if distributed is None:
-            yield rime.predict(shifted)[0]
-            continue
-        kept = distributed.kept(functools.partial(rime.predict_sharded, shifted))
-        yield RemoteArray(part.vis.shape, np.dtype(PRECISIONS[sums.precision]), kept)
+        yield part.stored.predicted(rime, shifted).array(0, part.n_row)
 
 
 def _predict_image(
@@ -319,50 +300,29 @@ def _predict_image(
     beams: Sequence[Beam | PartitionBeam | None] | None,
     choices: Sequence[SmearingChoice],
     one_image: functools.partial[NDArray[np.complexfloating]],
-) -> Iterator[Vis]:
+) -> Iterator[Model]:
     """Visibilities of an image through the beam of each partition, partition by partition."""
     for i, part in enumerate(observation.partitions):
         beam = beams[i] if beams is not None else None
         of_all = functools.partial(one_image, image=image, beam=beam, smearing=choices[i].smearing)
-        if part.distributed is None:
-            yield of_all(part)
-            continue
-        part.distributed.ranks.check_alike(of_all.keywords["backend"])
-        kept = part.distributed.together(
-            _image_of_shards, dataclasses.replace(part, distributed=None), of_all, each=part.shards
-        )
-        yield RemoteArray(part.vis.shape, kept.by_shard(_type_of)[0], kept)
+        stored = part.stored.on_devices(of_all.keywords["backend"])
+        yield stored.together(_image_of_rows, part.header, of_all, each=stored.rows).array(0, part.n_row)
 
 
-def _image_of_shards(
-    shards: Sequence[NDArray[np.int64]],
-    part: Partition,
+def _image_of_rows(
+    blocks: Sequence[NDArray[np.int64] | None],
+    header: PartitionHeader,
     of_all: functools.partial[NDArray[np.complexfloating]],
 ) -> list[tuple[NDArray[np.complexfloating]]]:
-    """Visibilities of an image in the shards of this process; `part` has the rows of all."""
-    rows = np.concatenate(shards)
-    vis = on_own_device(of_all.keywords["backend"], functools.partial(of_all, part, rows=rows))
-    ends = np.cumsum([own.size for own in shards])[:-1]
+    """Visibilities of an image in blocks of rows; one of None is all rows."""
+    rows = [own for own in blocks if own is not None]
+    if not rows:
+        return [(of_all(header),)]
+    vis = of_all(header, rows=np.concatenate(rows))
+    ends = np.cumsum([own.size for own in rows])[:-1]
     return [(own,) for own in np.split(vis, ends)]
 
 
-def _added_up(observation: Observation, components: Iterator[Vis], images: Iterator[Vis]) -> Iterator[Vis]:
+def _added_up(components: Iterator[Model], images: Iterator[Model]) -> Iterator[Model]:
     """Sums of models, partition by partition, where these are."""
-    for part, one, other in zip(observation.partitions, components, images, strict=True):
-        if isinstance(one, RemoteArray) and isinstance(other, RemoteArray):
-            assert one.distributed is not None, "models say who holds them"
-            assert other.distributed is not None, "models say who holds them"
-            of_other = [other.distributed.of(shard) for shard in range(len(part.shards))]
-            yield RemoteArray(
-                one.shape, np.result_type(one.dtype, other.dtype), one.distributed.made(_added, each=of_other)
-            )
-        else:
-            yield gathered(part, one) + gathered(part, other)
-
-
-def _added(vis: NDArray[np.complexfloating], other: DataOf) -> tuple[NDArray[np.complexfloating]]:
-    return (vis + other()[0],)
-
-
-def _type_of(vis: NDArray[np.complexfloating]) -> np.dtype[np.complexfloating]:
-    return vis.dtype
+    return map(operator.add, components, images)

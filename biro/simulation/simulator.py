@@ -11,17 +11,14 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import in_unit
 from biro.display.progress import doing
-from biro.distributed.capacity import check_memory
-from biro.distributed.distributed_data import DataOnRanks
-from biro.distributed.ranks import MpiRanks
-from biro.distributed.start import start as start_ranks
+from biro.distributed.blocks import Vis, Weight, split
+from biro.distributed.placement import ProcessGroup, processes_of
+from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.io.data_set.plausible import HIGHEST, is_frequency
-from biro.io.data_set.rank_reading import shares_of
 from biro.models import Feeds as FeedRotation
 from biro.models import Gain, GainSolutions, SkyModel
 from biro.models.components.direction import parse_direction
-from biro.observation.distributed_data import RemoteArray, Vis, Weight
 from biro.observation.feeds.pointing import DishPointing
 from biro.observation.observation import Observation
 from biro.observation.selection import to_mjd_seconds
@@ -32,7 +29,6 @@ from biro.simulation.telescopes import Telescope
 from biro.simulation.telescopes import telescope as telescope_by_name
 from biro.simulation.uvw import DAY, earth_orientation, transit
 from rime_kernels.device import Backend
-from rime_kernels.engine.sharded import DataOf
 from rime_kernels.physics.envelope import GaussianFrame
 
 if TYPE_CHECKING:
@@ -210,8 +206,8 @@ def simulate(
         (`biro.observation.smearing.choose`). "off" is said by the observation (`Partition.guessed`): models
         of it are not averaged either.
     comm : mpi4py.MPI.Intracomm, optional
-        Ranks of MPI, each of which simulates and holds the visibilities of some times; the same, to the bit,
-        as one process simulates. Rank 0 alone returns: the others serve it, and end with it.
+        Processes of MPI, each of which simulates the visibilities of some times; they are the same, to the
+        bit, as one process simulates. The first alone returns: the others serve it, and end with it.
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
 
@@ -249,14 +245,14 @@ def simulate(
         telescope = telescope_by_name(telescope)
     feeds = feeds or telescope.feeds
     centre = parse_direction(phase_centre)
-    ranks = None if comm is None else start_ranks(comm)
-    _check_size(telescope, times, channels, ranks)
+    processes = processes_of(comm)
+    _check_size(telescope, times, channels, processes)
     time, antenna_uvw = _tracked(telescope, centre, times, elevation_limit)
     seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else seed
     blank = _blank(telescope, time, antenna_uvw, channels, CORRELATIONS[feeds], centre)
     if gains is not None:
         sky = _with_gains(raw_sky(sky, feeds), gains.draw(blank, seed))
-    blank = _weighted(_pointed(blank, sky), times.integration, noise, channels, ranks)
+    blank = _weighted(_pointed(blank, sky), times.integration, noise, channels, processes)
     if smearing == "off":
         part = replace(blank.partitions[0], guessed=("interval", "chan_width"))
         blank = replace(blank, partitions=(part,))
@@ -288,7 +284,7 @@ def _pointed(blank: Observation, sky: SkyModel) -> Observation:
 
 
 def _weighted(
-    blank: Observation, integration: float, noise: float, channels: Channels, ranks: MpiRanks | None
+    blank: Observation, integration: float, noise: float, channels: Channels, processes: ProcessGroup
 ) -> Observation:
     """With all channels, integrations of this length, and the weights of this noise.
 
@@ -303,14 +299,9 @@ def _weighted(
         interval=integration,
         guessed=(),
     )
-    shape = channels.number, part.n_corr
-    if ranks is None:
-        vis, weights = _constant(part.n_row, shape, weight)
-        part = replace(part, vis=vis, weight=weights)
-    else:
-        distributed = DataOnRanks.of_nothing(ranks, shares_of(part, ranks.n_rank))
-        sizes = [rows.size for rows in part.shards]
-        part = part.distributed_over(distributed.made(_constant, shape, weight, each=sizes))
+    empty = processes.empty_blocks(part)
+    sizes = [part.n_row if rows is None else rows.size for rows in empty.rows]
+    part = part.distributed_over(empty.made(_constant, part.shape[1:], weight, each=sizes))
     counts = {name: n * channels.number for name, n in blank.counts.items()}
     return replace(blank, partitions=(part,), counts=counts)
 
@@ -335,26 +326,22 @@ def _with_gains(sky: SkyModel, drawn: GainSolutions) -> SkyModel:
     return replace(sky, gain=(*sky.gains, Gain(table=drawn)))
 
 
-def _with_noise(
-    blank: Observation, predicted: NDArray[np.complexfloating] | RemoteArray, noise: DrawnNoise
-) -> Observation:
+def _with_noise(blank: Observation, predicted: Model, noise: DrawnNoise) -> Observation:
     """The observation with what was predicted for it, and noise."""
     (part,) = blank.partitions
-    if isinstance(predicted, RemoteArray):
-        assert predicted.distributed is not None, "ranks have predicted it"
-        assert part.distributed is not None, "and hold the rows"
-        each = [(rows, part.distributed.of(shard)) for shard, rows in enumerate(part.shards)]
-        part = part.distributed_over(predicted.distributed.made(_noisy_shard, noise, each=each))
-    else:
-        part = replace(part, vis=noise.added(predicted, np.arange(part.n_row)))
+    stored = part.stored
+    each = zip(split(predicted, stored.rows), split(np.arange(part.n_row), stored.rows), strict=True)
+    made, _ = stored.replaced(_noisy, noise, each=list(each))
+    part = part.distributed_over(made)
     return replace(blank, partitions=(part,), source="simulated", column="DATA")
 
 
-def _noisy_shard(
-    vis: Vis, of_shard: tuple[NDArray[np.int64], DataOf], noise: DrawnNoise
-) -> tuple[Vis, Weight]:
-    rows, data = of_shard
-    return noise.added(vis, rows), data()[1]
+def _noisy(
+    _: Vis, weight: Weight, of_block: tuple[Vis, NDArray[np.int64]], noise: DrawnNoise
+) -> tuple[Vis, Weight, None]:
+    """Predicted visibilities with the noise of their rows, in place of those of a block."""
+    predicted, rows = of_block
+    return noise.added(predicted, rows), weight, None
 
 
 class DrawnNoise(NamedTuple):
@@ -396,25 +383,21 @@ class DrawnNoise(NamedTuple):
         return np.asarray(self.sigma * (real + 1j * imaginary), np.complex128)
 
 
-def _check_size(telescope: Telescope, times: Track, channels: Channels, ranks: MpiRanks | None) -> None:
-    """Refuse an observation that the memory of this process, or of ranks that share it, has no room for.
-
-    This is known before any time is worked out.
-    """
+def _check_size(telescope: Telescope, times: Track, channels: Channels, processes: ProcessGroup) -> None:
+    """Refuse an observation that memory has no room for, before any time is worked out."""
     n_antenna = len(telescope.antenna_names)
     n_baseline = n_antenna * (n_antenna - 1) // 2
-    n_rank = 1 if ranks is None else ranks.n_rank
     n_vis = float(times.n_time) * n_baseline * channels.number * 4
-    needed = [n_vis * BYTES_PER_VISIBILITY / n_rank] * n_rank
+    n = processes.n_process
+    needed = [n_vis * BYTES_PER_VISIBILITY / n] * n
     needed[0] += float(times.n_time) * n_antenna * 100
-    check_memory(
-        ranks,
+    processes.check_memory(
         needed,
         f"an observation of {times.n_time:.3g} times, {n_baseline} baselines and "
         f"{channels.number:.3g} channels",
         lambda _, n_machine: (
             "use a shorter track, longer integrations or fewer channels"
-            + (f", or MPI processes on {n_machine} such machines" if n_rank > 1 else "")
+            + (f", or MPI processes on {n_machine} such machines" if n > 1 else "")
         ),
     )
 

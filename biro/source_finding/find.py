@@ -20,10 +20,11 @@ from biro.imaging.imager import ImagingOptions
 from biro.likelihood.likelihood import Likelihood
 from biro.likelihood.noise_range import with_noise_range
 from biro.models import Noise, SkyModel
+from biro.observation.correlations import share_of_i
 from biro.observation.flags import warn_of_reading
 from biro.observation.noise import measure_noise
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition, share_of_i
+from biro.observation.partition import Partition
 from biro.observation.smearing import lines_of
 from biro.observation.stokes import PSEUDO_I, form_stokes
 from biro.run.interrupt import StopFlag, stop_on_signal

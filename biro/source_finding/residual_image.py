@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.remote_data import Model
 from biro.errors import InputError
 from biro.imaging.dirty_image import DirtyImage
 from biro.imaging.imager import Imager, ImagingOptions
-from biro.io.data_set.writable_models import Model
 from biro.models import SkyModel
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition

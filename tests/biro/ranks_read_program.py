@@ -12,7 +12,7 @@ import pytest
 from real import CORE_3C273
 
 import biro
-from biro.distributed.distributed_data import STORE
+from biro.distributed.data_on_ranks import STORE
 from biro.errors import InputError
 from biro.models.files.toml import from_toml
 

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import biro
 from biro.cli.app import app
-from biro.distributed.distributed_data import STORE
+from biro.distributed.data_on_ranks import STORE
 from biro.errors import InputError
 from biro.files import memory
 from biro.io.data_set.assembly import ObservationAssembly
@@ -120,7 +120,7 @@ def test_the_next_call_finds_what_was_read(
         mended = biro.read(path, cache=folder, correlations="RR")
     assert len(read) == 2
     assert (mended.digest(), mended.counts) == (digest, first.counts)
-    assert "reading shard 0 again: other content than was written" in caplog.text
+    assert "reading block 0 again: other content than was written" in caplog.text
 
     # A set that has changed is read anew, and what is left of it is named.
     (table,) = path.glob("table.dat")

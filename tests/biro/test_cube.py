@@ -21,8 +21,8 @@ from scipy.constants import c
 from test_cli import biro as command
 
 import biro
+from biro.distributed import in_order
 from biro.errors import BiroError
-from biro.imaging.cubes import cube as cubes
 from biro.imaging.cubes.axis import Planes
 from biro.imaging.cubes.cube import CubeOptions
 from biro.imaging.imager import Imager, Imaging
@@ -244,7 +244,7 @@ def test_windows_share_a_cube_with_blank_planes_between_them():
 def test_devices_share_planes_and_write_the_same_bits(tmp_path, monkeypatch):
     """Of 1, 2 and 3 threads of pretended devices; blank planes, and stages of all planes."""
     monkeypatch.setattr(device, "select", lambda _: None)
-    monkeypatch.setattr(cubes, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
+    monkeypatch.setattr(in_order, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
     made_by, made = [], Imager.image
 
     def image(self, *arguments):
@@ -276,7 +276,7 @@ def test_devices_share_planes_and_write_the_same_bits(tmp_path, monkeypatch):
 
 def test_a_device_that_fails_ends_the_cube(tmp_path, monkeypatch):
     monkeypatch.setattr(device, "select", lambda _: None)
-    monkeypatch.setattr(cubes, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
+    monkeypatch.setattr(in_order, "threads_of", lambda _, n: [DeviceThread(i, "CPU") for i in range(n)])
 
     def lost(*_):
         raise biro.errors.BackendError("the device is lost")

@@ -16,14 +16,15 @@ from casacore.tables import makecoldesc, table
 
 import biro
 from biro.errors import DataError, InputError, MeasurementSetError
-from biro.io.data_set.assembly import ReadingOptions
-from biro.io.data_set.options import ColumnOptions, SetOptions
+from biro.io.data_set.options import ColumnOptions, SetKeywords, SetOptions
+from biro.io.data_set.request import ReadingOptions
 from biro.io.measurement_set import create_ms, read_columns, read_ms
 from biro.io.measurement_set.opened import TableOptions
 from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.observation.averaging import Averaging
 from biro.observation.observation import Observation
 from biro.observation.selection import Selection
+from biro.observation.weighting import Weighting
 
 Unpack = Callable[[str], Path]
 DEGREE = np.pi / 180
@@ -288,23 +289,50 @@ def test_what_is_asked_for_must_be_there(measurement_set: Unpack, options: dict,
 
 
 def test_help_names_every_argument(measurement_set: Unpack) -> None:
-    """What `Selection` and `Averaging` have is an argument, with the same default, and is explained."""
-    arguments = inspect.signature(read_ms).parameters
+    """What `Selection`, `Weighting` and `Averaging` have is an argument by name, and is explained there."""
+    arguments, told = inspect.signature(read_ms).parameters, read_ms.__doc__ or ""
     of_columns = ColumnOptions.__annotations__.keys() - SetOptions.__annotations__.keys()
     assert of_columns == {"keep_values"}
     assert "`keep_values=True`" in (read_columns.__doc__ or "")
-    for item in (*fields(Selection), *fields(Averaging), *fields(TableOptions), *fields(ReadingOptions)):
+    for item in (*fields(TableOptions), *fields(ReadingOptions)):
         if item.name == "keep_values":  # of `read_columns` alone
             continue
         assert arguments[item.name].default == item.default
-        assert re.search(rf"^    (\w+, )*{item.name}(, \w+)* : ", read_ms.__doc__ or "", re.M)
-    assert SetOptions.__annotations__.keys() == arguments.keys() - {"path", "progress"}
-    with pytest.raises(TypeError, match="unexpected keyword argument 'field'"):
-        read_ms(measurement_set("wsrt_3c343.1"), field=0)  # type: ignore[call-arg]
+        assert explains(told, item.name)
+    grouped = told.split("**keywords")[1].split("Returns")[0]
+    for group in (Selection, Weighting, Averaging):
+        for item in fields(group):
+            assert re.search(rf"\b{item.name}[,;.]", grouped), item.name
+            assert explains(group.__doc__ or "", item.name)
+    by_name = {item.name for group in (Selection, Weighting, Averaging) for item in fields(group)}
+    assert SetKeywords.__annotations__.keys() == by_name
+    own = arguments.keys() - {"path", "progress", "keywords"}
+    assert SetOptions.__annotations__.keys() == own | by_name
+
+
+def explains(text: str, name: str) -> bool:
+    """Whether a docstring has an entry for an argument."""
+    return re.search(rf"^    (\w+, )*{name}(, \w+)* : ", text, re.M) is not None
+
+
+def test_options_are_given_as_objects_or_by_name(measurement_set: Unpack) -> None:
+    path = measurement_set("wsrt_3c343.1")
+    with pytest.raises(InputError, match="read_ms has no argument 'field'; did you mean 'fields'"):
+        read_ms(path, field=0)  # type: ignore[call-arg]
     chosen = Selection(scans=np.array([2]))
     with pytest.raises(InputError, match="give either selection= or fields, channels, not both"):
-        read_ms(measurement_set("wsrt_3c343.1"), selection=chosen, fields=[0], channels="1:")
-    assert len(read_ms(measurement_set("wsrt_3c343.1"), selection=chosen).partitions) == 1
+        read_ms(path, selection=chosen, fields=[0], channels="1:")
+    with pytest.raises(InputError, match="give either averaging= or average_channels, not both"):
+        read_ms(path, averaging=Averaging("2 min"), average_channels=2)
+    with pytest.raises(InputError, match=r"weighting must be a biro\.Weighting, got 'equal'"):
+        read_ms(path, weighting="equal")  # type: ignore[arg-type]
+    given = Weighting("equal"), Averaging("2 min", 2)
+    found = read_ms(path, selection=chosen, weighting=given[0], averaging=given[1])
+    by_name = read_ms(path, scans=[2], weights="equal", average_time="2 min", average_channels=2)
+    assert len(found.partitions) == 1
+    assert found.digest() == by_name.digest()
+    again = biro.read(path, selection=chosen, weighting=given[0], averaging=given[1])
+    assert again.digest() == found.digest()
 
 
 def test_fields_and_windows_are_never_mixed(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from biro.cli.app import COMMANDS
 from biro.cli.options import READING, read_options
 from biro.errors import DataError, InputError
 from biro.imaging.imager import Imaging
+from biro.io.data_set.options import SetKeywords
 from biro.models import PointSource
 from biro.observation.selection import Selection, select_names, select_scans, select_times
 
@@ -41,6 +42,8 @@ def arguments(function: object) -> set[str]:
             found |= set(resolved("biro.imaging.cubes.cube.CubeOptions").__annotations__)  # type: ignore[attr-defined]
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.flag,):
             found |= set(READING)
+        elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function in (biro.read, biro.read_ms):
+            found |= set(SetKeywords.__annotations__)
         elif parameter.kind is inspect.Parameter.VAR_KEYWORD and function is biro.Likelihood:
             found |= set(biro.EngineOptions.__dataclass_fields__)
         else:
@@ -72,7 +75,7 @@ def test_each_option_has_an_argument_in_python(command) -> None:
         if parameter.annotation is inspect.Parameter.empty or type(typed).__name__ != "OptionInfo":
             continue
         if name in READING:
-            assert name in inspect.signature(biro.read).parameters
+            assert name in arguments(biro.read)
             continue
         stated = [each for each in (typed.default, *(typed.param_decls or ())) if str(each).startswith("-")]
         words = [word.split("/")[0] for word in stated] or ["--" + name.replace("_", "-")]
@@ -208,7 +211,7 @@ CHOICES = {
     "SmearingName": "biro.observation.smearing.Mode",
     "GainsName": "biro.likelihood.treatments.treatment.Gains",
     "Weights": "biro.observation.weighting.Weights",
-    "Convention": "biro.observation.partition.Convention",
+    "Convention": "biro.observation.partition_header.Convention",
     "FeedsName": "biro.simulation.simulator.Feeds",
     "InterpolationName": "biro.models.components.image.Interpolation",
     "WeightingName": "biro.imaging.weights.Weighting",

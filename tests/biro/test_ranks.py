@@ -19,7 +19,7 @@ from started_ranks import mpiexec
 
 import biro
 from biro.distributed import watch
-from biro.distributed.distributed_data import STORE, _summed
+from biro.distributed.data_on_ranks import STORE, _summed
 from biro.distributed.messages import FoundDevices, failure_of
 from biro.distributed.ranks import MpiRanks
 from biro.distributed.start import ProcessFacts, difference, start, versions
@@ -239,11 +239,11 @@ def test_the_command_prints_and_writes_by_rank_0_alone(tmp_path: Path) -> None:
     flux = json.loads(done.stdout)["parameters"]["a.I"]
     # 0.1 Jy of noise, 21 baselines, 10 times, two correlations: 4.9 mJy about the truth.
     assert abs(flux["median"] - 0.5) < 4 * 0.0049
-    assert done.stderr.count("shared by 2 ranks") == 1
+    assert done.stderr.count("shared by 2 MPI processes") == 1
     assert json.loads((run / "run.json").read_text())["facts"]["likelihood"]["ranks"] == 2
     done = mpiexec(2, *biro_of, "info", obs)
     assert done.returncode == 2
-    line = "2 MPI ranks were started, but `biro info` runs in one process"
+    line = "2 MPI processes were started, but `biro info` runs in one process"
     assert done.stderr.count(line) == 1
 
 

@@ -13,7 +13,7 @@ from ranks_read_program import MODEL, found
 from started_ranks import mpiexec
 
 import biro
-from biro.io.data_set.rank_reading import shares_of_all
+from biro.distributed.placement import shares_of_all
 from biro.io.measurement_set import create_ms
 from biro.models.files.toml import from_toml
 from biro.simulation.interference import Interference

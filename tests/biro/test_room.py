@@ -14,11 +14,11 @@ from ranks_program import MODEL, made
 
 import biro
 from biro.distributed.capacity import check_disk, check_memory
+from biro.distributed.placement import Placement
 from biro.distributed.ranks import MpiRanks
 from biro.errors import InputError
 from biro.files import memory
 from biro.files.memory import FreeMemory
-from biro.io.data_set.rank_reading import of_ranks
 from biro.models.files.toml import from_toml
 
 GB = 10**9
@@ -83,9 +83,13 @@ def test_ranks_that_see_the_same_files_share_a_disk(tmp_path: Path) -> None:
 
 
 def test_what_ranks_have_of_shards() -> None:
-    sizes, shares = [[1.0, 2.0, 4.0], [8.0, 16.0]], [[[0, 1], [2], []], [[], [0, 1], []]]
-    assert of_ranks(sizes, shares, sum) == [3.0, 28.0, 0.0]
-    assert of_ranks(sizes, shares, max) == [2.0, 16.0, 0.0]
+    """Rows of 1 byte in one partition and of 4 in the other."""
+    n_row, shares = [[1, 2, 4], [2, 4]], [[[0, 1], [2], []], [[], [0, 1], []]]
+    placement = Placement(ranks_of(["one"] * 3, []), shares, n_row)
+    assert placement.totals([1.0, 4.0]) == [3.0, 28.0, 0.0]
+    assert placement.largest([1.0, 4.0]) == [2.0, 16.0, 0.0]
+    left = placement.without([[False, True, False], [True, False]])
+    assert left.totals([1.0, 4.0]) == [1.0, 20.0, 0.0]
 
 
 def test_memory_is_looked_at_once_for_a_likelihood(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from biro.diagnosis.causes.evidence import Candidate
 from biro.diagnosis.causes.samples import Array, Index, ResidualSamples, spacing
 from biro.display.formatting import plain
-from biro.observation.partition import PARALLEL_HANDS
+from biro.observation.correlations import PARALLEL_HANDS
 
 TIME, CHANNEL, HANDS, DUPLICATES = (
     "correlated in time",

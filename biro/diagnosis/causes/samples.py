@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from biro.diagnosis.causes.tangents import IS_TURNED, free_mixture
 from biro.diagnosis.flag_target import FlagTarget
 from biro.diagnosis.residual_data import ResidualData
-from biro.observation.partition import MIXED_HANDS, STOKES_NAMES, Partition
+from biro.observation.correlations import MIXED_HANDS, STOKES_NAMES
+from biro.observation.partition import Partition
 from biro.observation.selection import to_utc
 from rime_kernels.physics.brightness import stokes_to_corr
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

@@ -17,7 +17,7 @@ from biro.diagnosis.causes.evidence import Candidate, linear
 from biro.diagnosis.causes.least_squares import SolvedTerms, block_of, solve_beside
 from biro.diagnosis.causes.samples import Array, Complex, Mask, ResidualSamples
 from biro.display.formatting import ANGLES, FLUXES, unit_for
-from biro.observation.partition import STOKES_NAMES
+from biro.observation.correlations import STOKES_NAMES
 
 N_PIXEL = 384
 PER_FRINGE = 3.0

@@ -33,7 +33,7 @@ def refuse_both(workers: int | None, executor: Executor | None, comm: MPI.Intrac
     if workers is not None and executor is not None:
         raise InputError(f"give either workers={workers} or an executor")
     if comm is not None and (workers is not None or executor is not None):
-        raise InputError("MPI ranks are the workers; give comm without workers and executor")
+        raise InputError("MPI processes are the workers; give comm without workers and executor")
 
 
 def worker_number(workers: int | None, backend: str) -> int:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from biro.distributed.distributed_data import on_own_device
+from biro.distributed.data_on_ranks import on_own_device
 from biro.distributed.messages import Answer
 from biro.distributed.ranks import MpiRanks
 from biro.distributed.tasks.pool import sendable

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from biro.distributed.ranks import MpiRanks
+from biro.distributed.start import start
+from biro.distributed.tasks.cores import refuse_both, worker_number
 from biro.distributed.tasks.executor import in_executor
 from biro.distributed.tasks.lost import LostTask
 from biro.distributed.tasks.over_ranks import in_ranks
@@ -14,14 +16,46 @@ from biro.distributed.tasks.pool import in_processes
 from biro.run.interrupt import StopFlag
 from rime_kernels.device import Backend
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 A = TypeVar("A")
 T = TypeVar("T")
+
+
+Workers = int | Executor | MpiRanks
+"""What works off tasks: a number of processes, an executor, or ranks."""
+
+
+def workers_of(
+    workers: int | None, executor: Executor | None, comm: MPI.Intracomm | None, backend: str
+) -> Workers:
+    """What works off tasks for arguments of which a caller gives one at most.
+
+    Parameters
+    ----------
+    workers : int, optional
+        Processes; by default as many as `biro.distributed.tasks.cores.worker_number` says.
+    executor : Executor, optional
+    comm : mpi4py.MPI.Intracomm, optional
+        Its processes start to work together.
+    backend : "cpu" or "cuda"
+
+    Raises
+    ------
+    InputError
+        Several are given.
+    """
+    refuse_both(workers, executor, comm)
+    if comm is not None:
+        return start(comm)
+    return worker_number(workers, backend) if executor is None else executor
 
 
 def run_tasks(
     task: Callable[[A], T],
     todo: Mapping[str, A],
-    workers: int | Executor | MpiRanks,
+    workers: Workers,
     stop: StopFlag,
     backend: Backend = "cpu",
 ) -> Iterator[T | LostTask]:

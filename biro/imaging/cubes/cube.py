@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import fields, replace
@@ -20,8 +19,8 @@ from biro.deprecation import with_new_names
 from biro.display.formatting import check_names, html_text
 from biro.display.progress import counted
 from biro.display.stages import Stages
-from biro.distributed.distributed_data import DataOnRanks, on_own_device
-from biro.distributed.ranks import MpiRanks
+from biro.distributed.in_order import workers_for
+from biro.distributed.remote_data import Model, rows_of
 from biro.errors import InputError
 from biro.imaging.cubes.axis import AxisKind, Planes, factors_of, make_axis
 from biro.imaging.cubes.cube_file import CubeFile, cube_file
@@ -47,15 +46,13 @@ from biro.imaging.pieces import What, pieces_of
 from biro.imaging.pixels import check_memory, refuse_coarse, single_phase_centre
 from biro.imaging.psf import RestoringBeam
 from biro.imaging.weights import UvDensity
-from biro.io.data_set.writable_models import BLOCK_VISIBILITIES, Model, taken_model
+from biro.io.data_set.writable_models import BLOCK_VISIBILITIES
 from biro.observation.feeds.doppler import SpectralFrame
 from biro.observation.feeds.parallactic import HIGHEST, LOWEST
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 from biro.observation.stokes import stokes_planes, stokes_visibilities
-from rime_kernels import device
-from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
-from rime_kernels.engine.local_shards import Worker
+from rime_kernels.engine.device_threads import Devices
 
 Array = NDArray[np.float64]
 
@@ -119,16 +116,11 @@ class Cube:
         check_names(given, [*(item.name for item in fields(Imaging)), *of_planes, "devices"], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
-        self._workers: Sequence[Worker] = [HostCPU()]
-        self._n_ahead = 0
-        if devices is not None:
-            if observation.partitions[0].distributed is not None:
-                raise InputError(
-                    "GPUs cannot share the planes of a cube if MPI processes or files hold the data; remove "
-                    "--devices (devices= in Python)"
-                )
-            self._workers = threads_of(device.resolve(imaging.backend)[0], devices)
-            self._n_ahead = len(self._workers)
+        if devices is not None and observation.is_distributed:
+            raise InputError(
+                "GPUs cannot share the planes of a cube if MPI processes or files hold the data; remove "
+                "--devices (devices= in Python)"
+            )
         self._model = checked_model(model, observation.partitions) if what != "data" else None
         self._observation, parts = observation, observation.partitions
         centre, wanted = single_phase_centre(observation), imaging.stokes or default_stokes(parts)
@@ -143,6 +135,7 @@ class Cube:
         frame = planes.frame or parts[0].freq_frame
         factors = factors_of(observation, frame)
         axis = make_axis(parts, factors, planes, frame)
+        self._workers = workers_for(parts[0].distributed, imaging.backend, devices, axis.n_plane)
         self.layout = CubeLayout(what, stokes, imaging.weighting_text, cell, n_pixel, centre, axis)
         self._interpolation = ChannelInterpolation(parts, wanted, factors, axis)
         is_shared = planes.density == "cube" and imaging.weighting != "natural"
@@ -206,39 +199,10 @@ class Cube:
     def _made(self, planes: Sequence[int]) -> Iterator[DirtyImage | None]:
         """Planes of these numbers, in their order."""
         imaging = replace(self._imaging, cell=self.layout.cell, size=self.layout.n_pixel)
-        distributed = self._observation.partitions[0].distributed
-        assert distributed is None or isinstance(distributed, DataOnRanks), "ranks hold all data or none"
-        make = (
-            self._by_devices(planes, imaging)
-            if distributed is None
-            else self._by_ranks(planes, imaging, distributed.ranks)
-        )
-        for i, made in make:
+        work = partial(_image_of, self.layout.what, self._density, imaging)
+        asked = (self._visibilities(i) for i in planes)
+        for i, made in zip(planes, self._workers.map(work, asked), strict=True):
             yield None if made is None else self._described(i, made)
-
-    def _by_devices(self, planes: Sequence[int], imaging: Imaging) -> Iterator[tuple[int, DirtyImage | None]]:
-        """Devices take planes in turn, and one waits for the next device."""
-        begun = deque[tuple[int, Future[DirtyImage | None]]]()
-        for n, i in enumerate(planes):
-            work = partial(_image_of, self._visibilities(i), self.layout.what, self._density, imaging)
-            begun.append((i, self._workers[n % len(self._workers)].submit(work)))
-            if len(begun) > self._n_ahead:
-                first, plane = begun.popleft()
-                yield first, plane.result()
-        yield from ((i, plane.result()) for i, plane in begun)
-
-    def _by_ranks(
-        self, planes: Sequence[int], imaging: Imaging, ranks: MpiRanks
-    ) -> Iterator[tuple[int, DirtyImage | None]]:
-        """Each rank makes one plane at a time."""
-        # So many that what is gathered for them is about what a rank holds.
-        step = min(ranks.n_rank, -(-self.layout.axis.n_plane // ranks.n_rank))
-        for first in range(0, len(planes), step):
-            numbers = planes[first : first + step]
-            asked = [self._visibilities(i) for i in numbers]
-            given = [*asked, *[None] * (ranks.n_rank - len(asked))]
-            found = ranks.do(_image_on_rank, self.layout.what, self._density, imaging, given=given)
-            yield from zip(numbers, found[: len(asked)], strict=True)
 
     def _visibilities(self, i_plane: int) -> _Plane | None:
         """What a plane is made of; None where it is blank."""
@@ -248,9 +212,7 @@ class Cube:
         observation, model = self._observation, self._model
         models = None
         if model is not None:
-            models = [
-                taken_model(observation.partitions[i], model[i], rows, channels) for i, rows, channels in cuts
-            ]
+            models = [rows_of(model[i], rows, channels) for i, rows, channels in cuts]
         # Without what else there is; a partition may be cut into several parts.
         one_of_each = {i: part for part, (i, _, _) in zip(samples.parts, cuts, strict=True)}
         return _Plane(replace(observation, partitions=tuple(one_of_each.values())), samples, models)
@@ -301,18 +263,12 @@ class _Plane(NamedTuple):
 
 
 def _image_of(
-    plane: _Plane | None, what: What, density: UvDensity | None, imaging: Imaging
+    what: What, density: UvDensity | None, imaging: Imaging, plane: _Plane | None
 ) -> DirtyImage | None:
     if plane is None:
         return None
     imager = Imager(plane.observation, samples=plane.samples, density=density, **vars(imaging))
     return imager.image(what, plane.model)
-
-
-def _image_on_rank(
-    plane: _Plane | None, what: What, density: UvDensity | None, imaging: Imaging
-) -> DirtyImage | None:
-    return on_own_device(imaging.backend, partial(_image_of, plane, what, density, imaging))
 
 
 def _density_of(parts: Sequence[Partition], stokes: str, field: float) -> UvDensity:
@@ -345,7 +301,7 @@ def _beams(figures: Sequence[PlaneFigures]) -> list[RestoringBeam | None]:
 def _written(
     planes: Iterator[DirtyImage | None], image: CubeFile, psf: CubeFile, layout: CubeLayout, stages: Stages
 ) -> Iterator[DirtyImage | None]:
-    """The planes, each written in a thread while the next is made; two are held beside those under way."""
+    """The planes, each written in a thread while the next is made; two are kept beside those under way."""
     blank = np.full((1, layout.n_pixel, layout.n_pixel), np.nan)
     n_byte = 4 * blank.size * (len(layout.stokes) + 1)
 

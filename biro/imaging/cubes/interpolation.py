@@ -9,10 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.blocks import Vis, Weight
 from biro.imaging.cubes.axis import SpectralAxis, spacing
 from biro.imaging.imager import ImagedVisibilities
-from biro.observation.distributed_data import Vis, Weight
 from biro.observation.partition import Partition
+from biro.observation.partition_header import PartitionHeader
 from biro.observation.stokes import stokes_visibilities
 
 Array = NDArray[np.float64]
@@ -68,7 +69,7 @@ class ChannelInterpolation:
     Parameters
     ----------
     parts : sequence of Partition
-        Visibilities of a plane are taken when it is made, also where ranks hold them.
+        Visibilities of a plane are taken when it is made.
     stokes : str
         As `biro.observation.stokes.stokes_visibilities` takes it.
     factors : sequence of float64 (n_time,)
@@ -104,14 +105,10 @@ class ChannelInterpolation:
         """What none of the planes made so far took."""
         found = []
         for part, factor in zip(self._parts, self._factors, strict=True):
-            each = [
-                (
-                    replace(part, **part.row_arrays(rows), distributed=None),
-                    factor[np.unique(part.time_index[rows])],
-                )
-                for rows in part.shards
-            ]
-            found += part.by_shard(_unused, self._stokes, self._axis, sorted(self._made), each=each)
+            headers = [part.header.some_rows(rows) for rows in part.block_rows]
+            factors = [factor[np.unique(time_index)] for time_index in part.split(part.time_index)]
+            each = list(zip(headers, factors, strict=True))
+            found += part.by_block(_unused, self._stokes, self._axis, sorted(self._made), each=each)
         return Unused(sum(each.outside for each in found), sum(each.beside_gap for each in found))
 
 
@@ -153,13 +150,13 @@ def _needed(part: Partition, factor: Array, freq: Array) -> Iterator[_Needed]:
 def _unused(
     vis: Vis,
     weight: Weight,
-    of_shard: tuple[Partition, Array],
+    of_block: tuple[PartitionHeader, Array],
     stokes: str,
     axis: SpectralAxis,
     planes: Sequence[int],
 ) -> Unused:
-    """What planes did not take of a shard: its rows, and its frequencies in the frame of the cube."""
-    part, factor = replace(of_shard[0], vis=vis, weight=weight), of_shard[1]
+    """What planes did not take of a block: its rows, and its frequencies in the frame of the cube."""
+    part, factor = Partition.of(of_block[0], vis=vis, weight=weight), of_block[1]
     noise = stokes_visibilities(part, vis, stokes)[1]
     used = np.zeros(noise.shape, bool)
     for i_plane in planes:

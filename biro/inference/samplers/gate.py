@@ -107,7 +107,7 @@ class BatchGate:
         return []
 
     def _taken(self) -> list[_GateRequest]:
-        """All who wait, for a call that begins now; none while there is one. The lock is held."""
+        """All who wait, for a call that begins now; none while there is one. The caller has the lock."""
         if self._busy:
             return []
         together, self._waiting = self._waiting, []

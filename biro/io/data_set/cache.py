@@ -1,7 +1,7 @@
-"""A folder that keeps what was read of a data set, shard by shard, in files that are mapped into memory.
+"""A folder that keeps what was read of a data set, block by block, in files that are mapped into memory.
 
 Files are those of `numpy.save`, which any program of the field reads, and which map into memory as they are;
-columns of Zarr or Arrow would have to be unpacked or converted into arrays of three axes. A shard counts as
+columns of Zarr or Arrow would have to be unpacked or converted into arrays of three axes. A block counts as
 kept once its description is there, which is written last.
 """
 
@@ -33,8 +33,8 @@ _LOCK = "table.lock"
 
 
 @dataclass(frozen=True)
-class CachedShard:
-    """What was read of a shard.
+class CachedBlock:
+    """What was read of a block.
 
     Attributes
     ----------
@@ -64,26 +64,26 @@ class ReadCache:
         self.folder = folder
         os.makedirs(folder, exist_ok=True)
 
-    def find(self, partition: int, shard: int, shape: tuple[int, ...]) -> CachedShard | None:
-        """What is kept of a shard of this shape; None where nothing is, or where it is damaged."""
+    def find(self, partition: int, block: int, shape: tuple[int, ...]) -> CachedBlock | None:
+        """What is kept of a block of this shape; None where nothing is, or where it is damaged."""
         try:
-            about = json.loads(read_file(self._path(partition, shard, "json")))
-            arrays = {name: self._mapped(partition, shard, name) for name in ("vis", "weight")}
+            about = json.loads(read_file(self._path(partition, block, "json")))
+            arrays = {name: self._mapped(partition, block, name) for name in ("vis", "weight")}
             if {name: _hash(values) for name, values in arrays.items()} != about["sha256"]:
                 raise ValueError("other content than was written")
             if any(values.shape != shape for values in arrays.values()):
                 raise ValueError(f"the shape is not {shape}")
             if arrays["vis"].dtype.kind != "c" or arrays["weight"].dtype.kind != "f":
                 raise ValueError("not visibilities and weights")
-            return _shard(arrays, _counts(about["counts"]), visible(str(about["weight_origin"])))
+            return _block(arrays, _counts(about["counts"]), visible(str(about["weight_origin"])))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
-            log.warning("%s: reading shard %d again: %s", self.folder, shard, error)
+            log.warning("%s: reading block %d again: %s", self.folder, block, error)
             return None
 
-    def keep(self, partition: int, shard: int, found: CachedShard) -> CachedShard:
-        """Write what was read of a shard; gives the same, mapped from the files.
+    def keep(self, partition: int, block: int, found: CachedBlock) -> CachedBlock:
+        """Write what was read of a block; gives the same, mapped from the files.
 
         Raises
         ------
@@ -94,31 +94,31 @@ class ReadCache:
         try:
             for name, values in arrays.items():
                 with (
-                    atomic_path(self._path(partition, shard, f"{name}.npy")) as path,
+                    atomic_path(self._path(partition, block, f"{name}.npy")) as path,
                     open(path, "wb") as file,
                 ):
                     np.save(file, values, allow_pickle=False)
             about = {"counts": found.counts, "weight_origin": found.weight_origin}
             about["sha256"] = {name: _hash(values) for name, values in arrays.items()}
-            write_atomic(self._path(partition, shard, "json"), json.dumps(about, indent=1).encode())
+            write_atomic(self._path(partition, block, "json"), json.dumps(about, indent=1).encode())
         except OSError as error:
             raise InputError(
                 f"{self.folder}: cannot be written: {why_not_written(os.path.join(self.folder, 'x'), error)}"
             ) from None
-        mapped = {name: self._mapped(partition, shard, name) for name in arrays}
-        return _shard(mapped, found.counts, found.weight_origin)
+        mapped = {name: self._mapped(partition, block, name) for name in arrays}
+        return _block(mapped, found.counts, found.weight_origin)
 
-    def has(self, partition: int, shard: int) -> bool:
-        """Whether a shard is said to be kept."""
-        return self._path(partition, shard, "json").exists()
+    def has(self, partition: int, block: int) -> bool:
+        """Whether a block is said to be kept."""
+        return self._path(partition, block, "json").exists()
 
-    def _mapped(self, partition: int, shard: int, name: str) -> NDArray[Any]:
-        place = self._path(partition, shard, f"{name}.npy")
+    def _mapped(self, partition: int, block: int, name: str) -> NDArray[Any]:
+        place = self._path(partition, block, f"{name}.npy")
         read_file(place, only=0)  # numpy would wait for a pipe
         return np.load(place, mmap_mode="r", allow_pickle=False)  # type: ignore[no-any-return]
 
-    def _path(self, partition: int, shard: int, kind: str) -> Path:
-        return Path(self.folder, f"partition{partition}-shard{shard}.{kind}")
+    def _path(self, partition: int, block: int, kind: str) -> Path:
+        return Path(self.folder, f"partition{partition}-shard{block}.{kind}")
 
 
 def _counts(found: Any) -> dict[str, int]:
@@ -134,9 +134,9 @@ def _counts(found: Any) -> dict[str, int]:
     return {visible(name): n for name, n in found.items()}
 
 
-def _shard(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> CachedShard:
+def _block(arrays: dict[str, NDArray[Any]], counts: dict[str, int], weight_origin: str) -> CachedBlock:
     # As plain arrays, which compiled functions take.
-    return CachedShard(np.asarray(arrays["vis"]), np.asarray(arrays["weight"]), counts, weight_origin)
+    return CachedBlock(np.asarray(arrays["vis"]), np.asarray(arrays["weight"]), counts, weight_origin)
 
 
 def open_cache(folder: str, path: str | os.PathLike[str], options: SetOptions) -> ReadCache:

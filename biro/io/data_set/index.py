@@ -15,7 +15,7 @@ from biro.files.foreign_text import visible
 from biro.io.data_set.metadata import Metadata
 from biro.io.data_set.nothing_selected import RowsOfSet, why_no_row, why_no_visibility
 from biro.io.data_set.plausible import is_baseline, is_frequency, is_time, is_width
-from biro.observation.partition import KNOWN_CORRELATIONS
+from biro.observation.correlations import KNOWN_CORRELATIONS
 from biro.observation.selection import (
     Selection,
     UVRange,

@@ -8,8 +8,9 @@ from contextlib import AbstractContextManager, contextmanager
 
 from biro.errors import BiroError, DataError
 from biro.files.foreign_text import visible, visible_line
-from biro.io.data_set.assembly import DataSet, ReadRequest
 from biro.io.data_set.options import SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet
 
 Place = str | os.PathLike[str]
 OpenSet = Callable[[Place, SetOptions], AbstractContextManager[tuple[DataSet, ReadRequest]]]

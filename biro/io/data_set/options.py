@@ -6,13 +6,14 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 from biro.flagging.strategy import StrategyLike
-from biro.observation.partition import Convention
+from biro.observation.averaging import Averaging
+from biro.observation.partition_header import Convention
 from biro.observation.selection import Channels, Items, Length, Moment, Selection
-from biro.observation.weighting import Weights
+from biro.observation.weighting import Weighting, Weights
 
 
-class DataOptions(TypedDict, total=False):
-    """What `biro.read_uvfits` takes; `biro.read_ms` says what each means."""
+class DataKeywords(TypedDict, total=False):
+    """The fields of `Selection` (but scans), `Weighting` and `Averaging` as keyword arguments."""
 
     fields: Items | None
     spws: Items | None
@@ -28,8 +29,21 @@ class DataOptions(TypedDict, total=False):
     average_time: str | float | None
     average_channels: int
     smearing_radius: str | float | None
-    convention: Convention
+
+
+class SetKeywords(DataKeywords, total=False):
+    """The fields of `Selection`, `Weighting` and `Averaging` as keyword arguments."""
+
+    scans: int | str | Iterable[int] | None
+
+
+class DataOptions(DataKeywords, total=False):
+    """What `biro.read_uvfits` takes; `biro.read_ms` says what each means."""
+
     selection: Selection | None
+    weighting: Weighting | None
+    averaging: Averaging | None
+    convention: Convention
     allow_unusable: bool
     flagger: StrategyLike | None
 

@@ -8,22 +8,14 @@ from typing import Literal, cast
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from biro.distributed.remote_data import Model, RemoteArray
 from biro.errors import InputError
-from biro.observation.distributed_data import (
-    Channels,
-    DistributedData,
-    RemoteArray,
-    some_of,
-    taken,
-)
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
 BLOCK_VISIBILITIES = 1 << 21
 """Visibilities that are written at a time."""
 Mode = Literal["replace", "add", "subtract"]
-Model = NDArray[np.complexfloating] | RemoteArray
-"""Model visibilities of a partition; `RemoteArray` where ranks hold those of their rows."""
 
 
 def check_as_stored(observation: Observation, what: str) -> None:
@@ -91,30 +83,6 @@ def checked_models(
         raise InputError(f"models has more arrays than the {len(partitions)} partitions")
 
 
-def gathered(part: Partition, model: Model) -> NDArray[np.complexfloating]:
-    """The model visibilities of a partition in the memory of this process."""
-    if not isinstance(model, RemoteArray):
-        return model
-    whole = np.empty(model.shape, model.dtype)
-    for rows, values in zip(part.shards, _distributed(model).by_shard(_values), strict=True):
-        whole[rows] = values
-    return whole
-
-
-def all_gathered(observation: Observation, models: Iterable[Model]) -> Iterator[NDArray[np.complexfloating]]:
-    """The models of all partitions in the memory of this process, one after the other."""
-    return (gathered(part, model) for part, model in zip(observation.partitions, models, strict=True))
-
-
-def taken_model(
-    part: Partition, model: Model, rows: NDArray[np.int64], channels: Channels = slice(None)
-) -> NDArray[np.complexfloating]:
-    """The model of some rows and channels of a partition, in the memory of this process."""
-    if not isinstance(model, RemoteArray):
-        return some_of(model, rows, channels)
-    return taken(_distributed(model), part.shards, {0: model}, rows, channels)[0]
-
-
 def blocks_of_rows(part: Partition) -> Iterator[NDArray[np.int64]]:
     """Rows of a partition, in their order, a block of visibilities at a time."""
     step = max(1, BLOCK_VISIBILITIES // max(1, part.n_chan * part.n_corr))
@@ -134,7 +102,7 @@ def _checked(
     if not np.issubdtype(model.dtype, np.complexfloating):
         raise InputError(f"model {number} must be complex, got {model.dtype}")
     found = cast(Model, model)
-    parts = _distributed(found).by_shard(_largest) if isinstance(found, RemoteArray) else [_largest(found)]
+    parts = found.by_block(_largest) if isinstance(found, RemoteArray) else [_largest(found)]
     largest = float(np.max(parts, initial=0.0))
     if not np.isfinite(largest):
         raise InputError(f"model {number} has values that are not finite; nothing of it was written")
@@ -146,15 +114,6 @@ def _checked(
             "of the model"
         )
     return found
-
-
-def _distributed(model: RemoteArray) -> DistributedData:
-    assert model.distributed is not None, "models say who holds them"
-    return model.distributed
-
-
-def _values(vis: NDArray[np.complexfloating]) -> NDArray[np.complexfloating]:
-    return vis
 
 
 def _largest(vis: NDArray[np.complexfloating]) -> float:

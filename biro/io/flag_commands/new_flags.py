@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from biro.errors import DataError
 from biro.io.data_set.index import PartitionRows, RowIndex
 from biro.io.flag_commands.commands import AntennaPair, ChannelRange, FlagCommand, TimeRange
-from biro.observation.partition import PARALLEL_HANDS
+from biro.observation.correlations import PARALLEL_HANDS
 from biro.observation.selection import select_names
 
 DAY = 86400.0

@@ -181,7 +181,7 @@ def _is_hdf5(place: Path) -> bool:
 
 
 def _check_freq(gains: GainSolutions, observation: Observation) -> None:
-    """Say where gains that differ between frequencies are held constant far beyond these."""
+    """Say where gains that differ between frequencies stay constant far beyond these."""
     if gains.freq.size < 2:
         return
     for label, part in zip(observation.labels, observation.partitions, strict=True):

@@ -42,7 +42,7 @@ class Backup:
         self._set = Path(path)
         self._folder = self._set / FOLDER
         self._folder.mkdir(exist_ok=True)
-        self._lock = open(self._folder / "lock", "a")  # noqa: SIM115 (held until the end)
+        self._lock = open(self._folder / "lock", "a")  # noqa: SIM115 (kept until the end)
         with contextlib.suppress(OSError):  # where there are no locks, casacore's own must do
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
@@ -110,7 +110,7 @@ def restore_backup(path: Path, *, wait: bool = False) -> list[str]:
                 fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
             except BlockingIOError:
                 return []
-            if not _has_name(lock, folder / "lock"):  # whoever held it has removed the folder
+            if not _has_name(lock, folder / "lock"):  # whoever had it has removed the folder
                 continue
             broken = [name for name in _names(folder) if not _is_whole(path / name, folder / name)]
             for name in broken:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed.distributed_data import DataOnRanks
+from biro.distributed.remote_data import RemoteArray
+from biro.distributed.turns import Turn, Turns
 from biro.errors import BiroError, InputError, MeasurementSetError
 from biro.files.json_value import JsonValue
 from biro.io.data_set.writable_models import Mode, check_as_stored, check_mode, checked_models
@@ -21,10 +22,8 @@ from biro.io.measurement_set.backup import NEW, OLD, restore_backup
 from biro.io.measurement_set.opened import CORRECTED_WEIGHT, WEIGHT_COLUMNS
 from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.io.measurement_set.storage import ask_storage, existing_set, full_disk
-from biro.observation.distributed_data import RemoteArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
@@ -81,7 +80,7 @@ def write_column(
     was. While the column is written its keyword BIRO_COMPLETE is False; it becomes True only after everything
     was written, flushed, read back and found equal. DATA itself is never written.
 
-    Models that ranks hold are written by them, one rank after the other; all see the set at the same path.
+    Processes that share the models write theirs, one after the other; all see the set at the same path.
 
     Parameters
     ----------
@@ -130,7 +129,7 @@ def write_column(
         left = f"{column} is unchanged"
     with _restoring(folder, left) as begun, MeasurementSetProcess(folder, time_limit) as child:
         prepared = child.call("prepare", None, **job)
-        distributed = []
+        turns = Turns()
         for number, (part, model) in enumerate(
             checked_models(observation.partitions, models, prepared["dtype"])
         ):
@@ -139,10 +138,10 @@ def write_column(
                 child.writing = True
                 child.call("begin")
             if isinstance(model, RemoteArray):
-                distributed.append((part, model))
+                turns.add(model.distributed, [_ModelRows.of(part, rows) for rows in part.block_rows])
                 continue
             _ModelRows.of(part).write(child, model)
-        _write_distributed(child, folder, distributed, job | {"created": prepared["created"]})
+        _write_in_turn(child, folder, turns, job | {"created": prepared["created"]})
         finished = child.call("finish")
     written = sum(len(part.row_id) for part in observation.partitions)
     return WriteReport(
@@ -287,39 +286,21 @@ class _ModelRows(NamedTuple):
             child.call(f"write{what}", model[chunk])
 
 
-Turn = list[tuple[_ModelRows, DataOf]]
-"""What a rank writes: rows, and what gives their model in its process."""
-
-
-def _write_distributed(
-    child: MeasurementSetProcess,
-    folder: Path,
-    models: Sequence[tuple[Partition, RemoteArray]],
-    job: Mapping[str, JsonValue],
+def _write_in_turn(
+    child: MeasurementSetProcess, folder: Path, turns: Turns, job: Mapping[str, JsonValue]
 ) -> None:
-    """Have each rank write the models that it holds, this one first, and one after the other."""
-    if not models:
+    """Have each process write the models that it has, this one first, and one after the other."""
+    if turns.is_empty:
         return
-    turns: dict[int, Turn] = {}
-    for part, model in models:
-        distributed = model.distributed
-        assert isinstance(distributed, DataOnRanks), "ranks have predicted it"
-        for rank, shards in enumerate(distributed.shares):
-            own = [(_ModelRows.of(part, part.shards[shard]), distributed.of(shard)) for shard in shards]
-            turns.setdefault(rank, []).extend(own)
-        ranks = distributed.ranks
-    for rows, data in turns.pop(0):
+    for rows, data in turns.own:
         rows.write(child, data()[0])
     child.call("pause")
-    for rank, turn in turns.items():
-        if turn:
-            ranks.do_on(rank, _take_turn, folder, job, turn, child.time_limit)
-    written = np.concatenate([rows.numbers[0] for turn in turns.values() for rows, _ in turn] or [_NO_ROWS])
-    child.call("resume", written)
+    turns.let_others_write(_take_turn, folder, job, child.time_limit)
+    child.call("resume", np.concatenate([rows.numbers[0] for rows in turns.of_others] or [_NO_ROWS]))
 
 
-def _take_turn(folder: Path, job: Mapping[str, JsonValue], turn: Turn, time_limit: float) -> None:
-    """What a rank other than 0 does while no other process has the set."""
+def _take_turn(turn: Turn, folder: Path, job: Mapping[str, JsonValue], time_limit: float) -> None:
+    """What another process writes while no other has the set."""
     with MeasurementSetProcess(folder, time_limit) as child:
         child.writing = True
         child.call("join", None, **job)

@@ -21,17 +21,12 @@ from biro.files.memory import byte_text, check_memory, free_memory
 from biro.flagging.find import BYTES, FlaggedData, causes_text, find_interference
 from biro.flagging.report import SHOWN, FlagCounts, FlagReport
 from biro.flagging.strategy import StrategyLike, read_strategy
-from biro.io.data_set.assembly import (
-    Described,
-    ObservationAssembly,
-    ReadingOptions,
-    ReadRequest,
-    StoredVisibilities,
-    assemble,
-    samples_of,
-)
+from biro.io.data_set.assembly import Described, ObservationAssembly, assemble
+from biro.io.data_set.exclusion import samples_of
 from biro.io.data_set.index import PartitionRows
 from biro.io.data_set.intervals import of_all_baselines
+from biro.io.data_set.request import ReadingOptions, ReadRequest
+from biro.io.data_set.stored_data import StoredVisibilities
 from biro.io.measurement_set.backup import restore_backup
 from biro.io.measurement_set.column import check_writable
 from biro.io.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
@@ -219,15 +214,18 @@ def _looked_at(
 
     def keep(assembly: ObservationAssembly, described: Described) -> list[Partition]:
         """Partitions with their weights: models need no visibilities, which are kept for flagging."""
-        needed = (BYTES + MODEL_BYTES) * sum(like.vis.size for _, like in described)
-        assembly.check_memory([needed], remedy="select a part of it at a time, or flag it without a model")
+        needed = (BYTES + MODEL_BYTES) * sum(header.size for _, header in described)
+        assembly.check_memory(needed, remedy="select a part of it at a time, or flag it without a model")
         filled = []
-        for part, like in described:
+        for part, header in described:
             read = data.visibilities(part)
             parts.append(part)
             samples.append(_samples(data, part, read._replace(vis=read.vis.copy())))
-            weighted = assembly.applied(part, like, read)
-            filled.append(replace(weighted, vis=np.broadcast_to(read.vis.dtype.type(0), read.vis.shape)))
+            assembly.excluded.apply(part, read)
+            none = np.broadcast_to(read.vis.dtype.type(0), read.vis.shape)
+            filled.append(
+                Partition.of(header, vis=none, weight=read.weight, weight_origin=read.weight_origin)
+            )
         return filled
 
     request = ReadRequest(selection, Weighting(), Averaging(), ReadingOptions(allow_unusable=True))

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.distributed.distributed_data import DataOnRanks
+from biro.distributed.blocks import Vis, Weight
+from biro.distributed.turns import Turn, Turns
 from biro.errors import InputError, MeasurementSetError
 from biro.files.child_messages import Header
 from biro.io.measurement_set.metadata import STOKES, NewDescription, NewMetadata
@@ -20,11 +21,9 @@ from biro.io.measurement_set.temporary import clean_up, made_beside, refuse_fore
 from biro.models.bound.antenna_terms.segments import cut
 from biro.models.components.antenna_terms.mounts import mount_kind
 from biro.models.components.direction import lm_to_radec
-from biro.observation.distributed_data import Vis, Weight
 from biro.observation.feeds.feeds import FeedMetadata
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
-from rime_kernels.engine.sharded import DataOf
 
 CHUNK_VISIBILITIES = 1 << 21
 """Visibilities that are sent to the child at a time."""
@@ -65,7 +64,7 @@ def create_ms(
 
     DATA holds the visibilities, FLAG what has weight 0, WEIGHT_SPECTRUM the weights, WEIGHT their mean over
     channels and SIGMA = 1/sqrt(WEIGHT). Rows are written in the order of `row_id`. It is made beside its
-    place and moved there when it is whole. Ranks that hold visibilities write theirs, one after the other.
+    place and moved there when it is whole. Processes that share the data write theirs, one after the other.
 
     Parameters
     ----------
@@ -108,7 +107,7 @@ def _check_range(path: str | os.PathLike[str], observation: Observation) -> None
     """Refuse visibilities that are no numbers in the precision of the column DATA."""
     most = float(np.finfo(np.float32).max)
     for part in observation.partitions:
-        largest = max(part.by_shard(_largest), default=0.0)
+        largest = max(part.by_block(_largest), default=0.0)
         if largest > most:
             raise MeasurementSetError(
                 f"{path}: visibilities of up to {largest:.3g} Jy cannot be stored: DATA holds numbers up to"
@@ -166,35 +165,27 @@ def _cells(rows: NDArray[np.int64], vis: Vis, weight: Weight) -> Iterator[Messag
 
 
 def _write(observation: Observation, path: Path, time_limit: float) -> None:
-    """Make the set; ranks that hold visibilities write theirs, one rank after the other."""
-    turns: dict[int, Turn] = {}
+    """Make the set; processes that share the data write theirs, one after the other."""
+    turns = Turns()
     with MeasurementSetProcess(path, time_limit) as child:
         child.writing = True
         _send(child, _made(observation, path))
         for part, rows in zip(observation.partitions, _new_rows(observation), strict=True):
             if part.distributed is None:
                 _send(child, _cells(rows, part.vis, part.weight))
-                continue
-            assert isinstance(part.distributed, DataOnRanks), "nobody else holds visibilities"
-            ranks = part.distributed.ranks
-            for rank, shards in enumerate(part.distributed.shares):
-                own = [(rows[part.shards[shard]], part.distributed.of(shard)) for shard in shards]
-                turns.setdefault(rank, []).extend(own)
-        for own_rows, data in turns.pop(0, []):
+            else:
+                turns.add(part.distributed, part.split(rows))
+        for own_rows, data in turns.own:
             _send(child, _cells(own_rows, *data()))
         _send(child, _CLOSE)
-    for rank, turn in turns.items():
-        if turn:
-            ranks.do_on(rank, _take_turn, path, turn, time_limit)
+    turns.let_others_write(_take_turn, path, time_limit)
 
 
-Turn = list[tuple[NDArray[np.int64], DataOf]]
-"""What a rank writes: numbers of rows, and what gives their visibilities and weights in its process."""
 _CLOSE: list[Message] = [({"operation": "close_new"}, None)]
 
 
-def _take_turn(path: Path, turn: Turn, time_limit: float) -> None:
-    """What a rank other than 0 does while no other process has the set."""
+def _take_turn(turn: Turn, path: Path, time_limit: float) -> None:
+    """What another process writes while no other has the set."""
     with MeasurementSetProcess(path, time_limit) as child:
         child.writing = True
         _send(child, [({"operation": "open_new", "path": str(path)}, None)])

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from biro.display.progress import bar
 from biro.errors import MeasurementSetError
-from biro.io.data_set.assembly import StoredVisibilities
 from biro.io.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.io.data_set.metadata import Metadata
+from biro.io.data_set.stored_data import StoredVisibilities
 from biro.io.measurement_set.metadata import MainTableColumns
 from biro.io.measurement_set.process import MeasurementSetProcess
 from biro.io.measurement_set.storage import existing_set

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields as fields_of
 from typing import Any, Unpack, cast
@@ -11,43 +11,32 @@ from typing import Any, Unpack, cast
 from biro.display.progress import showing
 from biro.errors import InputError
 from biro.flagging.strategy import StrategyLike
-from biro.io.data_set.assembly import ReadingOptions, ReadRequest, assemble
-from biro.io.data_set.options import ColumnOptions, SetOptions
+from biro.io.data_set.assembly import assemble
+from biro.io.data_set.options import ColumnOptions, SetKeywords, SetOptions
+from biro.io.data_set.request import ReadRequest
 from biro.io.measurement_set.opened import OpenedColumn, TableOptions, opened_columns
 from biro.observation.averaging import Averaging
 from biro.observation.join import distinct_paths, join
 from biro.observation.observation import Observation
-from biro.observation.partition import Convention
-from biro.observation.selection import Channels, Items, Length, Moment, Selection
-from biro.observation.weighting import Weighting, Weights
+from biro.observation.partition_header import Convention
+from biro.observation.selection import Selection
+from biro.observation.weighting import Weighting
 
 
 def read_ms(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
+    selection: Selection | None = None,
+    weighting: Weighting | None = None,
+    averaging: Averaging | None = None,
     column: str | None = None,
     weight_column: str | None = None,
-    fields: Items | None = None,
-    spws: Items | None = None,
-    scans: int | str | Iterable[int] | None = None,
-    antennas: Items | None = None,
-    time_range: str | tuple[Moment | None, Moment | None] | None = None,
-    uv_range: str | tuple[Length | None, Length | None] | None = None,
-    channels: Channels | None = None,
-    correlations: str | Iterable[str] | None = None,
-    stokes: str | None = None,
-    autocorrelations: bool = False,
-    weights: Weights = "stated",
-    taper: Length | None = None,
-    average_time: str | float | None = None,
-    average_channels: int = 1,
-    smearing_radius: str | float | None = None,
     convention: Convention = "casa",
-    selection: Selection | None = None,
     allow_unusable: bool = False,
     flagger: StrategyLike | None = None,
     time_limit: float = 30.0,
     progress: bool = True,
+    **keywords: Unpack[SetKeywords],
 ) -> Observation:
     """Read calibrated visibilities of a Measurement Set, or of several as one observation.
 
@@ -69,49 +58,18 @@ def read_ms(
     ----------
     path : path of the Measurement Set, or several
         Several are read with the same arguments and joined, see `biro.join`.
+    selection : Selection, optional
+        Which visibilities are read. Default: all but autocorrelations.
+    weighting : Weighting, optional
+        What is done with the weights. Default: they stay as stated.
+    averaging : Averaging, optional
+        What is averaged. Default: nothing.
     column : str, optional
         Default: CORRECTED_DATA where there is one with a visibility other than 0, else DATA.
     weight_column : str, optional
         WEIGHT_SPECTRUM, WEIGHT, SIGMA_SPECTRUM or SIGMA; default: the first with values, in this order.
-    fields, spws : str, int, or several of them, optional
-        Names or ids of fields and of spectral windows; a name that several have selects them all.
-        Default: all, here and below.
-    scans : int or ints, or str "2,4,5", optional
-    antennas : str, int, or several of them, optional
-        Rows with both antennas among these. Names that begin with "!" are left out instead.
-    time_range : str "start..stop" or (start, stop), optional
-        Text as "2017-04-10T00:30" (UTC) or float (MJD in seconds, as the TIME column has it). None or
-        nothing beside ".." for an open end.
-    uv_range : str "low..high" or (low, high), optional
-        Projected baseline length: "100 m", "5 km", a number (metres), or in wavelengths "2 klambda".
-        In wavelengths each channel is judged by itself. None or nothing beside ".." for open ends.
-    channels : int, slice, str "start:stop:step" or ints, optional
-        Of each spectral window, from 0, stop not included.
-    correlations : str or several, optional
-        "XX", "RR", ... or "XX,YY"; those that a data description lacks are passed over.
-    stokes : str, optional
-        "I", "IQUV", "QU", ... or "pseudoI": Stokes parameters to form of these correlations, before any
-        averaging (`biro.observation.stokes.form_stokes`).
-    autocorrelations : bool
-        Keep rows whose two antennas are the same.
-    weights : "stated", "scatter" or "equal"
-        "scatter" scales the weights of each baseline and correlation so that they agree with the differences
-        between neighbouring times; "equal" makes all of them 1/Jy^2.
-    taper : str with a unit ("50 klambda", "2 km"), or float (m), optional
-        uv distance at which the weights fall to a half: they are multiplied by 2^-(distance / taper)^2. Long
-        baselines then count as noisier than they are.
-    average_time : str with a unit of time ("30 s", "1 min"), or float (s), optional
-        Longest time averaged together. Default: no averaging.
-    average_channels : int
-        Adjacent channels averaged together.
-    smearing_radius : str with a unit of angle ("10 arcmin"), or float (rad), optional
-        Distance from the phase centre for which the loss by averaging is stated; default: half the field
-        of view, or ten times the resolution where dish diameters are not known.
     convention : "casa" or "fourier"
         Sign of the phase (physics: section 2); "fourier" negates uvw.
-    selection : Selection, optional
-        In place of fields, spws, scans, antennas, time_range, uv_range, channels, correlations,
-        stokes and autocorrelations.
     allow_unusable : bool
         Return the rows even when no visibility among them is usable, and correlations as they are stored
         (to predict into them).
@@ -123,6 +81,10 @@ def read_ms(
         How long to wait for a lock, or for a storage that does not answer.
     progress : bool
         Show a bar on stderr of what takes longer than two seconds.
+    **keywords
+        The fields of `Selection`, `Weighting` and `Averaging` by name, in place of these: fields, spws,
+        scans, antennas, time_range, uv_range, channels, correlations, stokes, autocorrelations; weights,
+        taper; average_time, average_channels, smearing_radius.
 
     Returns
     -------
@@ -142,25 +104,11 @@ def read_ms(
     Examples
     --------
     >>> read_ms("obs.ms", column="DATA", fields="3C273", uv_range="1 klambda..", average_time="30 s")
-    >>> read_ms(["day1.ms", "day2.ms"], correlations="XX,YY")
+    >>> read_ms(["day1.ms", "day2.ms"], averaging=Averaging("30 s"), correlations="XX,YY")
     """
-    own = Selection(
-        fields=fields,
-        spws=spws,
-        scans=scans,
-        antennas=antennas,
-        time_range=time_range,
-        uv_range=uv_range,
-        channels=channels,
-        correlations=correlations,
-        stokes=stokes,
-        autocorrelations=autocorrelations,
-    )
-    if selection is not None and own.stated:
-        raise InputError(f"give either selection= or {', '.join(own.stated)}, not both")
-    averaging = Averaging(average_time, average_channels, smearing_radius)
-    treatment = ReadingOptions(convention, allow_unusable, flagger)
-    request = ReadRequest(selection or own, Weighting(weights, taper), averaging, treatment)
+    options: dict[str, Any] = {"selection": selection, "weighting": weighting, "averaging": averaging}
+    options |= {"convention": convention, "allow_unusable": allow_unusable, "flagger": flagger, **keywords}
+    request = ReadRequest.of("read_ms", cast(SetOptions, options), also=["scans"])
     table = TableOptions(column, weight_column, time_limit)
     with showing(progress):
         return join(

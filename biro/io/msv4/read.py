@@ -18,12 +18,13 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
-from biro.io.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.io.data_set.directions import make_field, utc_offset
 from biro.io.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.io.data_set.metadata import FieldMetadata, Metadata
 from biro.io.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.io.data_set.options import SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet, StoredVisibilities
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -90,8 +91,8 @@ class _Part:
     def values(self, name: str, rows: NDArray[np.int64]) -> NDArray[Any]:
         """What the group `name` refers to in some rows; times without any of these are not read."""
         times, place = np.unique(rows // self.n_baseline, return_inverse=True)
-        held = np.asarray(self.node[self.group[name]].isel(time=times).values)
-        found: NDArray[Any] = held[place, rows % self.n_baseline]
+        of_times = np.asarray(self.node[self.group[name]].isel(time=times).values)
+        found: NDArray[Any] = of_times[place, rows % self.n_baseline]
         return found
 
     def of_time(self, name: str) -> NDArray[Any]:
@@ -241,11 +242,11 @@ class _MSv4:
 
     def visibilities(self, part: PartitionRows) -> StoredVisibilities:
         """Read the visibilities of one partition."""
-        held = self.parts[part.data_desc_id]
-        rows = held.rows[part.rows - self._start[part.data_desc_id]]
+        group = self.parts[part.data_desc_id]
+        rows = group.rows[part.rows - self._start[part.data_desc_id]]
 
         def selected(name: str) -> NDArray[Any]:
-            return held.values(name, rows)[:, part.chan][:, :, part.corr]
+            return group.values(name, rows)[:, part.chan][:, :, part.corr]
 
         weight = selected("weight")
         return StoredVisibilities(

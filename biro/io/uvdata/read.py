@@ -20,12 +20,13 @@ from numpy.typing import NDArray
 
 from biro.errors import DataError
 from biro.files.foreign_text import visible_texts
-from biro.io.data_set.assembly import DataSet, ReadRequest, StoredVisibilities
 from biro.io.data_set.directions import make_field
 from biro.io.data_set.index import IndexColumns, PartitionRows, RowIndex
 from biro.io.data_set.metadata import FieldMetadata, Metadata
 from biro.io.data_set.open_set import INSTALL_FORMATS, Place, naming
 from biro.io.data_set.options import SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet, StoredVisibilities
 
 if TYPE_CHECKING:
     from pyuvdata import UVData
@@ -51,7 +52,7 @@ def _open(path: Place, file_type: FileType, options: SetOptions) -> Iterator[tup
     yield data, request
 
 
-# Functions of the module, since the ranks of MPI find them by their names.
+# Functions of the module, since other processes of MPI find them by their names.
 @contextmanager
 def open_uvh5(path: Place, options: SetOptions) -> Iterator[tuple[DataSet, ReadRequest]]:
     """Open a UVH5 file; its visibilities are read when they are needed."""
@@ -126,10 +127,10 @@ class _UVDataSet:
     def __init__(self, path: Path, file_type: FileType) -> None:
         self._path, self._type = path, file_type
         self._set = self._read(read_data=False)
-        held = self._set
-        numbers = np.zeros(held.Nfreqs, int) if held.flex_spw_id_array is None else held.flex_spw_id_array
-        self._channels = [np.flatnonzero(numbers == number) for number in held.spw_array]
-        self._fields = {int(key): i for i, key in enumerate(held.phase_center_catalog)}
+        whole = self._set
+        numbers = np.zeros(whole.Nfreqs, int) if whole.flex_spw_id_array is None else whole.flex_spw_id_array
+        self._channels = [np.flatnonzero(numbers == number) for number in whole.spw_array]
+        self._fields = {int(key): i for i, key in enumerate(whole.phase_center_catalog)}
         self.index = RowIndex(cast(Metadata, visible_texts(self._metadata())), self._columns(), str(path))
 
     def _read(self, **options: object) -> UVData:
@@ -156,7 +157,7 @@ class _UVDataSet:
         return [every] * len(self._channels)
 
     def _metadata(self) -> Metadata:
-        held, telescope = self._set, self._set.telescope
+        whole, telescope = self._set, self._set.telescope
         diameters = telescope.antenna_diameters
         feeds = telescope.feed_angle
         n_antenna = len(telescope.antenna_names)
@@ -167,12 +168,12 @@ class _UVDataSet:
             "antenna_names": [str(name).strip() for name in telescope.antenna_names],
             "antenna_positions": (telescope.antenna_positions + centre).tolist(),
             "dish_diameter": [0.0] * n_antenna if diameters is None else diameters.tolist(),
-            "fields": [self._field(entry) for entry in held.phase_center_catalog.values()],
+            "fields": [self._field(entry) for entry in whole.phase_center_catalog.values()],
             "spws": [
                 {
                     "name": "",
-                    "chan_freq": held.freq_array[chan].tolist(),
-                    "chan_width": held.channel_width[chan].tolist(),
+                    "chan_freq": whole.freq_array[chan].tolist(),
+                    "chan_width": whole.channel_width[chan].tolist(),
                     "frame": "TOPO",
                 }
                 for chan in self._channels
@@ -212,27 +213,27 @@ class _UVDataSet:
         )
 
     def _columns(self) -> IndexColumns:
-        held, n_window = self._set, len(self._channels)
-        place = {int(number): i for i, number in enumerate(held.telescope.antenna_numbers)}
+        whole, n_window = self._set, len(self._channels)
+        place = {int(number): i for i, number in enumerate(whole.telescope.antenna_numbers)}
 
         def each(values: NDArray[Any], lookup: dict[int, int] | None = None) -> NDArray[Any]:
             found = values if lookup is None else np.array([lookup[int(value)] for value in values], np.int32)
             return np.repeat(found, n_window, axis=0)
 
-        interval = each(np.asarray(held.integration_time, np.float64))
-        scan = np.zeros(held.Nblts, np.int32) if held.scan_number_array is None else held.scan_number_array
-        n_row = held.Nblts * n_window
+        interval = each(np.asarray(whole.integration_time, np.float64))
+        scan = np.zeros(whole.Nblts, np.int32) if whole.scan_number_array is None else whole.scan_number_array
+        n_row = whole.Nblts * n_window
         return IndexColumns(
-            antenna1=each(held.ant_1_array, place),
-            antenna2=each(held.ant_2_array, place),
-            field_id=each(held.phase_center_id_array, self._fields),
-            data_desc_id=np.tile(np.arange(n_window, dtype=np.int32), held.Nblts),
+            antenna1=each(whole.ant_1_array, place),
+            antenna2=each(whole.ant_2_array, place),
+            field_id=each(whole.phase_center_id_array, self._fields),
+            data_desc_id=np.tile(np.arange(n_window, dtype=np.int32), whole.Nblts),
             scan_number=each(np.asarray(scan, np.int32)),
             flag_row=np.zeros(n_row, bool),
-            time=each((np.asarray(held.time_array, np.float64) - MJD_ZERO) * 86400.0),
+            time=each((np.asarray(whole.time_array, np.float64) - MJD_ZERO) * 86400.0),
             interval=interval,
             exposure=interval,
-            uvw=each(-np.asarray(held.uvw_array, np.float64)),
+            uvw=each(-np.asarray(whole.uvw_array, np.float64)),
         )
 
     @property
@@ -254,15 +255,15 @@ class _UVDataSet:
         rows, chan = part.rows // len(self._channels), self._channels[part.spw_id][part.chan]
         if self._type == "uvh5":
             ordered, back = np.unique(rows, return_inverse=True)
-            held = self._read(blt_inds=ordered, freq_chans=np.sort(chan))
+            whole = self._read(blt_inds=ordered, freq_chans=np.sort(chan))
             inside = np.ix_(back, np.argsort(np.argsort(chan)), self._polarizations(part))
         else:
-            held = self._set
+            whole = self._set
             inside = np.ix_(rows, chan, self._polarizations(part))
         return StoredVisibilities(
-            np.conj(held.data_array[inside]),
-            np.asarray(held.nsample_array[inside]),
-            np.asarray(held.flag_array[inside]),
+            np.conj(whole.data_array[inside]),
+            np.asarray(whole.nsample_array[inside]),
+            np.asarray(whole.flag_array[inside]),
             np.zeros(len(part.rows), bool),
             "nsample_array",
         )

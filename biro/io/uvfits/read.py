@@ -20,12 +20,14 @@ from biro.files.fits_table import check_whole
 from biro.files.fits_vetting import vet
 from biro.files.foreign_text import visible_texts
 from biro.files.memory import free_memory
-from biro.io.data_set.assembly import DataSet, ReadRequest, StoredVisibilities, assemble
+from biro.io.data_set.assembly import assemble
 from biro.io.data_set.directions import make_field, utc_offset
 from biro.io.data_set.index import PartitionRows, RowIndex
 from biro.io.data_set.metadata import FieldMetadata, Metadata
 from biro.io.data_set.open_set import naming
 from biro.io.data_set.options import DataOptions, SetOptions
+from biro.io.data_set.request import ReadRequest
+from biro.io.data_set.stored_data import DataSet, StoredVisibilities
 from biro.io.uvfits.groups import RandomGroups
 from biro.io.uvfits.header import parse_header
 from biro.io.uvfits.rows import RandomParameters, index_columns

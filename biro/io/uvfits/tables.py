@@ -121,7 +121,7 @@ def read_antennas(tables: list[BinTableHDU]) -> AntennaTable:
         sizes = np.asarray(rows["DIAMETER"], float) if "DIAMETER" in rows.names else np.zeros(len(rows))
         kinds, receptors = _mounts(rows), _receptor_angles(rows)
         for i, station in enumerate(np.asarray(rows["NOSTA"]).tolist()):
-            # What follows a NUL is no part of the name: it is what the writer's memory held.
+            # What follows a NUL is no part of the name: it is what was in the writer's memory.
             key = (str(rows["ANNAME"][i]).partition("\0")[0].strip(), tuple(positions[i].tolist()))
             if key not in known:
                 known[key] = len(known)

@@ -14,23 +14,16 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.remote_data import Model, RemoteArray, rows_of
 from biro.errors import DataError, InputError
 from biro.files.atomic import atomic_path
 from biro.files.foreign_text import visible
 from biro.io.data_set.index import PartitionRows
 from biro.io.data_set.open_set import naming
-from biro.io.data_set.writable_models import (
-    Mode,
-    Model,
-    check_as_stored,
-    check_mode,
-    checked_models,
-    taken_model,
-)
+from biro.io.data_set.writable_models import Mode, check_as_stored, check_mode, checked_models
 from biro.io.uvfits.groups import RandomGroups, turned
 from biro.io.uvfits.header import GroupHeader, parse_header
 from biro.io.uvfits.read import opened
-from biro.observation.distributed_data import RemoteArray
 from biro.observation.observation import Observation
 from biro.observation.partition import Partition
 
@@ -209,7 +202,7 @@ class _Copy:
                 continue
             numbers = self._read(first)
             view = turned(numbers[:, len(self.header.parameters) :], self.header)
-            vis = taken_model(part, model, rows)
+            vis = rows_of(model, rows)
             for k, values in enumerate((vis.real, vis.imag)):
                 complete = np.ix_(*place, np.array([k]))
                 view[complete] = self._stored(values[:, None, :, :, None], view[complete])

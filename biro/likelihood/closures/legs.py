@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.observation.partition import PARALLEL_HANDS, Partition
+from biro.observation.correlations import PARALLEL_HANDS
+from biro.observation.partition import Partition
 
 SNR_LIMIT = 3.0
 """Visibilities of lower amplitude over sigma are left out.

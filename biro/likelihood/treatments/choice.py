@@ -21,7 +21,7 @@ from biro.observation.observation import Observation
 
 
 def needing_all_data(gains: Gains, model: BoundModel, full: BoundModel) -> str:
-    """What rank 0 needs all data for, so that ranks cannot hold them; "" where there is nothing."""
+    """What needs all data in one process, so that no others can share them; "" where there is nothing."""
     if gains != "sample":
         return f'gains="{gains}"'
     if full.has_fitted_gains:

@@ -13,8 +13,9 @@ from biro.beams.loading import beam_of
 from biro.errors import InputError
 from biro.models import Noise, PointSource, SkyModel
 from biro.models.bound.jones_beams import PartitionBeam
+from biro.observation.correlations import share_of_i
 from biro.observation.observation import Observation
-from biro.observation.partition import Partition, share_of_i
+from biro.observation.partition import Partition
 from rime_kernels.arrays import Beam, Rows, Sources
 from rime_kernels.device import Backend
 from rime_kernels.jones_beam import JonesBeam

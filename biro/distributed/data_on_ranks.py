@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.distributed.blocks import Vis, Weight
 from biro.distributed.ranks import MpiRanks
+from biro.distributed.remote_data import RemoteArray
 from biro.distributed.this_rank import PLACE
 from biro.errors import BackendError
-from biro.observation.distributed_data import Vis, Weight
 from rime_kernels import device
 from rime_kernels.arrays.mapped import in_folder
 from rime_kernels.device import Backend
 from rime_kernels.engine.device_threads import workers_of
-from rime_kernels.engine.sharded import OnShardDone
+from rime_kernels.engine.sharded import ShardShares
+
+if TYPE_CHECKING:
+    from rime_kernels import Rime
+    from rime_kernels.arrays import Sources
 
 T = TypeVar("T")
 Shards = dict[int, tuple[Any, ...]]
@@ -79,7 +86,7 @@ class _Keep:
 class DataOnRanks:
     """Data of a partition that ranks hold.
 
-    It is a `DistributedData` and a `rime_kernels.engine.sharded.HeldData`.
+    It is a `DistributedData` and a `rime_kernels.engine.sharded.HeldData`. Its blocks are shards.
 
     Parameters
     ----------
@@ -88,8 +95,8 @@ class DataOnRanks:
         Of the partition in the store of each rank.
     shares : sequence of sequence of int
         The shards of each rank.
-    rows : sequence of int64 (n_row,), optional
-        Of each shard; by default those that follow from the rows alone (`Partition.shards`).
+    rows : sequence of int64 (n_row,)
+        Of each shard.
     folder : str, optional
         Where each rank keeps the data in files, and what is made of them; by default they are in memory.
     """
@@ -99,50 +106,54 @@ class DataOnRanks:
         ranks: MpiRanks,
         number: int,
         shares: Sequence[Sequence[int]],
-        rows: Sequence[NDArray[np.int64]] | None = None,
+        rows: Sequence[NDArray[np.int64]],
         folder: str | None = None,
     ) -> None:
         self.ranks, self._number, self.shares, self.rows = ranks, number, shares, rows
         self.folder = folder
+        self._backend: Backend | None = None
+        self._source: DataOnRanks | None = None
         weakref.finalize(self, _drop, ranks, number).atexit = False
 
     @classmethod
-    def of_nothing(cls, ranks: MpiRanks, shares: Sequence[Sequence[int]]) -> DataOnRanks:
+    def of_nothing(
+        cls, ranks: MpiRanks, shares: Sequence[Sequence[int]], rows: Sequence[NDArray[np.int64]]
+    ) -> DataOnRanks:
         """No data yet, of these shards of each rank: `made` has functions that see none."""
-        return cls(ranks, ranks.number(), shares)
+        return cls(ranks, ranks.number(), shares, rows)
 
     def of(self, shard: int) -> ShardOnRank:
         """What gives a shard in the process that holds it."""
         return ShardOnRank(self._number, shard)
 
-    def by_shard(
+    def by_block(
         self, function: Callable[..., T], *arguments: object, each: Sequence[Any] | None = None
     ) -> list[T]:
-        """What a function makes of each shard; see `DistributedData`."""
-        return self._joined(self.ranks.do(_applied, self._number, function, arguments, given=self._own(each)))
+        """See `Blocks`."""
+        work = self._on_device(function)
+        return self._joined(self.ranks.do(_applied, self._number, work, arguments, given=self._own(each)))
 
     def replaced(
         self,
         function: Callable[..., tuple[Vis, Weight, T]],
         *arguments: object,
         each: Sequence[Any] | None = None,
+        into: Sequence[NDArray[np.int64]] | None = None,
     ) -> tuple[DataOnRanks, list[T]]:
-        """What a function makes of each shard, held in the same way.
-
-        See `DistributedData`.
-        """
-        made, given = self._alike(), self._own(each)
+        """See `Blocks`."""
+        made, given, work = self._alike(), self._own(each), self._on_device(function)
         parts = self.ranks.do(
-            _replaced, self._number, made._number, self.folder, function, arguments, given=given
+            _replaced, self._number, made._number, self.folder, work, arguments, given=given
         )
+        made.rows = self.rows if into is None else into
         return made, self._joined(parts)
 
     def made(
         self, function: Callable[..., tuple[Any, ...]], *arguments: object, each: Sequence[Any] | None = None
     ) -> DataOnRanks:
-        """Any tuple that a function makes of each shard; see `DistributedData`."""
-        made, given = self._alike(), self._own(each)
-        self.ranks.do(_made, self._number, made._number, self.folder, function, arguments, given=given)
+        """See `Blocks`."""
+        made, given, work = self._alike(), self._own(each), self._on_device(function)
+        self.ranks.do(_made, self._number, made._number, self.folder, work, arguments, given=given)
         return made
 
     def together(
@@ -151,40 +162,65 @@ class DataOnRanks:
         *arguments: object,
         each: Sequence[Any],
     ) -> DataOnRanks:
-        """What a function makes of items of all shards of a rank in one call.
-
-        See `DistributedData`.
-        """
-        made, given = self._alike(), self._own(each)
-        self.ranks.do(_made_together, made._number, self.folder, function, arguments, given=given)
-        return made
-
-    def kept(self, run: Callable[[OnShardDone], None]) -> DataOnRanks:
-        """What a computation finds for each shard; see `DistributedData`."""
-        made = self._alike()
-        run(_Keep(made._number, [shards[0] if shards else 0 for shards in self.shares], self.folder))
+        """See `Blocks`."""
+        made, given, work = self._alike(), self._own(each), self._on_device(function)
+        self.ranks.do(_made_together, made._number, self.folder, work, arguments, given=given)
         return made
 
     def total(
         self,
         function: Callable[..., Sequence[NDArray[np.float64]]],
         *arguments: object,
-        most: Sequence[float],
+        most: Callable[[], Sequence[float]],
         each: Sequence[Any] | None = None,
     ) -> list[NDArray[np.float64]]:
-        """Sums over shards, as integers, whose sums depend on no order.
-
-        See `DistributedData`.
-        """
-        bits = [SUM_BITS - math.frexp(bound)[1] for bound in most]
-        given = self._own(each)
-        parts = self.ranks.do(_summed, self._number, function, arguments, bits, given=given)
+        """See `Blocks`: sums as integers, rounded to 2^-60 of the largest, which depend on no order."""
+        bits = [SUM_BITS - math.frexp(bound)[1] for bound in most()]
+        given, work = self._own(each), self._on_device(function)
+        parts = self.ranks.do(_summed, self._number, work, arguments, bits, given=given)
         sums = [sum(arrays[1:], arrays[0]) for arrays in zip(*(part for part in parts if part), strict=True)]
         return [np.ldexp(total.astype(np.float64), -n_bit) for total, n_bit in zip(sums, bits, strict=True)]
 
+    def predicted(self, rime: Rime, sources: Sources) -> DataOnRanks:
+        """See `Blocks`."""
+        made = self._alike()
+        firsts = [shards[0] if shards else 0 for shards in self.shares]
+        rime.predict_sharded(sources, _Keep(made._number, firsts, self.folder))
+        return made
+
+    def array(self, number: int, n_row: int) -> RemoteArray:
+        """See `Blocks`."""
+        return self._arrays(n_row)[number]
+
+    def fields(self, n_row: int) -> dict[str, Any]:
+        """See `Blocks`."""
+        vis, weight = self._arrays(n_row)
+        return {"vis": vis, "weight": weight, "distributed": self}
+
+    def rows_for_rime(self) -> dict[str, Any]:
+        """See `Blocks`."""
+        return {"ranks": self.ranks, "folder": self.folder, "held": ShardShares(self.shares)}
+
+    def on_devices(self, backend: Backend) -> DataOnRanks:
+        """See `Blocks`."""
+        self.ranks.check_alike(backend)
+        found = copy.copy(self)
+        # The data are dropped with the first of the two, which this one therefore keeps.
+        found._backend, found._source = backend, self
+        return found
+
+    def _arrays(self, n_row: int) -> list[RemoteArray]:
+        likes = self.by_block(_like)[0]
+        return [RemoteArray((n_row, *shape), dtype, self, i) for i, (shape, dtype) in enumerate(likes)]
+
     def _alike(self) -> DataOnRanks:
         """Room for what is held in the same way."""
-        return DataOnRanks(self.ranks, self.ranks.number(), self.shares, self.rows, self.folder)
+        made = DataOnRanks(self.ranks, self.ranks.number(), self.shares, self.rows, self.folder)
+        made._backend = self._backend
+        return made
+
+    def _on_device(self, function: Callable[..., T]) -> Callable[..., T]:
+        return function if self._backend is None else functools.partial(_with_device, self._backend, function)
 
     def _own(self, each: Sequence[Any] | None) -> list[dict[int, tuple[Any, ...]]]:
         """For each rank the items of its shards; empty tuples where no items are given."""
@@ -196,6 +232,15 @@ class DataOnRanks:
         for part in parts:
             found |= part
         return [found[shard] for shard in sorted(found)]
+
+
+def _with_device(backend: Backend, function: Callable[..., T], *items: Any) -> T:
+    return on_own_device(backend, functools.partial(function, *items))
+
+
+def _like(*arrays: NDArray[Any]) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """(n_chan, n_corr) and the type of each array."""
+    return [(each.shape[1:], each.dtype) for each in arrays]
 
 
 Items = Mapping[int, tuple[Any, ...]]
@@ -214,7 +259,14 @@ def _each(
     """Each shard with what a function makes of it, one after the other."""
     own = STORE.shards.get(number, {})
     for shard, item in items.items():
-        yield shard, function(*own.get(shard, ()), *item, *arguments)
+        yield shard, function(*own.get(shard, ()), *_values(item), *arguments)
+
+
+def _values(item: Any) -> Any:
+    """An item of a shard, with arrays in place of what gives them here."""
+    if isinstance(item, ShardOnRank):
+        return item()[0]
+    return tuple(_values(each) for each in item) if type(item) in (tuple, list) else item
 
 
 def _replaced(
@@ -267,7 +319,7 @@ def _summed(
     """Sums over the shards of this rank, each array times 2^bits and rounded; empty where it has none."""
     sums: list[NDArray[np.int64]] = []
     for shard, item in items.items():
-        found = function(*STORE.shards[number][shard], *item, *arguments)
+        found = function(*STORE.shards[number][shard], *_values(item), *arguments)
         scaled = [np.ldexp(array, n_bit) for array, n_bit in zip(found, bits, strict=True)]
         if not all((np.abs(each) <= 2.0**SUM_BITS).all() for each in scaled):
             raise BackendError("a sum over shards has values beyond their bound: NaN, or a fault of biro")
