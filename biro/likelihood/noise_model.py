@@ -40,15 +40,16 @@ class NoiseLaw:
     def __str__(self) -> str:
         return "Student-t noise" if self.is_student else "Gaussian noise"
 
-    def scaled_dofs(self, batch: ThetaBatch) -> list[Array | None]:
+    def scaled_dofs(self, batch: ThetaBatch) -> list[Array] | None:
         """t = nu s^2 of Student's t in each partition, (n_batch,) each; None where noise is Gaussian."""
-        dof = self._dof(batch)
-        return [None] * len(self.n_vis) if dof is None else list((dof * batch.noise_factor**2).T)
+        dof = batch.noise_dof if self.is_student else None
+        return None if dof is None else list((dof * batch.noise_factor**2).T)
 
     def log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
         """ln L (n_batch,) for chi2 (n_batch, n_partition) worked out with those `scaled_dofs`."""
         of_factor = self._of_fixed or self._normalisation.of_factor(batch.noise_factor)
-        return self._normalisation.log_likelihood(chi2, of_factor, self._dof(batch))
+        dof = batch.noise_dof if self.is_student else None
+        return self._normalisation.log_likelihood(chi2, of_factor, dof)
 
     def slopes(
         self, batch: ThetaBatch, chi2: Array, by_scaled_dof: Sequence[Array | None]
@@ -57,14 +58,10 @@ class NoiseLaw:
 
         `by_scaled_dof` are the derivatives of each partition's chi2 with respect to its t = nu s^2.
         """
-        factor, dof = batch.noise_factor, self._dof(batch)
+        factor, dof = batch.noise_factor, batch.noise_dof if self.is_student else None
         if dof is None:
             by_chi2, by_factor = self._normalisation.slopes(chi2, factor)
             return by_chi2, self._model.pull_back_noise(by_factor)
         by_t = np.stack([slope for slope in by_scaled_dof if slope is not None], axis=1)
         by_chi2, by_factor, by_dof = self._normalisation.student_slopes(chi2, by_t, factor, dof)
         return by_chi2, self._model.pull_back_noise(by_factor, by_dof)
-
-    def _dof(self, batch: ThetaBatch) -> Array | None:
-        """Degrees of freedom nu, (n_batch, n_partition); None where noise is Gaussian."""
-        return batch.noise_dof if self.is_student else None

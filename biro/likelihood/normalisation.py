@@ -75,6 +75,11 @@ class Normalisation:
         # A sum over one is slow for many vectors: each is a loop of its own.
         return np.asarray(terms[:, 0] if terms.shape[1] == 1 else terms.sum(axis=1))
 
+    def of_partition(self, i: int, chi2: float, factor: float) -> float:
+        """ln L of partition i, for its chi2 and s."""
+        with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+            return float(self._log_norm[i] - chi2 / (2.0 * factor**2) - self.n_data[i] * np.log(factor))
+
     def slopes(self, chi2: Array, factor: Array) -> tuple[Array, Array]:
         """d ln L / d chi2 = -1 / (2 s^2) and d ln L / ds = chi2 / s^3 - 2 N / s, (n_batch, n_partition)."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):

@@ -113,6 +113,13 @@ class SampledLikelihood(Protocol):
         """Whether the constraints hold, bool (n_batch,)."""
 
 
+class JointLikelihood(SampledLikelihood, Protocol):
+    """A likelihood that computes prior and likelihood of a batch in one call, both checked."""
+
+    def log_prior_and_likelihood(self, theta: Array) -> tuple[Array, Array]:
+        """`log_prior` and `log_likelihood`, float64 (n_batch,) each; both are -inf outside the prior."""
+
+
 class DifferentiableLikelihood(SampledLikelihood, Protocol):
     """What the climb to the maximum of a posterior, and NUTS, ask of a likelihood."""
 
@@ -334,6 +341,11 @@ def integrates(likelihood: SampledLikelihood) -> TypeGuard[IntegratingLikelihood
 def full_of(likelihood: RecordedLikelihood) -> RecordedLikelihood:
     """The likelihood that has all parameters: itself where it integrates over none."""
     return likelihood.full if integrates(likelihood) else likelihood
+
+
+def gives_both(likelihood: SampledLikelihood) -> TypeGuard[JointLikelihood]:
+    """Whether a likelihood computes prior and likelihood in one call."""
+    return hasattr(likelihood, "log_prior_and_likelihood")
 
 
 def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:

@@ -23,12 +23,12 @@ Array = NDArray[np.float64]
 class PartitionChiSquared(JacobianProducts, Protocol):
     """Chi-squared of all partitions: of their visibilities (`PartitionEngines`), or of closures."""
 
-    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None = None) -> Array:
         """float64 (n_batch, n_partition)."""
 
     def chi2_and_gradient(
-        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
-    ) -> tuple[Array, list[Gradient]]:
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None
+    ) -> tuple[Array, Sequence[Gradient]]:
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
 
 
