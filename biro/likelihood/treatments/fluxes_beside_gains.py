@@ -24,7 +24,8 @@ from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.degeneracies import in_words
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.free_gains.accuracy import joint_accuracy_line, joint_correction
-from biro.likelihood.free_gains.beside_linear import GainsBesideLinear, JointBest
+from biro.likelihood.free_gains.beside_linear import GainsBesideLinear
+from biro.likelihood.free_gains.joint_best import JointBest
 from biro.likelihood.free_gains.linear_sky import LinearSky
 from biro.likelihood.inner import InnerParameters
 from biro.likelihood.responses import Responses, ResponsesAt

@@ -27,8 +27,9 @@ from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.free_gains.accuracy import accuracy_line, correction
-from biro.likelihood.free_gains.best_gains import BestGains, FreeGains, Slopes
+from biro.likelihood.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.free_gains.expected import expected, share_of_cells
+from biro.likelihood.free_gains.gain_search import FreeGains
 from biro.likelihood.inner import InnerParameters
 from biro.likelihood.normalisation import Normalisation
 from biro.likelihood.treatments.gain_information import GainInformation
