@@ -13,10 +13,10 @@ from biro.display.formatting import first_few
 from biro.errors import InputError, LikelihoodError
 from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
 from biro.inference.block_arrowhead.space import ArrowheadSpace
+from biro.likelihood.densities.gain_treatment import GainTreatment, Information
+from biro.likelihood.densities.noise_terms import VisibilityLikelihoodWithNoiseTerms
+from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
-from biro.likelihood.treatments.treatment import GainTreatment, Information
-from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.models import BoundModel, Parameter
 from biro.models.bound.theta_batch import ThetaBatch
 

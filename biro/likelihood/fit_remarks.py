@@ -10,10 +10,10 @@ from numpy.typing import ArrayLike
 
 from biro.inference.target.degeneracy_text import FLUX_SCALE
 from biro.likelihood.degeneracies import undetermined
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains
 from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
 from biro.likelihood.residuals import Residuals
 from biro.likelihood.single_baseline_gains import lone_gains
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains
 from biro.models import LogNormal, ModelError
 from biro.models.bound.model import BoundModel
 

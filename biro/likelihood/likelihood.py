@@ -20,18 +20,18 @@ from biro.inference.maximum.tempering.exploration import SEARCHABLE
 from biro.inference.target.protocol import InnerDraws, StartPoints
 from biro.likelihood.cells.average import Average
 from biro.likelihood.cells.compress import Cells
+from biro.likelihood.densities.choice import treatment_of
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
+from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.density import Array
 from biro.likelihood.fit_remarks import FitRemarks
 from biro.likelihood.free_gains.starts import gain_starts
+from biro.likelihood.integrals.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.integrals.gains import InnerGainLikelihood
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
 from biro.likelihood.parallel_hands import N_RESIDUALS
 from biro.likelihood.precision import thinned
 from biro.likelihood.prepared import PreparedData
-from biro.likelihood.treatments.choice import treatment_of
-from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
-from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.models import SkyModel
 from biro.models.bound.model import BoundModel
 from biro.observation.flags import warn_of_reading

@@ -12,12 +12,12 @@ from biro.io.gain_files import with_gains_read
 from biro.io.ionosphere import with_ionosphere_read
 from biro.likelihood.cells.average import Average, reduced_data
 from biro.likelihood.cells.choose import ComparableLikelihood, ReducedData
+from biro.likelihood.densities.choice import needing_all_data
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.noise_range import refuse_tapered, with_noise_range
 from biro.likelihood.options import EngineOptions
 from biro.likelihood.precision import with_chosen_precision
-from biro.likelihood.treatments.choice import needing_all_data
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains
 from biro.models import SkyModel
 from biro.models.bound.model import BoundModel
 from biro.models.components.beam_cube import AntennaBeams, BeamCube

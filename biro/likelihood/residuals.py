@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.residual_data import ResidualData
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
+from biro.likelihood.densities.gain_treatment import InnerGainTreatment
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.treatments.inner_fit import InnerLikelihood
-from biro.likelihood.treatments.treatment import InnerGainTreatment
+from biro.likelihood.integrals.inner_fit import InnerLikelihood
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import MAX_SAMPLES, some_rows
 from biro.observation.observation import Observation

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.likelihood.correlated_noise.sequences import NoiseSequences, median_spacing
-from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.fisher import Fisher
-from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.each_theta import (
+from biro.likelihood.densities.each_theta import (
     Complex,
     DensitySlopes,
     LikelihoodOfEachTheta,
     over_weight,
 )
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher
+from biro.likelihood.normalisation import Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.models.quantities.parameter import Fixed

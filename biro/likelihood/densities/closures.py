@@ -12,10 +12,10 @@ from biro.errors import InputError
 from biro.likelihood.closures.counts import ClosureCounts
 from biro.likelihood.closures.legs import SNR_LIMIT
 from biro.likelihood.closures.partition_closures import PartitionClosures
+from biro.likelihood.densities.chi_squared import ChiSquaredLikelihood
+from biro.likelihood.densities.each_theta import over_weight
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood
-from biro.likelihood.treatments.each_theta import over_weight
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

@@ -26,12 +26,12 @@ from biro.likelihood.free_gains.accuracy import joint_accuracy_line, joint_corre
 from biro.likelihood.free_gains.beside_linear import GainsBesideLinear
 from biro.likelihood.free_gains.joint_best import JointBest
 from biro.likelihood.free_gains.linear_sky import LinearSky
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.gains import InnerGainLikelihood
+from biro.likelihood.integrals.inner_fit import LaplaceLikelihood
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.integrals.linear import SchurInformation
+from biro.likelihood.noise.varied_noise import weight_ratios
 from biro.likelihood.responses import Responses, ResponsesAt
-from biro.likelihood.treatments.inner_fit import LaplaceLikelihood
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.linear import SchurInformation
-from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

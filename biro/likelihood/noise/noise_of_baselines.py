@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.likelihood.treatments.each_theta import DensitySlopes
+from biro.likelihood.densities.each_theta import DensitySlopes
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.observation.partition import Partition
 from rime_kernels.compile.call_lock import CALL_LOCK

@@ -1,7 +1,7 @@
 """`gains="closures"` where the noise differs among the baselines of a partition as the model says.
 
 The variances of phases and log amplitudes of the visibilities D are S = s^2 s_p s_q (sigma / |D|)^2 + f^2 +
-(a / |D|)^2, with s, f and a of `biro.likelihood.treatments.noise_of_baselines`; their thermal part is
+(a / |D|)^2, with s, f and a of `biro.likelihood.noise.noise_of_baselines`; their thermal part is
 S' = S - f^2. A fraction f of the amplitude is f in its logarithm whatever the amplitude is. The thermal part
 has |D|, for gains are not known: the model has no amplitude to be compared with sigma.
 """
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from biro.likelihood.closures.legs import SNR_LIMIT
 from biro.likelihood.closures.partition_closures import PartitionClosures
-from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.fisher import Fisher
-from biro.likelihood.treatments.closures import ClosureSums, refuse_model
-from biro.likelihood.treatments.each_theta import (
+from biro.likelihood.densities.closures import ClosureSums, refuse_model
+from biro.likelihood.densities.each_theta import (
     Complex,
     DensitySlopes,
     LikelihoodOfEachTheta,
     over_weight,
 )
-from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fisher import Fisher
+from biro.likelihood.noise.varied_noise import VariedNoise
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.inference.target.protocol import InnerDraws
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.inner_parameters import InnerParameters
 from biro.likelihood.normalisation import Normalisation
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -49,7 +49,7 @@ OfLaplace = TypeVar("OfLaplace", bound=LaplaceFit, covariant=True)
 
 
 class InnerLikelihood(ABC, Generic[Fit]):
-    """What treatments have in common for which theta lacks some parameters: a `GainTreatment`.
+    """The likelihood of a theta that lacks some parameters: a `GainTreatment`.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class InnerLikelihood(ABC, Generic[Fit]):
 
 
 class LaplaceLikelihood(InnerLikelihood[OfLaplace]):
-    """What treatments have in common that find a maximum beside each theta, and integrate about it."""
+    """The likelihood of a theta beside which a maximum is found, and integrated about (Laplace)."""
 
     def log_likelihood(self, batch: ThetaBatch) -> Array:
         """ln L (n_batch,); NaN where nothing fits."""

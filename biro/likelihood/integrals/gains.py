@@ -30,11 +30,11 @@ from biro.likelihood.free_gains.accuracy import accuracy_line, correction
 from biro.likelihood.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.free_gains.expected import expected, share_of_cells
 from biro.likelihood.free_gains.gain_search import FreeGains
-from biro.likelihood.inner import InnerParameters
-from biro.likelihood.treatments.gain_information import GainInformation
-from biro.likelihood.treatments.inner_fit import LaplaceLikelihood
-from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
-from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.integrals.gain_information import GainInformation
+from biro.likelihood.integrals.inner_fit import LaplaceLikelihood
+from biro.likelihood.integrals.inner_noise import inner_noise, noise_information, steps_of_scales
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.noise.noise_of_baselines import squared
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch

@@ -68,7 +68,7 @@ class NoiseNumbers(Protocol):
 
 
 class LikelihoodOfEachTheta(ABC):
-    """What treatments have in common whose noise follows theta: ln L and its derivatives of a batch.
+    """The likelihood of data whose noise follows theta: ln L and its derivatives of a batch.
 
     Model visibilities come from the engines, on any backend; the sums over them are taken on the CPU.
 

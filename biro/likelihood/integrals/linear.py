@@ -23,16 +23,16 @@ from scipy.linalg import solve_triangular
 from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.inference.target.protocol import InnerDraws
+from biro.likelihood.densities.gain_treatment import Information
+from biro.likelihood.densities.noise_terms import WeightedSums
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.inner_fit import InnerLikelihood
+from biro.likelihood.integrals.inner_noise import StatedNoise, inner_noise, noise_information
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.noise.noise_of_baselines import squared
+from biro.likelihood.noise.varied_noise import weight_ratios
 from biro.likelihood.responses import LinearSums, Responses, ResponsesAt
-from biro.likelihood.treatments.inner_fit import InnerLikelihood
-from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise, noise_information
-from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.likelihood.treatments.noise_terms import WeightedSums
-from biro.likelihood.treatments.treatment import Information
-from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

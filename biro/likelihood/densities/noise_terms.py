@@ -8,13 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.likelihood.densities.each_theta import Complex, DensitySlopes, LikelihoodOfEachTheta
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.noise.noise_fisher import NoiseFisher
+from biro.likelihood.noise.noise_of_baselines import NoiseOfBaselines
+from biro.likelihood.noise.varied_noise import VariedNoise, weight_ratios
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.each_theta import Complex, DensitySlopes, LikelihoodOfEachTheta
-from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
-from biro.likelihood.treatments.varied_noise import VariedNoise, weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

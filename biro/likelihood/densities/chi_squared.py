@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher, JacobianProducts
-from biro.likelihood.noise_model import NoiseLaw
-from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.normalisation import NoiseLaw, Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -33,7 +32,7 @@ class PartitionChiSquared(JacobianProducts, Protocol):
 
 
 class ChiSquaredLikelihood:
-    """What treatments have in common that are of chi-squared: the noise law, derivatives, information.
+    """The likelihood of data whose chi-squared the engines sum: noise law, derivatives, information.
 
     Parameters
     ----------
