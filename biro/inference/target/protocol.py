@@ -2,7 +2,8 @@
 
 `biro.Likelihood` has all of it. A likelihood of one's own needs only what is asked of it: it is a
 `SampledLikelihood` for emcee and dynesty, a `DifferentiableLikelihood` for the maximum and NUTS, and a
-`RecordedLikelihood` for `biro.sample`, which writes down what was sampled.
+`RecordedLikelihood` for `biro.sample`, which writes down what was sampled. It may be a `JointLikelihood`,
+which computes prior and likelihood of a batch in one call.
 
 Where nothing else is said, theta is a batch of parameter vectors, float64 (n_batch, n_param), in the units
 of `parameters`.
