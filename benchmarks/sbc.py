@@ -35,7 +35,7 @@ from numpy.typing import ArrayLike, NDArray
 
 import biro
 from biro.errors import BiroError
-from biro.likelihood.treatments.treatment import Gains
+from biro.likelihood.densities.gain_treatment import Gains
 from biro.models.files.toml import from_toml
 from biro.run.interrupt import RunInterrupted
 from biro.sbc.procedure import load

@@ -96,8 +96,8 @@ def likelihood_of(
     """The likelihood that a run sampled: the same data, model, precision and frame of Gaussians."""
     from biro.errors import BiroError, InputError
     from biro.io.reading import read
+    from biro.likelihood.densities.gain_treatment import data_digest as data_digest_of
     from biro.likelihood.likelihood import Likelihood
-    from biro.likelihood.treatments.treatment import data_digest as data_digest_of
     from biro.models import read_model
     from biro.run.record import read_facts
 

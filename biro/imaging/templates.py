@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -191,6 +191,7 @@ class ImageShifts:
             basis(frame.phase_centre) @ axes.T if frame.phase_centre != bound.origin else None
             for frame in bound.partitions
         ]
+        self._change_any = len(middle) > 0 and any(turn is not None for turn in self._turn)
 
     def of(self, i_partition: int, sources: Sources) -> Sources:
         """The sources of a partition with shifts in the tangent plane of its phase centre."""
@@ -221,9 +222,18 @@ class ImageShifts:
         minus_slope = l_m_n[..., :2] / (1.0 + l_m_n[..., 2:])  # -dn/d(l, m)
         return replace(gradient, template_shift=by_change[..., :2] - by_change[..., 2:] * minus_slope)
 
-    def of_all(self, sources: Iterable[Sources]) -> Iterator[Sources]:
+    def of_all(self, sources: Iterable[Sources]) -> list[Sources]:
         """The sources of all partitions, given in their order, with shifts as from `of`."""
-        return (self.of(i, of_partition) for i, of_partition in enumerate(sources))
+        if not self._change_any:
+            return list(sources)
+        return [self.of(i, of_partition) for i, of_partition in enumerate(sources)]
+
+    def pull_back_all(self, sources: Iterable[Sources], gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+        """Derivatives of all partitions, each as from `pull_back`."""
+        if not self._change_any:
+            return gradients
+        pairs = zip(sources, gradients, strict=True)
+        return [self.pull_back(i, of_partition, gradient) for i, (of_partition, gradient) in enumerate(pairs)]
 
 
 def _above_horizon(points: NDArray[np.float64], phase_centre: tuple[float, float]) -> NDArray[np.float64]:

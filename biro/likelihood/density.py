@@ -13,10 +13,10 @@ from biro.display.formatting import first_few
 from biro.errors import InputError, LikelihoodError
 from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
 from biro.inference.block_arrowhead.space import ArrowheadSpace
+from biro.likelihood.densities.gain_treatment import GainTreatment, Information
+from biro.likelihood.densities.noise_terms import VisibilityLikelihoodWithNoiseTerms
+from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
-from biro.likelihood.treatments.treatment import GainTreatment, Information
-from biro.likelihood.treatments.visibilities import VisibilityLikelihood
 from biro.models import BoundModel, Parameter
 from biro.models.bound.theta_batch import ThetaBatch
 
@@ -36,6 +36,8 @@ class Density:
     ----------
     model : BoundModel
         Of the parameters of theta.
+    n_param : int
+        Number of free parameters.
     """
 
     def _evaluate(
@@ -55,7 +57,7 @@ class Density:
             A word about vectors of other parameters.
         """
         self.model, self._seen, self._treatment, self._hint = model, seen, treatment, hint
-        self._count = EvaluationCount(model.parameter_names)
+        self.n_param, self._count = model.n_param, EvaluationCount(model.parameter_names)
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -66,11 +68,6 @@ class Density:
     def parameter_names(self) -> list[str]:
         """Names of the free parameters, in the order of theta; a list, which UltraNest adds lists to."""
         return list(self.model.parameter_names)
-
-    @property
-    def n_param(self) -> int:
-        """Number of free parameters."""
-        return self.model.n_param
 
     @property
     def n_vis(self) -> NDArray[np.int64]:
@@ -216,16 +213,25 @@ class Density:
     def log_prior(self, theta: ArrayLike) -> NumberOrArray:
         """Log of the normalised prior density, in the units of theta; -inf outside."""
         batch, is_single = self._batch(theta)
-        return batch.log_prior[0].item() if is_single else batch.log_prior
+        return float(batch.log_prior[0]) if is_single else batch.log_prior
 
     def log_posterior(self, theta: ArrayLike) -> NumberOrArray:
         """Log-prior plus log-likelihood (not normalised); the likelihood is not asked outside the prior."""
+        log_prior, log_likelihood = self.log_prior_and_likelihood(theta)
+        return log_prior + log_likelihood
+
+    def log_prior_and_likelihood(self, theta: ArrayLike) -> tuple[NumberOrArray, NumberOrArray]:
+        """`log_prior` and `log_likelihood` in one call; the latter is -inf outside the prior."""
         batch, is_single = self._batch(theta)
-        value = batch.log_prior.copy()
-        inside = np.flatnonzero(np.isfinite(value))
-        if inside.size:
-            value[inside] += self._values(batch.rows(inside))
-        return float(value[0]) if is_single else value
+        log_prior = batch.log_prior
+        inside = np.isfinite(log_prior)
+        if inside.all():
+            value = self._values(batch)
+        else:
+            value = np.full(len(batch), -np.inf)
+            if inside.any():
+                value[inside] = self._values(batch.rows(np.flatnonzero(inside)))
+        return (float(log_prior[0]), float(value[0])) if is_single else (log_prior, value)
 
     def log_posterior_and_gradient(self, theta: ArrayLike) -> tuple[NumberOrArray, Array]:
         """`log_posterior` and its derivatives, as `log_likelihood_and_gradient` has them."""

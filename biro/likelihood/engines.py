@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from biro.likelihood.options import EngineOptions
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from biro.observation.partition_header import BYTES_AS_READ
 from biro.observation.smearing import SmearingChoice, choose, modes_of
 from rime_kernels import Gradient, Rime, chi2_and_gradient_many, chi2_many, device
@@ -27,6 +29,9 @@ from rime_kernels.tangent.grouped import GroupedInformation
 
 log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
+Complex = NDArray[np.complexfloating]
+_BYTES = 256 << 20
+"""Of model visibilities that are made at a time, where sums over them are taken on the CPU."""
 COMPUTED = {"double": 24, "single": 12}
 """Bytes of a visibility and its weight as they are computed with."""
 SMEARED_COPIES = 3
@@ -115,36 +120,74 @@ class PartitionEngines:
         for part, rime, choice in zip(observation.partitions, self.rimes, self.smearing, strict=True):
             log.info("%s, spw %s: %s; %s", part.field, part.spw, rime.reason, choice)
 
-    def sources(self, batch: ThetaBatch) -> Iterator[Sources]:
+    def sources(self, batch: ThetaBatch) -> list[Sources]:
         """The sources of each partition, shifts of images as its phase centre sees them."""
         return self.shifts.of_all(batch.sources())
+
+    def pull_back(self, batch: ThetaBatch, gradients: Sequence[Gradient]) -> Sequence[Gradient]:
+        """Derivatives with respect to the sources as the model has them, from those to `sources`."""
+        return self.shifts.pull_back_all(batch.sources(), gradients)
 
     def predict(self, batch: ThetaBatch) -> list[NDArray[np.complexfloating]]:
         """Model visibilities (n_batch, n_row, n_chan, n_corr) of each partition."""
         pairs = zip(self.rimes, self.sources(batch), strict=True)
         return [rime.predict(sources) for rime, sources in pairs]
 
+    def visibilities(self, batch: ThetaBatch) -> Iterator[tuple[int, slice, Complex]]:
+        """Model visibilities (n, n_row, n_chan, n_corr) of partition i and some entries of a batch at a time.
+
+        As many entries as memory allows; those with impossible sources are left out.
+        """
+        for i, (rime, sources) in enumerate(zip(self.rimes, self.sources(batch), strict=True)):
+            for rows, some in _possible(sources, self.partitions[i]):
+                yield i, rows, rime.predict(some)
+
+    def gradients(
+        self, batch: ThetaBatch, residuals: Callable[[int, slice, Complex], Complex]
+    ) -> Sequence[Gradient]:
+        """Re(J^H W r) of each partition, for its sources as the model has them.
+
+        Parameters
+        ----------
+        batch : ThetaBatch
+            Derivatives of entries with impossible sources mean nothing.
+        residuals : function
+            From i, entries and visibilities, as `visibilities` has them, to r, complex of their shape, Jy.
+        """
+        gradients = []
+        for i, (rime, sources) in enumerate(zip(self.rimes, self.sources(batch), strict=True)):
+            parts = {b: self.no_gradient(i, sources.entries(b, b + 1)) for b in _impossible(sources)}
+            for rows, some in _possible(sources, self.partitions[i]):
+                parts[rows.start] = rime.adjoint(some, residuals(i, rows, rime.predict(some)))
+            gradients.append(Gradient.joined([parts[b] for b in sorted(parts)]))
+        return self.pull_back(batch, gradients)
+
+    def no_gradient(self, i: int, sources: Sources) -> Gradient:
+        """Derivatives of NaN with respect to one entry of the sources of partition i."""
+        _, gradient = self.rimes[i].chi2_and_gradient(sources)
+        gradient.set_nan(np.ones(1, bool))
+        return gradient
+
     def predict_some(
         self, batch: ThetaBatch, i: int, rows: NDArray[np.int64], channels: slice
     ) -> NDArray[np.complexfloating]:
         """Model visibilities of some rows and channels of partition i, for a batch of one."""
-        sources = list(self.sources(batch))[i]
+        sources = self.sources(batch)[i]
         return np.asarray(self.rimes[i].predict_some(sources, rows, channels)[0])
 
     def plans(self, batch: ThetaBatch) -> list[str]:
         """How a call with a batch of this size is computed in each partition; puts the data on the device."""
         return [rime.plan(sources) for rime, sources in zip(self.rimes, self.sources(batch), strict=True)]
 
-    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None = None) -> Array:
         """Chi-squared, float64 (n_batch, n_partition); of Student's t, sum t ln(1 + w |D - V|^2 / t).
 
         Parameters
         ----------
         batch : ThetaBatch
-        scaled_dofs : sequence of float64 (n_batch,) or None, optional
+        scaled_dofs : sequence of float64 (n_batch,), optional
             t of each partition; see `NoiseLaw.scaled_dofs`.
         """
-        # Sources of the next partition are made while the device works on the one before.
         columns = chi2_many(self.rimes, self.sources(batch), scaled_dofs)
         chi2 = np.empty((len(batch), len(columns)))
         for i, column in enumerate(columns):
@@ -166,7 +209,9 @@ class PartitionEngines:
         """Re(J^H W J v) for one change v of the sources of partition i."""
         return self.rimes[i].information_product(sources, change)
 
-    def adjoint(self, batch: ThetaBatch, residuals: Sequence[NDArray[np.complexfloating]]) -> list[Gradient]:
+    def adjoint(
+        self, batch: ThetaBatch, residuals: Sequence[NDArray[np.complexfloating]]
+    ) -> Sequence[Gradient]:
         """Re(J^H W r) of each partition, for its sources as the model has them.
 
         Parameters
@@ -175,20 +220,32 @@ class PartitionEngines:
         residuals : sequence of complex (n_batch, n_row, n_chan, n_corr), Jy
             r of each partition.
         """
-        of_model = list(batch.sources())
-        return [
-            self.shifts.pull_back(i, of_model[i], self.rimes[i].adjoint(sources, residuals[i]))
-            for i, sources in enumerate(self.shifts.of_all(iter(of_model)))
-        ]
+        each = zip(self.rimes, self.sources(batch), residuals, strict=True)
+        return self.pull_back(batch, [rime.adjoint(sources, residual) for rime, sources, residual in each])
 
     def chi2_and_gradient(
-        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
-    ) -> tuple[Array, list[Gradient]]:
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None
+    ) -> tuple[Array, Sequence[Gradient]]:
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
-        sources = list(batch.sources())
-        both = chi2_and_gradient_many(self.rimes, self.shifts.of_all(iter(sources)), scaled_dofs)
-        gradients = [self.shifts.pull_back(i, sources[i], gradient) for i, (_, gradient) in enumerate(both)]
+        both = chi2_and_gradient_many(self.rimes, self.sources(batch), scaled_dofs)
+        gradients = self.pull_back(batch, [gradient for _, gradient in both])
         return np.stack([chi2 for chi2, _ in both], axis=1) + self.left_out, gradients
+
+
+def _impossible(sources: Sources) -> list[int]:
+    """Entries of a batch that have no visibilities."""
+    found: list[int] = np.flatnonzero(sources.invalid()).tolist()
+    return found
+
+
+def _possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
+    """Entries of a batch that have visibilities, so many at a time as memory allows."""
+    step, invalid = max(1, _BYTES // (16 * max(1, part.vis.size))), _impossible(sources)
+    after = [b + 1 for b in invalid]
+    ends = sorted({*invalid, *after, *range(0, sources.n_batch, step), sources.n_batch})
+    for begin, end in pairwise(ends):
+        if begin not in invalid:
+            yield slice(begin, end), sources.entries(begin, end)
 
 
 @dataclass(frozen=True)

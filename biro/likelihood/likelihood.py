@@ -2,47 +2,38 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import logging
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Unpack, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from biro.beams.loading import beam_of
 from biro.deprecation import by_earlier_name
 from biro.display.formatting import PrintedText, given_text, html_text
 from biro.display.progress import show_compilation
 from biro.distributed.closing import Closing
 from biro.errors import BiroError, InputError
 from biro.inference.maximum.tempering.exploration import SEARCHABLE
-from biro.inference.target.degeneracy_text import FLUX_SCALE
 from biro.inference.target.protocol import InnerDraws, StartPoints
-from biro.io.gain_files import with_gains_read
-from biro.io.ionosphere import with_ionosphere_read
-from biro.likelihood.cells.average import Average, reduced_data
+from biro.likelihood.cells.average import Average
 from biro.likelihood.cells.compress import Cells
-from biro.likelihood.degeneracies import undetermined
+from biro.likelihood.densities.choice import treatment_of
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
+from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.density import Array
-from biro.likelihood.engines import PartitionEngines
+from biro.likelihood.fit_remarks import FitRemarks
 from biro.likelihood.free_gains.starts import gain_starts
-from biro.likelihood.noise_range import refuse_tapered, with_noise_range
+from biro.likelihood.integrals.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.integrals.gains import InnerGainLikelihood
 from biro.likelihood.options import Choices, EngineKeywords, EngineOptions
-from biro.likelihood.parallel_hands import N_RESIDUALS, residual_remarks
-from biro.likelihood.precision import thinned, with_chosen_precision
-from biro.likelihood.residuals import Residuals
-from biro.likelihood.single_baseline_gains import lone_gains
-from biro.likelihood.treatments.choice import needing_all_data, treatment_of
-from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, Information, check_gains, data_digest
-from biro.likelihood.treatments.visibilities import VisibilityLikelihood
-from biro.models import LogNormal, ModelError, SkyModel
+from biro.likelihood.parallel_hands import N_RESIDUALS
+from biro.likelihood.precision import thinned
+from biro.likelihood.prepared import PreparedData
+from biro.models import SkyModel
 from biro.models.bound.model import BoundModel
-from biro.models.components.noise import SPLITS
 from biro.observation.flags import warn_of_reading
 from biro.observation.observation import Observation
 from biro.observation.smearing import lines_of
@@ -50,15 +41,13 @@ from rime_kernels.device import Backend
 
 log = logging.getLogger(__name__)
 show_compilation()
-_BIAS = 0.3
-"""Bias of the flux scale of a maximum, in its errors, from which on a line states it."""
 _HINT = "; marginalised parameters belong to `full`"
 
 MOST_SHOWN = 30
 """Parameters that a notebook names of a likelihood."""
 
 
-class Likelihood(Residuals, Closing):
+class Likelihood(FitRemarks, Closing):
     """Likelihood of visibilities, or of their closures, given a sky model.
 
     For each partition (field x data description), over its N unflagged complex correlations of
@@ -139,48 +128,22 @@ class Likelihood(Residuals, Closing):
         options = (options or EngineOptions()).changed(engine)
         self.share(observation, options.comm)
         check_gains(gains)
-        self.gains, self.described = gains, observation
-        if sky.noise.grouping in SPLITS:
-            observation = observation.whole("noise of hands").split_parallel_cross(
-                each=sky.noise.grouping == "correlation"
-            )
-        self.observation = observation
-        sky = with_gains_read(with_noise_range(sky, observation.partitions), observation)
-        sky = with_ionosphere_read(sky, observation)
-        self._sky, reason = sky, "as asked"
-        of_sky = self._bind(observation)
-        refuse_tapered(self.model, observation.partitions)
-        what = "cells" if average == "cells" else needing_all_data(gains, self.model, self.full_model)
-        if what:
-            observation = self.observation = observation.whole(what)
-        if options.precision == "auto":
-            options, reason = with_chosen_precision(observation, options, self._like)
-        self._reduced, average_lines = reduced_data(average, observation, options, self._like)
-        data = observation if self._reduced is None else self._reduced.observation
-        of_sky = self._at_samples(of_sky)
-        self.precision, self._why = options.chosen_precision, (reason, average_lines)
-        left_out = None if self._reduced is None else self._reduced.left_out
-        self._engines = PartitionEngines(data, of_sky, options, left_out)
-        self.options = replace(options, smearing=[choice.mode for choice in self._engines.smearing])
-        self.image_outlines = self._engines.image_outlines
-        seen, full = self._at_samples(self.model), self._at_samples(self.full_model)
-        treatment = treatment_of(gains, observation, seen, self._engines, full, of_sky)
-        self._evaluate(self.model, seen, treatment, _HINT if self.full_model is not self.model else "")
+        prepared = PreparedData.of(observation, sky, gains, average, options, partial(_of_sky, gains))
+        self._take(prepared, gains, prepared.models.outer)
 
-    def _bind(self, observation: Observation) -> BoundModel:
-        """Bind `full_model` and `model` to this observation; gives the one that visibilities are made of."""
-        sky, views, inner = self._sky, observation.partition_views, self.gains in INNER_GAINS
-        outer, self._beam = sky.with_means(), beam_of(sky, views)
-        self.full_model = of_sky = self.model = sky.bind(views, self._beam)
-        if inner:
-            of_sky = self.model = sky.bind(views, self._beam, without_gains=True)
-        if outer is not sky:
-            self.model = outer.bind(views, self._beam, without_gains=inner)
-        return of_sky
-
-    def _at_samples(self, model: BoundModel) -> BoundModel:
-        """The model at the times and channels whose visibilities stand for all data."""
-        return model if self._reduced is None else model.taken(self._reduced.samples)
+    def _take(self, prepared: PreparedData, gains: Gains, model: BoundModel) -> None:
+        """Begin with data and engines that may be those of another likelihood, for theta of this model."""
+        self._prepared, self.gains = prepared, gains
+        self.described, self.observation = prepared.described, prepared.observation
+        self.full_model, self.options = prepared.models.full, prepared.options
+        self.precision, self._engines = prepared.options.chosen_precision, prepared.engines
+        self.image_outlines = prepared.engines.image_outlines
+        is_full = model is self.full_model
+        seen = full = of_sky = prepared.at_samples(model)
+        if not is_full:
+            full, of_sky = (prepared.at_samples(each) for each in (self.full_model, prepared.models.of_sky))
+        treatment = treatment_of(gains, self.observation, seen, self._engines, full, of_sky)
+        self._evaluate(model, seen, treatment, "" if is_full else _HINT)
 
     def __repr__(self) -> str:
         return (
@@ -196,7 +159,7 @@ class Likelihood(Residuals, Closing):
     @property
     def sky(self) -> SkyModel:
         """The sky model, with the prior of its noise as it is used."""
-        return self._sky
+        return self._prepared.sky
 
     @property
     def marginalised(self) -> tuple[str, ...]:
@@ -212,20 +175,9 @@ class Likelihood(Residuals, Closing):
         """
         if self._inner is None:
             return self
-        full = copy.copy(self)
-        for cached in (
-            "undetermined",
-            "lone_gains",
-            "segments",
-            "_gain_solver",
-            "_without_cells",
-            "_closures",
-        ):
-            full.__dict__.pop(cached, None)
-        full.gains = "sample" if self.gains in INNER_GAINS else self.gains
-        model = self._at_samples(self.full_model)
-        of_full = treatment_of(full.gains, self.observation, model, self._engines, model, model)
-        full._evaluate(self.full_model, model, of_full)
+        full = Likelihood.__new__(Likelihood)
+        full._take(self._prepared, "sample" if self.gains in INNER_GAINS else self.gains, self.full_model)
+        full.described, full.ranks = self.described, self.ranks
         return full
 
     def inner_draws(self, theta: ArrayLike, rng: np.random.Generator) -> InnerDraws:
@@ -308,18 +260,17 @@ class Likelihood(Residuals, Closing):
 
         `Cells.expand` takes model visibilities from the rows and channels that are kept to all.
         """
-        return [] if self._reduced is None else self._reduced.cells
+        return [] if self._prepared.reduced is None else self._prepared.reduced.cells
 
     @property
     def choices(self) -> Choices:
         """What was chosen where options left it open, with reasons, and what it means for a fit."""
-        reason, average_lines = self._why
         return Choices(
             forms=[rime.form for rime in self._engines.rimes],
-            precision=reason,
+            precision=self._prepared.precision_reason,
             smearing=lines_of(self._engines.smearing, self.observation.labels),
             gains=self._treatment.lines,
-            average=average_lines,
+            average=self._prepared.average_lines,
         )
 
     @property
@@ -365,7 +316,7 @@ class Likelihood(Residuals, Closing):
             return None
         try:
             return Likelihood(
-                self.described, replace(self._sky, gain=None), gains="closures", options=self.options
+                self.described, replace(self.sky, gain=None), gains="closures", options=self.options
             )
         except BiroError as error:
             log.info("gains: the fit does not start at the maximum of the closures: %s", error)
@@ -390,81 +341,12 @@ class Likelihood(Residuals, Closing):
         texts = [*(f"{label}: {plan}{noise}" for label, plan in lines), self._engines.memory]
         return PrintedText("\n".join(texts))
 
-    def remarks(self, theta: ArrayLike) -> list[str]:
-        """What makes the errors of a fit doubtful, from its residuals, for one vector theta (the best fit).
-
-        Residuals of the two parallel hands that are correlated or scatter unequally, where the sky has Stokes
-        I alone (`biro.likelihood.parallel_hands`); noise that differs among correlations, antennas or lengths
-        of baselines beyond what weights and model say (`biro.observation.unequal_noise`). Of large data some
-        times and channels are looked at.
-        """
-        size = sum(part.vis.size for part in self.observation.partitions)
-        # Gains belong to all times, noise to all antennas or lengths of baselines, or to neighbours in time.
-        noise = self.model.model.noise
-        of_noise = noise.of_antennas or bool(noise.edges) or self.model.noise_correlation is not None
-        belongs = self.full_model.has_fitted_gains or of_noise
-        if (size > 2 * N_RESIDUALS or self.observation.is_distributed) and not belongs:
-            of_few = self.of_few()
-            return (of_few if self._inner else of_few.full).remarks(theta)
-        models = self.predict(theta)
-        data = self.independent(theta, models).partitions
-        of_data = residual_remarks(data, self.observation.antenna_names, models, self.noise_factor(theta))
-        of_noise = self.doubts(theta) if self.model.noise_correlation is not None else []
-        return [text for text in (*of_noise, self.undetermined, self.lone_gains, *of_data) if text]
-
     def of_few(self) -> Likelihood:
         """The likelihood of some times and channels: about a million visibilities at most."""
         few = thinned(self.observation, N_RESIDUALS)
         of_few = self._like(few, self.options)
         of_few.described = self.described
         return of_few
-
-    @cached_property
-    def undetermined(self) -> str:
-        """A line about combinations of gains and other parameters that the data do not determine, or "".
-
-        Where gains are integrated over or solved for, combinations of gains alone are left out: that is done.
-        Closures leave open what gains would make up for.
-        """
-        if self.gains in INNER_GAINS:
-            marginal = [p.name for p in self.full.parameters if p.prior.marginalise]
-            return undetermined(self.full, beside=[*self.parameter_names, *marginal])
-        is_open = self.model.has_fitted_gains or self.gains == "closures"
-        return undetermined(self) if is_open else ""
-
-    def doubts_of_maximum(self) -> list[str]:
-        """What the maximum of the posterior is biased in, though samples of it are not.
-
-        The density per unit of a log-normal amplitude has its maximum at exp(-sd^2), that per unit of its
-        logarithm, at 1. Where data leave the flux scale to n such amplitudes, they are all low together, and
-        fluxes high by sd sqrt(n) of their errors.
-        """
-        priors = [p.prior for p in self.parameters if p.name.startswith("gain") and ".amplitude" in p.name]
-        sd = np.array([prior.sd for prior in priors if isinstance(prior, LogNormal)])
-        if not sd.size or FLUX_SCALE not in self.undetermined:
-            return []
-        information = float(np.sum(sd**-2.0))
-        sigma, part = sd.size / np.sqrt(information), 2.0 * sd.size / information
-        if sigma < _BIAS:
-            return []
-        return [
-            f"FLUXES ARE BIASED: at this maximum they are {np.expm1(part):.1%} too high, {sigma:.1f} times "
-            f"the error, because {sd.size} log-normal gain amplitudes have their mode below their median. "
-            'Use the mean of samples, or gains="marginalise"'
-        ]
-
-    @cached_property
-    def lone_gains(self) -> str:
-        """A line about gains, or antennas of closures, that a single baseline sees, or ""."""
-        if self.gains == "closures":
-            return lone_gains(self.observation, None)
-        if not self.full_model.has_fitted_gains:
-            return ""
-        try:
-            gains = self.full_model.log_gains
-        except ModelError:  # priors that no integral takes: segments are not looked at
-            gains = None
-        return lone_gains(self.observation, gains)
 
     def description(self) -> dict[str, object]:
         """What was chosen, for the record of a run."""
@@ -506,8 +388,8 @@ class Likelihood(Residuals, Closing):
             parts += [self.gains, *self._treatment.identity]
         if "on" in self.options.smearing:
             parts += [choice.digest() for choice in self._engines.smearing]
-        if self._reduced is not None:
-            parts += ["cells", self._reduced.observation.digest()]
+        if self._prepared.reduced is not None:
+            parts += ["cells", self._prepared.reduced.observation.digest()]
         return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
     def data_digest(self) -> str:
@@ -521,7 +403,7 @@ class Likelihood(Residuals, Closing):
 
     @property
     def _of_all_data(self) -> Likelihood:
-        return self if self._reduced is None else self._without_cells
+        return self if self._prepared.reduced is None else self._without_cells
 
     @cached_property
     def _without_cells(self) -> Likelihood:
@@ -532,9 +414,10 @@ class Likelihood(Residuals, Closing):
         """What finds the gains of theta beside its sky; None where there are none, or none that it takes."""
         if type(self._treatment) is not VisibilityLikelihood or not self.model.has_fitted_gains:
             return None
-        outer = self._sky.bind(self.observation.partition_views, self._beam, without_gains=True)
+        views, beam = self.observation.partition_views, self._prepared.models.beam
+        outer = self.sky.bind(views, beam, without_gains=True)
         try:
-            seen = self._at_samples(outer)
+            seen = self._prepared.at_samples(outer)
             return InnerGainLikelihood(self.observation, seen, self._engines, self._seen, integrate=False)
         except BiroError as error:
             log.info("gains are not solved at the start of the fit: %s", error)
@@ -552,4 +435,15 @@ class Likelihood(Residuals, Closing):
         self, observation: Observation, options: EngineOptions, average: Average = "none"
     ) -> Likelihood:
         """The likelihood of the same model and treatment of gains."""
-        return Likelihood(observation, self._sky, gains=self.gains, average=average, options=options)
+        return _of_sky(self.gains, self.sky, observation, options, average)
+
+
+def _of_sky(
+    gains: Gains,
+    sky: SkyModel,
+    observation: Observation,
+    options: EngineOptions,
+    average: Average = "none",
+) -> Likelihood:
+    """The likelihood of a model with a treatment of gains."""
+    return Likelihood(observation, sky, gains=gains, average=average, options=options)

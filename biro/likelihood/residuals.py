@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from biro.diagnosis.residual_data import ResidualData
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
+from biro.likelihood.densities.gain_treatment import InnerGainTreatment
 from biro.likelihood.density import Density
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.linear import LinearLikelihood
-from biro.likelihood.treatments.treatment import InnerGainTreatment
+from biro.likelihood.integrals.inner_fit import InnerLikelihood
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.noise import MAX_SAMPLES, some_rows
 from biro.observation.observation import Observation
@@ -146,12 +145,8 @@ class Residuals(Density):
     @property
     def _inner(self) -> InnerGainTreatment | None:
         """What parameters are integrated over or solved for by; None where theta has all of them."""
-        found = self._treatment
-        return (
-            found
-            if isinstance(found, LinearLikelihood | InnerGainLikelihood | InnerFluxAndGainLikelihood)
-            else None
-        )
+        is_inner = isinstance(self._treatment, InnerLikelihood)
+        return cast("InnerGainTreatment", self._treatment) if is_inner else None
 
     def _sky_batch(self, theta: ArrayLike) -> ThetaBatch:
         """One vector theta, as visibilities are predicted from it."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.disjoint_sources import DisjointSources, disjoint_sources
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.inner_parameters import InnerParameters
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 from rime_kernels import Gradient, Sources

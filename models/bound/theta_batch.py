@@ -88,6 +88,7 @@ class ThetaBatch:
             return self
         batch = ThetaBatch(self._parts, self.theta[index])
         batch.wrapped = batch.theta if self.wrapped is self.theta else self.wrapped[index]
+        batch.noise_factor = self.noise_factor[index]
         return batch
 
     @CachedProperty

@@ -14,7 +14,7 @@ from rime_kernels.arrays import Sources
 from rime_kernels.cpu.engine import CpuEngine
 from rime_kernels.cpu.lanes import Lanes, Nodes, copied
 from rime_kernels.engine import Visibilities
-from rime_kernels.engine.smeared import Settings, finished, squares
+from rime_kernels.engine.smeared import Settings, finished, one_by_one, squares
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Output, in_files
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
@@ -90,12 +90,19 @@ class CpuSmearedRows:
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives; `vis`, for all entries of the batch, replaces the data."""
         if not sources.n_batch:
             return self._engine.start_adjoint(sources, scaled_dof)()
         if not CpuEngine.by_node(sources):
             return self._smeared.start_adjoint(sources, scaled_dof, vis)()
-        residual = (self.mean(sources) - (self._fixed.vis if vis is None else vis)).astype(self._complex)
+        data = self._fixed.vis if vis is None else vis
+        return one_by_one(lambda one, t: self._of_nodes(one, t, data), sources, scaled_dof)
+
+    def _of_nodes(
+        self, sources: Sources, scaled_dof: NDArray[np.float64] | None, data: NDArray[np.complexfloating]
+    ) -> Adjoint:
+        """chi2 with its derivatives, of a batch of one: a sum over nodes."""
+        residual = (self.mean(sources) - data).astype(self._complex)
         chi2, y = self._chi2(residual, scaled_dof)
         of_dof = None
         if y is not None:

@@ -54,7 +54,7 @@ class SmearedBlock(Protocol):
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives; `vis`, for all entries of the batch, replaces the data."""
         ...
 
     def plan(self, sources: Sources) -> str:
@@ -156,26 +156,12 @@ class SmearedEngine:
 
         `vis` replaces the data. Gives a function that returns them.
         """
-        data = None if vis is None else vis.reshape(self._shape)
-        found = joined(
-            [
-                self._adjoint(
-                    sources.entries(b, b + 1), None if scaled_dof is None else scaled_dof[b : b + 1], data
-                )
-                for b in range(max(1, sources.n_batch))
-            ]
-        )
-        return lambda: found
-
-    def _adjoint(
-        self, sources: Sources, t: NDArray[np.float64] | None, data: NDArray[np.complexfloating] | None
-    ) -> Adjoint:
-        """chi2 and its derivatives for one entry of the batch, or none."""
-        total: Adjoint | None = None
+        data, total = None if vis is None else vis.reshape(self._shape), None
         for rows, block in self._parts:
-            total = plus(total, block.adjoint(sources, t, None if data is None else data[rows]))
+            total = plus(total, block.adjoint(sources, scaled_dof, None if data is None else data[rows]))
         assert total is not None, "rows are not empty"
-        return total
+        found = total
+        return lambda: found
 
     def cache_model(self, sources: Sources, cells: RowCells) -> None:
         """Means over nodes do not stay on a device."""
@@ -189,6 +175,20 @@ class SmearedEngine:
 def squares(residual: Visibilities, weight: NDArray[np.floating]) -> NDArray[np.float64]:
     """w |V - D|^2 in float64."""
     return weight * (residual.real.astype(np.float64) ** 2 + residual.imag.astype(np.float64) ** 2)
+
+
+def one_by_one(
+    adjoint: Callable[[Sources, NDArray[np.float64] | None], Adjoint],
+    sources: Sources,
+    scaled_dof: NDArray[np.float64] | None,
+) -> Adjoint:
+    """The derivatives of a batch, of a function that gives those of one entry."""
+    entries = [slice(b, b + 1) for b in range(sources.n_batch)]
+    parts = [
+        adjoint(sources.entries(b.start, b.stop), None if scaled_dof is None else scaled_dof[b])
+        for b in entries
+    ]
+    return joined(parts)
 
 
 def finished(pulled: Adjoint, chi2: float, of_dof: float | None, n_template: int) -> Adjoint:

@@ -60,9 +60,7 @@ def found(likelihood: biro.Likelihood) -> dict[str, np.ndarray]:
         "value": value,
         "gradient": gradient,
         "vis": likelihood.predict(theta[0])[0],
-        "adjoint": rime.adjoint(
-            next(likelihood._engines.sources(likelihood.model.at(theta))), residual
-        ).stokes,
+        "adjoint": rime.adjoint(likelihood._engines.sources(likelihood.model.at(theta))[0], residual).stokes,
     }
 
 

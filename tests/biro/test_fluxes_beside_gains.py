@@ -15,8 +15,8 @@ import biro
 from biro.cli.app import app
 from biro.cli.plot import likelihood_of
 from biro.errors import InputError
+from biro.likelihood.densities.gain_treatment import Gains
 from biro.likelihood.free_gains.accuracy import joint_correction
-from biro.likelihood.treatments.treatment import Gains
 from biro.models import (
     Gain,
     GaussianSource,

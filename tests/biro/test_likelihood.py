@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 import biro
 import biro.likelihood.engines
 from biro.errors import BackendError, InputError, LikelihoodError, ModelError
+from biro.inference.target.checked import Target
 from rime_kernels import Rime
 
 ONE_SOURCE = """
@@ -141,6 +142,50 @@ def test_the_prior_bounds_the_posterior(tmp_path) -> None:
     likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
     assert likelihood.log_prior([11.0, 0.0, 1.0]) == -np.inf
     assert likelihood.log_posterior([11.0, 0.0, 1.0]) == -np.inf
+
+
+def test_prior_and_likelihood_come_from_one_call(tmp_path) -> None:
+    """Outside the prior both are -inf, and no visibilities are computed."""
+    likelihood = biro.Likelihood(observation(), sky(ONE_SOURCE, tmp_path))
+    theta = likelihood.prior_transform(np.random.default_rng(6).random((5, 3)))
+    theta[2, 0] = 11.0
+    inside = np.array([True, True, False, True, True])
+    expected = likelihood.log_likelihood(theta[inside])
+    before = likelihood.n_call
+    log_prior, value = likelihood.log_prior_and_likelihood(theta)
+    assert likelihood.n_call == before + 4
+    assert (log_prior[2], value[2]) == (-np.inf, -np.inf)
+    np.testing.assert_array_equal(value[inside], expected)
+    np.testing.assert_array_equal(log_prior[inside], likelihood.log_prior(theta[inside]))
+    assert likelihood.log_prior_and_likelihood(theta[0]) == (log_prior[0], value[0])
+    # A sampler's target asks a likelihood of one's own twice instead, with the same result.
+    both = Target(WithoutBoth(likelihood)).log_prior_and_likelihood(theta)
+    np.testing.assert_array_equal(both, (log_prior, value))
+
+
+class WithoutBoth:
+    """A likelihood with the methods that every sampler needs, and no others."""
+
+    def __init__(self, likelihood: biro.Likelihood) -> None:
+        for name in ("parameters", "model", "log_likelihood", "log_prior", "prior_transform", "allowed"):
+            setattr(self, name, getattr(likelihood, name))
+        self.log_constraint_mass = 0.0
+
+
+def test_a_likelihood_and_its_full_share_data_and_no_counts(tmp_path) -> None:
+    linear = ONE_SOURCE.replace(
+        'I = { prior = "uniform", low = -10, high = 10, unit = "Jy" }',
+        'I = { prior = "normal", mean = "1 Jy", sd = "1 Jy", marginalise = true }',
+    )
+    likelihood = biro.Likelihood(observation(), sky(linear, tmp_path))
+    full = likelihood.full
+    assert likelihood.parameter_names == ["a.V", "noise.factor"]
+    assert full.parameter_names == ["a.I", "a.V", "noise.factor"]
+    assert full.full is full
+    assert full.observation is likelihood.observation
+    assert (full.options, full.precision) == (likelihood.options, likelihood.precision)
+    full.log_likelihood([1.0, 0.0, 1.0])
+    assert (likelihood.n_call, full.n_call) == (0, 1)
 
 
 def test_a_single_vector_gives_a_float(tmp_path) -> None:

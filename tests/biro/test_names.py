@@ -209,7 +209,7 @@ CHOICES = {
     "Precision": "rime_kernels.geometry.Precision",
     "FrameName": "rime_kernels.physics.envelope.GaussianFrame",
     "SmearingName": "biro.observation.smearing.Mode",
-    "GainsName": "biro.likelihood.treatments.treatment.Gains",
+    "GainsName": "biro.likelihood.densities.gain_treatment.Gains",
     "Weights": "biro.observation.weighting.Weights",
     "Convention": "biro.observation.partition_header.Convention",
     "FeedsName": "biro.simulation.simulator.Feeds",

@@ -324,6 +324,26 @@ def test_blocks_of_rows_and_of_the_batch_change_nothing(problem, sky, monkeypatc
         np.testing.assert_allclose(getattr(other, name), getattr(one, name), rtol=1e-9, atol=1e-12 * largest)
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_the_gradient_of_a_batch_is_that_of_its_entries(problem, sky, moves) -> None:
+    """To the bit: in one call, or node by node, as templates that move need it."""
+    rows, t = problem(n_antenna=4), np.array([3.0, 7.0])
+    template, of_sources = templates_for(rows)
+    if moves:
+        of_sources["template_shift"] = np.random.default_rng(1).uniform(-0.02, 0.02, (2, 1, 2))
+    sources = sky(rows, **of_sources)
+    rime = Rime(
+        rows, **data_for(rows), **template, template_lm=[[0.0, 0.0]], backend="cpu", extent=0.04,
+        smearing=smearing_of(rows),
+    )  # fmt: skip
+    chi2, gradient = rime.chi2_and_gradient(sources, t)
+    for b in range(2):
+        own, alone = rime.chi2_and_gradient(sources.entries(b, b + 1), t[b : b + 1])
+        assert own == chi2[b : b + 1]
+        for name in (*arrays_of(sources), "scaled_dof"):
+            np.testing.assert_array_equal(getattr(gradient, name)[b], getattr(alone, name)[0])
+
+
 def jones_for(rows: Rows) -> AntennaTerms:
     rng = np.random.default_rng(4)
     shape = (2, rows.n_time, rows.n_antenna, rows.n_chan, 2, 2)

@@ -224,15 +224,13 @@ class EnsembleRun:
         A parameter that wraps is sampled in one period centred on the mode, so that no walker
         meets the ends of its prior near the mode.
         """
-        away = np.abs(theta - self._centre) > 0.5 * self._target.period
-        wrapped = self._target.wrapped(theta)
         result = np.full((len(theta), 2), -np.inf)
-        log_prior = self._target.log_prior(wrapped)
-        log_prior[(away & self._target.wraps).any(axis=1)] = -np.inf
-        inside = np.flatnonzero(np.isfinite(log_prior))
-        if inside.size:
-            result[inside, 1] = self._target.log_likelihood(wrapped[inside])
-            result[inside, 0] = result[inside, 1] + log_prior[inside]
+        away = (np.abs(theta - self._centre) > 0.5 * self._target.period) & self._target.wraps
+        near = ~away.any(axis=1)
+        if near.any():
+            theta = self._target.wrapped(theta[near])
+            log_prior, log_likelihood = self._target.log_prior_and_likelihood(theta)
+            result[near] = np.stack([log_likelihood + log_prior, log_likelihood], axis=1)
         return result
 
     def _after_step(self, backend: Backend, stop: StopFlag) -> None:

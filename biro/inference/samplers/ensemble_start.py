@@ -63,9 +63,9 @@ def scatter(target: Target, start: EnsembleStart, n_walker: int, seed: int) -> N
         unit = np.where(target.wraps, np.mod(unit, 1.0), unit)
         unit = unit[((unit > 0.0) & (unit < 1.0)).all(axis=1)]
         theta = target.theta(unit)
-        fine = np.isfinite(target.log_prior(theta)) if len(theta) else np.zeros(0, bool)
-        fine[fine] = np.isfinite(target.log_likelihood(theta[fine]))
-        walkers = np.concatenate([walkers, theta[fine]])
+        if len(theta):
+            theta = theta[np.isfinite(target.log_posterior(theta))]
+        walkers = np.concatenate([walkers, theta])
         if len(walkers) >= n_walker:
             return walkers[:n_walker]
         width *= 0.8

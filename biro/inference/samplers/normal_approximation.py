@@ -297,10 +297,8 @@ def draws_within(
         n_batch = min(_BATCH, n - n_allowed)
         theta = proposal.draws(rng, n_batch)
         n_drawn += n_batch
-        log_prior = target.log_prior(theta)
-        inside = np.isfinite(log_prior)
-        theta, log_prior = theta[inside], log_prior[inside]
-        log_posterior = log_prior + target.log_likelihood(theta) if len(theta) else log_prior
+        log_prior, log_likelihood = target.log_prior_and_likelihood(theta)
+        log_posterior = log_prior + log_likelihood
         finite = np.isfinite(log_posterior)
         theta = theta[finite]
         allowed.append((theta, log_posterior[finite], log_prior[finite], proposal.log_density(theta)))

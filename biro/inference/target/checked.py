@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
 from biro.errors import InputError, LikelihoodError
-from biro.inference.target.protocol import SampledLikelihood, integrates
+from biro.inference.target.protocol import SampledLikelihood, gives_both, integrates
 from biro.models.quantities.parameter import Column
 
 log = logging.getLogger(__name__)
@@ -90,11 +90,23 @@ class Target:
 
     def log_posterior(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log prior density plus log-likelihood (n_batch,), -inf outside the prior; checked alike."""
-        value = self.log_prior(theta)
-        inside = np.flatnonzero(np.isfinite(value))
+        log_prior, log_likelihood = self.log_prior_and_likelihood(theta)
+        return log_prior + log_likelihood
+
+    def log_prior_and_likelihood(
+        self, theta: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Log prior density and log-likelihood, (n_batch,) each; both are -inf outside the prior.
+
+        A likelihood that gives both in one call checks them itself.
+        """
+        if gives_both(self.likelihood):
+            return self.likelihood.log_prior_and_likelihood(theta)
+        log_prior, log_likelihood = self.log_prior(theta), np.full(len(theta), -np.inf)
+        inside = np.flatnonzero(np.isfinite(log_prior))
         if inside.size:
-            value[inside] += self.log_likelihood(theta[inside])
-        return value
+            log_likelihood[inside] = self.log_likelihood(theta[inside])
+        return log_prior, log_likelihood
 
     def log_likelihood_of_unit(self, unit: NDArray[np.float64]) -> NDArray[np.float64]:
         """Log-likelihood at points of the unit cube (n_batch, n_param); -inf where a constraint fails."""
@@ -112,6 +124,8 @@ class Target:
 
     def wrapped(self, theta: NDArray[np.float64]) -> NDArray[np.float64]:
         """Theta with the parameters that wrap moved into the range of their prior."""
+        if not self.wraps.any():
+            return theta
         moved = self.lower + np.mod(theta - self.lower, self.period)
         # np.mod of a tiny negative number is the period itself
         moved = np.where(moved >= self.lower + self.period, self.lower, moved)

@@ -2,7 +2,8 @@
 
 `biro.Likelihood` has all of it. A likelihood of one's own needs only what is asked of it: it is a
 `SampledLikelihood` for emcee and dynesty, a `DifferentiableLikelihood` for the maximum and NUTS, and a
-`RecordedLikelihood` for `biro.sample`, which writes down what was sampled.
+`RecordedLikelihood` for `biro.sample`, which writes down what was sampled. It may be a `JointLikelihood`,
+which computes prior and likelihood of a batch in one call.
 
 Where nothing else is said, theta is a batch of parameter vectors, float64 (n_batch, n_param), in the units
 of `parameters`.
@@ -111,6 +112,13 @@ class SampledLikelihood(Protocol):
 
     def allowed(self, theta: Array) -> NDArray[np.bool_]:
         """Whether the constraints hold, bool (n_batch,)."""
+
+
+class JointLikelihood(SampledLikelihood, Protocol):
+    """A likelihood that computes prior and likelihood of a batch in one call, both checked."""
+
+    def log_prior_and_likelihood(self, theta: Array) -> tuple[Array, Array]:
+        """`log_prior` and `log_likelihood`, float64 (n_batch,) each; both are -inf outside the prior."""
 
 
 class DifferentiableLikelihood(SampledLikelihood, Protocol):
@@ -334,6 +342,11 @@ def integrates(likelihood: SampledLikelihood) -> TypeGuard[IntegratingLikelihood
 def full_of(likelihood: RecordedLikelihood) -> RecordedLikelihood:
     """The likelihood that has all parameters: itself where it integrates over none."""
     return likelihood.full if integrates(likelihood) else likelihood
+
+
+def gives_both(likelihood: SampledLikelihood) -> TypeGuard[JointLikelihood]:
+    """Whether a likelihood computes prior and likelihood in one call."""
+    return hasattr(likelihood, "log_prior_and_likelihood")
 
 
 def has_gradient(likelihood: SampledLikelihood) -> TypeGuard[DifferentiableLikelihood]:

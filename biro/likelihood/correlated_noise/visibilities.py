@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.likelihood.correlated_noise.sequences import NoiseSequences, median_spacing
+from biro.likelihood.densities.each_theta import (
+    Complex,
+    DensitySlopes,
+    LikelihoodOfEachTheta,
+    over_weight,
+)
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.closures import possible
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.models.quantities.parameter import Fixed
 from biro.observation.observation import Observation
+from biro.observation.partition import Partition
 from rime_kernels import Gradient, Sources
 from rime_kernels.correlated_noise.covariance import Factors
 
@@ -28,7 +35,7 @@ _SIGNIFICANCE, _LEAST = 5.0, 0.05
 """Standard deviations and size of a correlation that is left, below which the model of the noise is good."""
 
 
-class VisibilityLikelihoodWithCorrelatedNoise:
+class VisibilityLikelihoodWithCorrelatedNoise(LikelihoodOfEachTheta):
     """The log-likelihood of visibilities with the noise covariance s^2 R; a `GainTreatment`.
 
     With x = sqrt(w) (D - V) of the N usable visibilities of a partition,
@@ -54,51 +61,23 @@ class VisibilityLikelihoodWithCorrelatedNoise:
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         assert model.noise_correlation is not None
-        self._observation, self._model, self._engines = observation, model, engines
-        self._numbers, self._axis = model.noise_correlation, str(model.model.noise.correlation)
+        self._normalisation = Normalisation.of_visibilities(observation.partitions)
+        super().__init__(observation, model, engines, model.noise_correlation, self._normalisation)
+        self._axis = str(model.model.noise.correlation)
         spacing = median_spacing(observation.partitions)
         self._each = [NoiseSequences(part, self._axis, spacing) for part in observation.partitions]
-        self._normalisation = Normalisation.of_visibilities(observation.partitions)
-        self.n_vis, self.n_data = self._normalisation.n_vis, self._normalisation.n_data
         over = f"times; rho is that over {spacing:.4g} s" if self._axis == "time" else "channels"
         self.noise = f"Gaussian noise, correlated between neighbouring {over}"
         self.identity: list[str] = []
         self.lines = [f"noise: {self.noise}"]
 
-    def chi2(self, batch: ThetaBatch) -> Array:
-        """x^H R^-1 x, (n_batch, n_partition): with the noise factor left out."""
-        return self._chi2_and_log_det(batch)[0]
-
-    def log_likelihood(self, batch: ThetaBatch) -> Array:
-        """ln L (n_batch,)."""
-        chi2, log_det = self._chi2_and_log_det(batch)
-        return self._log_likelihood(batch, chi2) - log_det
-
-    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
-        numbers, factor = self._numbers(batch.theta), batch.noise_factor
-        chi2, log_det = np.full(factor.shape, np.nan), np.zeros(len(batch))
-        by_number, gradients, of_model = np.zeros_like(numbers), [], list(batch.sources())
-        for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
-            each = self._each[i]
-            parts = {
-                b: self._engines.rimes[i].chi2_and_gradient(sources.entries(b, b + 1))[1]
-                for b in np.flatnonzero(sources.invalid()).tolist()
-            }
-            for rows, some, residuals in self._residuals(i, sources):
-                for b, residual in zip(range(rows.start, rows.stop), residuals, strict=True):
-                    of = each.factors(numbers[b])
-                    squares, (volume, by_volume) = each.squares(residual, of), each.log_det(of)
-                    chi2[b, i], log_det[b] = squares.value, log_det[b] + volume
-                    by_number[b] -= 0.5 * squares.by_number / factor[b, i] ** 2 + by_volume
-                    residual[...] = squares.weighted
-                parts[rows.start] = self._pulled(i, some, residuals)
-            joined = Gradient.joined([parts[b] for b in sorted(parts)])
-            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
-        by_factor = self._normalisation.slopes(chi2, factor)[1]
-        of_noise = self._model.pull_back_noise(by_factor) + self._numbers.pull_back(by_number)
-        value = self._log_likelihood(batch, chi2) - log_det
-        return value, of_noise + batch.pull_back(gradients, -1.0 / factor**2)
+    def _densities(self, batch: ThetaBatch) -> list[CorrelatedNoiseOfTheta]:
+        pairs = zip(self._numbers(batch.theta), batch.noise_factor, strict=True)
+        shared = self._observation.partitions, self._each, self._normalisation
+        return [
+            CorrelatedNoiseOfTheta(*shared, [each.factors(numbers) for each in self._each], factor)
+            for numbers, factor in pairs
+        ]
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one."""
@@ -110,7 +89,7 @@ class VisibilityLikelihoodWithCorrelatedNoise:
         for each, one, s, slope in zip(self._each, of, factor, by_factor, strict=True):
             slopes = np.concatenate([by_theta, slope[None] / s])
             of_noise += slopes.T @ each.information(one) @ slopes
-        sums = CorrelatedSums(self._engines, self._each, of, self._pulled)
+        sums = CorrelatedSums(self._engines, self._each, of)
         return Fisher(self._model, self._engines, sums, self.n_data, batch, of_noise)
 
     def corrected(self, vis: Sequence[NDArray[np.complexfloating]], batch: ThetaBatch) -> Observation:
@@ -125,7 +104,7 @@ class VisibilityLikelihoodWithCorrelatedNoise:
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Correlation that the model of the noise leaves in the residuals, for a batch of one."""
-        models = [vis[0] for vis in self._engines.predict(batch)]
+        models = self._predicted(batch)
         found, n = self._correlations(self.whitened(batch, models))
         far = [
             lag for lag, r in found.items() if abs(r) > max(_LEAST, _SIGNIFICANCE / math.sqrt(2.0 * n[lag]))
@@ -181,33 +160,46 @@ class VisibilityLikelihoodWithCorrelatedNoise:
             each.coloured(one, each.factors(numbers)) for each, one in zip(self._each, white, strict=True)
         ]
 
-    def _chi2_and_log_det(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """x^H R^-1 x (n_batch, n_partition), and ln det R (n_batch,)."""
-        numbers, log_det = self._numbers(batch.theta), np.zeros(len(batch))
-        chi2 = np.full((len(batch), len(self._each)), np.nan)
-        for i, sources in enumerate(self._engines.sources(batch)):
-            for rows, _, residuals in self._residuals(i, sources):
-                for b, residual in zip(range(rows.start, rows.stop), residuals, strict=True):
-                    of = self._each[i].factors(numbers[b])
-                    chi2[b, i] = self._each[i].square(residual, of)
-                    log_det[b] += self._each[i].log_det(of)[0]
-        return chi2, log_det
 
-    def _log_likelihood(self, batch: ThetaBatch, chi2: Array) -> Array:
-        """ln L of independent noise."""
-        return self._normalisation.log_likelihood(chi2, self._normalisation.of_factor(batch.noise_factor))
+class CorrelatedNoiseOfTheta(NamedTuple):
+    """The density of visibilities with the noise covariance of one theta: a `DataDensity`.
 
-    def _residuals(self, i: int, sources: Sources) -> Iterator[tuple[slice, Sources, NDArray[np.complex128]]]:
-        """Entries of a batch that are possible, some at a time, with V - D of partition i."""
-        part = self._observation.partitions[i]
-        for rows, some in possible(sources, part):
-            yield rows, some, np.asarray(self._engines.rimes[i].predict(some) - part.vis, np.complex128)
+    Attributes
+    ----------
+    partitions : sequence of Partition
+    each : sequence of NoiseSequences
+        Of each partition.
+    normalisation : Normalisation
+        Of independent noise.
+    of : sequence of Factors
+        Of R^-1 of each partition.
+    factor : float64 (n_partition,)
+    """
 
-    def _pulled(self, i: int, sources: Sources, weighted: NDArray[np.complex128]) -> Gradient:
-        """Re(J^H y) of y (n_batch, n_row, n_chan, n_corr), for which an adjoint takes y over the weights."""
-        weight = self._observation.partitions[i].weight
-        divided = np.divide(weighted, weight, out=np.zeros_like(weighted), where=weight > 0)
-        return self._engines.rimes[i].adjoint(sources, divided)
+    partitions: Sequence[Partition]
+    each: Sequence[NoiseSequences]
+    normalisation: Normalisation
+    of: Sequence[Factors]
+    factor: Array
+
+    def chi2(self, i: int, vis: Complex) -> float:
+        """x^H R^-1 x: with the noise factor left out."""
+        return self.each[i].square(vis - self.partitions[i].vis, self.of[i])
+
+    def log_likelihood(self, i: int, vis: Complex) -> float:
+        """ln L."""
+        value = self.normalisation.of_partition(i, self.chi2(i, vis), self.factor[i])
+        return value - self.each[i].log_det(self.of[i])[0]
+
+    def slopes(self, i: int, vis: Complex) -> DensitySlopes:
+        """ln L with its derivatives."""
+        part, factor = self.partitions[i], self.factor[i]
+        squares = self.each[i].squares(vis - part.vis, self.of[i])
+        log_det, by_log_det = self.each[i].log_det(self.of[i])
+        value = self.normalisation.of_partition(i, squares.value, factor) - log_det
+        by_factor = (squares.value / factor**2 - self.normalisation.n_data[i]) / factor
+        by_number = -0.5 * squares.by_number / factor**2 - by_log_det
+        return DensitySlopes(value, over_weight(squares.weighted / factor**2, part), by_number, by_factor)
 
 
 class CorrelatedSums:
@@ -219,8 +211,6 @@ class CorrelatedSums:
     each : sequence of NoiseSequences
     of : sequence of Factors
         Of each partition.
-    pulled : function of i, sources and y
-        Re(J^H y) of partition i.
     """
 
     def __init__(
@@ -228,9 +218,8 @@ class CorrelatedSums:
         engines: PartitionEngines,
         each: Sequence[NoiseSequences],
         of: Sequence[Factors],
-        pulled: Callable[[int, Sources, NDArray[np.complex128]], Gradient],
     ) -> None:
-        self._rimes, self._each, self._of, self._pulled = engines.rimes, each, of, pulled
+        self._rimes, self._partitions, self._each, self._of = engines.rimes, engines.partitions, each, of
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
         """Re(J^H C^-1 J) s^2 between changes of the sources of partition i."""
@@ -239,4 +228,5 @@ class CorrelatedSums:
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """Re(J^H C^-1 J v) s^2 for one change v of the sources of partition i."""
         (column,) = self._rimes[i].tangent(sources, change)
-        return self._pulled(i, sources, self._each[i].weighted(column, self._of[i])[None])
+        weighted = self._each[i].weighted(column, self._of[i])[None]
+        return self._rimes[i].adjoint(sources, over_weight(weighted, self._partitions[i]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.likelihood.free_gains.beside_linear import JointBest
 from biro.likelihood.free_gains.best_gains import BestGains
+from biro.likelihood.free_gains.joint_best import JointBest
 
 _N_DRAW = 400
 _TOLERANCE = 0.3

@@ -10,197 +10,37 @@ where the data say little of it stands in `rime_kernels.gains.laplace`.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.likelihood.free_gains.layout import HOLD, PIN, PartitionCells, gain_layout
-from biro.models.bound.antenna_terms.log_gains import LogGains
+from biro.likelihood.free_gains.gain_problem import GainProblem, Visibilities
+from biro.likelihood.free_gains.layout import HOLD, PIN, PartitionCells
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
-from biro.observation.partition import Partition
-from rime_kernels import Gradient, Rime, Sources
+from rime_kernels import Gradient
 from rime_kernels.compile.call_lock import CALL_LOCK
-from rime_kernels.device import DeviceMemoryError
 from rime_kernels.gains import cell_sums, laplace
-from rime_kernels.gains.arrays import Anchor, GainGroups, GainSums, GainWork
-from rime_kernels.gains.cuda.tables import fits
-from rime_kernels.gains.maximum import COLD, ROOM, WARM, climb_all, make_anchors, near
-from rime_kernels.gains.models import CellModel, HostModel, model_of, reweighted
+from rime_kernels.gains.arrays import Anchor, GainGroups, GainSums
+from rime_kernels.gains.maximum import COLD, WARM, climb_all, make_anchors, near
+from rime_kernels.gains.models import CellModel, HostModel
 from rime_kernels.resident_model import ResidentModel
 
 if TYPE_CHECKING:
     from rime_kernels.gains.cuda.solver import Found, GroupSolver
 
-log = logging.getLogger(__name__)
 Array = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-Visibilities = Sequence[NDArray[np.complexfloating]]
-Weights = Sequence[NDArray[np.floating]]
+Slopes = tuple[Array, Array, Array]
+"""By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""
 _TURN = 2.0 * np.pi
 _LOG_2PI = float(np.log(_TURN))
-
-
-class FreeGains:
-    """The fitted gains of a model bound to an observation, found anew for the visibilities of each sky.
-
-    Parameters
-    ----------
-    partitions : sequence of Partition
-    gains : LogGains
-    left_out : float64 (n_partition,), optional
-        Parts of chi-squared that no model changes, which the data of the partitions lack.
-
-    Attributes
-    ----------
-    layout : GainLayout
-
-    Raises
-    ------
-    InputError
-        An amplitude that neither its prior nor the data determine.
-    """
-
-    def __init__(
-        self, partitions: Sequence[Partition], gains: LogGains, left_out: Array | None = None
-    ) -> None:
-        self.partitions, self.gains = tuple(partitions), gains
-        self.left_out: Array = np.zeros(len(self.partitions)) if left_out is None else left_out
-        self.layout = gain_layout(self.partitions, gains)
-        self._anchor_priors = gains.priors.known
-        self._search: object = None
-        self.latest: BestGains | None = None
-        self._solver: GroupSolver | None = None
-        self._square: float | None = None
-        self._may_solve = fits(self.layout.cells, self.layout.groups)
-        self._priors = gains.priors.known
-        self.work = GainWork.of(self.layout.n, self.layout.n_stored, self.layout.n_group)
-        n_cell = self.layout.cells.first.size - 1
-        self._anchor = Anchor.of(self.layout.n, n_cell, self.layout.n_group)
-
-    def models(
-        self, rimes: Sequence[Rime], sources: Iterable[Sources], weights: Sequence[Array] | None = None
-    ) -> list[CellModel]:
-        """Visibilities of a batch of one, of each partition, where they are computed.
-
-        With weights other than those of the partitions, if given: then they are on the host.
-        """
-        each = list(zip(rimes, sources, self.partitions, self.layout.partitions, strict=True))
-        if weights is None:
-            return [model_of(rime, of, part.vis, part.weight, own.rows) for rime, of, part, own in each]
-        pairs = zip(each, weights, strict=True)
-        return [
-            reweighted(rime, of, part.vis, part.weight, own.rows, w) for (rime, of, part, own), w in pairs
-        ]
-
-    def of_visibilities(self, vis: Visibilities, weights: Weights | None = None) -> list[HostModel]:
-        """The same of visibilities (n_row, n_chan, n_corr) of each partition, Jy, without gradients."""
-        stated = [part.weight for part in self.partitions]
-        each = zip(vis, self.partitions, weights or stated, self.layout.partitions, strict=True)
-        return [HostModel(one, part.vis, weight, own.rows) for one, part, weight, own in each]
-
-    def best(
-        self, models: Sequence[CellModel], factor: Array, priors: NormalPriors | None = None
-    ) -> BestGains:
-        """The gains that fit best: a function of what is given, whatever was asked for before.
-
-        The search begins at a maximum of similar data that a search from the data alone has found, or from
-        the data alone (`rime_kernels.gains.maximum`). It runs where the models are, on a GPU as long as all
-        groups of gains have such a maximum.
-
-        Parameters
-        ----------
-        models : sequence of CellModel
-            Visibilities without the fitted gains, of each partition.
-        factor : float64 (n_partition,)
-            Noise factors.
-        priors : NormalPriors, optional
-            Where they follow numbers that are fitted: those of one theta.
-        """
-        known = self.gains.priors.known
-        priors = known if priors is None else priors
-        solver = self._solver_of(models) if priors is known else None
-        if solver is not None:
-            (model,) = models
-            assert isinstance(model, ResidentModel), "what a solver is for"
-            with CALL_LOCK:
-                there = solver.best(self.layout.groups, model.sums_on_device(float(factor[0]) ** -2))
-            if there is not None:
-                return DeviceGains(self, model, factor, solver, there)
-        self.begin(self)
-        self.use(priors)
-        found = BestGains(self, models, factor, np.zeros(self.layout.n), priors)
-        found.climb_from(self._anchor)
-        if solver is not None:
-            solver.place(self._anchor)
-        return found
-
-    def use(self, priors: NormalPriors) -> bool:
-        """Search with these priors from here on: factors of others may be far from those of these.
-
-        Returns
-        -------
-        bool
-            Whether anchors may be far, too: where priors differ by more than sums of data may.
-        """
-        if priors is self._priors:
-            return False
-        self.work.has_factor[:] = False
-        self._priors = priors
-        before = self._anchor_priors
-        pairs = zip(priors[:3], before[:3], strict=True)
-        is_far = any((np.abs(new - old) > ROOM * np.abs(old)).any() for new, old in pairs)
-        if is_far:
-            self._anchor.room[:] = 0.0
-            self._anchor_priors = priors
-        return is_far
-
-    def begin(self, search: object) -> None:
-        """Let a search begin: factors that another kind of search has left are of other data."""
-        if search is not self._search:
-            self.work.has_factor[:] = False
-            self._search = search
-
-    def leave(self, of: BestGains) -> None:
-        """Forget factors that are not those of the latest maximum: they are of other data."""
-        if of is not self.latest:
-            self.work.has_factor[:] = False
-
-    def _solver_of(self, models: Sequence[CellModel]) -> GroupSolver | None:
-        """That of the device where the models are; None where they are not, or it has none for them."""
-        if not (self._may_solve and len(models) == 1 and isinstance(models[0], ResidentModel)):
-            return None
-        if self._solver is None:
-            # Imported here, since it brings CUDA.
-            from rime_kernels.gains.cuda.solver import GroupSolver
-
-            try:
-                self._solver = GroupSolver(self.layout.cells, self.layout.groups, self.returns)
-            except DeviceMemoryError as error:
-                log.info("fitting gains on the CPU: %s", error)
-                self._may_solve = False
-        return self._solver
-
-    def square_of_data(self, model: ResidentModel) -> float:
-        """sum w |D|^2 of the only partition."""
-        if self._square is None:
-            self._square = model.chi2(np.zeros(self.layout.cells.first.size - 1, np.complex128))
-        return self._square
-
-    @cached_property
-    def returns(self) -> NDArray[np.bool_]:
-        """Phases that are brought within half a turn of the means of their priors, (n,), by groups.
-
-        Of a process the first one.
-        """
-        layout, own = self.layout, self.gains.is_angle & (self.gains.priors.known.weight > 0.0)
-        found = np.asarray(layout.groups.circle == np.arange(layout.n), np.bool_)
-        found[layout.place[own]] = True
-        found[layout.groups.later] = False
-        return found
+_ROUNDING = 1e-15
+"""Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
+MATTERS = 1e-4
+"""Error of chi2."""
 
 
 class LaplaceVolume(NamedTuple):
@@ -228,7 +68,7 @@ class BestGains:
 
     Parameters
     ----------
-    free : FreeGains
+    free : GainProblem
     models : sequence of CellModel
     factor : float64 (n_partition,)
     x : float64 (n,)
@@ -244,7 +84,7 @@ class BestGains:
     """
 
     def __init__(
-        self, free: FreeGains, models: Sequence[CellModel], factor: Array, x: Array, priors: NormalPriors
+        self, free: GainProblem, models: Sequence[CellModel], factor: Array, x: Array, priors: NormalPriors
     ) -> None:
         self.free, self.models, self.factor, self.x, self.priors = free, models, factor, x, priors
         is_known = priors is free.gains.priors.known
@@ -495,7 +335,7 @@ class DeviceGains(BestGains):
 
     Parameters
     ----------
-    free : FreeGains
+    free : GainProblem
     model : ResidentModel
     factor : float64 (1,)
     solver : GroupSolver
@@ -504,7 +344,7 @@ class DeviceGains(BestGains):
     """
 
     def __init__(
-        self, free: FreeGains, model: ResidentModel, factor: Array, solver: GroupSolver, found: Found
+        self, free: GainProblem, model: ResidentModel, factor: Array, solver: GroupSolver, found: Found
     ) -> None:
         super().__init__(free, [model], factor, found.x, free.gains.priors.known)
         self._model, self._solver, self._found, self._turn = model, solver, found, solver.turn
@@ -556,11 +396,3 @@ class DeviceGains(BestGains):
         if isinstance(slopes[0], np.ndarray):
             return super().by_factor(slopes)
         return np.asarray(-2.0 * self._by_scale / self.factor)
-
-
-Slopes = tuple[Array, Array, Array]
-"""By m, Re r and Im r of each cell (`rime_kernels.gains.curvature`), float64 (n_cell,)."""
-_ROUNDING = 1e-15
-"""Of sums over cells that are as large as the sum w |D|^2, and nearly cancel in chi2, relative to it."""
-MATTERS = 1e-4
-"""Error of chi2."""

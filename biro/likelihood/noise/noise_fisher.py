@@ -25,7 +25,7 @@ from biro.inference.block_arrowhead.matrix import ArrowheadMatrix
 from biro.inference.block_arrowhead.space import ArrowheadSpace
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher, JacobianProducts
-from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.likelihood.noise.varied_noise import VariedNoise
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.reach import NONE
 from biro.models.bound.theta_batch import ThetaBatch

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.noise.noise_of_baselines import squared
 from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]

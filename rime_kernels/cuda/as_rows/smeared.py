@@ -25,7 +25,7 @@ from rime_kernels.cuda.layouts.choice import Layouts
 from rime_kernels.cuda.layouts.launch import Layout, Runs
 from rime_kernels.cuda.staging import CudaCall, ParameterStaging
 from rime_kernels.engine import Visibilities
-from rime_kernels.engine.smeared import Settings, finished
+from rime_kernels.engine.smeared import Settings, finished, one_by_one
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Parameters
 from rime_kernels.physics.feeds import feeds_of
@@ -119,10 +119,14 @@ class CudaSmearedRows(DeviceResidualEngine):
         scaled_dof: NDArray[np.float64] | None,
         vis: NDArray[np.complexfloating] | None,
     ) -> Adjoint:
-        """chi2 with its derivatives, for a batch of one or none; `vis` replaces the data."""
+        """chi2 with its derivatives; `vis`, for all entries of the batch, replaces the data."""
         if not sources.n_batch:
             return super().start_adjoint(sources, scaled_dof)()
-        return self._retry_with_less_memory(lambda: self._pulled(sources, scaled_dof, vis))
+        return one_by_one(
+            lambda one, t: self._retry_with_less_memory(lambda: self._pulled(one, t, vis)),
+            sources,
+            scaled_dof,
+        )
 
     def plan(self, sources: Sources) -> str:
         """How it computes, in words."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,9 +12,10 @@ from biro.errors import InputError
 from biro.likelihood.closures.counts import ClosureCounts
 from biro.likelihood.closures.legs import SNR_LIMIT
 from biro.likelihood.closures.partition_closures import PartitionClosures
+from biro.likelihood.densities.chi_squared import ChiSquaredLikelihood
+from biro.likelihood.densities.each_theta import over_weight
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -23,8 +24,6 @@ from biro.observation.weighting import with_systematic
 from rime_kernels import Gradient, Rime, Sources
 
 Array = NDArray[np.float64]
-_BYTES = 256 << 20
-"""Of model visibilities that are made at a time."""
 
 
 class ClosureLikelihood(ChiSquaredLikelihood):
@@ -135,30 +134,26 @@ class ClosureSums:
         n_data = [closures.n_data for closures in self.closures]
         return Normalisation(n_vis, n_data, [closures.log_norm for closures in self.closures])
 
-    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None = None) -> Array:
         """float64 (n_batch, n_partition); NaN for impossible sources."""
         chi2 = np.full((len(batch), len(self.closures)), np.nan)
-        for i, sources in enumerate(self._engines.sources(batch)):
-            for rows, some in possible(sources, self._partitions[i]):
-                vis = self._engines.rimes[i].predict(some)
-                chi2[rows, i] = self.closures[i].chi2(vis).sum(axis=1)
+        for i, rows, vis in self._engines.visibilities(batch):
+            chi2[rows, i] = self.closures[i].chi2(vis).sum(axis=1)
         return chi2
 
     def chi2_and_gradient(
-        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
-    ) -> tuple[Array, list[Gradient]]:
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None
+    ) -> tuple[Array, Sequence[Gradient]]:
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
         chi2 = np.full((len(batch), len(self.closures)), np.nan)
-        gradients, of_model = [], list(batch.sources())
-        for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
-            parts = []
-            for b in range(len(batch)):
-                value, gradient, _ = self.of_one(i, sources.entries(b, b + 1))
-                chi2[b, i] = value
-                parts.append(gradient)
-            joined = Gradient.joined(parts)
-            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
-        return chi2, gradients
+
+        def residuals(i: int, rows: slice, vis: NDArray[np.complexfloating]) -> NDArray[np.complex128]:
+            of_kinds, slope = self.closures[i].chi2_and_slope(vis)
+            chi2[rows, i] = of_kinds.sum(axis=1)
+            slope[~np.isfinite(chi2[rows, i])] = 0.0
+            return over_weight(slope, self._partitions[i])
+
+        return chi2, self._engines.gradients(batch, residuals)
 
     def information(self, i: int, sources: Sources, change: Gradient) -> Array:
         """Re(J^H A^T (A S A^T)^-1 A J) of ln V between changes of the sources of partition i."""
@@ -168,7 +163,8 @@ class ClosureSums:
 
     def information_product(self, i: int, sources: Sources, change: Gradient) -> Gradient:
         """The information times one change of the sources."""
-        return self._pulled(i, sources, self._tangents(i, sources, change)[2])
+        slope = self._tangents(i, sources, change)[2]
+        return self._engines.rimes[i].adjoint(sources, over_weight(slope, self._partitions[i]))
 
     def corrected(self, observation: Observation, vis: Sequence[NDArray[np.complexfloating]]) -> Observation:
         """An observation with the gains taken out that fit model visibilities best.
@@ -190,27 +186,6 @@ class ClosureSums:
             parts.append(replace(part, vis=data, weight=part.weight * np.abs(gains) ** 2))
         return replace(observation, partitions=tuple(parts))
 
-    def of_one(self, i: int, sources: Sources) -> tuple[float, Gradient, NDArray[np.complexfloating] | None]:
-        """chi2 of partition i and its gradient for a batch of one, and visibilities (n_row, n_chan, n_corr).
-
-        NaN, and no visibilities, for impossible sources.
-        """
-        if sources.invalid().any():
-            chi2, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
-            return float(chi2[0]), gradient, None
-        vis = self._engines.rimes[i].predict(sources)
-        chi2, slope = self.closures[i].chi2_and_slope(vis)
-        value = float(chi2.sum())
-        gradient = self._pulled(i, sources, slope if np.isfinite(value) else np.zeros_like(slope))
-        gradient.set_nan(np.array([not np.isfinite(value)]))
-        return value, gradient, vis[0]
-
-    def _pulled(self, i: int, sources: Sources, slope: NDArray[np.complex128]) -> Gradient:
-        """Re(J^H G): derivatives of what has the slopes G with respect to visibilities."""
-        weight = self._partitions[i].weight
-        divided = np.divide(slope, weight, out=np.zeros_like(slope), where=weight > 0)
-        return self._engines.rimes[i].adjoint(sources, divided)
-
     def _tangents(
         self, i: int, sources: Sources, change: Gradient
     ) -> tuple[NDArray[np.complexfloating], NDArray[np.complex128], NDArray[np.complex128]]:
@@ -218,15 +193,3 @@ class ClosureSums:
         rime: Rime = self._engines.rimes[i]
         vis, columns = rime.predict(sources)[0], rime.tangent(sources, change)
         return vis, columns, self.closures[i].information(vis, columns)
-
-
-def possible(sources: Sources, part: Partition) -> Iterator[tuple[slice, Sources]]:
-    """Entries of a batch that have visibilities, so many at a time as memory allows."""
-    step = max(1, _BYTES // (16 * max(1, part.vis.size)))
-    invalid = np.flatnonzero(sources.invalid())
-    ends = np.unique(
-        np.concatenate([invalid, invalid + 1, np.arange(0, sources.n_batch, step), [sources.n_batch]])
-    )
-    for begin, end in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
-        if begin not in invalid:
-            yield slice(begin, end), sources.entries(begin, end)

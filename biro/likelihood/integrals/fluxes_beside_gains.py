@@ -20,17 +20,18 @@ from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
 from biro.errors import InputError
-from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.degeneracies import in_words
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.free_gains.accuracy import joint_accuracy_line, joint_correction
-from biro.likelihood.free_gains.beside_linear import GainsBesideLinear, JointBest
+from biro.likelihood.free_gains.beside_linear import GainsBesideLinear
+from biro.likelihood.free_gains.joint_best import JointBest
 from biro.likelihood.free_gains.linear_sky import LinearSky
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.gains import InnerGainLikelihood
+from biro.likelihood.integrals.inner_fit import LaplaceLikelihood
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.integrals.linear import SchurInformation
+from biro.likelihood.noise.varied_noise import weight_ratios
 from biro.likelihood.responses import Responses, ResponsesAt
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.linear import SchurInformation
-from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -40,23 +41,7 @@ _LEAST_SIGNAL = 3.0
 """Standard deviations of their priors that quantities which gains take up must be away from 0."""
 
 
-class _BestFit(NamedTuple):
-    """What fits best at one theta.
-
-    Attributes
-    ----------
-    best : JointBest
-    responses : ResponsesAt
-    sky : ThetaBatch
-        Theta with the best linear parameters, a batch of one.
-    """
-
-    best: JointBest
-    responses: ResponsesAt
-    sky: ThetaBatch
-
-
-class InnerFluxAndGainLikelihood:
+class InnerFluxAndGainLikelihood(LaplaceLikelihood["JointFit"]):
     """The log-likelihood of a sky whose linear parameters and gains theta lacks; a `GainTreatment`.
 
     Parameters
@@ -92,9 +77,10 @@ class InnerFluxAndGainLikelihood:
         *,
         integrate: bool,
     ) -> None:
+        super().__init__(observation, InnerParameters(full, model))
         self._model, self._engines, self._sky, self._integrate = model, engines, of_sky, integrate
         self._gains = InnerGainLikelihood(observation, of_sky, engines, full, integrate=integrate)
-        self.inner, self._linear = InnerParameters(full, model), InnerParameters(of_sky, model)
+        self._linear = InnerParameters(of_sky, model)
         # Where the linear parameters are among those of the full model.
         places = {name: i for i, name in enumerate(full.parameter_names)}
         self._places = np.array([places[name] for name in self._linear.names], np.int64)
@@ -102,10 +88,8 @@ class InnerFluxAndGainLikelihood:
         self._mean, self._sd = (np.array([getattr(p, key) for p in priors]) for key in ("mean", "sd"))
         self._responses = Responses(observation, engines, self._linear)
         self._search = GainsBesideLinear(self._gains.free)
-        self._last: tuple[bytes, _BestFit | None] | None = None  # theta, and what fits best there
-        self._law = self._gains.law
-        self.n_vis, self.n_data, self.noise = self._gains.n_vis, self._gains.n_data, self._gains.noise
-        self.identity = self._gains.identity
+        self._last: tuple[bytes, JointFit | None] | None = None  # theta, and what fits best there
+        self._law, self.noise, self.identity = self._gains.law, self._gains.noise, self._gains.identity
         self._refuse_absorbed()
 
     @property
@@ -116,42 +100,22 @@ class InnerFluxAndGainLikelihood:
         done = "integrated over with the gains (Laplace)" if self._integrate else "solved for with the gains"
         return [*self._gains.lines, f"{count} {done}: {first_few(names)}"]
 
-    def chi2(self, batch: ThetaBatch) -> Array:
-        """At the best linear parameters and gains, float64 (n_batch, n_partition)."""
-        found = np.full((len(batch), len(self.n_vis)), np.nan)
-        for b in range(len(batch)):
-            at = self._at(batch, b)
-            if at is not None:
-                found[b] = at.best.chi2
-        return found
-
-    def log_likelihood(self, batch: ThetaBatch) -> Array:
-        """float64 (n_batch,)."""
-        found = np.full(len(batch), np.nan)
-        for b in range(len(batch)):
-            at = self._at(batch, b)
-            if at is not None:
-                found[b] = self._value(at) + (at.best.log_volume if self._integrate else 0.0)
-        return found
-
-    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """ln L, and its derivatives with respect to theta, float64 (n_batch, n_param)."""
-        value, gradient = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
-        for b in range(len(batch)):
-            at = self._at(batch, b)
-            if at is not None:
-                value[b], gradient[b] = self._value_and_gradient(at)
-        return value, gradient
+    def fit(self, one: ThetaBatch) -> JointFit | None:
+        """What fits best for a batch of one; None where there is nothing."""
+        outer = one.theta[0].tobytes()
+        if self._last is None or self._last[0] != outer:
+            self._last = outer, self._found(one.theta[0], one.noise_factor[0])
+        return self._last[1]
 
     def fisher(self, batch: ThetaBatch) -> SchurInformation:
         """The information on theta where linear parameters and gains are free, of a batch of one."""
-        at = self._at(batch, 0)
+        at = self.fit(batch)
         half_of = None if at is None else partial(self._half_of, at.best)
         return SchurInformation(self._gains.fisher(self.of_sky(batch), half_of), self._linear, self._sd**-2.0)
 
     def n_inner(self, batch: ThetaBatch | None = None) -> Array:
         """How many real data numbers gains and linear parameters of each partition take up."""
-        at = None if batch is None else self._at(batch, 0)
+        at = None if batch is None else self.fit(batch)
         if at is None:
             return self._gains.n_inner() + self._sd.size * self.n_data / max(int(self.n_data.sum()), 1)
         factor = at.sky.noise_factor[0]
@@ -170,82 +134,59 @@ class InnerFluxAndGainLikelihood:
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
-        at = self._at(batch, 0) if self._integrate else None
+        at = self.fit(batch) if self._integrate else None
         line = "" if at is None else joint_accuracy_line(at.best)
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
         """Correction of the integral, as `InnerGainTreatment` describes it."""
-        at = self._at(batch, 0) if self._integrate else None
+        at = self.fit(batch) if self._integrate else None
         return None if at is None else joint_correction(at.best)
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
         """Theta of the model that visibilities are predicted from: `InnerGainTreatment.of_sky`."""
         linear = np.tile(self._mean, (len(batch), 1))
         for b in range(len(batch)):
-            at = self._at(batch, b)
+            at = self.fit(batch.rows(np.array([b])))
             linear[b] = np.nan if at is None else self._mean + self._sd * at.best.z
         return self._sky.at(self._linear.theta(batch.theta, linear))
 
-    def best(self, batch: ThetaBatch) -> ThetaBatch:
-        """Vectors of the full model, with what fits best; NaN where nothing does."""
-        inner = np.full((len(batch), self.inner.of_inner.size), np.nan)
-        for b in range(len(batch)):
-            at = self._at(batch, b)
-            if at is not None:
-                inner[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
-        return self.inner.full.at(self.inner.full.wrap(self.inner.theta(batch.theta, inner)))
-
-    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
-        """A draw of linear parameters and gains for each theta, from the normal approximation.
-
-        Raises
-        ------
-        InputError
-            The likelihood is not a number for a vector.
-        """
-        n, size = len(batch), self.inner.of_inner.size
-        drawn, centre, value = np.empty((n, size)), np.empty((n, size)), np.empty(n)
-        for b in range(n):
-            at = self._at(batch, b)
-            if at is None:
-                raise InputError(
-                    "the likelihood is NaN for one of the parameter vectors, so there is no best fit"
-                )
-            x, z, chi2 = at.best.draw(rng)
-            drawn[b] = self._parameters(at.best, x, z)
-            centre[b] = self._parameters(at.best, at.best.gains.x, at.best.z)
-            value[b] = self._law.log_likelihood(at.sky, chi2[None])[0]
-        return self.inner.draws(batch.theta, drawn, centre, value)
-
-    def _parameters(self, best: JointBest, x: Array, z: Array) -> Array:
+    def parameters(self, best: JointBest, x: Array, z: Array) -> Array:
         """Values of the inner parameters of the full model (n_inner,)."""
         found = np.empty(self.inner.full.n_param)
         found[self._gains.inner.of_inner] = self._gains.parameters(best.gains, x)
         found[self._places] = self._mean + self._sd * z
         return found[self.inner.of_inner]
 
-    def _value(self, at: _BestFit) -> float:
+    def value(self, at: JointFit) -> float:
         """ln L + ln prior at the best values.
 
         Of the linear parameters per unit of z, without (2 pi)^(-n/2), where these are integrated over.
         """
-        value = float(self._law.log_likelihood(at.sky, at.best.chi2[None])[0]) + at.best.log_prior
+        value = self.value_of(at, at.best.chi2) + at.best.log_prior
         unit = np.sqrt(2.0 * np.pi) * self._sd
         return value if self._integrate else value - float(np.log(unit).sum())
 
-    def _value_and_gradient(self, at: _BestFit) -> tuple[float, Array]:
+    def value_of(self, at: JointFit, chi2: Array) -> float:
+        """ln L of the chi-squared of each partition."""
+        return float(self._law.log_likelihood(at.sky, chi2[None])[0])
+
+    def log_volume(self, at: JointFit) -> float:
+        """ln of the integral over ln L + ln prior at the best values; 0 where nothing is integrated over."""
+        return at.best.log_volume if self._integrate else 0.0
+
+    def value_and_gradient(self, at: JointFit) -> tuple[float, Array]:
         """ln L, and its derivatives (n_param,)."""
         if not self._integrate:
             by_vis, half = at.best.slopes_of_maximum()
-            return self._value(at), self._gradient(at, by_vis, half)[self._linear.of_outer]
+            return self.value(at), self._gradient(at, by_vis, half)[self._linear.of_outer]
         slopes = at.best.slopes()
         gradient = self._gradient(at, slopes.by_vis, slopes.half)
         gradient = (gradient + self._gains.by_priors(at.sky, slopes.by_priors))[self._linear.of_outer]
         by_responses = self._adjoint_parts(at, self._sd[:, None] * slopes.by_responses)
-        return self._value(at) + slopes.log_volume, gradient + at.responses.slope(by_responses)
+        return self.value(at) + slopes.log_volume, gradient + at.responses.slope(by_responses)
 
-    def _gradient(self, at: _BestFit, by_vis: NDArray[np.complex128], half: Array) -> Array:
+    def _gradient(self, at: JointFit, by_vis: NDArray[np.complex128], half: Array) -> Array:
         """Derivatives by theta and the linear parameters of what has these by `JointSlopes`."""
         gradients = self._engines.adjoint(at.sky, self._adjoint_parts(at, by_vis[None]))
         of_noise = self._law.slopes_of_samples(at.sky, self._search.parts(half))
@@ -262,7 +203,7 @@ class InnerFluxAndGainLikelihood:
         """Weights of all partitions, one after the other, (n_vis,), for a batch of one of the sky."""
         return np.concatenate([part.ravel() for part in self._gains.weights(of_sky)])
 
-    def _adjoint_parts(self, at: _BestFit, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
+    def _adjoint_parts(self, at: JointFit, vis: NDArray[np.complex128]) -> list[NDArray[np.complex128]]:
         """Visibilities (n, n_vis) in parts, times the ratio of their weights to those of an adjoint."""
         parts, weights = self._search.parts(vis), self._law.weights(at.sky)
         if weights is None:
@@ -270,14 +211,7 @@ class InnerFluxAndGainLikelihood:
         ratios = weight_ratios(weights, self._law.stated)
         return [ratio * part for ratio, part in zip(ratios, parts, strict=True)]
 
-    def _at(self, batch: ThetaBatch, b: int) -> _BestFit | None:
-        """What fits best for one theta of a batch; None where there is nothing."""
-        outer = batch.theta[b].tobytes()
-        if self._last is None or self._last[0] != outer:
-            self._last = outer, self._found(batch.theta[b], batch.noise_factor[b])
-        return self._last[1]
-
-    def _found(self, outer: Array, factor: Array) -> _BestFit | None:
+    def _found(self, outer: Array, factor: Array) -> JointFit | None:
         of_sky = self._at_means(outer[None])
         if not self._gains.is_possible(of_sky):
             return None
@@ -288,7 +222,7 @@ class InnerFluxAndGainLikelihood:
         if best is None:
             return None
         linear = (self._mean + self._sd * best.z)[None]
-        return _BestFit(best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
+        return JointFit(self, best, responses, self._sky.at(self._linear.theta(outer[None], linear)))
 
     def _at_means(self, outer: Array) -> ThetaBatch:
         """Vectors (n_batch, n_outer) with the linear parameters at the means of their priors."""
@@ -327,3 +261,44 @@ class InnerFluxAndGainLikelihood:
                 f"{_LEAST_SIGNAL:g} sd of 0, so there is no single maximum. Give gains a normal or "
                 'log-normal prior, fix a sky quantity or a gain, or use gains="sample"'
             )
+
+
+class JointFit(NamedTuple):
+    """The linear parameters and gains that fit best beside one theta: an `InnerFit`.
+
+    Attributes
+    ----------
+    of : InnerFluxAndGainLikelihood
+    best : JointBest
+    responses : ResponsesAt
+    sky : ThetaBatch
+        Theta with the best linear parameters, a batch of one.
+    """
+
+    of: InnerFluxAndGainLikelihood
+    best: JointBest
+    responses: ResponsesAt
+    sky: ThetaBatch
+
+    @property
+    def chi2(self) -> Array:
+        """Chi-squared at the best values, float64 (n_partition,)."""
+        return self.best.chi2
+
+    @property
+    def values(self) -> Array:
+        """The best values of the inner parameters, float64 (n_inner,)."""
+        return self.of.parameters(self.best, self.best.gains.x, self.best.z)
+
+    def log_likelihood(self) -> float:
+        """ln L."""
+        return self.of.value(self) + self.of.log_volume(self)
+
+    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
+        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
+        return self.of.value_and_gradient(self)
+
+    def draw(self, rng: np.random.Generator) -> tuple[Array, float]:
+        """Values of the inner parameters (n_inner,) from the normal approximation, and ln L of these."""
+        x, z, chi2 = self.best.draw(rng)
+        return self.of.parameters(self.best, x, z), self.of.value_of(self, chi2)

@@ -15,11 +15,10 @@ be a normalised one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.likelihood.densities.each_theta import DensitySlopes
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.observation.partition import Partition
 from rime_kernels.compile.call_lock import CALL_LOCK
@@ -31,29 +30,6 @@ Model = NDArray[np.complexfloating] | None
 """Visibilities (n_row, n_chan, n_corr) that the systematic term follows, Jy; None where there is none."""
 _BLOCK = 1 << 15
 """Visibilities that are worked on at a time: their arrays stay in the processor's cache."""
-
-
-@dataclass(frozen=True)
-class NoiseDerivatives:
-    """ln L of one partition and its derivatives.
-
-    Attributes
-    ----------
-    value : float
-    residual : complex128 (n_row, n_chan, n_corr), Jy
-        Minus the derivatives with respect to V, over the weights w: (V - D) / (v w), and what v adds.
-    by_number : float64 (n_number,)
-    by_factor : float
-        With respect to s.
-    by_dof : float
-        With respect to the degrees of freedom of Student's t; 0 of Gaussian noise.
-    """
-
-    value: float
-    residual: NDArray[np.complex128]
-    by_number: Array
-    by_factor: float
-    by_dof: float
 
 
 class NoiseOfBaselines:
@@ -105,7 +81,7 @@ class NoiseOfBaselines:
 
     def slopes(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float, dof: float | None = None
-    ) -> NoiseDerivatives:
+    ) -> DensitySlopes:
         """ln L of the model visibilities, with its derivatives."""
         n_row = len(self._data)
         found, by_row, residual = (
@@ -118,7 +94,7 @@ class NoiseOfBaselines:
         total, by_dof = found.sum(axis=0).tolist()
         total -= _LOG_2PI * self._n_used
         by_number, by_factor = self.pulled(by_row, numbers, factor)
-        return NoiseDerivatives(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
+        return DensitySlopes(total, residual.reshape(self._shape), by_number, by_factor, by_dof)
 
     def _of_vis(
         self, model: NDArray[np.complexfloating], numbers: Array, factor: float
@@ -126,6 +102,11 @@ class NoiseOfBaselines:
         """What loops over visibilities read: V, D, w, and the numbers of rows."""
         of_row = np.ascontiguousarray(self._parts(numbers, factor)[..., 0])
         return np.ascontiguousarray(model.reshape(self._data.shape)), self._data, self._weight, of_row
+
+    def chi2(self, model: NDArray[np.complexfloating], numbers: Array, factor: float) -> float:
+        """Sum of |D - V|^2 / v."""
+        residual = model - self._data.reshape(self._shape)
+        return float(np.sum(self.weight(model, numbers, factor) * np.abs(residual) ** 2))
 
     def log_norm(self, model: Model, numbers: Array, factor: float) -> float:
         """-sum ln v - N ln(2 pi): ln L of data without residuals."""

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from biro.inference.maximum.differences import falls
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.free_gains.best_gains import BestGains, Slopes
+from biro.likelihood.noise.noise_of_baselines import squared
 from biro.likelihood.noise.sky_through_gains import SkyThroughGains
+from biro.likelihood.noise.varied_noise import VariedNoise
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.likelihood.treatments.varied_noise import VariedNoise
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

@@ -5,16 +5,16 @@ from __future__ import annotations
 from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.likelihood.correlated_noise.visibilities import VisibilityLikelihoodWithCorrelatedNoise
+from biro.likelihood.densities.closures import ClosureLikelihood
+from biro.likelihood.densities.closures_with_noise_terms import ClosureLikelihoodWithNoiseTerms
+from biro.likelihood.densities.gain_treatment import INNER_GAINS, Gains, GainTreatment
+from biro.likelihood.densities.noise_terms import VisibilityLikelihoodWithNoiseTerms
+from biro.likelihood.densities.visibilities import VisibilityLikelihood
 from biro.likelihood.engines import PartitionEngines
-from biro.likelihood.inner import InnerParameters
-from biro.likelihood.treatments.closures import ClosureLikelihood
-from biro.likelihood.treatments.closures_with_noise_terms import ClosureLikelihoodWithNoiseTerms
-from biro.likelihood.treatments.fluxes_beside_gains import InnerFluxAndGainLikelihood
-from biro.likelihood.treatments.inner_gains import InnerGainLikelihood
-from biro.likelihood.treatments.linear import LinearLikelihood
-from biro.likelihood.treatments.noise_terms import VisibilityLikelihoodWithNoiseTerms
-from biro.likelihood.treatments.treatment import INNER_GAINS, Gains, GainTreatment
-from biro.likelihood.treatments.visibilities import VisibilityLikelihood
+from biro.likelihood.integrals.fluxes_beside_gains import InnerFluxAndGainLikelihood
+from biro.likelihood.integrals.gains import InnerGainLikelihood
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.integrals.linear import LinearLikelihood
 from biro.models import BoundModel
 from biro.models.components.antenna_terms.gain import is_of_prior
 from biro.observation.observation import Observation

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.free_gains.best_gains import FreeGains
-from biro.likelihood.treatments.varied_noise import weight_ratios
+from biro.likelihood.free_gains.gain_search import FreeGains
+from biro.likelihood.noise.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch

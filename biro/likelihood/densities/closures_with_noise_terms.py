@@ -1,33 +1,41 @@
 """`gains="closures"` where the noise differs among the baselines of a partition as the model says.
 
 The variances of phases and log amplitudes of the visibilities D are S = s^2 s_p s_q (sigma / |D|)^2 + f^2 +
-(a / |D|)^2, with s, f and a of `biro.likelihood.treatments.noise_of_baselines`; their thermal part is
+(a / |D|)^2, with s, f and a of `biro.likelihood.noise.noise_of_baselines`; their thermal part is
 S' = S - f^2. A fraction f of the amplitude is f in its logarithm whatever the amplitude is. The thermal part
 has |D|, for gains are not known: the model has no amplitude to be compared with sigma.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.likelihood.closures.legs import SNR_LIMIT
 from biro.likelihood.closures.partition_closures import PartitionClosures
+from biro.likelihood.densities.closures import ClosureSums, refuse_model
+from biro.likelihood.densities.each_theta import (
+    Complex,
+    DensitySlopes,
+    LikelihoodOfEachTheta,
+    over_weight,
+)
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.treatments.closures import ClosureSums, possible, refuse_model
-from biro.likelihood.treatments.varied_noise import VariedNoise
+from biro.likelihood.noise.varied_noise import VariedNoise
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from rime_kernels import Gradient
+from biro.observation.partition import Partition
 
 Array = NDArray[np.float64]
 
 
-class ClosureLikelihoodWithNoiseTerms:
+class ClosureLikelihoodWithNoiseTerms(LikelihoodOfEachTheta):
     """The log-likelihood of closures whose covariance follows theta; a `GainTreatment`.
 
     Which visibilities closures are made of is decided by the stated noise: the data are the same for every
@@ -48,44 +56,22 @@ class ClosureLikelihoodWithNoiseTerms:
 
     def __init__(self, observation: Observation, model: BoundModel, engines: PartitionEngines) -> None:
         refuse_model(model)
-        self._observation, self._model, self._engines = observation, model, engines
-        self._data = [part.vis for part in observation.partitions]
         self._stated, self._varied = ClosureSums.of(observation, engines), VariedNoise(observation, model)
-        normalisation = self._stated.normalisation()
-        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        super().__init__(observation, model, engines, self._varied.terms, self._stated.normalisation())
+        self._data = [part.vis for part in observation.partitions]
         self.noise = "Gaussian noise that differs among baselines"
         self.lines, self.identity = [*self._stated.tally.lines(), *self._varied.lines], [repr(SNR_LIMIT)]
 
-    def chi2(self, batch: ThetaBatch) -> Array:
-        """Chi-squared of closures without the noise factor s, (n_batch, n_partition)."""
-        return self._values(batch)[0] * batch.noise_factor**2
-
-    def log_likelihood(self, batch: ThetaBatch) -> Array:
-        """ln L (n_batch,)."""
-        return np.asarray(self._values(batch)[1].sum(axis=1))
-
-    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """ln L (n_batch,) and its derivatives (n_batch, n_param)."""
-        value, by_number = np.zeros(len(batch)), np.zeros((len(batch), self._varied.terms.n_number))
-        by_factor, gradients = np.zeros(batch.noise_factor.shape), []
-        sums = [self._stated.with_closures(self._closures(batch, b)) for b in range(len(batch))]
-        of_model = list(batch.sources())
-        for i, sources in enumerate(self._engines.shifts.of_all(iter(of_model))):
-            parts = []
-            for b, each in enumerate(sums):
-                chi2, gradient, vis = each.of_one(i, sources.entries(b, b + 1))
-                parts.append(gradient)
-                value[b] += each.closures[i].log_norm - 0.5 * chi2
-                if vis is not None and np.isfinite(chi2):
-                    by_variance, by_thermal = each.closures[i].noise_slopes(vis)
-                    systematic, rest = self._variance_slopes(batch, b, i)
-                    slopes = by_variance @ systematic + (by_variance + by_thermal) @ rest
-                    by_number[b] += slopes[:-1]
-                    by_factor[b, i] = slopes[-1]
-            joined = Gradient.joined(parts)
-            gradients.append(self._engines.shifts.pull_back(i, of_model[i], joined))
-        by_chi2 = np.full(batch.noise_factor.shape, -0.5)
-        return value, self._varied.pull_back(by_number, by_factor) + batch.pull_back(gradients, by_chi2)
+    def _densities(self, batch: ThetaBatch) -> list[ClosuresOfTheta]:
+        return [
+            ClosuresOfTheta(
+                self._closures(batch, b),
+                batch.noise_factor[b],
+                partial(self._variance_slopes, batch, b),
+                self._observation.partitions,
+            )
+            for b in range(len(batch))
+        ]
 
     def fisher(self, batch: ThetaBatch) -> Fisher:
         """The Fisher information of a batch of one; of the noise to the lowest order in its variance."""
@@ -108,10 +94,6 @@ class ClosureLikelihoodWithNoiseTerms:
         sums = self._stated.with_closures(self._closures(batch, 0))
         return sums.corrected(self._varied.observed(batch, self._data), vis)
 
-    def remarks(self, batch: ThetaBatch) -> list[str]:
-        """Nothing: the value is exact."""
-        return []
-
     def weights(
         self, batch: ThetaBatch, vis: Sequence[NDArray[np.complexfloating]] | None = None
     ) -> list[Array]:
@@ -129,22 +111,48 @@ class ClosureLikelihoodWithNoiseTerms:
             found.append(stated.with_noise(variance, variance - fraction2))
         return found
 
-    def _values(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """chi2 and ln L, (n_batch, n_partition); NaN for impossible sources."""
-        chi2 = np.full((len(batch), len(self.n_vis)), np.nan)
-        norm = chi2.copy()
-        closures = [self._closures(batch, b) for b in range(len(batch))]
-        for i, sources in enumerate(self._engines.sources(batch)):
-            for rows, some in possible(sources, self._observation.partitions[i]):
-                vis = self._engines.rimes[i].predict(some)
-                for b, one in zip(range(rows.start, rows.stop), vis, strict=True):
-                    chi2[b, i] = closures[b][i].chi2(one[None]).sum()
-                    norm[b, i] = closures[b][i].log_norm
-        return chi2, norm - 0.5 * chi2
-
     def _variance_slopes(self, batch: ThetaBatch, b: int, i: int) -> tuple[Array, Array]:
         """Derivatives of f^2 and of S' of the legs by the numbers and, last, s, (n_leg, n_number + 1)."""
         stated, numbers = self._stated.closures[i], self._varied.terms(batch.theta)[b]
         parts = self._varied.each[i].variance_slopes(stated.at, numbers, batch.noise_factor[b, i])
         relative = np.exp(-2.0 * stated.sets.legs.log_vis.real)[:, None]
         return relative * parts[0], relative * parts[1]
+
+
+class ClosuresOfTheta(NamedTuple):
+    """The density of closures with the noise of one theta: a `DataDensity`.
+
+    Attributes
+    ----------
+    closures : sequence of PartitionClosures
+        Of each partition.
+    factor : float64 (n_partition,)
+    variance_slopes : function of i
+        Derivatives of the variances of legs, as `VariedNoise` has them.
+    partitions : sequence of Partition
+    """
+
+    closures: Sequence[PartitionClosures]
+    factor: Array
+    variance_slopes: Callable[[int], tuple[Array, Array]]
+    partitions: Sequence[Partition]
+
+    def chi2(self, i: int, vis: Complex) -> float:
+        """Chi-squared of closures without the noise factor s."""
+        return float(self.closures[i].chi2(vis[None]).sum() * self.factor[i] ** 2)
+
+    def log_likelihood(self, i: int, vis: Complex) -> float:
+        """ln L."""
+        return self.closures[i].log_norm - 0.5 * float(self.closures[i].chi2(vis[None]).sum())
+
+    def slopes(self, i: int, vis: Complex) -> DensitySlopes:
+        """ln L with its derivatives; 0 where it is not a number."""
+        closures, (systematic, rest) = self.closures[i], self.variance_slopes(i)
+        chi2, slope = closures.chi2_and_slope(vis[None])
+        value = closures.log_norm - 0.5 * float(chi2.sum())
+        if not np.isfinite(value):
+            return DensitySlopes(value, np.zeros_like(slope[0]), np.zeros(rest.shape[1] - 1), 0.0)
+        by_variance, by_thermal = closures.noise_slopes(vis)
+        slopes = by_variance @ systematic + (by_variance + by_thermal) @ rest
+        residual = over_weight(0.5 * slope[0], self.partitions[i])
+        return DensitySlopes(value, residual, slopes[:-1], float(slopes[-1]))

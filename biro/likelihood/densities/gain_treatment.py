@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.inference.target.protocol import InnerDraws
-from biro.likelihood.inner import InnerParameters
+from biro.likelihood.integrals.inner_parameters import InnerParameters
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
 

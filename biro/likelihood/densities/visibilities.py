@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from biro.likelihood.densities.chi_squared import ChiSquaredLikelihood
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.chi_squared import ChiSquaredLikelihood
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation

@@ -15,36 +15,37 @@ standard deviation have no maximum together: ln prior grows without bound as all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biro.errors import InputError
 from biro.inference.maximum.differences import curvature
-from biro.inference.target.protocol import InnerDraws
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
 from biro.likelihood.free_gains.accuracy import accuracy_line, correction
-from biro.likelihood.free_gains.best_gains import BestGains, FreeGains, Slopes
+from biro.likelihood.free_gains.best_gains import BestGains, Slopes
 from biro.likelihood.free_gains.expected import expected, share_of_cells
-from biro.likelihood.inner import InnerParameters
-from biro.likelihood.normalisation import Normalisation
-from biro.likelihood.treatments.gain_information import GainInformation
-from biro.likelihood.treatments.inner_noise import inner_noise, noise_information, steps_of_scales
-from biro.likelihood.treatments.noise_of_baselines import squared
+from biro.likelihood.free_gains.gain_search import FreeGains
+from biro.likelihood.integrals.gain_information import GainInformation
+from biro.likelihood.integrals.inner_fit import LaplaceLikelihood
+from biro.likelihood.integrals.inner_noise import inner_noise, noise_information, steps_of_scales
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.noise.noise_of_baselines import squared
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.normal_priors import NormalPriors
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
-from rime_kernels import Gradient, Sources
+from rime_kernels import Gradient
 
 Array = NDArray[np.float64]
 Complex = NDArray[np.complexfloating]
 
 
-class InnerGainLikelihood:
+class InnerGainLikelihood(LaplaceLikelihood["GainFit"]):
     """The log-likelihood of a sky whose gains are integrated over, or solved for; a `GainTreatment`.
 
     Parameters
@@ -58,6 +59,11 @@ class InnerGainLikelihood:
         With the priors of gains.
     integrate : bool
         Whether gains are integrated over, or solved for.
+
+    Attributes
+    ----------
+    integrates : bool
+        Whether gains are integrated over.
 
     Raises
     ------
@@ -90,16 +96,13 @@ class InnerGainLikelihood:
                 'corrected for feed rotation. Write feeds = "common", use gains="sample", or use '
                 'uncorrected data with [feeds] rotation = "present"'
             )
-        self.full, self.inner = full, InnerParameters(full, model)
+        super().__init__(observation, InnerParameters(full, model))
         order = {name: k for k, name in enumerate(gains.names)}
         self._order = np.array([order[name] for name in self.inner.names], np.int64)
-        self._observation, self._integrate = observation, integrate
-        self._model, self._engines = model, engines
+        self._model, self._engines, self.integrates = model, engines, integrate
         self.free = FreeGains(engines.partitions, gains, engines.left_out)
         self._priors, names = gains.priors, list(model.parameter_names)
         self._of_priors = np.array([names.index(name) for name in gains.priors.names], np.int64)
-        normalisation = Normalisation.of_visibilities(observation.partitions)
-        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
         self.law = inner_noise(observation, model, engines)
         self.noise = self.law.text
         self.identity = [word]  # the model as it was written says what is integrated over
@@ -107,42 +110,12 @@ class InnerGainLikelihood:
             self.identity.append("systematic of the model")  # until version 0.2 of the data
         self.lines = [*self.law.lines, *full.gain_lines, *self._lines()]
 
-    def chi2(self, batch: ThetaBatch) -> Array:
-        """At the best gains, float64 (n_batch, n_partition)."""
-        found = np.full((len(batch), len(self.n_vis)), np.nan)
-        for b, best in enumerate(self._bests(batch)):
-            if best is not None:
-                found[b] = best.chi2
-        return found
-
-    def log_likelihood(self, batch: ThetaBatch) -> Array:
-        """float64 (n_batch,)."""
-        found = np.full(len(batch), np.nan)
-        for b, best in enumerate(self._bests(batch)):
-            if best is not None and best.converged:
-                volume = best.log_volume() if self._integrate else 0.0
-                found[b] = self._value(best, batch.rows(np.array([b]))) + volume
-        return found
-
-    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """ln L, and its derivatives with respect to theta, float64 (n_batch, n_param)."""
-        value = np.full(len(batch), np.nan)
-        beside = np.zeros(batch.theta.shape)  # of noise and priors of gains
-        of_model = list(batch.sources())
-        each = list(self._engines.shifts.of_all(iter(of_model)))
-        parts: list[list[Gradient]] = [[] for _ in each]
-        for b, best in enumerate(self._bests(batch)):
-            pulled: Sequence[Gradient] | None = None
-            if best is not None and best.converged:
-                value[b], slopes, beside[b] = self._value_and_slopes(best, batch.rows(np.array([b])))
-                pulled = best.pulled(slopes)
-            for i, sources in enumerate(each):
-                parts[i].append(self._spoilt(i, sources.entries(b, b + 1)) if pulled is None else pulled[i])
-        gradients = [
-            self._engines.shifts.pull_back(i, of_model[i], Gradient.joined(part))
-            for i, part in enumerate(parts)
-        ]
-        return value, batch.pull_back(gradients) + beside
+    def fit(self, one: ThetaBatch) -> GainFit | None:
+        """The best gains for a batch of one; None for impossible sources."""
+        if not self.is_possible(one):
+            return None
+        models = self.free.models(self._engines.rimes, self._engines.sources(one), self.law.weights(one))
+        return GainFit(self, self.free.best(models, one.noise_factor[0], self.priors_at(one)), one)
 
     def fisher(
         self, batch: ThetaBatch, half_of: Callable[[ThetaBatch], Sequence[Array]] | None = None
@@ -154,7 +127,7 @@ class InnerGainLikelihood:
         """
 
         def of_noise(vis: Sequence[Complex]) -> Array | None:
-            if not self._integrate:
+            if not self.integrates:
                 return self.law.information(batch)
             return self._information(batch, vis, half_of or self._half_of(batch, vis))
 
@@ -201,7 +174,7 @@ class InnerGainLikelihood:
         """Derivatives of ln L by noise and priors of gains, (n_param,), of a batch of one with this sky."""
         if not (batch.allowed.all() and (batch.noise_factor > 0.0).all()):
             return np.full(batch.theta.size, np.nan)
-        return self._value_and_slopes(self._best_of(batch, vis), batch)[2]
+        return self.value_and_slopes(self._best_of(batch, vis), batch)[2]
 
     def _best_of(self, batch: ThetaBatch, vis: Sequence[Complex]) -> BestGains:
         """The best gains of a batch of one whose sky has these visibilities."""
@@ -216,10 +189,10 @@ class InnerGainLikelihood:
         data see, those of several partitions shared out by the cells that see them.
         """
         if batch is not None:
-            (best,) = self._bests(batch)
-            if best is not None and best.converged:
-                data_alone = expected(best)
-                taken = 2.0 * share_of_cells(data_alone) * np.abs(data_alone.gain) ** 2 * best.sums.power
+            fit = self.fit(batch)
+            if fit is not None and fit.best.converged:
+                data_alone = expected(fit.best)
+                taken = 2.0 * share_of_cells(data_alone) * np.abs(data_alone.gain) ** 2 * fit.best.sums.power
                 return np.array([own.own(taken).sum() for own in self.free.layout.partitions])
         return self.free.layout.n_seen()
 
@@ -242,17 +215,14 @@ class InnerGainLikelihood:
 
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Where the Laplace approximation is doubtful, for a batch of one."""
-        (best,) = self._bests(batch)
-        if best is None or not self._integrate:
-            return []
-        line = accuracy_line(best)
+        fit = self.fit(batch) if self.integrates else None
+        line = "" if fit is None else accuracy_line(fit.best)
         return [line] if line else []
 
     def correction(self, batch: ThetaBatch) -> tuple[float, float, float] | None:
         """Correction of the integral, as `InnerGainTreatment` describes it."""
-        (best,) = self._bests(batch)
-        is_there = self._integrate and best is not None and best.converged
-        return correction(best) if is_there and best is not None else None
+        fit = self.fit(batch) if self.integrates else None
+        return None if fit is None or not fit.best.converged else correction(fit.best)
 
     def beside(self, theta: Array) -> Array:
         """Vectors of the full model (n_batch, n_full) with their gains replaced as by `best`."""
@@ -262,37 +232,9 @@ class InnerGainLikelihood:
         """The sky of vectors of the full model (n_batch, n_full)."""
         return self._model.at(theta[:, self.inner.of_outer])
 
-    def best(self, batch: ThetaBatch) -> ThetaBatch:
-        """Vectors of the full model, with the gains that fit best; NaN where there are none."""
-        inner = np.full((len(batch), self._order.size), np.nan)
-        for b, best in enumerate(self._bests(batch)):
-            if best is not None:
-                inner[b] = self.parameters(best, best.x)
-        return self.full.at(self.full.wrap(self.inner.theta(batch.theta, inner)))
-
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
         """Theta of the sky alone: the gains that fit best are taken out of the data instead (`corrected`)."""
         return batch
-
-    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
-        """A draw of the gains for each vector of the other parameters, from the normal approximation.
-
-        Raises
-        ------
-        InputError
-            The likelihood is not a number for a vector.
-        """
-        n, size = len(batch), self._order.size
-        drawn, centre, value = np.empty((n, size)), np.empty((n, size)), np.empty(n)
-        for b, best in enumerate(self._bests(batch)):
-            if best is None or not best.converged:
-                raise InputError(
-                    "the likelihood is NaN for one of the parameter vectors, so there are no best gains"
-                )
-            x = best.draw(rng)
-            drawn[b], centre[b] = (self.parameters(best, each) for each in (x, best.x))
-            value[b] = self.law.log_likelihood(batch.rows(np.array([b])), best.chi2_at(x)[None])[0]
-        return self.inner.draws(batch.theta, drawn, centre, value)
 
     def parameters(self, best: BestGains, x: Array) -> Array:
         """Values of the gains' parameters (n_inner,) of coordinates (n,), in the order of the full model."""
@@ -305,14 +247,14 @@ class InnerGainLikelihood:
         found[self._of_priors] = self._priors.pull_back(numbers, by)
         return found
 
-    def _value(self, best: BestGains, batch: ThetaBatch) -> float:
+    def value(self, best: BestGains, batch: ThetaBatch) -> float:
         """ln L + ln prior at the best gains, for a batch of one."""
         return float(self.law.log_likelihood(batch, best.chi2[None])[0]) + best.log_prior
 
-    def _value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
+    def value_and_slopes(self, best: BestGains, batch: ThetaBatch) -> tuple[float, Slopes, Array]:
         """The value; its slopes by sums of cells, and by theta through the noise and the priors of gains."""
-        value = self._value(best, batch)
-        if not self._integrate:
+        value = self.value(best, batch)
+        if not self.integrates:
             slopes = best.slopes()
             return value, slopes, self.law.slopes(batch, best, slopes)
         volume, slopes, by_priors = best.log_volume_and_slopes()
@@ -321,24 +263,13 @@ class InnerGainLikelihood:
             beside += self.by_priors(batch, by_priors)
         return value + volume, slopes, beside
 
+    def pull_back(self, one: ThetaBatch, gradients: Sequence[Gradient]) -> Array:
+        """Derivatives by theta (n_param,) from those by the sources, for a batch of one."""
+        return np.asarray(one.pull_back(self._engines.pull_back(one, gradients))[0])
+
     def priors_at(self, batch: ThetaBatch) -> NormalPriors:
         """The priors of the gains, for a batch of one."""
         return self._priors.at(batch.theta[0, self._of_priors])
-
-    def _bests(self, batch: ThetaBatch) -> Iterator[BestGains | None]:
-        """The best gains for each theta, one after the other; None for impossible sources.
-
-        Visibilities may stay on a device, which has room for those of one theta.
-        """
-        return (self._best(batch, b) for b in range(len(batch)))
-
-    def _best(self, batch: ThetaBatch, b: int) -> BestGains | None:
-        one = batch.rows(np.array([b]))
-        if not self.is_possible(one):
-            return None
-        factor, sources = batch.noise_factor[b], list(self._engines.sources(one))
-        models = self.free.models(self._engines.rimes, sources, self.law.weights(one))
-        return self.free.best(models, factor, self.priors_at(one))
 
     def is_possible(self, batch: ThetaBatch) -> bool:
         """Whether a batch of one has sources, noise and priors of gains that can be."""
@@ -349,17 +280,11 @@ class InnerGainLikelihood:
             and bool((batch.theta[0, self._of_priors] >= 0.0).all())
         )
 
-    def _spoilt(self, i: int, sources: Sources) -> Gradient:
-        """A gradient of NaN."""
-        _, gradient = self._engines.rimes[i].chi2_and_gradient(sources)
-        gradient.set_nan(np.ones(1, bool))
-        return gradient
-
     def _lines(self) -> list[str]:
         """What is done to the gains, in words."""
         layout, gains = self.free.layout, self.free.gains
         size = np.diff(layout.groups.first)
-        done = "integrated over (Laplace)" if self._integrate else "solved for, a profile likelihood"
+        done = "integrated over (Laplace)" if self.integrates else "solved for, a profile likelihood"
         groups = f"{size.size} independent group{'s' * (size.size != 1)} of {size.max()} at most"
         lines = [f"gains: {layout.n} gain parameters are {done} for each sky, in {groups}"]
         if layout.pinned.size:
@@ -372,7 +297,55 @@ class InnerGainLikelihood:
         if gains.log_uniform:
             lines.append(
                 "gains: the integral ignores the limits of log-uniform amplitude priors"
-                if self._integrate
+                if self.integrates
                 else "gains: the solution ignores the limits of log-uniform amplitude priors"
             )
         return lines
+
+
+class GainFit(NamedTuple):
+    """The gains that fit best beside one theta: an `InnerFit`.
+
+    Attributes
+    ----------
+    of : InnerGainLikelihood
+    best : BestGains
+    one : ThetaBatch
+        The one theta.
+    """
+
+    of: InnerGainLikelihood
+    best: BestGains
+    one: ThetaBatch
+
+    @property
+    def chi2(self) -> Array:
+        """Chi-squared at the best gains, float64 (n_partition,)."""
+        return self.best.chi2
+
+    @property
+    def values(self) -> Array:
+        """The best gains, float64 (n_inner,)."""
+        return self.of.parameters(self.best, self.best.x)
+
+    def log_likelihood(self) -> float:
+        """ln L; NaN where no maximum was found."""
+        if not self.best.converged:
+            return np.nan
+        volume = self.best.log_volume() if self.of.integrates else 0.0
+        return self.of.value(self.best, self.one) + volume
+
+    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
+        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
+        if not self.best.converged:
+            return np.nan, np.full(self.one.theta.shape[1], np.nan)
+        value, slopes, beside = self.of.value_and_slopes(self.best, self.one)
+        return value, self.of.pull_back(self.one, self.best.pulled(slopes)) + beside
+
+    def draw(self, rng: np.random.Generator) -> tuple[Array, float]:
+        """Gains (n_inner,) from the normal approximation, and ln L of these; NaN without a maximum."""
+        if not self.best.converged:
+            return self.values, np.nan
+        x = self.best.draw(rng)
+        value = self.of.law.log_likelihood(self.one, self.best.chi2_at(x)[None])[0]
+        return self.of.parameters(self.best, x), float(value)

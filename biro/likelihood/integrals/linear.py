@@ -23,16 +23,16 @@ from scipy.linalg import solve_triangular
 from biro.display.formatting import first_few
 from biro.errors import InputError
 from biro.inference.target.protocol import InnerDraws
+from biro.likelihood.densities.gain_treatment import Information
+from biro.likelihood.densities.noise_terms import WeightedSums
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher
-from biro.likelihood.inner import InnerParameters
-from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.integrals.inner_fit import InnerLikelihood
+from biro.likelihood.integrals.inner_noise import StatedNoise, inner_noise, noise_information
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.noise.noise_of_baselines import squared
+from biro.likelihood.noise.varied_noise import weight_ratios
 from biro.likelihood.responses import LinearSums, Responses, ResponsesAt
-from biro.likelihood.treatments.inner_noise import StatedNoise, inner_noise, noise_information
-from biro.likelihood.treatments.noise_of_baselines import squared
-from biro.likelihood.treatments.noise_terms import WeightedSums
-from biro.likelihood.treatments.treatment import Information
-from biro.likelihood.treatments.varied_noise import weight_ratios
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -59,7 +59,7 @@ class ConditionalPosterior(NamedTuple):
     gain: float
 
 
-class LinearLikelihood:
+class LinearLikelihood(InnerLikelihood["LinearFit"]):
     """The log-likelihood of visibilities with linear parameters integrated over; a `GainTreatment`.
 
     Parameters
@@ -85,9 +85,8 @@ class LinearLikelihood:
             raise InputError(
                 f"marginalise = true needs Gaussian noise; found noise.distribution {distribution!r}"
             )
-        self._observation, self._model, self._engines, self.inner = observation, model, engines, inner
-        normalisation = Normalisation.of_visibilities(observation.partitions)
-        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+        super().__init__(observation, inner)
+        self._model, self._engines = model, engines
         self._law = inner_noise(observation, model, engines)
         self.noise = self._law.text
         priors = [inner.full.parameters[i].prior for i in inner.of_inner]
@@ -107,39 +106,23 @@ class LinearLikelihood:
         how = "; biro computes their responses once" if self._is_constant else ""
         return [*self._law.lines, f"{count} marginalised analytically: {first_few(names)}{how}"]
 
-    def chi2(self, batch: ThetaBatch) -> Array:
-        """Chi-squared (n_batch, n_partition), sum W |r|^2 with the most probable linear parameters."""
-        chi2 = np.full((len(batch), len(self.n_vis)), np.nan)
-        for k, sums in enumerate(self._sums(batch)):
-            if sums is not None:
-                chi2[k] = self._chi2(sums, self._sd * self._conditional(sums, batch.noise_factor[k]).centre)
-        return chi2
+    def fit(self, one: ThetaBatch) -> LinearFit | None:
+        """The linear parameters for a batch of one; None where their responses are not known."""
+        at = None if self._is_constant else self._at(one)
+        sums = self._of_one(one, at)
+        if sums is None:
+            return None
+        return LinearFit(self, one, sums, self._conditional(sums, one.noise_factor[0]), at)
 
     def log_likelihood(self, batch: ThetaBatch) -> Array:
         """ln L (n_batch,); NaN for impossible sources."""
         chi2, gain = np.full((len(batch), len(self.n_vis)), np.nan), np.zeros(len(batch))
-        for k, sums in enumerate(self._sums(batch)):
+        # Sums of all vectors first, then their posteriors: 4 % faster than in turn, because of caches.
+        each = [self._of_one(batch.rows(np.array([b]))) for b in range(len(batch))]
+        for b, sums in enumerate(each):
             if sums is not None:
-                chi2[k], gain[k] = sums.chi2, self._conditional(sums, batch.noise_factor[k]).gain
+                chi2[b], gain[b] = sums.chi2, self._conditional(sums, batch.noise_factor[b]).gain
         return np.asarray(self._law.log_likelihood(batch, chi2) + gain)
-
-    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
-        """ln L (n_batch,) and its derivatives (n_batch, n_param).
-
-        With the responses T, C = S A^-1 S and the residual r where phi fits best, the derivative is that of
-        -sum r^H W r / (2 s^2) at this phi held fixed, minus that of sum tr(C Re(T^H W T)) / (2 s^2) with C
-        held fixed; by the variance v = s^2 / W of a sample, (|r|^2 + T^H C T) / (2 v^2) - 1 / v.
-        """
-        value, slope = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
-        for k in range(len(batch)):
-            one = batch.rows(np.array([k]))
-            at = None if self._is_constant else self._at(one)
-            sums = self._of_one(one, at)
-            if sums is not None:
-                given = self._conditional(sums, one.noise_factor[0])
-                value[k] = self._law.log_likelihood(one, sums.chi2[None])[0] + given.gain
-                slope[k] = self._slope(one, sums, given, at)
-        return value, slope
 
     def fisher(self, batch: ThetaBatch) -> SchurInformation:
         """The Fisher information of a batch of one, given all that the priors of linear parameters allow.
@@ -156,9 +139,8 @@ class LinearLikelihood:
     def best(self, batch: ThetaBatch) -> ThetaBatch:
         """The batch with the linear parameters at their most probable values: of the full model."""
         inner = np.tile(self._mean, (len(batch), 1))
-        for k, sums in enumerate(self._sums(batch)):
-            if sums is not None:
-                inner[k] += self._sd * self._conditional(sums, batch.noise_factor[k]).centre
+        for b, fit in self._fits(batch):
+            inner[b] = fit.values
         return self.inner.full.at(self.inner.theta(batch.theta, inner))
 
     def of_sky(self, batch: ThetaBatch) -> ThetaBatch:
@@ -184,15 +166,13 @@ class LinearLikelihood:
         chi2, noise = np.empty((n, len(self.n_vis))), rng.standard_normal((n, n_inner))
         _, first, place = np.unique(batch.theta, axis=0, return_index=True, return_inverse=True)
         for k, row in enumerate(first.tolist()):
-            sums = self._of_one(batch.rows(np.array([row])))
-            if sums is None:
+            fit = self.fit(batch.rows(np.array([row])))
+            if fit is None:
                 raise InputError("no draws are possible where the likelihood is NaN")
-            given = self._conditional(sums, batch.noise_factor[row])
             for j in np.flatnonzero(place.reshape(-1) == k).tolist():
-                centre[j] = self._mean + self._sd * given.centre
-                sd[j] = self._sd * np.sqrt(np.sum(given.root**2, axis=1))
-                inner[j] = centre[j] + self._sd * (given.root @ noise[j])
-                chi2[j] = self._chi2(sums, inner[j] - self._mean)
+                centre[j], sd[j] = fit.values, self._sd * np.sqrt(np.sum(fit.given.root**2, axis=1))
+                inner[j] = centre[j] + self._sd * (fit.given.root @ noise[j])
+                chi2[j] = self._chi2(fit.sums, inner[j] - self._mean)
         value = self._law.log_likelihood(batch, chi2)
         is_inner = np.isin(np.arange(self.inner.full.n_param), self.inner.of_inner)
         return InnerDraws(self.inner.theta(batch.theta, inner), value, is_inner, centre, sd)
@@ -211,9 +191,6 @@ class LinearLikelihood:
     def remarks(self, batch: ThetaBatch) -> list[str]:
         """Nothing: the value is exact."""
         return []
-
-    def _sums(self, batch: ThetaBatch) -> list[LinearSums | None]:
-        return [self._of_one(batch.rows(np.array([k]))) for k in range(len(batch))]
 
     def _of_one(self, one: ThetaBatch, at: ResponsesAt | None = None) -> LinearSums | None:
         """Products of responses for a batch of one; None where they are not known."""
@@ -237,10 +214,26 @@ class LinearLikelihood:
     def _at(self, one: ThetaBatch) -> ResponsesAt:
         return self._responses.at(one.theta[0], self._law.weights(one))
 
-    def _slope(
-        self, one: ThetaBatch, sums: LinearSums, given: ConditionalPosterior, at: ResponsesAt | None
-    ) -> Array:
-        """Derivatives of ln L (n_outer,) for a batch of one; `at` is None where responses are constant."""
+    def values(self, given: ConditionalPosterior) -> Array:
+        """The most probable linear parameters, float64 (n_inner,)."""
+        return np.asarray(self._mean + self._sd * given.centre)
+
+    def chi2_of(self, fit: LinearFit) -> Array:
+        """Chi-squared of each partition, sum W |r|^2 with the most probable linear parameters."""
+        return self._chi2(fit.sums, self._sd * fit.given.centre)
+
+    def value_and_slope(self, fit: LinearFit) -> tuple[float, Array]:
+        """ln L and its derivatives (n_outer,) for a batch of one.
+
+        With the responses T, C = S A^-1 S and the residual r where phi fits best, the derivative is that of
+        -sum r^H W r / (2 s^2) at this phi held fixed, minus that of sum tr(C Re(T^H W T)) / (2 s^2) with C
+        held fixed; by the variance v = s^2 / W of a sample, (|r|^2 + T^H C T) / (2 v^2) - 1 / v.
+        """
+        value = self._law.log_likelihood(fit.one, fit.sums.chi2[None])[0] + fit.given.gain
+        return float(value), self._slope(fit)
+
+    def _slope(self, fit: LinearFit) -> Array:
+        _, one, sums, given, at = fit
         factor, change, covariance = one.noise_factor[0], self._sd * given.centre, self._covariance(given)
         if isinstance(self._law, StatedNoise):
             spread = np.einsum("ijk,jk->i", sums.gram, covariance)
@@ -294,6 +287,41 @@ class LinearLikelihood:
     def _chi2(self, sums: LinearSums, change: Array) -> Array:
         """Chi-squared of each partition where phi is changed from its mean."""
         return np.asarray(sums.chi2 + (sums.gram @ change - 2.0 * sums.with_residual) @ change)
+
+
+class LinearFit(NamedTuple):
+    """The linear parameters beside one theta.
+
+    Attributes
+    ----------
+    of : LinearLikelihood
+    one : ThetaBatch
+        The one theta.
+    sums : LinearSums
+    given : ConditionalPosterior
+    at : ResponsesAt or None
+        None where responses are the same for each theta.
+    """
+
+    of: LinearLikelihood
+    one: ThetaBatch
+    sums: LinearSums
+    given: ConditionalPosterior
+    at: ResponsesAt | None
+
+    @property
+    def chi2(self) -> Array:
+        """Chi-squared of each partition with the most probable linear parameters, float64 (n_partition,)."""
+        return self.of.chi2_of(self)
+
+    @property
+    def values(self) -> Array:
+        """The most probable linear parameters, float64 (n_inner,)."""
+        return self.of.values(self.given)
+
+    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
+        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
+        return self.of.value_and_slope(self)
 
 
 class SchurInformation:

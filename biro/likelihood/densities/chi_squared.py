@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from biro.likelihood.engines import PartitionEngines
 from biro.likelihood.fisher import Fisher, JacobianProducts
-from biro.likelihood.noise_model import NoiseLaw
-from biro.likelihood.normalisation import Normalisation
+from biro.likelihood.normalisation import NoiseLaw, Normalisation
 from biro.models import BoundModel
 from biro.models.bound.theta_batch import ThetaBatch
 from biro.observation.observation import Observation
@@ -23,17 +22,17 @@ Array = NDArray[np.float64]
 class PartitionChiSquared(JacobianProducts, Protocol):
     """Chi-squared of all partitions: of their visibilities (`PartitionEngines`), or of closures."""
 
-    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None] | None = None) -> Array:
+    def chi2(self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None = None) -> Array:
         """float64 (n_batch, n_partition)."""
 
     def chi2_and_gradient(
-        self, batch: ThetaBatch, scaled_dofs: Sequence[Array | None]
-    ) -> tuple[Array, list[Gradient]]:
+        self, batch: ThetaBatch, scaled_dofs: Sequence[Array] | None
+    ) -> tuple[Array, Sequence[Gradient]]:
         """`chi2`, and its derivatives with respect to the sources of each partition as the model has them."""
 
 
 class ChiSquaredLikelihood:
-    """What treatments have in common that are of chi-squared: the noise law, derivatives, information.
+    """The likelihood of data whose chi-squared the engines sum: noise law, derivatives, information.
 
     Parameters
     ----------

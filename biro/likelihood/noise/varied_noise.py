@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biro.display.formatting import first_few
-from biro.likelihood.treatments.baseline_classes import only_products, row_classes
-from biro.likelihood.treatments.noise_of_baselines import NoiseOfBaselines
+from biro.likelihood.noise.baseline_classes import only_products, row_classes
+from biro.likelihood.noise.noise_of_baselines import NoiseOfBaselines
 from biro.models import BoundModel
 from biro.models.bound.antenna_terms.noise_terms import NoiseTerms
 from biro.models.bound.theta_batch import ThetaBatch

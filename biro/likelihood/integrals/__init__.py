@@ -1,0 +1,1 @@
+"""Integrals over fluxes and gains, or their best values, at each theta."""

@@ -1,0 +1,134 @@
+"""Likelihoods that integrate over parameters, or solve for them, at each theta: one loop over a batch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from biro.errors import InputError
+from biro.inference.target.protocol import InnerDraws
+from biro.likelihood.integrals.inner_parameters import InnerParameters
+from biro.likelihood.normalisation import Normalisation
+from biro.models.bound.theta_batch import ThetaBatch
+from biro.observation.observation import Observation
+
+Array = NDArray[np.float64]
+
+
+class InnerFit(Protocol):
+    """What fits best beside one theta."""
+
+    @property
+    def chi2(self) -> Array:
+        """Chi-squared of each partition with the most probable values, float64 (n_partition,)."""
+
+    @property
+    def values(self) -> Array:
+        """The most probable values of the inner parameters, float64 (n_inner,)."""
+
+    def log_likelihood_and_gradient(self) -> tuple[float, Array]:
+        """ln L, and its derivatives with respect to theta, float64 (n_param,)."""
+
+
+class LaplaceFit(InnerFit, Protocol):
+    """What fits best beside one theta, with the normal approximation about it."""
+
+    def log_likelihood(self) -> float:
+        """ln L; NaN where no maximum was found."""
+
+    def draw(self, rng: np.random.Generator) -> tuple[Array, float]:
+        """Values of the inner parameters (n_inner,) from the normal approximation, and ln L of these."""
+
+
+Fit = TypeVar("Fit", bound=InnerFit, covariant=True)
+OfLaplace = TypeVar("OfLaplace", bound=LaplaceFit, covariant=True)
+
+
+class InnerLikelihood(ABC, Generic[Fit]):
+    """The likelihood of a theta that lacks some parameters: a `GainTreatment`.
+
+    Parameters
+    ----------
+    observation : Observation
+    inner : InnerParameters
+        The parameters that theta lacks.
+
+    Attributes
+    ----------
+    inner : InnerParameters
+    n_vis, n_data : int64 (n_partition,)
+        Complex visibilities, and real numbers, that count.
+    """
+
+    def __init__(self, observation: Observation, inner: InnerParameters) -> None:
+        self._observation, self.inner = observation, inner
+        normalisation = Normalisation.of_visibilities(observation.partitions)
+        self.n_vis, self.n_data = normalisation.n_vis, normalisation.n_data
+
+    @abstractmethod
+    def fit(self, one: ThetaBatch) -> Fit | None:
+        """What fits best for a batch of one; None where nothing does, such as for impossible sources."""
+
+    def chi2(self, batch: ThetaBatch) -> Array:
+        """Chi-squared with the most probable values, float64 (n_batch, n_partition)."""
+        found = np.full((len(batch), len(self.n_vis)), np.nan)
+        for b, fit in self._fits(batch):
+            found[b] = fit.chi2
+        return found
+
+    def log_likelihood_and_gradient(self, batch: ThetaBatch) -> tuple[Array, Array]:
+        """ln L (n_batch,), and its derivatives with respect to theta, float64 (n_batch, n_param)."""
+        value, gradient = np.full(len(batch), np.nan), np.full(batch.theta.shape, np.nan)
+        for b, fit in self._fits(batch):
+            value[b], gradient[b] = fit.log_likelihood_and_gradient()
+        return value, gradient
+
+    def _fits(self, batch: ThetaBatch) -> Iterator[tuple[int, Fit]]:
+        """What fits best for each vector, one after the other: a device has room for one.
+
+        Vectors for which nothing fits are left out.
+        """
+        for b in range(len(batch)):
+            fit = self.fit(batch.rows(np.array([b])))
+            if fit is not None:
+                yield b, fit
+
+
+class LaplaceLikelihood(InnerLikelihood[OfLaplace]):
+    """The likelihood of a theta beside which a maximum is found, and integrated about (Laplace)."""
+
+    def log_likelihood(self, batch: ThetaBatch) -> Array:
+        """ln L (n_batch,); NaN where nothing fits."""
+        found = np.full(len(batch), np.nan)
+        for b, fit in self._fits(batch):
+            found[b] = fit.log_likelihood()
+        return found
+
+    def best(self, batch: ThetaBatch) -> ThetaBatch:
+        """Vectors of the full model, with the most probable values; NaN where there are none."""
+        inner, full = np.full((len(batch), self.inner.of_inner.size), np.nan), self.inner.full
+        for b, fit in self._fits(batch):
+            inner[b] = fit.values
+        return full.at(full.wrap(self.inner.theta(batch.theta, inner)))
+
+    def draws(self, batch: ThetaBatch, rng: np.random.Generator) -> InnerDraws:
+        """A draw of the inner parameters for each vector of the others, from the normal approximation.
+
+        Raises
+        ------
+        InputError
+            The likelihood is not a number for a vector.
+        """
+        drawn, centre = np.full((2, len(batch), self.inner.of_inner.size), np.nan)
+        value = np.full(len(batch), np.nan)
+        for b, fit in self._fits(batch):
+            (drawn[b], value[b]), centre[b] = fit.draw(rng), fit.values
+        if np.isnan(value).any():
+            raise InputError(
+                "the likelihood is NaN for one of the parameter vectors, so there is no best fit"
+            )
+        return self.inner.draws(batch.theta, drawn, centre, value)

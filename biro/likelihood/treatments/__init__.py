@@ -1,1 +1,0 @@
-"""How the gains of antennas are treated: from a batch of parameter vectors to the log-likelihood."""
