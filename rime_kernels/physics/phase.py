@@ -54,6 +54,18 @@ def pull_directions(direction: NDArray[np.float64], gradient: NDArray[np.float64
     return gradient[..., :2] - lm / n * gradient[..., 2:]
 
 
+def push_directions(direction: NDArray[np.float64], lm: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The change of `directions`, float64 (..., 3), with a change of l, m: the slopes of `pull_directions`.
+
+    Parameters
+    ----------
+    direction : float64 (..., 3)
+    lm : float64 (..., 2)
+    """
+    n = 1.0 + direction[..., 2:]
+    return np.concatenate([lm, -np.sum(direction[..., :2] * lm, axis=-1, keepdims=True) / n], axis=-1)
+
+
 @scalar
 def n_minus_1(l: float, m: float) -> float:
     """n - 1 = -(l^2 + m^2) / (1 + n); NaN where l^2 + m^2 > 1."""

@@ -30,11 +30,11 @@ from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
 from rime_kernels.jones_beam import JonesBeam, motion_of
 from rime_kernels.physics import beam, phase
-from rime_kernels.physics.envelope import GaussianFrame, projections
+from rime_kernels.physics.envelope import GaussianFrame, projection_slopes, projections
 from rime_kernels.physics.feeds import feeds_of
 from rime_kernels.physics.profiles import N_PARAMETER
 from rime_kernels.smearing.average import Average
-from rime_kernels.source_spectra import rotation_of, shared_voltage, spectra_of
+from rime_kernels.source_spectra import argument_slopes, rotation_of, shared_voltage, spectra_of
 
 Array = NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
@@ -241,23 +241,28 @@ class TangentColumns:
             phase_uvw = fixed.antenna_uvw[time, first] - fixed.antenna_uvw[time, second]
         samples = TangentSamples(
             _to_read(phase_uvw), _to_read(uvw), _to_read(first), _to_read(second), _to_read(time),
-            _to_read(all_rows.chan_freq),
+            _to_read(all_rows.chan_freq), *self._feeds(),
         )  # fmt: skip
         out = np.zeros((self.n_change, len(uvw), all_rows.n_chan, all_rows.n_corr), np.complex128)
         if self._sky.direction.size and self._changes.source.size:
             flat = out.reshape(self.n_change, -1, all_rows.n_corr)
             functions = functions_of(registered_profiles(self._sources))
             if self._beams is not None:
-                full, place = feeds_of(all_rows.stokes_to_corr)
-                pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
-                fill_jones_columns(
-                    samples, self._sky, self._changes, self._beams, pauli, np.array(place, np.int64), flat,
-                    functions,
-                )  # fmt: skip
+                # Real parts of the correlations, then imaginary parts.
+                matrix = np.kron([1.0, 1j], np.eye(all_rows.n_corr))
+                fill_jones_columns(self._beams, samples, self._sky, self._changes, matrix, flat, functions)
             else:
                 fill_columns(self._code, samples, self._sky, self._changes, self._matrix, flat, functions)
         self._add_templates(rows, uvw, out)
         return out
+
+    def _feeds(self) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
+        """`pauli` and `product` of `TangentSamples`."""
+        if self._beams is None:
+            return np.zeros((0, 2, 2), np.complex128), np.zeros(0, np.int64)
+        full, place = feeds_of(self._fixed.rows.stokes_to_corr)
+        pauli = np.ascontiguousarray(full.T[: self._matrix.shape[1]]).reshape(-1, 2, 2)
+        return pauli, np.array(place, np.int64)
 
     def _add_templates(self, rows: slice, uvw: Array, out: NDArray[np.complex128]) -> None:
         """T e^(i phi) (da + i a d phi), phi by the change of direction of the template's centre."""
@@ -272,7 +277,7 @@ class TangentColumns:
                 by_shift = (moved - phase.directions(fixed.template_lm[t])) @ uvw.T
                 seen *= np.exp(1j * np.outer(by_shift, turn))[..., None]
                 if change.template_shift is not None:
-                    of_phase = _push_directions(moved, change.template_shift[:, t])
+                    of_phase = phase.push_directions(moved, change.template_shift[:, t])
             for i in range(self.n_change):
                 scale = 0.0 if change.template_scale is None else change.template_scale[i, t]
                 if scale == 0.0 and not of_phase[i].any():
@@ -340,16 +345,12 @@ def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: TangentSky) 
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
     pointing = motion_of(change.pointing, change.turn, n_change)
     which, source = np.nonzero(_touched(sources, change, beam_scale, pointing))
-    gaussian = source - sources.n_point
-    lm = change.lm[which, source]
-    direction = _push_directions(sky.direction[source], lm)
-    projection = np.zeros((len(source), 2, 3))
-    some = np.flatnonzero(gaussian >= 0)
-    if some.size:
-        projection[some] = _push_projections(
-            sources.shape[0, gaussian[some]], sky.direction[source[some]], fixed.frame,
-            change.shape[which[some], gaussian[some]], lm[some],
-        )  # fmt: skip
+    lm, shape = change.lm[which, source], source - sources.n_point
+    direction = phase.push_directions(sky.direction[source], lm)
+    projection, some = np.zeros((len(source), 2, 3)), shape >= 0
+    slopes = projection_slopes(sources.shape[0], sky.direction[sources.n_point :], fixed.frame)[shape[some]]
+    of_shape = change.shape[which[some], shape[some]]
+    projection[some] = np.einsum("pijk,pk->pij", slopes, np.concatenate([of_shape, lm[some]], axis=-1))
     stokes = np.moveaxis(change.stokes[..., :n_stokes], 2, 1)[which, source]
     of_factor, of_cross = _of_factor(fixed, sources, change, beam_scale, which, source, n_stokes)
     return Changes(
@@ -412,10 +413,8 @@ def _of_factor(
                       for x in shared_voltage(sources, freq))  # fmt: skip
     of_spectrum *= (voltage**2)[..., None]
     if sources.beam is not None and beam_codes(sources)[0] != beam.NO_BEAM:
-        lm, scale = sources.lm[0, source], sources.beam.scale[0]
-        r = np.hypot(lm[:, 0], lm[:, 1])
-        outward = lm / np.where(r == 0.0, 1.0, r)[:, None]
-        change_of_x = r * beam_scale[which] + scale * np.sum(outward * change.lm[which, source], axis=1)
+        by_scale, by_lm = (x[0, source] for x in argument_slopes(sources.beam, sources.lm))
+        change_of_x = by_scale * beam_scale[which] + np.sum(by_lm * change.lm[which, source], axis=1)
         by_beam = 2.0 * voltage * slope * np.outer(change_of_x, freq)
         of_spectrum = of_spectrum + factor * by_beam[..., None]
     dark = np.all(sources.stokes[0, ..., :n_stokes] == 0.0, axis=0)[source]
@@ -431,32 +430,3 @@ def _of_factor(
     by_turning = _turned(factor, of_rotation)
     by_turning[0][:, [0, 3]] = 0.0  # which are not turned
     return kept + by_turning[0], cross + by_turning[1]
-
-
-def _push_directions(direction: Array, lm: Array) -> Array:
-    """The change of `phase.directions`, (..., 3), with one of l, m: dn = -(l dl + m dm) / n."""
-    n = 1.0 + direction[..., 2:]
-    return np.concatenate([lm, -np.sum(direction[..., :2] * lm, axis=-1, keepdims=True) / n], axis=-1)
-
-
-def _push_projections(
-    shape: Array, direction: Array, frame: GaussianFrame, of_shape: Array, of_lm: Array
-) -> Array:
-    """The change of `envelope.projections`, (..., 2, 3), with those of shape and of l, m.
-
-    With x = sqrt(k) emaj e and y = sqrt(k) emin f: de/d(pa) = f, df/d(pa) = -e; the slopes l/n, m/n in
-    their third elements change by dl/n + l (l dl + m dm)/n^3, and so on.
-    """
-    emaj, emin, pa = (x[..., None] for x in np.moveaxis(shape, -1, 0))
-    d_emaj, d_emin, d_pa = (x[..., None] for x in np.moveaxis(of_shape, -1, 0))
-    one = np.ones_like(pa[..., 0])
-    axes = projections(np.stack([one, one, pa[..., 0]], axis=-1), direction, frame)
-    e, f = axes[..., 0, :], axes[..., 1, :]
-    along, across = d_emaj * e + emaj * d_pa * f, d_emin * f - emin * d_pa * e
-    if frame == "tangent":
-        lm, n = direction[..., :2], 1.0 + direction[..., 2:]
-        slopes = of_lm / n + lm * np.sum(lm * of_lm, axis=-1, keepdims=True) / n**3
-        # e and f begin with the axes in (u', v'), which w enters through the slopes.
-        along[..., 2] -= emaj[..., 0] * np.sum(e[..., :2] * slopes, axis=-1)
-        across[..., 2] -= emin[..., 0] * np.sum(f[..., :2] * slopes, axis=-1)
-    return np.stack([along, across], axis=-2)

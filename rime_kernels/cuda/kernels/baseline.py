@@ -15,6 +15,7 @@ from numba import float32, float64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
+from rime_kernels.physics import envelope
 
 
 class Stokes(NamedTuple):
@@ -167,6 +168,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
     Gives real and imaginary part, and the baseline's coordinates along and across the source (0 for a point).
     """
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
+    squared = device.inline(envelope.squared.py_func)
 
     @device.inline
     def product(first: AntennaTerm, second: Array, j: int) -> tuple[Scalar, Scalar, Scalar, Scalar]:
@@ -182,7 +184,7 @@ def make_product(single: bool, side: int, gaussian: bool, wide: bool) -> Compile
                 # Added last: high parts cancel most of each other, and a small rest meets a small number.
                 along += first.along_low - second[4 * side + j]
                 across += first.across_low - second[5 * side + j]
-            e = exp2(along * along + across * across)
+            e = exp2(squared(along, across))
             re *= e
             im *= e
         return re, im, along, across

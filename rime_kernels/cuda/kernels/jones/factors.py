@@ -13,6 +13,7 @@ from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
 from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, make_turning
+from rime_kernels.physics import envelope
 
 
 class Factor(NamedTuple):
@@ -33,7 +34,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
         kernel.variant.profiles is not None,
     )
     real, exp2 = float32 if single else float64, scalars.exp2_function(single)
-    turning_of = make_turning(kernel)
+    turning_of, squared = make_turning(kernel), device.inline(envelope.squared.py_func)
 
     @device.inline
     def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: DeviceSky) -> Factor:
@@ -47,7 +48,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
             # Profiles stand behind the Gaussians and have their coordinates, but an envelope of their own.
             is_gaussian = False
         if is_gaussian:
-            e = exp2(real(along * along + across * across))
+            e = exp2(real(squared(along, across)))
             re, im = e * re, e * im
         return Factor(re, im, along, across)
 

@@ -29,7 +29,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     make_turning,
     turned_on,
 )
-from rime_kernels.physics import beam
+from rime_kernels.physics import beam, envelope
 
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
 _voltage_slope, _argument_slopes = beam.voltage_slope, beam.argument_slopes
@@ -71,6 +71,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
     at_voltage, at_profile = record.voltage - record.n_bright, record.profile - record.n_bright
     has_profile, slopes_of = kernel.variant.profiles is not None, make_slopes_of(kernel.variant.profiles)
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
+    squared = device.inline(envelope.squared.py_func)
     read_stokes = make_read_stokes(single, n_stokes, uint64)
     weigh_residual = make_weigh_residual(n_stokes, run, True)
     antenna_slopes, clear, place_geometry = (
@@ -91,7 +92,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
         first_freq, n_chan = chan_freq[start], int32(chan_freq.size)
         turning = turning_of(b, s, gaussian, row, first_freq, work.step_freq, sky)
         re, im, along, across = turning.re, turning.im, turning.along, turning.across
-        size2, all_turned, all_grown = real(along * along + across * across), 0.0, 0.0
+        size2, all_turned, all_grown = real(squared(along, across)), 0.0, 0.0
         profile, of_along, of_across = s - (int32(sky.direction.shape[1]) - sky.n_profile), 0.0, 0.0
         for k in range(run):
             # A run may end behind the last channel: it takes that one again, with residuals of 0.

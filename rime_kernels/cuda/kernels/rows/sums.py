@@ -25,7 +25,7 @@ from rime_kernels.cuda.kernels.rows.parts import (
     turned_on,
 )
 from rime_kernels.cuda.kernels.samples import Samples
-from rime_kernels.physics import beam, phase
+from rime_kernels.physics import beam, envelope, phase
 
 _turns = phase.turns
 _voltage, _argument, _NO_BEAM = beam.voltage, beam.argument, beam.NO_BEAM
@@ -41,6 +41,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
     run, has_gaussian = kernel.shape.run, kernel.has_gaussian
     real, n_sum, per_source = float32 if single else float64, 2 * n_stokes * run, 2 if n_stokes == 4 else 1
     exp2, turning_of = scalars.exp2_function(single), make_turning(kernel)
+    squared = device.inline(envelope.squared.py_func)
     read_stokes, add_stokes = make_read_stokes(single, n_stokes, uint64), make_add_stokes(n_stokes, run)
     next_source, envelope_of = make_next_source(kernel), make_envelope_of(kernel.variant.profiles)
     has_profile, has_sums = kernel.variant.profiles is not None, kernel.has_sums
@@ -68,7 +69,7 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
             if has_profile and profile >= 0:
                 is_gaussian = False
             # The envelope's exponent grows as the square of the frequency: one number for the whole run.
-            size2 = real(turning.along * turning.along + turning.across * turning.across)
+            size2 = real(squared(turning.along, turning.across))
             for k in range(run):
                 e = real(1)
                 if is_gaussian:
