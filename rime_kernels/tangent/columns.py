@@ -44,7 +44,7 @@ _ARRAYS = tuple(field.name for field in fields(Gradient) if field.name in AXES)
 _OF_BEAM = ("beam_scale", "pointing", "turn")
 
 
-class Fixed(NamedTuple):
+class FixedInputs(NamedTuple):
     """The observation, templates, and how phases are made: the same for every call."""
 
     rows: Rows
@@ -96,7 +96,7 @@ def _check_change_of_jones(sources: Sources, change: Gradient) -> None:
 
 
 def columns_of(
-    fixed: Fixed, sources: Sources, change: Gradient
+    fixed: FixedInputs, sources: Sources, change: Gradient
 ) -> TangentColumns | SeenColumns | AveragedColumns:
     """J v of several changes about one list of sources, smeared or not, seen through antennas or not."""
     if fixed.average is not None:
@@ -112,7 +112,7 @@ class AveragedColumns:
     Other parameters as those of `TangentColumns`.
     """
 
-    def __init__(self, fixed: Fixed, average: Average, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, average: Average, sources: Sources, change: Gradient) -> None:
         self.n_change, self._n_row = check_change(sources, change), fixed.rows.n_row
         self._groups = []
         for group in average.groups:
@@ -155,7 +155,7 @@ class SeenColumns:
         A change off the diagonal where there are templates without all four correlations.
     """
 
-    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, sources: Sources, change: Gradient) -> None:
         self._terms, self.n_change = sources.antenna_terms, check_change(sources, change)
         self._rows = fixed.rows
         fixed, bare, self._place = through_feeds(fixed, sources)
@@ -186,7 +186,7 @@ class SeenColumns:
         return out
 
 
-def through_feeds(fixed: Fixed, sources: Sources) -> tuple[Fixed, Sources, NDArray[np.int64]]:
+def through_feeds(fixed: FixedInputs, sources: Sources) -> tuple[FixedInputs, Sources, NDArray[np.int64]]:
     """The observation with all four correlations of its feeds, the sources without the antennas' matrices.
 
     Also which of these correlations each one of the data is, int64 (n_corr,).
@@ -213,14 +213,14 @@ class TangentColumns:
 
     Parameters
     ----------
-    fixed : Fixed
+    fixed : FixedInputs
     sources : Sources
         A batch of one.
     change : Gradient
         Changes (n_change, ...) of its arrays.
     """
 
-    def __init__(self, fixed: Fixed, sources: Sources, change: Gradient) -> None:
+    def __init__(self, fixed: FixedInputs, sources: Sources, change: Gradient) -> None:
         self._fixed, self._sources, self._change = fixed, sources, change
         self.n_change = check_change(sources, change)
         n_stokes = 4 if sources.polarised else 1
@@ -293,7 +293,7 @@ def _to_read(values: NDArray[T]) -> NDArray[T]:
     return seen
 
 
-def _sky(fixed: Fixed, sources: Sources, n_stokes: int) -> TangentSky:
+def _sky(fixed: FixedInputs, sources: Sources, n_stokes: int) -> TangentSky:
     """The sources as arrays for the loop."""
     direction = phase.directions(sources.lm[0])
     projection = projections(sources.shape[0], direction[sources.n_point :], fixed.frame)
@@ -339,7 +339,7 @@ def _turned(factor: Array, rotation: NDArray[np.complex128] | None) -> tuple[Arr
     return np.ascontiguousarray(np.stack(kept, axis=1)), np.ascontiguousarray(cross)
 
 
-def _changes(fixed: Fixed, sources: Sources, change: Gradient, sky: TangentSky) -> Changes:
+def _changes(fixed: FixedInputs, sources: Sources, change: Gradient, sky: TangentSky) -> Changes:
     """The changes of the sources, for pairs of a change and a source that it affects."""
     n_change, n_stokes = len(change.lm), sky.stokes.shape[2]
     beam_scale = np.zeros(n_change) if change.beam_scale is None else np.asarray(change.beam_scale, float)
@@ -390,7 +390,7 @@ def _touched(sources: Sources, change: Gradient, beam_scale: Array, pointing: Ar
 
 
 def _of_factor(
-    fixed: Fixed, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
+    fixed: FixedInputs, sources: Sources, change: Gradient, beam_scale: Array, which: NDArray[np.int64],
     source: NDArray[np.int64], n_stokes: int,
 ) -> tuple[Array, Array]:  # fmt: skip
     """Changes of spectrum times E^2 of the beam that antennas share, (n_pair, n_stokes, n_chan).

@@ -55,7 +55,7 @@ from biro.observation.partition import Partition
 from biro.observation.stokes import stokes_planes, stokes_visibilities
 from rime_kernels import device
 from rime_kernels.engine.device_threads import Devices, HostCPU, threads_of
-from rime_kernels.engine.local_shards import Worker
+from rime_kernels.engine.local_shards import DeviceWorker
 
 Array = NDArray[np.float64]
 
@@ -119,7 +119,7 @@ class Cube:
         check_names(given, [*(item.name for item in fields(Imaging)), *of_planes, "devices"], "image")
         planes = Planes(**{name: given.pop(name) for name in of_planes if name in given})
         self._imaging = imaging = Imaging(**given)
-        self._workers: Sequence[Worker] = [HostCPU()]
+        self._workers: Sequence[DeviceWorker] = [HostCPU()]
         self._n_ahead = 0
         if devices is not None:
             if observation.partitions[0].distributed is not None:

@@ -18,7 +18,7 @@ from rime_kernels.adjoint import Adjoint
 from rime_kernels.arrays import Sources
 from rime_kernels.compile.types import DeviceArray
 from rime_kernels.cuda.as_rows.device_residuals import DeviceResidualEngine, SentSources
-from rime_kernels.cuda.kernels import brightness
+from rime_kernels.cuda.kernels import reductions
 from rime_kernels.cuda.kernels import smearing as kernels
 from rime_kernels.cuda.kernels.arguments import DataColumns, typed
 from rime_kernels.cuda.layouts.choice import Layouts
@@ -232,7 +232,7 @@ class CudaSmearedRows(DeviceResidualEngine):
         kernels.make_residuals(t is not None)[(n_block, n_batch), n_thread, 0](
             mean, rows.vis, rows.weight, tail, sums
         )
-        brightness.make_batch_sums(n_thread)[2 * n_batch, n_thread, 0](sums, out)
+        reductions.make_batch_sums(n_thread)[2 * n_batch, n_thread, 0](sums, out)
         found: NDArray[np.float64] = out.copy_to_host().reshape(n_batch, 2).T
         self._release()
         return found

@@ -295,22 +295,3 @@ def make_pull_brightness(variant: Variant, beam_code: int, n_term: int, spectrum
                         of_faraday[b, t, s, k, j - n_term - 2] = total
 
     return pull
-
-
-@functools.cache
-def make_batch_sums(n_thread: int) -> Compiled:
-    """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
-    block_reduce = make_block_reduce(n_thread)
-
-    @device.kernel(0)
-    def sum_batch(values: Array, out: Array) -> None:
-        shared = cuda.shared.array(n_thread, float64)
-        b, thread = cuda.blockIdx.x, cuda.threadIdx.x
-        total = 0.0
-        for i in range(thread, values.shape[1], n_thread):
-            total += values[b, i]
-        total = block_reduce(thread, total, shared)
-        if thread == 0:
-            out[b] = total
-
-    return sum_batch

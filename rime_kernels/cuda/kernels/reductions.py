@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 
-from numba import int32, uint32
+from numba import float64, int32, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
@@ -141,3 +141,22 @@ def make_warp_fold(n_value: int, mask: int, n_lane: int) -> Compiled:
         rest(thread, value)
 
     return halve if half else join
+
+
+@functools.cache
+def make_batch_sums(n_thread: int) -> Compiled:
+    """Kernel in which block b sums values[b]: each thread every n_thread-th value, then a tree joins them."""
+    block_reduce = make_block_reduce(n_thread)
+
+    @device.kernel(0)
+    def sum_batch(values: Array, out: Array) -> None:
+        shared = cuda.shared.array(n_thread, float64)
+        b, thread = cuda.blockIdx.x, cuda.threadIdx.x
+        total = 0.0
+        for i in range(thread, values.shape[1], n_thread):
+            total += values[b, i]
+        total = block_reduce(thread, total, shared)
+        if thread == 0:
+            out[b] = total
+
+    return sum_batch

@@ -21,8 +21,8 @@ from rime_kernels.cuda.kernels.tiles import parts as tile_parts
 from rime_kernels.cuda.kernels.tiles import tensor_cores
 from rime_kernels.cuda.kernels.tiles.parts import TileKernel, TileRecords, TileShape, TileTables, TileWork
 from rime_kernels.cuda.kernels.tiles.tensor_core_adjoint import ResidualInput
+from rime_kernels.cuda.launch_shapes.tensor_core_shapes import has_adjoint_kernel, mixed_shape
 from rime_kernels.cuda.layouts.tile_table import TileTable
-from rime_kernels.cuda.shapes.tensor_core_shapes import has_adjoint_kernel, mixed_shape
 from rime_kernels.geometry import RowTable
 from rime_kernels.inputs import Constants, Inputs, Variant
 from rime_kernels.physics.phase import SPEED_OF_LIGHT

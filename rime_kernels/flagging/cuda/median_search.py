@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rime_kernels import device
 from rime_kernels.compile.call_lock import CALL_LOCK
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.families import MAX_THREAD, WARP, most_registers
-from rime_kernels.cuda.shapes.flagging import NOISE, NoiseShape
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.families import MAX_THREAD, WARP, most_registers
+from rime_kernels.cuda.launch_shapes.flagging import NOISE, NoiseShape
 
 cuda: Module = device.cuda
 SIGN = 0x7FFFFFFF

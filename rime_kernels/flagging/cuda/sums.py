@@ -9,9 +9,9 @@ from numba import float32, int32, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Record, Scalar, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.families import WARP, most_registers
-from rime_kernels.cuda.shapes.flagging import RUNS, RunShape
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.families import WARP, most_registers
+from rime_kernels.cuda.launch_shapes.flagging import RUNS, RunShape
 
 cuda: Module = device.cuda
 

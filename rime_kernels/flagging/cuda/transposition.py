@@ -9,8 +9,8 @@ import numpy as np
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Stream
-from rime_kernels.cuda.shapes.choice import flagging_shape
-from rime_kernels.cuda.shapes.flagging import TRANSPOSITION, TransposeShape
+from rime_kernels.cuda.launch_shapes.choice import flagging_shape
+from rime_kernels.cuda.launch_shapes.flagging import TRANSPOSITION, TransposeShape
 
 cuda: Module = device.cuda
 

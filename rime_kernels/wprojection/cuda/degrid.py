@@ -10,7 +10,7 @@ from numba import int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.reductions import make_warp_reduce
-from rime_kernels.cuda.shapes.cells import LANES, values_of
+from rime_kernels.cuda.launch_shapes.cells import LANES, values_of
 from rime_kernels.gridding.cuda.items import FLIP
 from rime_kernels.wprojection.cuda.parts import (
     FIRST_X,

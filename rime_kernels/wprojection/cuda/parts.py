@@ -26,8 +26,8 @@ from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, NumbaType, Scalar
-from rime_kernels.cuda.shapes.cells import LANES, n_thread, values_of
-from rime_kernels.cuda.shapes.choice import cells_of
+from rime_kernels.cuda.launch_shapes.cells import LANES, n_thread, values_of
+from rime_kernels.cuda.launch_shapes.choice import cells_of
 from rime_kernels.gridding.cuda.items import FIRST_CHAN, FIRST_ROW, FLIP, N_CHAN, X, Y
 from rime_kernels.gridding.cuda.planes import turn_function
 

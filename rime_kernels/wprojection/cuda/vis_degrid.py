@@ -15,7 +15,7 @@ from numba import int32, int64, uint32, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.tiles import tensor_cores
-from rime_kernels.cuda.shapes.cells import MOST_OF_VIS
+from rime_kernels.cuda.launch_shapes.cells import MOST_OF_VIS
 from rime_kernels.gridding.cuda.items import FLIP, X, Y
 from rime_kernels.wprojection.cuda.parts import (
     COS,

@@ -34,7 +34,7 @@ from rime_kernels.cuda.kernels.jones.voltages import (
     steps_of,
 )
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
-from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, RowTables
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, RowTables, ThreadRow
 from rime_kernels.jones_beam import matrices
 from rime_kernels.physics import phase
 
@@ -154,7 +154,7 @@ def _make_accumulate_rows(kernel: RowKernel) -> Compiled:
         for k in range(units.starts[first], units.starts[first + 1]):
             number, is_second = units.rows[k] // int32(2), units.rows[k] % int32(2)
             p, q = tables.antenna1[number], tables.antenna2[number]
-            row = Row(
+            row = ThreadRow(
                 number, item.time, uvw[number, 0] / _C, uvw[number, 1] / _C, uvw[number, 2] / _C, p, q,
                 int32(0), uint64(0),
             )  # fmt: skip
@@ -192,7 +192,7 @@ def _make_of_row(kernel: RowKernel) -> Compiled:
 
     @device.part
     def of_row(
-        b: Scalar, s: Scalar, row: Row, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar,
+        b: Scalar, s: Scalar, row: ThreadRow, freq: Scalar, factor: Factor, y_re: Scalar, y_im: Scalar,
         sky: DeviceSky,
         value: Array,
     ) -> tuple[Scalar, Scalar]:  # fmt: skip

@@ -12,7 +12,7 @@ from rime_kernels.compile.types import Compiled, Scalar
 from rime_kernels.cuda.kernels import scalars
 from rime_kernels.cuda.kernels.arguments import DeviceSky
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
-from rime_kernels.cuda.kernels.rows.parts import Row, RowKernel, make_turning
+from rime_kernels.cuda.kernels.rows.parts import RowKernel, ThreadRow, make_turning
 from rime_kernels.physics import envelope
 
 
@@ -37,7 +37,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
     turning_of, squared = make_turning(kernel), device.inline(envelope.squared.py_func)
 
     @device.inline
-    def factor_of(b: Scalar, s: Scalar, row: Row, freq: Scalar, sky: DeviceSky) -> Factor:
+    def factor_of(b: Scalar, s: Scalar, row: ThreadRow, freq: Scalar, sky: DeviceSky) -> Factor:
         n_source = int32(sky.direction.shape[1])
         n_point = n_source - int32(sky.n_gaussian)
         # The phase of the baseline, from the row's own u, v and w: no antenna's matrix has it here.

@@ -25,15 +25,15 @@ from rime_kernels.cuda.kernels.jones.voltages import (
 from rime_kernels.cuda.kernels.rows.kernel import RowRegisters, make_index_block, make_sum_block
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowTables,
     RowWork,
+    ThreadRow,
     make_find_row,
     make_next_source,
 )
 from rime_kernels.cuda.kernels.rows.sums import make_chi2_epilogue, make_visibilities_epilogue
-from rime_kernels.cuda.kernels.samples import EpilogueKernel, Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueKernel, EpilogueSamples, Matrices
 from rime_kernels.jones_beam import matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
@@ -102,9 +102,9 @@ def _make_samples(end: EpilogueKernel, single: bool) -> Compiled:
     n_through = end.n_through
 
     @device.inline
-    def sample_arrays() -> Samples:
+    def sample_arrays() -> EpilogueSamples:
         none = cuda.local.array(1, real)  # for the way back
-        return Samples(
+        return EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),
@@ -126,7 +126,7 @@ def _make_sum_sources(kernel: RowKernel) -> Compiled:
     @device.part
     def sum_sources(
         place: Place,
-        row: Row,
+        row: ThreadRow,
         work: RowWork,
         tables: RowTables,
         sky: DeviceSky,

@@ -9,7 +9,7 @@ from numba import float32, float64, uint64
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Scalar
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
-from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, Frame, Steps
+from rime_kernels.cuda.kernels.jones.voltages import AntennaFrame, CudaBeams, Steps
 from rime_kernels.jones_beam import matrices, spline
 
 _cell, _slopes, _turned = spline.cell, spline.slopes, spline.turned
@@ -56,7 +56,7 @@ def make_pull_place(single: bool, circular: bool) -> Compiled:
 
     @device.part
     def pull_place(
-        frame: Frame,
+        frame: AntennaFrame,
         l: Scalar,
         m: Scalar,
         steps: Steps,

@@ -18,7 +18,7 @@ from rime_kernels.cuda.kernels.jones import staging, sums
 from rime_kernels.cuda.kernels.jones.pairs import pairs_of
 from rime_kernels.cuda.kernels.jones.staging import BlockFrames, FirstStaged
 from rime_kernels.cuda.kernels.jones.voltages import CudaBeams, steps_of
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 from rime_kernels.cuda.kernels.tiles import index
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators
 from rime_kernels.cuda.kernels.tiles.kernel import TileRegisters, make_finish
@@ -130,7 +130,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
     def own_arrays() -> TileRegisters:
         totals, second = cuda.local.array(n_sum, real), cuda.local.array(n_second, real)
         none = cuda.local.array(1, real)  # for the way back
-        samples = Samples(
+        samples = EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),

@@ -37,7 +37,7 @@ class CudaBeams(NamedTuple):
     step_y: float
 
 
-class Frame(NamedTuple):
+class AntennaFrame(NamedTuple):
     """How an antenna's beam lies on the sky at a time and channel."""
 
     dl: Scalar  # where it points, rad
@@ -72,7 +72,7 @@ def steps_of(scale: Scalar, beams: CudaBeams) -> Steps:
 
 
 @device.inline
-def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: CudaBeams) -> Frame:
+def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: CudaBeams) -> AntennaFrame:
     """The frame of antenna a at time slot t and channel c."""
     pointing, angle, feed_angle = sky.pointing, beams.angle, beams.feed_angle
     # What does not change has a single time, or antenna.
@@ -83,7 +83,7 @@ def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: 
         phi += pointing[b, time, antenna, 2] - pointing[b, time, antenna, 3] * beams.wavelength2[c]
     which = beams.antenna_class[min(t, beams.antenna_class.shape[0] - 1), a]
     plane = int64(which) * int64(beams.n_chan) + int64(c)
-    return Frame(
+    return AntennaFrame(
         pointing[b, time, antenna, 0], pointing[b, time, antenna, 1], math.cos(turn), math.sin(turn),
         math.cos(phi), math.sin(phi), uint64(int64(4) * plane * int64(beams.n_y) * int64(beams.n_x)),
     )  # fmt: skip
@@ -124,7 +124,7 @@ def make_voltage(single: bool, circular: bool) -> Compiled:
 
     @device.inline
     def voltage(
-        frame: Frame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: CudaBeams
+        frame: AntennaFrame, l: Scalar, m: Scalar, steps: Steps, applies: Scalar, beams: CudaBeams
     ) -> tuple[Scalar, ...]:
         one, zero = real(1), real(0)
         e = one, zero, zero, zero, zero, zero, one, zero

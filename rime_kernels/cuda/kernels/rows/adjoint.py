@@ -20,11 +20,11 @@ from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_slopes_of
 from rime_kernels.cuda.kernels.reductions import make_barrier, make_warp_reduce
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowRecords,
     RowTables,
     RowWork,
+    ThreadRow,
     make_next_source,
     make_turning,
     turned_on,
@@ -49,8 +49,8 @@ class RowAccumulators(NamedTuple):
 
 
 def _no_source(
-    place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork, tables: RowTables,
-    sky: DeviceSky,
+    place: Place, s: int, n_point: int, row: ThreadRow, bright_offset: Scalar, work: RowWork,
+    tables: RowTables, sky: DeviceSky,
     exponent: Array, rest: Array, accumulators: RowAccumulators,
 ) -> None:  # fmt: skip
     """In place of what a kernel without an adjoint never calls."""
@@ -82,7 +82,7 @@ def make_accumulate_source_gradient(kernel: RowKernel) -> Compiled:
 
     @device.part
     def accumulate_source_gradient(
-        place: Place, s: int, n_point: int, row: Row, bright_offset: Scalar, work: RowWork,
+        place: Place, s: int, n_point: int, row: ThreadRow, bright_offset: Scalar, work: RowWork,
         tables: RowTables, sky: DeviceSky,
         exponent: Array, rest: Array, accumulators: RowAccumulators,
     ) -> None:  # fmt: skip
@@ -166,7 +166,9 @@ def _make_geometry(kernel: RowKernel) -> Compiled:
     at_projection = record.projection - record.n_bright
 
     @device.part
-    def place_geometry(geometry: Array, row: Row, turned: Scalar, along: Scalar, across: Scalar) -> None:
+    def place_geometry(
+        geometry: Array, row: ThreadRow, turned: Scalar, along: Scalar, across: Scalar
+    ) -> None:
         u, v, w = row.u, row.v, row.w
         geometry[0], geometry[1], geometry[2] = real(turned * u), real(turned * v), real(turned * w)
         if has_gaussian:
@@ -258,7 +260,7 @@ def make_accumulate_gradient(kernel: RowKernel) -> Compiled:
 
     @device.part
     def accumulate_gradient(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, records: RowRecords,
+        place: Place, row: ThreadRow, work: RowWork, tables: RowTables, sky: DeviceSky, records: RowRecords,
         exponent: Array, rest: Array, accumulators: RowAccumulators, accumulated: Array,
     ) -> None:  # fmt: skip
         first_block, unit_start = work.first_row // n_row, records.unit_start

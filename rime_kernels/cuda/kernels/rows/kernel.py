@@ -16,7 +16,7 @@ from numba import float32, float64, int32, int64, uint32
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
-from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
 from rime_kernels.cuda.kernels.rows.adjoint import RowAccumulators, make_accumulate_gradient
 from rime_kernels.cuda.kernels.rows.parts import (
@@ -32,7 +32,7 @@ from rime_kernels.cuda.kernels.rows.sums import (
     make_sum_sources,
     make_visibilities_epilogue,
 )
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 
 # The simulator replaces a global of this name while a kernel runs: what declares arrays stands here.
 cuda: Module = device.cuda
@@ -43,7 +43,7 @@ class RowRegisters(NamedTuple):
 
     sums: Array  # (2 n_stokes run,), working precision: as in `baseline`
     exponent: Array  # (run,), working precision
-    of_kind: Array  # float64 (`misfit.n_kinds`,)
+    of_kind: Array  # float64 (`chi2_terms.n_kinds`,)
 
 
 @functools.cache
@@ -128,13 +128,13 @@ def _make_samples(kernel: RowKernel) -> Compiled:
     n_through, n_matrix = end.n_through, end.n_matrix
 
     @device.inline
-    def sample_arrays() -> Samples:
+    def sample_arrays() -> EpilogueSamples:
         matrices = Matrices(
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
         )  # fmt: skip
-        return Samples(
+        return EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),

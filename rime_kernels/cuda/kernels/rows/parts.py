@@ -107,7 +107,7 @@ class Place(NamedTuple):
     local: Scalar  # the thread's row within the slab; behind its last where there is none
 
 
-class Row(NamedTuple):
+class ThreadRow(NamedTuple):
     """The row of a thread."""
 
     row: Scalar  # among all rows
@@ -145,7 +145,7 @@ def make_turning(kernel: RowKernel) -> Compiled:
         b: Scalar,
         s: Scalar,
         gaussian: Scalar,
-        row: Row,
+        row: ThreadRow,
         first_freq: Scalar,
         step_freq: Scalar,
         sky: DeviceSky,
@@ -192,14 +192,14 @@ def make_find_row(kernel: RowKernel) -> Compiled:
     per_source = 2 if kernel.variant.n_stokes == 4 else 1
 
     @device.inline
-    def find_row(place: Place, work: RowWork, tables: RowTables, sky: DeviceSky) -> Row:
+    def find_row(place: Place, work: RowWork, tables: RowTables, sky: DeviceSky) -> ThreadRow:
         local, uvw = place.local, tables.uvw
         row = work.first_row + (min(local, int32(work.n_row - 1)) if has_adjoint else local)
         time = tables.time_index[row]
         at_time = min(time - work.first_time, sky.n_bright_time - 1)
         n_source = int32(sky.direction.shape[1])
         first = (int64(place.b) * sky.n_bright_time + at_time) * n_source * int64(work.n_run) * run
-        return Row(
+        return ThreadRow(
             row, time, uvw[row, 0] / _C, uvw[row, 1] / _C, uvw[row, 2] / _C,
             tables.antenna1[row], tables.antenna2[row], min(time, sky.pointing.shape[1] - 1),
             uint64((first + place.start) * per_source),

@@ -12,19 +12,19 @@ from rime_kernels.cuda.kernels import epilogue, scalars
 from rime_kernels.cuda.kernels.antennas import make_pair_of
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky
 from rime_kernels.cuda.kernels.baseline import make_add_stokes, make_read_stokes
-from rime_kernels.cuda.kernels.misfit import make_misfit, n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import make_chi2_terms, n_kinds
 from rime_kernels.cuda.kernels.profiles import COORDINATE_SCALE, make_envelope_of
 from rime_kernels.cuda.kernels.rows.parts import (
     Place,
-    Row,
     RowKernel,
     RowTables,
     RowWork,
+    ThreadRow,
     make_next_source,
     make_turning,
     turned_on,
 )
-from rime_kernels.cuda.kernels.samples import Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples
 from rime_kernels.physics import beam, envelope, phase
 
 _turns = phase.turns
@@ -48,7 +48,13 @@ def make_sum_sources(kernel: RowKernel) -> Compiled:
 
     @device.part
     def sum_sources(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, sums: Array, exponent: Array
+        place: Place,
+        row: ThreadRow,
+        work: RowWork,
+        tables: RowTables,
+        sky: DeviceSky,
+        sums: Array,
+        exponent: Array,
     ) -> None:
         b, start, chan_freq = place.b, place.start, tables.chan_freq
         n_source, n_chan, first_freq = int32(sky.direction.shape[1]), int32(chan_freq.size), chan_freq[start]
@@ -112,7 +118,12 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def read_samples(
-        first: Scalar, nu: Scalar, row: Row, columns: DataColumns, factor: Array, samples: Samples
+        first: Scalar,
+        nu: Scalar,
+        row: ThreadRow,
+        columns: DataColumns,
+        factor: Array,
+        samples: EpilogueSamples,
     ) -> None:
         for t in range(n_template):
             samples.factor_re[t], samples.factor_im[t] = real(factor[t, 0]), real(0)
@@ -154,7 +165,7 @@ def make_chi2_epilogue(kernel: RowKernel) -> Compiled:
     end, run, n_row = kernel.end, kernel.shape.run, kernel.shape.n_row
     single, has_adjoint = kernel.variant.single, kernel.has_adjoint
     n_corr, n_kind = end.n_corr, n_kinds(kernel.n_template, kernel.variant.log, has_adjoint)
-    one_over = make_misfit(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
+    one_over = make_chi2_terms(kernel.variant.log, single, kernel.n_template, has_adjoint).one_over_scaled_dof
     read_samples, sample_chi2 = make_read_samples(kernel), epilogue.make_sample_chi2(end)
     move_up, clear_back = epilogue.make_move_up(end), epilogue.make_clear_back(end)
     accumulate_template_gradients = epilogue.make_accumulate_template_gradients(
@@ -164,9 +175,9 @@ def make_chi2_epilogue(kernel: RowKernel) -> Compiled:
 
     @device.part
     def chi2_epilogue(
-        place: Place, row: Row, work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns,
+        place: Place, row: ThreadRow, work: RowWork, tables: RowTables, sky: DeviceSky, columns: DataColumns,
         by_pair: Array,
-        samples: Samples, sums: Array, of_kind: Array,
+        samples: EpilogueSamples, sums: Array, of_kind: Array,
     ) -> Scalar:  # fmt: skip
         n_chan, factor = int32(tables.chan_freq.size), sky.template_factor[place.b]
         n_here, tail, total = min(int32(run), n_chan - place.start), one_over(factor), 0.0
@@ -209,8 +220,8 @@ def make_visibilities_epilogue(kernel: RowKernel) -> Compiled:
 
     @device.part
     def visibilities_epilogue(
-        place: Place, row: Row, tables: RowTables, sky: DeviceSky, vis: Array, by_pair: Array,
-        samples: Samples,
+        place: Place, row: ThreadRow, tables: RowTables, sky: DeviceSky, vis: Array, by_pair: Array,
+        samples: EpilogueSamples,
         sums: Array,
     ) -> None:  # fmt: skip
         n_chan = int32(tables.chan_freq.size)

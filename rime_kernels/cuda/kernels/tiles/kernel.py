@@ -24,7 +24,7 @@ from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
-from rime_kernels.cuda.kernels.samples import Matrices, Samples
+from rime_kernels.cuda.kernels.samples import EpilogueSamples, Matrices
 from rime_kernels.cuda.kernels.tiles import adjoint, index, matrices, staging, sums, tensor_cores
 from rime_kernels.cuda.kernels.tiles.adjoint import TileAccumulators, Voltages
 from rime_kernels.cuda.kernels.tiles.item_sums import make_item_sums
@@ -59,7 +59,7 @@ class TileRegisters(NamedTuple):
     second: Array  # (6 side n_own,), working precision
     of_kind: Array  # float64 (`TileKernel.n_kind`,)
     glance: Array  # (n_glance,), working precision
-    samples: Samples
+    samples: EpilogueSamples
     accumulators: TileAccumulators
 
 
@@ -214,7 +214,7 @@ def _make_own(kernel: TileKernel) -> Compiled:
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
             cuda.local.array(n_matrix, real), cuda.local.array(n_matrix, real),
         )  # fmt: skip
-        samples = Samples(
+        samples = EpilogueSamples(
             cuda.local.array(n_datum, real), cuda.local.array(n_datum, real), cuda.local.array(n_datum, real),
             cuda.local.array(n_factor, real), cuda.local.array(n_factor, real),
             cuda.local.array(n_back, real), cuda.local.array(n_corr, real), cuda.local.array(n_corr, real),

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from rime_kernels import device
 from rime_kernels.compile.types import Array, Compiled, Module, Scalar
 from rime_kernels.cuda.kernels.baseline import Staged
-from rime_kernels.cuda.kernels.misfit import n_kinds
+from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.moments import Moments, moments_of
 from rime_kernels.cuda.kernels.samples import EpilogueKernel
 from rime_kernels.inputs import Variant
