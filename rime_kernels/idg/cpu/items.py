@@ -84,7 +84,7 @@ class IdgRecipe(NamedTuple):
 
 
 class ItemChannels(NamedTuple):
-    """ItemChannels, and where their evenly spaced runs end."""
+    """Channels of all items, and where their evenly spaced runs end."""
 
     scale: NDArray[np.float64]
     run_end: NDArray[np.int64]
