@@ -197,8 +197,9 @@ def _at(values: Pointer, n_flat: int, k: int, e: int, lane: Vector, lanes_like: 
 
 @vector_function
 def add_columns(
-    sums: Pointer, values: Pointer, n_flat: int, k: int, e: int, factor: Vector, lane: Vector
-) -> Vector:
+    sums: tuple[Vector, Vector, Vector], values: Pointer, n_flat: int, k: int, e: int, factor: Vector,
+    lane: Vector,
+) -> tuple[Vector, Vector, Vector]:  # fmt: skip
     """Three sums with the factor times numbers k, k + 1, k + 2 of entry e."""
     first, second, third = sums
     first = first + factor * _at(values, n_flat, k, e, lane, factor)
@@ -301,7 +302,7 @@ def _pull_chunk(
 
 
 @inner_function
-def backward_of(work: GradientWorkspace) -> Vector:
+def backward_of(work: GradientWorkspace | None) -> Backward | None:
     """Where residuals are stored; None without `work`."""
     if work is None:
         return None

@@ -466,7 +466,7 @@ def _fill_block(samples: TangentSamples, first: int, n: int) -> TangentBlock:
 
 
 @inner_function
-def _allocate(sky: TangentSky, n_part: int, n: int) -> Scalar:
+def _allocate(sky: TangentSky, n_part: int, n: int) -> tuple[Scalar, Scalar]:
     """`_SourceTerms` and `_Workspace` for n samples."""
     n_source, n_profile = sky.direction.shape[0], sky.profile_kind.size
     terms = _SourceTerms(

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rime_kernels.compile.jit import scalar
-from rime_kernels.compile.types import Scalar
 from rime_kernels.physics.phase import SPEED_OF_LIGHT
 
 GaussianFrame = Literal["tangent", "uv"]
@@ -131,14 +130,16 @@ def projection_slopes(
 
 
 @scalar
-def projection(axis: float, first: float, second: float, slope_l: float, slope_m: float) -> Scalar:
+def projection(
+    axis: float, first: float, second: float, slope_l: float, slope_m: float
+) -> tuple[float, float, float]:
     """One of these vectors: `axis` is the FWHM, (first, second) the axis' direction in (u', v')."""
     scale = _SQRT_K * axis
     return scale * first, scale * second, -scale * (first * slope_l + second * slope_m)
 
 
 @scalar
-def squared(along: float, across: float) -> Scalar:
+def squared(along: float, across: float) -> float:
     """The sum of the squares of the scaled coordinates of a baseline, in their precision.
 
     The exponent of an envelope is this times a number of its unit and the square of the frequency.
@@ -147,6 +148,6 @@ def squared(along: float, across: float) -> Scalar:
 
 
 @scalar
-def exponent(along: float, across: float, nu: float) -> Scalar:
+def exponent(along: float, across: float, nu: float) -> float:
     """-pi^2/(4 ln 2) ((emaj a)^2 + (emin b)^2) (nu/c)^2 from the scaled coordinates; float64."""
     return -squared(along, across) * (nu * nu)

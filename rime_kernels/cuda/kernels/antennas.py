@@ -49,9 +49,9 @@ def make_pair_of(end: EpilogueKernel) -> Compiled:
 
         @device.inline
         def no_pair(
-            sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar,
-            row: Scalar,
-            c: Scalar, n_chan: Scalar,
+            sky: DeviceSky, records: Array, b: int, time: int, first: int, second: Scalar,
+            row: int,
+            c: int, n_chan: int,
         ) -> Pair:  # fmt: skip
             return Pair(sky.jones[0], int64(0), int64(0), records[0], int64(-1), int64(2))
 
@@ -59,8 +59,8 @@ def make_pair_of(end: EpilogueKernel) -> Compiled:
 
     @device.inline
     def pair_of(
-        sky: DeviceSky, records: Array, b: Scalar, time: Scalar, first: Scalar, second: Scalar, row: Scalar,
-        c: Scalar, n_chan: Scalar,
+        sky: DeviceSky, records: Array, b: int, time: int, first: int, second: Scalar, row: int,
+        c: int, n_chan: int,
     ) -> Pair:  # fmt: skip
         # One list of matrices may stand for all entries.
         jones, n_time = sky.jones[min(int64(b), int64(sky.jones.shape[0] - 1))], int64(sky.n_jones_time)
@@ -89,14 +89,14 @@ def _make_gain(real: Compiled, staged: bool) -> Compiled:
     if staged:
 
         @device.inline
-        def staged_gain(terms: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+        def staged_gain(terms: Array, offset: int, feed: int) -> tuple[Scalar, Scalar]:
             z = terms[uint32(offset + uint32(feed))]
             return z.real, z.imag
 
         return staged_gain
 
     @device.inline
-    def gain(jones: Array, offset: Scalar, feed: int) -> tuple[Scalar, Scalar]:
+    def gain(jones: Array, offset: int, feed: int) -> tuple[Scalar, Scalar]:
         return real(jones[offset + 6 * feed]), real(jones[offset + 6 * feed + 1])
 
     return gain
@@ -204,7 +204,7 @@ def make_pull(end: EpilogueKernel) -> Compiled:
     product_of_adjoint = _make_product(real, True, False)
 
     @device.inline
-    def look_up(jones: Array, offset: Scalar, into: Array) -> None:
+    def look_up(jones: Array, offset: int, into: Array) -> None:
         for k in range(4):
             into[k], into[4 + k] = real(jones[offset + 2 * k]), real(jones[offset + 2 * k + 1])
 

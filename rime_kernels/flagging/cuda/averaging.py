@@ -10,7 +10,13 @@ from numba import float32, float64, uint8
 from numpy.typing import NDArray
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, DeviceArray, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    DeviceArray,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.flagging.cuda import spectra
 from rime_kernels.flagging.cuda.transposition import transpose_into
 from rime_kernels.flagging.options import LEFT, SpectrumOptions
@@ -28,7 +34,7 @@ def _weight_of(real: Scalar, imag: Scalar, weight: Scalar) -> Scalar:
 
 
 @functools.cache
-def make_amplitudes() -> Compiled:
+def make_amplitudes() -> DeviceKernel:
     """Kernel of amplitudes float32 (n_row, n_chan n_corr), infinite where they are flagged or do not count.
 
     There is a block for each row. Visibilities are float32 (n_row, n_chan n_corr, 2), weights float32 and
@@ -51,7 +57,7 @@ def make_amplitudes() -> Compiled:
 
 
 @functools.cache
-def make_accumulate(finds: bool) -> Compiled:
+def make_accumulate(finds: bool) -> DeviceKernel:
     """Kernel that adds an integration to the sums; blocks along x are of rows, whose threads walk the cells.
 
     Visibilities are float32 (n_row, n_chan, n_corr, 2), real and imaginary; weights float32 and flags uint8

@@ -92,7 +92,7 @@ class ItemChannels(NamedTuple):
 
 
 @inner_function
-def _terms(pixels: Pixels, recipe: IdgRecipe) -> Vector:
+def _terms(pixels: Pixels, recipe: IdgRecipe) -> ItemTerms:
     return ItemTerms(
         pixels.size * pixels.size, pointer(pixels.taper), pointer(pixels.exact_curvature), recipe.kind,
         pointer(recipe.screens), recipe.n_plane, recipe.n_sum, recipe.is_mixed, pointer(recipe.mix),
@@ -101,12 +101,12 @@ def _terms(pixels: Pixels, recipe: IdgRecipe) -> Vector:
 
 
 @inner_function
-def _coordinates(pixels: Pixels) -> Vector:
+def _coordinates(pixels: Pixels) -> Coordinates:
     return Coordinates(pointer(pixels.x), pointer(pixels.y), pointer(pixels.curvature))
 
 
 @inner_function
-def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> Vector:
+def _screens_of(recipe: IdgRecipe, terms: ItemTerms, plan: Plan, item: int) -> tuple[Vector, Vector]:
     """The screens of an item's antennas."""
     # Without A-terms (kind 0) all offsets are 0: there is no branch in the loop over items.
     n_each = recipe.screens.shape[2] * recipe.screens.shape[3] * recipe.screens.shape[4]

@@ -132,7 +132,7 @@ def make_evaluate_block(kernel: BlockKernel, n_warp: int, of_x: AxisStaging, of_
 
     @device.part
     def evaluate(
-        thread: Scalar, first: Scalar, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
+        thread: int, first: int, n: Scalar, terms: Array, place: Array, plane: Array, number: Array,
         own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
         lane, task = uint32(thread) % uint32(WARP), int32(uint32(thread) // uint32(WARP) * uint32(n_own))
@@ -164,14 +164,14 @@ def _make_evaluate_axis(kernel: BlockKernel, is_v: bool, staging: AxisStaging) -
     powers, multiply = _make_powers(kernel, is_v, half_bit), _make_multiply_terms(kernel)
 
     @device.inline
-    def group_of(start: Scalar, task: Scalar) -> Scalar:
+    def group_of(start: int, task: int) -> Scalar:
         """Groups behind the block's last one follow round the edge: the lesser, as there are no signs."""
         group = uint32(start + uint32(task))
         return uint32(min(group, uint32(group - uint32(n_group))))
 
     @device.inline
     def evaluate_axis(
-        lane: Scalar, task: Scalar, end: Scalar, of: Any, terms: Array, place: Array, plane: Array,
+        lane: int, task: int, end: int, of: Any, terms: Array, place: Array, plane: Array,
         number: Array, own: Array, words: Array, to: Any,
     ) -> None:  # fmt: skip
         if task >= end:
@@ -249,7 +249,7 @@ def _make_powers(kernel: BlockKernel, is_v: bool, half_bit: int) -> Compiled:
 
     @device.part
     def powers(
-        g: Scalar, t: Scalar, first: Scalar, last: Scalar, of_plane: Scalar, plane: Array, number: Array,
+        g: Scalar, t: Scalar, first: int, last: int, of_plane: Scalar, plane: Array, number: Array,
         own: Array, words: Array,
     ) -> None:  # fmt: skip
         for half in range(2):
@@ -271,9 +271,7 @@ def _make_multiply_terms(kernel: BlockKernel) -> Compiled:
     first, load, product = numbers_of(kernel)[0] - 8, tensor_cores.make_load_global(), make_product()
 
     @device.part
-    def multiply(
-        lane: Scalar, task: Scalar, of_plane: Scalar, terms: Array, words: Array, own: Array
-    ) -> None:
+    def multiply(lane: int, task: int, of_plane: Scalar, terms: Array, words: Array, own: Array) -> None:
         offset = (
             uint32(uint32(of_plane) * uint32(n_task) + uint32(task)) * uint32(_N_TILE * n_step * WARP) + lane
         )

@@ -37,7 +37,7 @@ def make_factor(kernel: RowKernel) -> Compiled:
     turning_of, squared = make_turning(kernel), device.inline(envelope.squared.py_func)
 
     @device.inline
-    def factor_of(b: Scalar, s: Scalar, row: ThreadRow, freq: Scalar, sky: DeviceSky) -> Factor:
+    def factor_of(b: int, s: int, row: ThreadRow, freq: Scalar, sky: DeviceSky) -> Factor:
         n_source = int32(sky.direction.shape[1])
         n_point = n_source - int32(sky.n_gaussian)
         # The phase of the baseline, from the row's own u, v and w: no antenna's matrix has it here.
@@ -65,9 +65,7 @@ def make_enveloped(kernel: RowKernel) -> Compiled:
     has_profile = kernel.variant.profiles is not None
 
     @device.inline
-    def enveloped(
-        b: Scalar, s: Scalar, freq: Scalar, factor: Factor, sky: DeviceSky
-    ) -> tuple[Scalar, Scalar]:
+    def enveloped(b: int, s: int, freq: Scalar, factor: Factor, sky: DeviceSky) -> tuple[Scalar, Scalar]:
         re, im = factor.re, factor.im
         j = s - (int32(sky.direction.shape[1]) - int32(sky.n_profile))
         if has_profile and j >= 0:

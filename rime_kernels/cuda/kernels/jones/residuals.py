@@ -12,7 +12,13 @@ import numpy as np
 from numba import float32, float64, int32, int64, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.correlations import make_correlation
@@ -47,7 +53,7 @@ class JonesResiduals(NamedTuple):
 
 
 @functools.cache
-def make_residuals(kernel: RowKernel) -> Compiled:
+def make_residuals(kernel: RowKernel) -> DeviceKernel:
     """The kernel; it leaves `Results.sums` as `rows.kernel.make_row_sums` does before an adjoint."""
     n_thread, own_arrays, sample_arrays = kernel.shape.n_row, _make_own(kernel), _make_samples(kernel)
     index_block, find_row = make_index_block(kernel), make_find_row(kernel)
@@ -170,9 +176,7 @@ def _make_leave(kernel: RowKernel) -> Compiled:
 
 
 @device.inline
-def read_residual(
-    b: Scalar, c: Scalar, n_chan: Scalar, local: Scalar, n_row: Scalar, residual: Array
-) -> tuple[Scalar, ...]:
+def read_residual(b: int, c: int, n_chan: int, local: int, n_row: int, residual: Array) -> tuple[Scalar, ...]:
     """The residuals of a row of the slab."""
     r, offset = residual, int64(8) * ((int64(b) * n_chan + c) * n_row + local)
     return (

@@ -10,7 +10,12 @@ import functools
 from numba import float32, float64, int32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.jones.factors import make_enveloped, make_factor
 from rime_kernels.cuda.kernels.jones.sums import make_add_product, make_to_stokes
@@ -41,7 +46,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_row_sums(kernel: RowKernel) -> Compiled:
+def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, which it leaves as `rows.kernel.make_row_sums` does."""
     is_chi2, n_thread, run = kernel.is_chi2, kernel.shape.n_row, kernel.shape.run
     own_arrays, sample_arrays = _make_own(kernel), _make_samples(kernel.end, kernel.variant.single)

@@ -21,7 +21,7 @@ def _make_row(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.inline
-    def node(nodes: Array, offset: Scalar, g: tuple[Scalar, ...]) -> Scalar:
+    def node(nodes: Array, offset: int, g: tuple[Scalar, ...]) -> Scalar:
         a_re, a_im = unpack(nodes[offset])
         b_re, b_im = unpack(nodes[offset + uint64(1)])
         c_re, c_im = unpack(nodes[offset + uint64(2)])
@@ -32,7 +32,7 @@ def _make_row(single: bool) -> Compiled:
 
     @device.part
     def row(
-        nodes: Array, offset: Scalar, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
+        nodes: Array, offset: int, g: tuple[Scalar, ...], w: tuple[Scalar, ...], slope: tuple[Scalar, ...]
     ) -> tuple[Scalar, Scalar]:
         first, second = node(nodes, offset, g), node(nodes, offset + uint64(4), g)
         third, fourth = node(nodes, offset + uint64(8), g), node(nodes, offset + uint64(12), g)

@@ -39,7 +39,7 @@ class FirstStaged(NamedTuple):
     """What a thread stages first of each chunk."""
 
     source: Scalar  # of the chunk, uint32
-    slot: Scalar
+    slot: int
 
 
 class BlockFrames(NamedTuple):
@@ -119,7 +119,7 @@ def make_coordinates(kernel: TileKernel) -> Compiled:
 
     @device.part
     def put_coordinates(
-        b: Scalar,
+        b: int,
         g: Scalar,
         u: Scalar,
         v: Scalar,
@@ -157,7 +157,7 @@ def make_stage(kernel: TileKernel) -> Compiled:
 
     @device.part
     def stage(
-        start: Scalar, buffer: Scalar, block: TileBlock, steps: Steps, sky: DeviceSky, beams: CudaBeams,
+        start: int, buffer: Scalar, block: TileBlock, steps: Steps, sky: DeviceSky, beams: CudaBeams,
         shared: TileSharedMemory,
         frames: BlockFrames, mine: FirstStaged,
     ) -> Scalar:  # fmt: skip

@@ -32,7 +32,7 @@ def make_add_product(n: int) -> Compiled:
     product = device.inline(matrices.add_times_adjoint.py_func)
 
     @device.inline
-    def add_product(sums: Array, offset: Scalar, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
+    def add_product(sums: Array, offset: int, a: tuple[Scalar, ...], b: tuple[Scalar, ...]) -> None:
         c = (
             sums[offset], sums[offset + 4 * n], sums[offset + n], sums[offset + 5 * n], sums[offset + 2 * n],
             sums[offset + 6 * n],
@@ -100,7 +100,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool) -> Compiled:
         return squared(along, across)
 
     @device.part
-    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
+    def accumulate(n_source: int, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, term = corner.p, corner.q, staged.term
         # A running address compared with its end is one counter less than an index of the source.
         end = uint32(p + uint32(n_source) * uint32(side))

@@ -11,7 +11,11 @@ import functools
 from numba import complex64, complex128, float32, float64, int32, int64, uint32, uint64
 
 from rime_kernels import device
-from rime_kernels.compile.types import Compiled, Module
+from rime_kernels.compile.types import (
+    Compiled,
+    DeviceKernel,
+    Module,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.baseline import Corner, Staged
 from rime_kernels.cuda.kernels.jones import staging, sums
@@ -41,7 +45,7 @@ cuda: Module = device.cuda
 
 
 @functools.cache
-def make_tile_sums(kernel: TileKernel) -> Compiled:
+def make_tile_sums(kernel: TileKernel) -> DeviceKernel:
     """The kernel, ending in visibilities or in chi2, left where `tiles.kernel.make_tile_sums` leaves them."""
     is_chi2, n_sum = kernel.is_chi2, sizes_of(kernel).n_sum
     real = float32 if kernel.variant.single else float64

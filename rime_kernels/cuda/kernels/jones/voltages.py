@@ -46,7 +46,7 @@ class AntennaFrame(NamedTuple):
     sin: Scalar
     feed_cos: Scalar  # of its feeds' angle
     feed_sin: Scalar
-    first: Scalar  # where the coefficients of its class and channel begin, uint64
+    first: int  # where the coefficients of its class and channel begin, uint64
 
 
 def is_circular(matrix: tuple[complex, ...]) -> bool:
@@ -72,7 +72,7 @@ def steps_of(scale: Scalar, beams: CudaBeams) -> Steps:
 
 
 @device.inline
-def frame_of(b: Scalar, t: Scalar, a: Scalar, c: Scalar, sky: DeviceSky, beams: CudaBeams) -> AntennaFrame:
+def frame_of(b: int, t: Scalar, a: Scalar, c: int, sky: DeviceSky, beams: CudaBeams) -> AntennaFrame:
     """The frame of antenna a at time slot t and channel c."""
     pointing, angle, feed_angle = sky.pointing, beams.angle, beams.feed_angle
     # What does not change has a single time, or antenna.
@@ -95,7 +95,7 @@ def _make_element(single: bool) -> Compiled:
     unpack = pairs_of(single).unpack
 
     @device.part
-    def row(nodes: Array, offset: Scalar, w: Array) -> tuple[Scalar, Scalar]:
+    def row(nodes: Array, offset: int, w: Array) -> tuple[Scalar, Scalar]:
         a_re, a_im = unpack(nodes[offset])
         b_re, b_im = unpack(nodes[offset + uint64(4)])
         c_re, c_im = unpack(nodes[offset + uint64(8)])
@@ -104,7 +104,7 @@ def _make_element(single: bool) -> Compiled:
         return re, w[0] * a_im + w[1] * b_im + w[2] * c_im + w[3] * d_im
 
     @device.inline
-    def element(nodes: Array, offset: Scalar, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
+    def element(nodes: Array, offset: int, step: Scalar, w: Array, v: Array) -> tuple[Scalar, Scalar]:
         a_re, a_im = row(nodes, offset, w)
         b_re, b_im = row(nodes, offset + step, w)
         c_re, c_im = row(nodes, offset + step + step, w)

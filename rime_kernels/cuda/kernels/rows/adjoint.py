@@ -188,7 +188,7 @@ def make_antenna_slopes(code: int) -> Compiled:
 
     @device.inline
     def antenna_slopes(
-        b: Scalar, s: Scalar, nu: Scalar, slot: Scalar, antenna: Scalar, sky: DeviceSky
+        b: int, s: int, nu: Scalar, slot: int, antenna: int, sky: DeviceSky
     ) -> tuple[Scalar, Scalar, Scalar, Scalar]:
         l = sky.direction[b, s, 0] - sky.pointing[b, slot, antenna, 0]
         m = sky.direction[b, s, 1] - sky.pointing[b, slot, antenna, 1]
@@ -218,7 +218,7 @@ def make_join_unit(kernel: RowKernel) -> Compiled:
 
     @device.part
     def join_unit(
-        thread: Scalar,
+        thread: int,
         is_own: Scalar,
         accumulators: RowAccumulators,
         accumulated: Array,

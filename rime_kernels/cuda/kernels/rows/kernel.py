@@ -14,7 +14,13 @@ from typing import NamedTuple
 from numba import float32, float64, int32, int64, uint32
 
 from rime_kernels import device
-from rime_kernels.compile.types import Array, Compiled, Module, Scalar
+from rime_kernels.compile.types import (
+    Array,
+    Compiled,
+    DeviceKernel,
+    Module,
+    Scalar,
+)
 from rime_kernels.cuda.kernels.arguments import DataColumns, DeviceSky, Results
 from rime_kernels.cuda.kernels.chi2_terms import n_kinds
 from rime_kernels.cuda.kernels.reductions import make_block_reduce
@@ -47,7 +53,7 @@ class RowRegisters(NamedTuple):
 
 
 @functools.cache
-def make_row_sums(kernel: RowKernel) -> Compiled:
+def make_row_sums(kernel: RowKernel) -> DeviceKernel:
     """The kernel, ending in visibilities, in chi2, or in chi2 and its adjoint.
 
     A block takes a block of rows and a run of channels. It leaves `Results.vis`, or `Results.sums` (n_batch
@@ -166,7 +172,7 @@ def make_index_block(kernel: RowKernel) -> Compiled:
     n_thread, run = kernel.shape.n_row, kernel.shape.run
 
     @device.inline
-    def index_block(thread: Scalar, number: Scalar, b: Scalar, work: RowWork) -> Place:
+    def index_block(thread: int, number: Scalar, b: int, work: RowWork) -> Place:
         block = uint32(uint32(number) // uint32(work.n_run))
         start = int32(uint32(number) - block * uint32(work.n_run)) * int32(run)
         local = int32(block) * int32(n_thread) + thread
@@ -193,7 +199,7 @@ def make_sum_block(kernel: RowKernel) -> Compiled:
 
 
 @functools.cache
-def make_arrange(n_thread: int) -> Compiled:
+def make_arrange(n_thread: int) -> DeviceKernel:
     """Kernel that lays values of some rows (data, weights, templates) out as the chi2 reads them.
 
     They become (n_block, n_chan, n_corr, rows of a block), flat: neighbouring threads read neighbouring

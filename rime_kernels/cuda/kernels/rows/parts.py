@@ -99,25 +99,25 @@ class RowRecords(NamedTuple):
 class Place(NamedTuple):
     """Which block, rows and channels a thread works on."""
 
-    thread: Scalar
-    b: Scalar  # entry of the batch
+    thread: int
+    b: int  # entry of the batch
     number: Scalar  # of the block in the grid: blocks of rows times runs
     block: Scalar  # block of rows, uint32
-    start: Scalar  # first channel
-    local: Scalar  # the thread's row within the slab; behind its last where there is none
+    start: int  # first channel
+    local: int  # the thread's row within the slab; behind its last where there is none
 
 
 class ThreadRow(NamedTuple):
     """The row of a thread."""
 
-    row: Scalar  # among all rows
-    time: Scalar
+    row: int  # among all rows
+    time: int
     u: Scalar  # s: uvw / c; times a frequency, wavelengths
     v: Scalar
     w: Scalar
     p: Scalar  # its antennas
     q: Scalar
-    slot: Scalar  # time of its pointing errors
+    slot: int  # time of its pointing errors
     bright: Scalar  # where the brightness of the first source begins at its time and run, uint64
 
 
@@ -142,8 +142,8 @@ def make_turning(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def turning_of(
-        b: Scalar,
-        s: Scalar,
+        b: int,
+        s: int,
         gaussian: Scalar,
         row: ThreadRow,
         first_freq: Scalar,
@@ -214,7 +214,7 @@ def make_next_source(kernel: RowKernel) -> Compiled:
     per_run = kernel.shape.run * (2 if kernel.variant.n_stokes == 4 else 1)
 
     @device.inline
-    def next_source(offset: Scalar, work: RowWork) -> Scalar:
+    def next_source(offset: int, work: RowWork) -> Scalar:
         return offset + uint64(work.n_run) * uint64(per_run)
 
     return next_source

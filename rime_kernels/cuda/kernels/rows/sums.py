@@ -118,7 +118,7 @@ def make_read_samples(kernel: RowKernel) -> Compiled:
 
     @device.inline
     def read_samples(
-        first: Scalar,
+        first: int,
         nu: Scalar,
         row: ThreadRow,
         columns: DataColumns,

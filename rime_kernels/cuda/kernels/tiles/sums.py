@@ -93,7 +93,7 @@ def make_accumulate(kernel: TileKernel, gaussian: bool, wide: bool = False) -> C
     add_rows = baseline.make_all_rows(add_row, side, is_short=single or not gaussian or side <= 3)
 
     @device.part
-    def accumulate(n_source: Scalar, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
+    def accumulate(n_source: int, staged: Staged, corner: Corner, sums: Array, second: Array) -> None:
         p, q, b = corner.p, corner.q, corner.bright
         end = uint32(p + uint32(n_source) * uint32(side))
         # The loop counts by the place of the terms: a counter of its own would take one more register.
@@ -115,7 +115,7 @@ def make_add_gaussians(kernel: TileKernel) -> Compiled:
 
     @device.part
     def add_gaussians(
-        n_source: Scalar, any_wide: Scalar, corner: Corner, staged: Staged, sums: Array, second: Array
+        n_source: int, any_wide: Scalar, corner: Corner, staged: Staged, sums: Array, second: Array
     ) -> None:
         if single and any_wide:
             add_wide(n_source, staged, corner, sums, second)
@@ -181,7 +181,7 @@ class Baselines(NamedTuple):
 
     p: Scalar
     q: Scalar
-    last: Scalar
+    last: int
 
 
 @functools.cache
@@ -206,7 +206,7 @@ def make_ends(kernel: TileKernel) -> Compiled:
     side, width = kernel.shape.side, kernel.end.width
 
     @device.inline
-    def ends(i: Scalar, j: Scalar, baselines: Baselines) -> tuple[Scalar, Scalar]:
+    def ends(i: int, j: int, baselines: Baselines) -> tuple[Scalar, Scalar]:
         n = uint32(uint32(i) * uint32(width) + uint32(j))
         row = uint32(n // uint32(side))
         # Where the last group of antennas is not full, its last antenna stands in: weights are 0 there.
@@ -230,7 +230,7 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
         @device.inline
         def staged_pair(
-            i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+            i: int, j: int, sign: Scalar, offset: int, term: Array, block: TileBlock, tile: Tile,
             work: TileWork, tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
         ) -> Pair:  # fmt: skip
             x, y = ends(i, j, baselines)
@@ -246,7 +246,7 @@ def make_tile_pair(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def tile_pair(
-        i: Scalar, j: Scalar, sign: Scalar, offset: Scalar, term: Array, block: TileBlock, tile: Tile,
+        i: int, j: int, sign: Scalar, offset: int, term: Array, block: TileBlock, tile: Tile,
         work: TileWork,
         tables: TileTables, baselines: Baselines, sky: DeviceSky, by_pair: Array,
     ) -> Pair:  # fmt: skip
@@ -313,7 +313,7 @@ def make_fill_factors(kernel: TileKernel) -> Compiled:
 
     @device.inline
     def fill_factors(
-        i: Scalar, baselines: Baselines, slots: Slots, factor: Array, samples: EpilogueSamples
+        i: int, baselines: Baselines, slots: Slots, factor: Array, samples: EpilogueSamples
     ) -> None:
         u, v, w = slots.u, slots.v, slots.w
         for t in range(n_template):
@@ -347,9 +347,7 @@ def make_read_samples(kernel: TileKernel) -> Compiled:
     at_once, read_complex = single and kernel.uses_tensor_cores, make_read_complex()
 
     @device.inline
-    def read_samples(
-        offset: Scalar, n_tile: Scalar, columns: DataColumns, samples: EpilogueSamples
-    ) -> Scalar:
+    def read_samples(offset: int, n_tile: Scalar, columns: DataColumns, samples: EpilogueSamples) -> Scalar:
         re, im, weight = samples.re, samples.im, samples.weight
         # All loads stand together, before chi2 is computed, so that their waits overlap.
         for k in range(n_datum):
