@@ -24,7 +24,8 @@ from rime_kernels.cpu.antennas import AntennaSamples, see_changes
 from rime_kernels.cpu.jones.spline import beams_of
 from rime_kernels.cpu.jones.tangent import fill_columns as fill_jones_columns
 from rime_kernels.cpu.profiles import functions_of
-from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky, fill_columns
+from rime_kernels.cpu.tangent import Changes, TangentSamples, TangentSky
+from rime_kernels.cpu.voltage_tangent import fill_columns
 from rime_kernels.errors import InputError
 from rime_kernels.gradient import Gradient
 from rime_kernels.inputs import beam_codes, profile_arrays, registered_profiles
